@@ -1,0 +1,1 @@
+//! What RocketMQ promises, a file for each promise.

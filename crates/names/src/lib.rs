@@ -1,0 +1,1 @@
+//! The name server: route table and its requests.

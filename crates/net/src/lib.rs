@@ -1,0 +1,1 @@
+//! Connections: the one loop, listeners, TLS, PROXY protocol, outgoing calls.

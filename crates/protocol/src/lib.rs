@@ -1,0 +1,1 @@
+//! The RocketMQ language: frames, headers, records, bodies.

@@ -1,0 +1,3 @@
+//! The `gantry` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Bytes on this machine: commit log, consume queues, journal.
