@@ -1,1 +1,21 @@
 //! What RocketMQ promises, a file for each promise.
+//!
+//! [`Broker`] holds the state and answers requests; `broker.rs` has the one match on the request code. Each other file keeps
+//! one promise: `send` takes messages, `pull` gives them, `hold` parks a pull until there is something to give, and so on.
+//! Nothing here touches a socket or a file: `net` brings requests, `store` keeps bytes.
+
+mod broker;
+mod delay;
+mod hold;
+mod pull;
+mod refusal;
+mod retry;
+mod send;
+mod session;
+mod topics;
+mod view;
+
+pub use broker::{Broker, Start};
+pub use refusal::Refusal;
+pub use session::{Session, Work};
+pub use topics::{Topic, Topics};

@@ -1,0 +1,82 @@
+//! What the broker remembers about one connection, and work that comes back to it.
+//!
+//! A session belongs to its connection's task; nobody else touches it. Others reach the connection through its handle.
+
+use std::sync::Arc;
+
+use net::{Connection, Outgoing};
+
+use crate::broker::Broker;
+use crate::hold::Inbox;
+use crate::send::Sends;
+use crate::topics::Topic;
+
+/// Work that is handed back to a connection's own task.
+pub enum Work {
+    /// Parked pulls of this connection were woken; they lie in its inbox.
+    Woken,
+    /// The rest of a request whose bytes had to be fetched from the disk, or whose answer had to wait.
+    Then(Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>),
+}
+
+/// The broker's side of one connection.
+pub struct Session {
+    /// The handle that outlives a burst.
+    pub connection: Connection<Work>,
+    /// Sends of the current burst, and buffers that live on so that the next burst allocates nothing.
+    pub(crate) sends: Sends,
+    /// Parked pulls of this connection.
+    pub(crate) inbox: Arc<Inbox>,
+    /// The topic of the last request: clients send in runs to the same one.
+    last_topic: Option<Arc<Topic>>,
+    /// Replies of the current burst may leave when the journal is written up to here.
+    durable_after: u64,
+}
+
+impl Session {
+    pub(crate) fn open(broker: &Broker, connection: &Connection<Work>) -> Session {
+        Session {
+            connection: connection.clone(),
+            sends: Sends::new(broker),
+            inbox: Arc::new(Inbox::new(connection.clone())),
+            last_topic: None,
+            durable_after: 0,
+        }
+    }
+
+    pub(crate) fn close(self, broker: &Broker) {
+        broker.hold.forget(&self.inbox);
+    }
+
+    /// The topic, through the memory of the last one.
+    pub(crate) fn topic(&mut self, broker: &Broker, name: &str) -> Option<Arc<Topic>> {
+        if let Some(last) = &self.last_topic
+            && last.name() == name
+            && !last.is_gone()
+        {
+            return Some(Arc::clone(last));
+        }
+        let found = broker.topics.get(name)?;
+        self.last_topic = Some(Arc::clone(&found));
+        Some(found)
+    }
+
+    /// Keeps back the replies of this burst until the journal is written up to `position`.
+    ///
+    /// A handler calls this after it changed something that is not in the log; `serve` waits once for all of them.
+    pub(crate) fn durable_after(&mut self, position: u64) {
+        self.durable_after = self.durable_after.max(position);
+    }
+
+    /// Takes the position that the replies have to wait for.
+    pub(crate) fn take_durable_after(&mut self) -> u64 {
+        std::mem::take(&mut self.durable_after)
+    }
+
+    pub(crate) async fn durable(&mut self, broker: &Broker) {
+        let position = self.take_durable_after();
+        if position > 0 {
+            broker.store.journal().written().reached(position).await;
+        }
+    }
+}
