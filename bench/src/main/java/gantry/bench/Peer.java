@@ -1,0 +1,197 @@
+package gantry.bench;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/** A broker under load: its processes, its address, and what the kernel says that it used. */
+abstract class Peer implements AutoCloseable {
+    final String name;
+    final Path folder;
+    final Map<String, String> conf;
+    final List<Process> processes = new ArrayList<>();
+    String namesrv;
+
+    Peer(String name, Path folder, Map<String, String> conf) {
+        this.name = name;
+        this.folder = folder;
+        this.conf = conf;
+    }
+
+    /** Launches the processes and returns; {@link #awaitReady} waits until they serve. */
+    abstract void launch() throws Exception;
+
+    abstract void awaitReady() throws Exception;
+
+    static Peer of(String name, Map<String, String> args, Path folder, Map<String, String> conf) throws IOException {
+        wipe(folder);
+        Files.createDirectories(folder);
+        return name.equals("gantry") ? new Gantry(args.get("gantry"), folder, conf) : new Apache(args.get("lib"), folder, conf);
+    }
+
+    /** CPU seconds that the peer's processes used so far. A tick is a hundredth of a second on Linux. */
+    double cpuSeconds() throws IOException {
+        double ticks = 0;
+        for (Process process : processes) {
+            String stat = Files.readString(Path.of("/proc/" + process.pid() + "/stat"));
+            String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
+            ticks += Long.parseLong(fields[11]) + Long.parseLong(fields[12]);
+        }
+        return ticks / 100;
+    }
+
+    /** Resident memory of the processes in MiB, mapped pages included. */
+    double residentMib() throws IOException {
+        double kib = 0;
+        for (Process process : processes) {
+            for (String line : Files.readAllLines(Path.of("/proc/" + process.pid() + "/status"))) {
+                if (line.startsWith("VmRSS:")) {
+                    kib += Long.parseLong(line.replaceAll("[^0-9]", ""));
+                }
+            }
+        }
+        return kib / 1024;
+    }
+
+    @Override
+    public void close() throws Exception {
+        for (int i = processes.size() - 1; i >= 0; i--) {
+            Process process = processes.get(i);
+            process.destroy();
+            if (!process.waitFor(20, TimeUnit.SECONDS)) {
+                process.destroyForcibly().waitFor();
+            }
+        }
+        wipe(folder);
+    }
+
+    static int freePort() throws IOException {
+        try (ServerSocket socket = new ServerSocket(0)) {
+            return socket.getLocalPort();
+        }
+    }
+
+    static void awaitPort(int port) throws Exception {
+        long deadline = System.nanoTime() + 60_000_000_000L;
+        while (System.nanoTime() < deadline) {
+            try (Socket socket = new Socket()) {
+                socket.connect(new InetSocketAddress("127.0.0.1", port), 200);
+                return;
+            } catch (IOException notYet) {
+                Thread.sleep(2);
+            }
+        }
+        throw new IOException("nothing listens on port " + port);
+    }
+
+    static void wipe(Path folder) throws IOException {
+        if (!Files.exists(folder)) {
+            return;
+        }
+        try (var paths = Files.walk(folder)) {
+            for (Path path : paths.sorted(Comparator.reverseOrder()).toList()) {
+                Files.delete(path);
+            }
+        }
+    }
+
+    static void write(Path file, Map<String, String> properties) throws IOException {
+        StringBuilder text = new StringBuilder();
+        properties.forEach((key, value) -> text.append(key).append('=').append(value).append('\n'));
+        Files.writeString(file, text);
+    }
+
+    /** The binary, with name server and broker in one process. */
+    static final class Gantry extends Peer {
+        private static final Pattern READY = Pattern.compile("gantry: ready namesrv=(\\S+) broker=(\\S+)");
+        private final String binary;
+
+        Gantry(String binary, Path folder, Map<String, String> conf) {
+            super("gantry", folder, conf);
+            this.binary = binary;
+        }
+
+        @Override
+        void launch() throws Exception {
+            Map<String, String> all = new TreeMap<>(Map.of("brokerIP1", "127.0.0.1", "bindAddress", "127.0.0.1"));
+            all.putAll(conf);
+            Path file = folder.resolve("broker.conf");
+            write(file, all);
+            processes.add(new ProcessBuilder(binary, "server", "--data", folder.resolve("data").toString(), "--namesrv-port", "0",
+                "--broker-port", "0", "-c", file.toString()).redirectError(folder.resolve("err.log").toFile()).start());
+        }
+
+        @Override
+        void awaitReady() throws Exception {
+            BufferedReader lines = new BufferedReader(new InputStreamReader(processes.get(0).getInputStream()));
+            for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+                Matcher ready = READY.matcher(line);
+                if (ready.find()) {
+                    namesrv = ready.group(1);
+                    return;
+                }
+            }
+            throw new IOException("gantry did not start: " + Files.readString(folder.resolve("err.log")));
+        }
+    }
+
+    /** Apache's name server and broker, with the flags of its own start script but a heap of 2 GiB. */
+    static final class Apache extends Peer {
+        private static final String[] FLAGS = ("-server -XX:+UseG1GC -XX:G1HeapRegionSize=16m -XX:G1ReservePercent=25 "
+            + "-XX:InitiatingHeapOccupancyPercent=30 -XX:SoftRefLRUPolicyMSPerMB=0 -XX:-OmitStackTraceInFastThrow -XX:MaxDirectMemorySize=4g "
+            + "--add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/jdk.internal.ref=ALL-UNNAMED "
+            + "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED --add-exports=java.base/sun.nio.ch=ALL-UNNAMED "
+            + "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.lang=ALL-UNNAMED "
+            + "--add-opens=java.base/java.util=ALL-UNNAMED -Drocketmq.broker.diskSpaceWarningLevelRatio=0.95").split(" ");
+        private final String lib;
+        private int brokerPort;
+
+        Apache(String lib, Path folder, Map<String, String> conf) {
+            super("apache", folder, conf);
+            this.lib = lib;
+        }
+
+        @Override
+        void launch() throws Exception {
+            int namesrvPort = freePort();
+            brokerPort = freePort();
+            namesrv = "127.0.0.1:" + namesrvPort;
+            write(folder.resolve("namesrv.conf"), Map.of("listenPort", "" + namesrvPort, "bindAddress", "127.0.0.1"));
+            java("256m", "org.apache.rocketmq.namesrv.NamesrvStartup", folder.resolve("namesrv.conf"));
+            awaitPort(namesrvPort);
+            Map<String, String> all = new TreeMap<>(Map.of("brokerClusterName", "C", "brokerName", "b", "brokerIP1", "127.0.0.1", "brokerIP2",
+                "127.0.0.1", "bindAddress", "127.0.0.1", "namesrvAddr", namesrv, "listenPort", "" + brokerPort, "haListenPort", "" + freePort(),
+                "storePathRootDir", folder.resolve("store").toString(), "storePathCommitLog", folder.resolve("store/commitlog").toString()));
+            all.putAll(conf);
+            write(folder.resolve("broker.conf"), all);
+            java("2g", "org.apache.rocketmq.broker.BrokerStartup", folder.resolve("broker.conf"));
+        }
+
+        private void java(String heap, String main, Path conf) throws IOException {
+            List<String> command = new ArrayList<>(List.of("java", "-Xms" + heap, "-Xmx" + heap));
+            command.addAll(List.of(FLAGS));
+            command.addAll(List.of("-Duser.home=" + folder, "-Drocketmq.home.dir=" + folder, "-cp", lib + "/*", main, "-c", conf.toString()));
+            ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(folder.resolve(main + ".log").toFile());
+            builder.environment().put("ROCKETMQ_HOME", folder.toString());
+            processes.add(builder.start());
+        }
+
+        @Override
+        void awaitReady() throws Exception {
+            awaitPort(brokerPort);
+        }
+    }
+}
