@@ -1,0 +1,56 @@
+//! Clients as such: 35, 38, 40, 203, 204, 307, 309. (34, 41, 42, 46, 400, 401 have no fields of their own.)
+
+use super::headers;
+
+headers! {
+    /// 35: a client leaves.
+    UnregisterClient<'a> {
+        client_id: &'a str = "clientID",
+        producer_group: Option<&'a str> = "producerGroup",
+        consumer_group: Option<&'a str> = "consumerGroup",
+    }
+
+    /// The answer to a heartbeat.
+    HeartbeatReply {
+        is_support_heart_beat_v2: bool = "IS_SUPPORT_HEART_BEAT_V2",
+        is_sub_change: bool = "IS_SUB_CHANGE",
+    }
+
+    /// 38: who consumes in this group?
+    GetConsumerList<'a> {
+        consumer_group: &'a str = "consumerGroup",
+    }
+
+    /// 40, broker to client: the members of a group have changed.
+    NotifyConsumerIdsChanged<'a> {
+        consumer_group: &'a str = "consumerGroup",
+    }
+
+    /// 203: the connections of a group.
+    GetConsumerConnections<'a> {
+        consumer_group: &'a str = "consumerGroup",
+    }
+
+    /// 204: the connections of a producer group.
+    GetProducerConnections<'a> {
+        producer_group: &'a str = "producerGroup",
+    }
+
+    /// 307: what a consumer is doing, asked of itself.
+    GetConsumerRunningInfo<'a> {
+        consumer_group: &'a str = "consumerGroup",
+        client_id: &'a str = "clientId",
+        jstack_enable: bool = "jstackEnable" or false,
+    }
+
+    /// 309: let a consumer have one message, now.
+    ConsumeMessageDirectly<'a> {
+        consumer_group: &'a str = "consumerGroup",
+        client_id: Option<&'a str> = "clientId",
+        msg_id: Option<&'a str> = "msgId",
+        broker_name: Option<&'a str> = "brokerName",
+        topic: Option<&'a str> = "topic",
+        topic_sys_flag: Option<i32> = "topicSysFlag",
+        group_sys_flag: Option<i32> = "groupSysFlag",
+    }
+}

@@ -1,0 +1,247 @@
+//! The fields of every request and response that has any.
+//!
+//! The macro calls in these files are the tables of the protocol as well as the structs: `field: type = "name on the wire"`.
+//! A type says all about presence: `Option` may be missing, anything else may not, unless `or value` stands after the name.
+
+mod admin;
+mod client;
+mod group;
+mod names;
+mod offset;
+mod pull;
+mod send;
+mod topic;
+
+pub use admin::*;
+pub use client::*;
+pub use group::*;
+pub use names::*;
+pub use offset::*;
+pub use pull::*;
+pub use send::*;
+pub use topic::*;
+
+use crate::header::{FieldSink, Fields};
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// Any text.
+    Str,
+    /// A decimal number of 32 bits.
+    I32,
+    /// A decimal number of 64 bits.
+    I64,
+    /// `true`, in any case; all else is false, as in Java.
+    Bool,
+}
+
+impl FieldKind {
+    fn name(self) -> &'static str {
+        match self {
+            FieldKind::Str => "a string",
+            FieldKind::I32 => "an i32",
+            FieldKind::I64 => "an i64",
+            FieldKind::Bool => "a bool",
+        }
+    }
+}
+
+/// One row of a header's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldSpec {
+    /// The name on the wire.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: FieldKind,
+    /// Whether a request without it is refused.
+    pub is_required: bool,
+}
+
+/// A field that is missing or holds something else.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// Not there.
+    #[error("field {name} is missing")]
+    Missing {
+        /// The name on the wire.
+        name: &'static str,
+    },
+    /// Not of its kind.
+    #[error("field {name}: \"{value}\" is not {}", .kind.name())]
+    Invalid {
+        /// The name on the wire.
+        name: &'static str,
+        /// What stands there, cut to a readable length.
+        value: Box<str>,
+        /// What should.
+        kind: FieldKind,
+    },
+}
+
+impl FieldError {
+    fn invalid(name: &'static str, value: &str, kind: FieldKind) -> FieldError {
+        FieldError::Invalid { name, value: value.chars().take(64).collect(), kind }
+    }
+}
+
+/// The types that a field can have.
+trait Value<'a>: Sized {
+    const KIND: FieldKind;
+    const IS_REQUIRED: bool = true;
+
+    fn read(name: &'static str, text: &'a str) -> Result<Self, FieldError>;
+
+    /// What a field that is not there reads as.
+    fn missing(name: &'static str) -> Result<Self, FieldError> {
+        Err(FieldError::Missing { name })
+    }
+
+    fn write(&self, name: &'static str, sink: &mut FieldSink<'_>);
+}
+
+impl<'a> Value<'a> for &'a str {
+    const KIND: FieldKind = FieldKind::Str;
+
+    #[inline]
+    fn read(_: &'static str, text: &'a str) -> Result<Self, FieldError> {
+        Ok(text)
+    }
+
+    fn write(&self, name: &'static str, sink: &mut FieldSink<'_>) {
+        sink.str(name, self);
+    }
+}
+
+impl Value<'_> for i32 {
+    const KIND: FieldKind = FieldKind::I32;
+
+    #[inline]
+    fn read(name: &'static str, text: &str) -> Result<Self, FieldError> {
+        text.parse().map_err(|_| FieldError::invalid(name, text, FieldKind::I32))
+    }
+
+    fn write(&self, name: &'static str, sink: &mut FieldSink<'_>) {
+        sink.i32(name, *self);
+    }
+}
+
+impl Value<'_> for i64 {
+    const KIND: FieldKind = FieldKind::I64;
+
+    #[inline]
+    fn read(name: &'static str, text: &str) -> Result<Self, FieldError> {
+        text.parse().map_err(|_| FieldError::invalid(name, text, FieldKind::I64))
+    }
+
+    fn write(&self, name: &'static str, sink: &mut FieldSink<'_>) {
+        sink.i64(name, *self);
+    }
+}
+
+impl Value<'_> for bool {
+    const KIND: FieldKind = FieldKind::Bool;
+
+    #[inline]
+    fn read(_: &'static str, text: &str) -> Result<Self, FieldError> {
+        Ok(text.eq_ignore_ascii_case("true"))
+    }
+
+    fn write(&self, name: &'static str, sink: &mut FieldSink<'_>) {
+        sink.bool(name, *self);
+    }
+}
+
+impl<'a, T: Value<'a>> Value<'a> for Option<T> {
+    const KIND: FieldKind = T::KIND;
+    const IS_REQUIRED: bool = false;
+
+    #[inline]
+    fn read(name: &'static str, text: &'a str) -> Result<Self, FieldError> {
+        // Java clients never write an empty number, but the binary form of others may: it means that there is none.
+        if text.is_empty() && T::KIND != FieldKind::Str {
+            return Ok(None);
+        }
+        T::read(name, text).map(Some)
+    }
+
+    fn missing(_: &'static str) -> Result<Self, FieldError> {
+        Ok(None)
+    }
+
+    fn write(&self, name: &'static str, sink: &mut FieldSink<'_>) {
+        if let Some(value) = self {
+            value.write(name, sink);
+        }
+    }
+}
+
+#[inline]
+fn read_field<'a, T: Value<'a>>(fields: &Fields<'a>, cursor: &mut usize, name: &'static str) -> Result<T, FieldError> {
+    match fields.get_from(cursor, name) {
+        Some(text) => T::read(name, text),
+        None => T::missing(name),
+    }
+}
+
+/// Makes header structs from their tables.
+macro_rules! headers {
+    ($( $(#[$doc:meta])* $name:ident $(<$lifetime:lifetime>)? {
+        $( $field:ident: $kind:ty = $wire:literal $(or $default:expr)? ),* $(,)?
+    } )*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name $(<$lifetime>)? {
+            $( #[doc = concat!("`", $wire, "`")] pub $field: $kind, )*
+        }
+
+        impl $(<$lifetime>)? $name $(<$lifetime>)? {
+            /// The table of this header.
+            pub const FIELDS: &'static [crate::request::FieldSpec] = &[
+                $( crate::request::FieldSpec {
+                    name: $wire,
+                    kind: <$kind as crate::request::Value<'_>>::KIND,
+                    is_required: <$kind as crate::request::Value<'_>>::IS_REQUIRED $( && { let _ = $default; false } )?,
+                } ),*
+            ];
+        }
+
+        headers!(@decode $name, $($lifetime)?; $( $field: $kind = $wire $(or $default)? ),* );
+
+        impl $(<$lifetime>)? crate::header::EncodeFields for $name $(<$lifetime>)? {
+            fn encode(&self, sink: &mut crate::header::FieldSink<'_>) {
+                $( crate::request::Value::write(&self.$field, $wire, sink); )*
+            }
+        }
+    )* };
+    (@decode $name:ident, ; $($rest:tt)*) => {
+        impl $name {
+            /// Reads the fields of a header.
+            pub fn decode(fields: &crate::header::Fields<'_>) -> Result<Self, crate::request::FieldError> {
+                headers!(@body fields; $($rest)*)
+            }
+        }
+    };
+    (@decode $name:ident, $lifetime:lifetime; $($rest:tt)*) => {
+        impl<$lifetime> $name<$lifetime> {
+            /// Reads the fields of a header.
+            pub fn decode(fields: &crate::header::Fields<$lifetime>) -> Result<Self, crate::request::FieldError> {
+                headers!(@body fields; $($rest)*)
+            }
+        }
+    };
+    (@body $fields:ident; $( $field:ident: $kind:ty = $wire:literal $(or $default:expr)? ),*) => {{
+        let mut cursor = 0;
+        Ok(Self { $( $field: headers!(@read $fields, cursor, $kind, $wire $(, $default)?), )* })
+    }};
+    (@read $fields:ident, $cursor:ident, $kind:ty, $wire:literal) => {
+        crate::request::read_field::<$kind>($fields, &mut $cursor, $wire)?
+    };
+    (@read $fields:ident, $cursor:ident, $kind:ty, $wire:literal, $default:expr) => {
+        crate::request::read_field::<Option<$kind>>($fields, &mut $cursor, $wire)?.unwrap_or($default)
+    };
+}
+use headers;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! Topics on a broker: 17, 21, 202, 215, 300, 303, 351.
+
+use super::headers;
+
+headers! {
+    /// 17: make or change a topic.
+    CreateTopic<'a> {
+        topic: &'a str = "topic",
+        default_topic: Option<&'a str> = "defaultTopic",
+        read_queue_nums: i32 = "readQueueNums",
+        write_queue_nums: i32 = "writeQueueNums",
+        perm: i32 = "perm",
+        topic_filter_type: &'a str = "topicFilterType" or "SINGLE_TAG",
+        topic_sys_flag: Option<i32> = "topicSysFlag",
+        order: bool = "order" or false,
+        attributes: Option<&'a str> = "attributes",
+        force: bool = "force" or false,
+    }
+
+    /// 215: delete a topic.
+    DeleteTopic<'a> {
+        topic: &'a str = "topic",
+    }
+
+    /// 21: all topics, in pieces when the caller says so.
+    GetAllTopicConfig<'a> {
+        topic_seq: Option<i32> = "topicSeq",
+        data_version: Option<&'a str> = "dataVersion",
+        max_topic_num: Option<i32> = "maxTopicNum",
+    }
+
+    /// The answer to 21.
+    GetAllTopicConfigReply {
+        total_topic_num: Option<i32> = "totalTopicNum",
+    }
+
+    /// 202: offsets and times of the queues of a topic.
+    GetTopicStats<'a> {
+        topic: &'a str = "topic",
+    }
+
+    /// 351: one topic.
+    GetTopicConfig<'a> {
+        topic: &'a str = "topic",
+        lo: Option<bool> = "lo",
+    }
+
+    /// 300: which groups consume a topic.
+    QueryTopicConsumeByWho<'a> {
+        topic: &'a str = "topic",
+    }
+
+    /// 303: the times between which a group consumes.
+    QueryConsumeTimeSpan<'a> {
+        topic: &'a str = "topic",
+        group: &'a str = "group",
+    }
+}
