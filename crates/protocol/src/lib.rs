@@ -4,11 +4,11 @@
 //! error for each way of being wrong; what leaves here has RocketMQ's exact bytes (records, binary headers) or fields (JSON).
 
 pub mod batch;
-// pub mod body;
+pub mod body;
 pub mod code;
-// pub mod compression;
+pub mod compression;
 pub mod delay;
-// pub mod fastjson;
+pub mod fastjson;
 pub mod frame;
 pub mod header;
 pub mod java;

@@ -171,6 +171,13 @@ impl HeaderScratch {
         HeaderScratch::default()
     }
 
+    /// The fields of the header that was decoded last; `header` is the bytes that it was decoded from.
+    ///
+    /// For whoever keeps both and asks later. Other bytes give other fields, or none.
+    pub fn fields<'a>(&'a self, header: &'a [u8]) -> Fields<'a> {
+        Fields { entries: &self.entries, header, text: &self.text }
+    }
+
     fn reset(&mut self) {
         self.entries.clear();
         self.text.clear();
@@ -213,7 +220,8 @@ fn fingerprint(name: &[u8]) -> u32 {
 
 fn piece<'a>(header: &'a [u8], text: &'a str, span: Span) -> &'a [u8] {
     let range = span.start as usize..span.start as usize + span.len as usize;
-    if span.unescaped { &text.as_bytes()[range] } else { &header[range] }
+    let source = if span.unescaped { text.as_bytes() } else { header };
+    source.get(range).unwrap_or_default()
 }
 
 /// The `extFields` of a header.
