@@ -15,7 +15,7 @@ use protocol::delay::DelayLevels;
 use store::{Store, StoreError};
 
 use crate::delay::Delay;
-use crate::hold::Hold;
+use crate::hold::{Errand, Hold};
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 use crate::topics::Topics;
@@ -73,7 +73,7 @@ impl Broker {
         let delay_levels = DelayLevels::parse(&store_settings.message_delay_level)
             .map_err(|error| StartError::Setting(format!("messageDelayLevel: {error}")))?;
         let topics = Arc::new(Topics::load(Arc::clone(&store), clock.clone())?);
-        topics.create_system_topics(&settings, &delay_levels)?;
+        topics.create_system_topics(&settings, &delay_levels);
         let broker = Arc::new(Broker {
             hold: Arc::new(Hold::new(clock.clone())),
             delay: Arc::new(Delay::load(&store, &delay_levels)?),
@@ -97,6 +97,19 @@ impl Broker {
     pub async fn stop(&self) {
         self.delay.stop().await;
         self.hold.stop();
+    }
+
+    /// Does what others have laid into the connection's inbox.
+    async fn run_errands(&self, session: &mut Session, out: &mut Outgoing) {
+        for errand in session.inbox.take() {
+            match errand {
+                Errand::Pull(order, wake) => pull::resume(self, session, order, wake, out),
+                Errand::Then(then) => then(self, session, out),
+            }
+        }
+        if !session.sends.is_empty() {
+            send::append(self, session, out).await;
+        }
     }
 
     /// Answers one request. Sends are not seen here: `serve` gathers them.
@@ -170,16 +183,13 @@ impl Service for Broker {
         if !session.sends.is_empty() {
             send::append(self, session, out).await;
         }
+        self.run_errands(session, out).await;
         session.durable(self).await;
     }
 
     async fn resume(&self, session: &mut Session, work: Work, out: &mut Outgoing) {
         match work {
-            Work::Woken => pull::resume(self, session, out),
-            Work::Then(then) => then(self, session, out),
-        }
-        if !session.sends.is_empty() {
-            send::append(self, session, out).await;
+            Work::Errands => self.run_errands(session, out).await,
         }
         session.durable(self).await;
     }

@@ -12,6 +12,7 @@ mod refusal;
 mod retry;
 mod send;
 mod session;
+mod tables;
 mod topics;
 mod view;
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use net::{Connection, Outgoing};
+use net::Connection;
 
 use crate::broker::Broker;
 use crate::hold::Inbox;
@@ -13,10 +13,8 @@ use crate::topics::Topic;
 
 /// Work that is handed back to a connection's own task.
 pub enum Work {
-    /// Parked pulls of this connection were woken; they lie in its inbox.
-    Woken,
-    /// The rest of a request whose bytes had to be fetched from the disk, or whose answer had to wait.
-    Then(Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>),
+    /// There is something in the session's own inbox: woken pulls, bytes that came from the disk.
+    Errands,
 }
 
 /// The broker's side of one connection.
@@ -25,7 +23,7 @@ pub struct Session {
     pub connection: Connection<Work>,
     /// Sends of the current burst, and buffers that live on so that the next burst allocates nothing.
     pub(crate) sends: Sends,
-    /// Parked pulls of this connection.
+    /// What others have for this connection's task: woken pulls, bytes from the disk.
     pub(crate) inbox: Arc<Inbox>,
     /// The topic of the last request: clients send in runs to the same one.
     last_topic: Option<Arc<Topic>>,

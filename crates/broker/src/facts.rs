@@ -1,0 +1,232 @@
+//! What the broker has to know of a message's properties, and the property string that it stores.
+//!
+//! Apache parses properties into a map and prints the map again. We look once and copy: a record's properties are the client's, in their
+//! order, without those that only a broker may set, followed by ours.
+
+use protocol::properties::{self, NAME_VALUE, PROPERTY_END, name};
+
+/// Properties of a message that decide what becomes of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts<'a> {
+    /// `TAGS`; empty when there are none.
+    pub(crate) tags: &'a str,
+    /// `UNIQ_KEY`; empty when the client made none.
+    pub(crate) uniq_key: &'a str,
+    /// `KEYS` is there.
+    pub(crate) has_keys: bool,
+    /// `WAIT=false`: the producer does not want to wait for the disk.
+    pub(crate) is_hasty: bool,
+    /// `DELAY`, as it stands there.
+    pub(crate) delay: Option<&'a str>,
+    /// `TRAN_MSG=true`: a half message.
+    pub(crate) is_half: bool,
+    /// The property that asks for a delivery time, if one does.
+    pub(crate) timer: Option<&'static str>,
+    /// `INNER_NUM` is there, which only batches stored as one record have.
+    pub(crate) has_inner_num: bool,
+    /// There is something that is not copied.
+    is_to_be_cleaned: bool,
+}
+
+impl<'a> Facts<'a> {
+    /// Looks at each property once. Of several with the same name the last counts, as in a Java map.
+    pub(crate) fn of(text: &'a str) -> Facts<'a> {
+        let mut facts = Facts::default();
+        for (key, value) in properties::iter(text) {
+            match key {
+                name::TAGS => facts.tags = value,
+                name::UNIQ_KEY => facts.uniq_key = value,
+                name::KEYS => facts.has_keys = true,
+                name::WAIT => facts.is_hasty = value.eq_ignore_ascii_case("false"),
+                name::DELAY => facts.delay = Some(value),
+                name::TRAN_MSG => facts.is_half = value.eq_ignore_ascii_case("true"),
+                name::TIMER_DELAY_SEC => facts.timer = Some(name::TIMER_DELAY_SEC),
+                name::TIMER_DELAY_MS => facts.timer = Some(name::TIMER_DELAY_MS),
+                name::TIMER_DELIVER_MS => facts.timer = Some(name::TIMER_DELIVER_MS),
+                name::INNER_NUM => facts.has_inner_num = true,
+                name::POP_CK | name::CLUSTER | name::MSG_REGION | name::TRACE_ON | name::REAL_TOPIC | name::REAL_QID => {
+                    facts.is_to_be_cleaned = true;
+                }
+                _ => {}
+            }
+        }
+        facts
+    }
+
+    /// The delay level, 0 for none; `Err` holds what is not a number.
+    pub(crate) fn delay_level(&self) -> Result<i32, &'a str> {
+        self.delay.map_or(Ok(0), |text| text.parse().map_err(|_| text))
+    }
+}
+
+/// Where a delayed message will go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Real<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) queue_id: i32,
+}
+
+/// What the broker adds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Additions<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) region: &'a str,
+    pub(crate) trace_on: bool,
+    /// For a message without one.
+    pub(crate) uniq_key: Option<&'a str>,
+    /// For a message that waits in the schedule topic.
+    pub(crate) real: Option<Real<'a>>,
+    /// For a message that goes to a dead-letter queue directly.
+    pub(crate) is_dead: bool,
+}
+
+/// Replaces `out` by the properties to store.
+pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Additions<'_>) {
+    out.clear();
+    let drops_more = add.is_dead || add.real.is_some() && facts.timer.is_some();
+    if facts.is_to_be_cleaned || drops_more {
+        copy_except(out, client, |key| match key {
+            // POP_CK is an acknowledgement handle, which a client must not make; the others are ours to say.
+            name::POP_CK | name::CLUSTER | name::MSG_REGION | name::TRACE_ON => true,
+            name::REAL_TOPIC | name::REAL_QID => add.real.is_some(),
+            // A delay level wins over a delivery time.
+            name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS => add.real.is_some(),
+            name::DELAY => add.is_dead,
+            _ => false,
+        });
+    } else {
+        out.extend_from_slice(client.as_bytes());
+        if !out.is_empty() && out.last() != Some(&PROPERTY_END) {
+            out.push(PROPERTY_END);
+        }
+    }
+    if let Some(uniq_key) = add.uniq_key {
+        put(out, name::UNIQ_KEY, uniq_key);
+    }
+    put(out, name::MSG_REGION, add.region);
+    put(out, name::TRACE_ON, if add.trace_on { "true" } else { "false" });
+    put(out, name::CLUSTER, add.cluster);
+    if add.is_dead {
+        put(out, name::DELAY, "-1");
+    }
+    if let Some(real) = add.real {
+        put_real(out, real);
+    }
+}
+
+/// Adds where a delayed message will go.
+pub(crate) fn put_real(out: &mut Vec<u8>, real: Real<'_>) {
+    put(out, name::REAL_TOPIC, real.topic);
+    let mut digits = [0u8; 11];
+    put(out, name::REAL_QID, decimal(&mut digits, real.queue_id));
+}
+
+/// Adds the properties of `client` but those that are dropped.
+pub(crate) fn copy_except(out: &mut Vec<u8>, client: &str, is_dropped: impl Fn(&str) -> bool) {
+    for (key, value) in properties::iter(client) {
+        if !is_dropped(key) {
+            put(out, key, value);
+        }
+    }
+}
+
+/// Adds one property. Readers drop a property without a value, so an empty one is not written.
+pub(crate) fn put(out: &mut Vec<u8>, key: &str, value: &str) {
+    if value.is_empty() {
+        return;
+    }
+    out.extend_from_slice(key.as_bytes());
+    out.push(NAME_VALUE);
+    out.extend_from_slice(value.as_bytes());
+    out.push(PROPERTY_END);
+}
+
+/// A number's digits, without allocating.
+fn decimal(digits: &mut [u8; 11], number: i32) -> &str {
+    let mut at = digits.len();
+    let mut rest = i64::from(number).unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        at -= 1;
+        digits[at] = b'-';
+    }
+    std::str::from_utf8(&digits[at..]).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::properties::get;
+
+    const OURS: Additions<'static> =
+        Additions { cluster: "C", region: "R", trace_on: true, uniq_key: None, real: None, is_dead: false };
+
+    fn stored(client: &str, add: &Additions<'_>) -> String {
+        let mut out = vec![7; 3];
+        write(&mut out, client, &Facts::of(client), add);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn what_the_client_says_is_kept_in_its_order_and_ours_follows() {
+        assert_eq!(
+            stored("KEYS\u{1}k\u{2}TAGS\u{1}a\u{2}", &OURS),
+            "KEYS\u{1}k\u{2}TAGS\u{1}a\u{2}MSG_REGION\u{1}R\u{2}TRACE_ON\u{1}true\u{2}CLUSTER\u{1}C\u{2}"
+        );
+    }
+
+    #[test]
+    fn a_missing_last_separator_is_added_before_ours() {
+        assert!(stored("TAGS\u{1}a", &OURS).starts_with("TAGS\u{1}a\u{2}MSG_REGION"));
+        assert!(stored("", &OURS).starts_with("MSG_REGION"));
+    }
+
+    #[test]
+    fn a_client_cannot_set_what_only_a_broker_may() {
+        let kept = stored("POP_CK\u{1}x\u{2}CLUSTER\u{1}theirs\u{2}a\u{1}b\u{2}", &OURS);
+        assert_eq!(get(&kept, "POP_CK"), None);
+        assert_eq!(kept.matches("CLUSTER").count(), 1);
+        assert_eq!(get(&kept, "CLUSTER"), Some("C"));
+        assert_eq!(get(&kept, "a"), Some("b"));
+    }
+
+    #[test]
+    fn a_delay_level_wins_over_a_delivery_time_and_names_the_real_queue() {
+        let real = Some(Real { topic: "T", queue_id: 3 });
+        let kept = stored("DELAY\u{1}2\u{2}TIMER_DELIVER_MS\u{1}9\u{2}REAL_TOPIC\u{1}old\u{2}", &Additions { real, ..OURS });
+        assert_eq!(get(&kept, "TIMER_DELIVER_MS"), None);
+        assert_eq!(get(&kept, "DELAY"), Some("2"));
+        assert_eq!(get(&kept, "REAL_TOPIC"), Some("T"));
+        assert_eq!(get(&kept, "REAL_QID"), Some("3"));
+        assert_eq!(kept.matches("REAL_TOPIC").count(), 1);
+    }
+
+    #[test]
+    fn a_dead_message_is_not_delayed_again() {
+        let kept = stored("DELAY\u{1}3\u{2}", &Additions { is_dead: true, ..OURS });
+        assert_eq!(get(&kept, "DELAY"), Some("-1"));
+        assert_eq!(kept.matches("DELAY").count(), 1);
+    }
+
+    #[test]
+    fn facts_are_read_as_java_reads_them() {
+        let facts = Facts::of("WAIT\u{1}FALSE\u{2}TRAN_MSG\u{1}True\u{2}DELAY\u{1}x\u{2}TAGS\u{1}a\u{2}TAGS\u{1}b\u{2}KEYS\u{1}\u{2}");
+        assert!(facts.is_hasty && facts.is_half && !facts.has_keys);
+        assert_eq!((facts.tags, facts.delay_level()), ("b", Err("x")));
+        assert_eq!(Facts::of("DELAY\u{1}18\u{2}").delay_level(), Ok(18));
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_display_gives_them() {
+        for number in [0, 7, -1, 42, i32::MAX, i32::MIN] {
+            assert_eq!(decimal(&mut [0; 11], number), number.to_string());
+        }
+    }
+}

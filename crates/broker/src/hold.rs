@@ -1,0 +1,330 @@
+//! Long polling: pulls that wait on a queue until there is something for them or their time is over.
+//!
+//! A parked pull lies in the [`Lane`] it waits for. An append looks at one counter per queue that it touched; only if somebody waits
+//! there it takes the parked pulls and lays them into the [`Inbox`] of their connections, whose own tasks read and answer. No
+//! wake-up is lost: who parks raises the counter first and looks at the queue afterwards; who appends publishes first and looks at the
+//! counter afterwards; a fence on both sides makes one of them see the other.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use env::Clock;
+use hashbrown::HashMap;
+use net::{Connection, Outgoing};
+use parking_lot::Mutex;
+use store::ConsumeQueue;
+use tokio::sync::Notify;
+
+use crate::broker::Broker;
+use crate::pull::PullOrder;
+use crate::session::{Session, Work};
+
+/// Parked pulls of one connection. Each takes a few hundred bytes; a consumer parks one a queue.
+const PARKED_PER_CONNECTION_MAX: usize = 100_000;
+/// Parked pulls of all connections.
+const PARKED_MAX: usize = 1_000_000;
+/// How exactly a parked pull expires. Clients add ten seconds to what they ask for before they give up themselves.
+const TICK: Duration = Duration::from_millis(20);
+/// The longest that anybody is parked, whatever he asks for: what waits longer is most likely forgotten.
+const PARKED_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// One queue of a topic, with the pulls that wait for its next message.
+pub(crate) struct Lane {
+    /// The queue.
+    pub(crate) queue: Arc<ConsumeQueue>,
+    /// How many are parked; changes under `parked`, and is read without it by whoever appends.
+    waiting: AtomicUsize,
+    parked: Mutex<Parked>,
+}
+
+#[derive(Default)]
+struct Parked {
+    pulls: Vec<ParkedPull>,
+    /// The earliest tick at which the wheel visits this lane.
+    visited_at: Option<u64>,
+}
+
+struct ParkedPull {
+    ticket: u64,
+    /// Tick at which the wait is over.
+    expires_at: u64,
+    order: PullOrder,
+    inbox: Arc<Inbox>,
+}
+
+impl Lane {
+    pub(crate) fn new(queue: Arc<ConsumeQueue>) -> Lane {
+        Lane { queue, waiting: AtomicUsize::new(0), parked: Mutex::default() }
+    }
+
+    fn take_if(&self, hold: &Hold, wanted: impl Fn(&ParkedPull) -> bool) -> Vec<ParkedPull> {
+        let mut parked = self.parked.lock();
+        let taken: Vec<ParkedPull> = parked.pulls.extract_if(.., |pull| wanted(pull)).collect();
+        if parked.pulls.is_empty() {
+            // Most queues are rarely waited for; give the memory back.
+            parked.pulls.shrink_to(4);
+        }
+        self.waiting.store(parked.pulls.len(), Ordering::Relaxed);
+        drop(parked);
+        hold.parked.fetch_sub(taken.len(), Ordering::Relaxed);
+        for pull in &taken {
+            pull.inbox.parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
+    }
+}
+
+/// Why a parked pull comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// Its queue has grown. The tick is when its time will be over.
+    Arrived {
+        /// For parking it again.
+        expires_at: u64,
+    },
+    /// Its time is over.
+    Expired,
+}
+
+/// What waits for a connection's own task.
+pub(crate) enum Errand {
+    /// A pull to look at again.
+    Pull(PullOrder, Wake),
+    /// The rest of a request whose bytes came from the disk.
+    Then(Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>),
+}
+
+/// Errands for one connection, from any thread.
+///
+/// The connection's own inbox holds at most one note that there is something here, so it cannot overflow, and many wake-ups of one batch
+/// are one wake-up of the task.
+pub(crate) struct Inbox {
+    connection: Connection<Work>,
+    errands: Mutex<Vec<Errand>>,
+    /// Set while `errands` holds something: spares the lock when there is nothing.
+    has_errands: AtomicBool,
+    /// Parked pulls of this connection.
+    parked: AtomicUsize,
+    /// Where pulls of this connection were parked, by address, so that a lost connection does not stay there.
+    lanes: Mutex<HashMap<usize, Weak<Lane>>>,
+}
+
+impl Inbox {
+    pub(crate) fn new(connection: Connection<Work>) -> Inbox {
+        Inbox {
+            connection,
+            errands: Mutex::default(),
+            has_errands: AtomicBool::new(false),
+            parked: AtomicUsize::new(0),
+            lanes: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn push(&self, errand: Errand) {
+        let was_empty = {
+            let mut errands = self.errands.lock();
+            let was_empty = errands.is_empty();
+            errands.push(errand);
+            self.has_errands.store(true, Ordering::Release);
+            was_empty
+        };
+        // A full inbox needs no note: the task looks here after each piece of work.
+        if was_empty && !self.connection.post(Work::Errands) && self.connection.is_closed() {
+            self.errands.lock().clear();
+        }
+    }
+
+    /// Takes what is there.
+    pub(crate) fn take(&self) -> Vec<Errand> {
+        if !self.has_errands.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut errands = self.errands.lock();
+        self.has_errands.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *errands)
+    }
+}
+
+/// Why a pull cannot be parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooManyParked {
+    /// Whose limit.
+    pub(crate) of: &'static str,
+    /// Which.
+    pub(crate) limit: usize,
+}
+
+/// A parked pull that nobody has woken yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(u64);
+
+/// All parked pulls' time, and how many there are.
+pub(crate) struct Hold {
+    clock: Clock,
+    /// Lanes by the tick at which one of their pulls may expire. An entry counts while the lane's `visited_at` says the same.
+    wheel: Mutex<BTreeMap<u64, Vec<Arc<Lane>>>>,
+    /// The wheel's first tick came nearer, or we stop.
+    changed: Notify,
+    is_stopped: AtomicBool,
+    parked: AtomicUsize,
+    tickets: AtomicU64,
+}
+
+impl Hold {
+    pub(crate) fn new(clock: Clock) -> Hold {
+        Hold {
+            clock,
+            wheel: Mutex::default(),
+            changed: Notify::new(),
+            is_stopped: AtomicBool::new(false),
+            parked: AtomicUsize::new(0),
+            tickets: AtomicU64::new(0),
+        }
+    }
+
+    /// How many pulls are parked.
+    pub(crate) fn parked(&self) -> usize {
+        self.parked.load(Ordering::Relaxed)
+    }
+
+    /// The tick at which a wait that begins now is over.
+    pub(crate) fn deadline(&self, wait: Duration) -> u64 {
+        // One tick more: the present one has begun already, and nobody is to wait less than he asked for.
+        ticks(self.clock.elapsed() + wait.min(PARKED_TIME_MAX)) + 1
+    }
+
+    /// Parks a pull until its lane grows or the tick comes. Look at the queue again afterwards, and `take_back` if it has grown.
+    pub(crate) fn park(
+        &self,
+        inbox: &Arc<Inbox>,
+        order: PullOrder,
+        expires_at: u64,
+    ) -> Result<Ticket, (PullOrder, TooManyParked)> {
+        if inbox.parked.load(Ordering::Relaxed) >= PARKED_PER_CONNECTION_MAX {
+            return Err((order, TooManyParked { of: "this connection", limit: PARKED_PER_CONNECTION_MAX }));
+        }
+        if self.parked.load(Ordering::Relaxed) >= PARKED_MAX {
+            return Err((order, TooManyParked { of: "this broker", limit: PARKED_MAX }));
+        }
+        let lane = Arc::clone(order.lane());
+        inbox.lanes.lock().entry(Arc::as_ptr(&lane) as usize).or_insert_with(|| Arc::downgrade(&lane));
+        inbox.parked.fetch_add(1, Ordering::Relaxed);
+        self.parked.fetch_add(1, Ordering::Relaxed);
+
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        let must_visit = {
+            let mut parked = lane.parked.lock();
+            parked.pulls.push(ParkedPull { ticket, expires_at, order, inbox: Arc::clone(inbox) });
+            lane.waiting.store(parked.pulls.len(), Ordering::Relaxed);
+            let must_visit = parked.visited_at.is_none_or(|tick| tick > expires_at);
+            if must_visit {
+                parked.visited_at = Some(expires_at);
+            }
+            must_visit
+        };
+        if must_visit {
+            self.visit(lane, expires_at);
+        }
+        // Pairs with the fence in `arrived`: either the caller's second look sees the message, or `arrived` sees `waiting`.
+        fence(Ordering::SeqCst);
+        Ok(Ticket(ticket))
+    }
+
+    /// Takes a parked pull back, unless it was woken in between.
+    pub(crate) fn take_back(&self, lane: &Lane, ticket: Ticket) -> Option<PullOrder> {
+        lane.take_if(self, |pull| pull.ticket == ticket.0).pop().map(|pull| pull.order)
+    }
+
+    /// Wakes who waits for one of these lanes. Call it once a batch, after the batch became visible.
+    pub(crate) fn arrived<'a>(&self, lanes: impl Iterator<Item = &'a Arc<Lane>>) {
+        fence(Ordering::SeqCst);
+        for lane in lanes {
+            if lane.waiting.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            for pull in lane.take_if(self, |_| true) {
+                pull.inbox.push(Errand::Pull(pull.order, Wake::Arrived { expires_at: pull.expires_at }));
+            }
+        }
+    }
+
+    /// Drops what a closed connection has parked.
+    pub(crate) fn forget(&self, inbox: &Arc<Inbox>) {
+        for lane in inbox.lanes.lock().drain().filter_map(|(_, lane)| lane.upgrade()) {
+            drop(lane.take_if(self, |pull| Arc::ptr_eq(&pull.inbox, inbox)));
+        }
+        inbox.errands.lock().clear();
+    }
+
+    fn visit(&self, lane: Arc<Lane>, tick: u64) {
+        let mut wheel = self.wheel.lock();
+        let is_first = wheel.first_key_value().is_none_or(|(first, _)| *first > tick);
+        wheel.entry(tick).or_default().push(lane);
+        drop(wheel);
+        if is_first {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Answers everybody who is parked, and ends the task.
+    pub(crate) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.turn(u64::MAX);
+        self.changed.notify_one();
+    }
+
+    /// The task that ends waits. It sleeps until the next one is over, without end when nobody waits.
+    pub(crate) async fn expire(self: Arc<Hold>) {
+        while !self.is_stopped.load(Ordering::Acquire) {
+            let first = self.wheel.lock().first_key_value().map(|(tick, _)| *tick);
+            let now = self.clock.elapsed();
+            match first {
+                Some(tick) if tick <= ticks(now) => self.turn(ticks(now)),
+                Some(tick) => {
+                    let wait = TICK.saturating_mul(u32::try_from(tick).unwrap_or(u32::MAX)).saturating_sub(now);
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {}
+                        () = self.changed.notified() => {}
+                    }
+                }
+                None => self.changed.notified().await,
+            }
+        }
+    }
+
+    /// Ends every wait that is over at `tick`.
+    fn turn(&self, tick: u64) {
+        loop {
+            let (due, lanes) = {
+                let mut wheel = self.wheel.lock();
+                match wheel.first_entry() {
+                    Some(entry) if *entry.key() <= tick => entry.remove_entry(),
+                    Some(_) | None => return,
+                }
+            };
+            for lane in lanes {
+                // An earlier deadline has moved this lane's visit; this entry is what it left behind.
+                if lane.parked.lock().visited_at != Some(due) {
+                    continue;
+                }
+                for pull in lane.take_if(self, |pull| pull.expires_at <= tick) {
+                    pull.inbox.push(Errand::Pull(pull.order, Wake::Expired));
+                }
+                let next = {
+                    let mut parked = lane.parked.lock();
+                    parked.visited_at = parked.pulls.iter().map(|pull| pull.expires_at).min();
+                    parked.visited_at
+                };
+                if let Some(next) = next {
+                    self.visit(lane, next);
+                }
+            }
+        }
+    }
+}
+
+fn ticks(time: Duration) -> u64 {
+    u64::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,378 @@
+//! Topics: what they are called, how many queues they have, and who may do what with them.
+//!
+//! Readers get a topic from a concurrent map and its configuration as a snapshot; whoever changes one holds `changing`. Each change is
+//! in the journal, under the topic's name, before anybody is told of it, and bumps the data version that name servers compare.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use config::BrokerSettings;
+use env::Clock;
+use parking_lot::Mutex;
+use protocol::body::{DataVersion, TopicConfig, TopicFilterType};
+use protocol::delay::DelayLevels;
+use protocol::names::topic as known;
+use protocol::sys_flag::perm;
+use store::journal::Table;
+use store::{Store, StoreError};
+
+use crate::hold::Lane;
+use crate::tables;
+
+/// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
+pub(crate) const QUEUES_MAX: i32 = 65_536;
+
+const READ_WRITE: i32 = perm::READ | perm::WRITE;
+
+/// One topic.
+pub struct Topic {
+    name: Arc<str>,
+    config: ArcSwap<TopicConfig>,
+    /// By queue id; filled when a queue is first used.
+    lanes: ArcSwap<Vec<Option<Arc<Lane>>>>,
+    /// Serialises growth of `lanes`.
+    growing: Mutex<()>,
+    /// Deleted: whoever still holds it looks the name up again.
+    is_gone: AtomicBool,
+    /// Position in the journal of the topic's last change; 0 once that is known to be written.
+    changed_at: AtomicU64,
+}
+
+impl Topic {
+    fn new(config: TopicConfig, changed_at: u64) -> Topic {
+        Topic {
+            name: Arc::from(config.topic_name.as_str()),
+            config: ArcSwap::from_pointee(config),
+            lanes: ArcSwap::default(),
+            growing: Mutex::new(()),
+            is_gone: AtomicBool::new(false),
+            changed_at: AtomicU64::new(changed_at),
+        }
+    }
+
+    /// Its name, namespace and prefixes included.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same, to keep.
+    pub fn shared_name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Its configuration at this moment.
+    pub fn config(&self) -> Arc<TopicConfig> {
+        self.config.load_full()
+    }
+
+    /// Its configuration, for the length of one check.
+    pub(crate) fn settings(&self) -> arc_swap::Guard<Arc<TopicConfig>> {
+        self.config.load()
+    }
+
+    /// Whether it was deleted.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// The queue with this id, opened or created.
+    ///
+    /// The caller has checked the id against the configuration; ids of a topic that shrank stay usable for who holds them.
+    pub(crate) fn lane(&self, store: &Store, queue_id: u32) -> Result<Arc<Lane>, StoreError> {
+        if let Some(Some(lane)) = self.lanes.load().get(queue_id as usize) {
+            return Ok(Arc::clone(lane));
+        }
+        let _growing = self.growing.lock();
+        let lanes = self.lanes.load();
+        if let Some(Some(lane)) = lanes.get(queue_id as usize) {
+            return Ok(Arc::clone(lane));
+        }
+        let lane = Arc::new(Lane::new(store.queue(&self.name, queue_id)?));
+        let mut more = Vec::clone(&lanes);
+        if more.len() <= queue_id as usize {
+            more.resize(queue_id as usize + 1, None);
+        }
+        more[queue_id as usize] = Some(Arc::clone(&lane));
+        self.lanes.store(Arc::new(more));
+        Ok(lane)
+    }
+
+    /// The journal position that an acknowledgement for this topic has to wait for; 0 when it is written already.
+    pub(crate) fn unwritten_change(&self, written: impl Fn() -> u64) -> u64 {
+        let changed_at = self.changed_at.load(Ordering::Acquire);
+        if changed_at == 0 {
+            return 0;
+        }
+        if written() >= changed_at {
+            // A change in between sets a larger value, which must stay.
+            let _ = self.changed_at.compare_exchange(changed_at, 0, Ordering::AcqRel, Ordering::Relaxed);
+            return 0;
+        }
+        changed_at
+    }
+}
+
+/// What a change did.
+#[derive(Clone)]
+pub struct Changed {
+    /// The topic as it is now.
+    pub topic: Arc<Topic>,
+    /// Acknowledge when the journal is written up to here.
+    pub position: u64,
+}
+
+/// Told of each change, after it is in force: `register` tells the name servers.
+pub type OnChange = Box<dyn Fn(&TopicConfig) + Send + Sync>;
+
+/// All topics of this broker.
+pub struct Topics {
+    table: papaya::HashMap<Arc<str>, Arc<Topic>, foldhash::fast::RandomState>,
+    /// Guards every change of `table`, and with it the order of changes in the journal. Journal puts happen under it.
+    changing: Mutex<()>,
+    version: ArcSwap<DataVersion>,
+    on_change: ArcSwap<Option<OnChange>>,
+    store: Arc<Store>,
+    clock: Clock,
+}
+
+impl Topics {
+    /// What the journal holds.
+    pub(crate) fn load(store: Arc<Store>, clock: Clock) -> Result<Topics, StoreError> {
+        let topics = Topics {
+            table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            changing: Mutex::new(()),
+            version: ArcSwap::from_pointee(DataVersion::default()),
+            on_change: ArcSwap::from_pointee(None),
+            store,
+            clock,
+        };
+        topics.store.journal().load(tables::TOPICS, &mut |name, value| match serde_json::from_slice::<TopicConfig>(value) {
+            Ok(config) => {
+                let topic = Topic::new(config, 0);
+                topics.table.pin().insert(Arc::clone(&topic.name), Arc::new(topic));
+            }
+            // The journal's checksums hold, so this was written by a broker that knows more than we do.
+            Err(error) => tracing::error!(topic = %String::from_utf8_lossy(name), %error, "topic in the journal not understood"),
+        });
+        topics.store.journal().load(tables::VERSIONS, &mut |name, value| {
+            if name == b"topics"
+                && let Ok(version) = serde_json::from_slice::<DataVersion>(value)
+            {
+                topics.version.store(Arc::new(version));
+            }
+        });
+        Ok(topics)
+    }
+
+    /// The topic of this name.
+    pub fn get(&self, name: &str) -> Option<Arc<Topic>> {
+        self.table.pin().get(name).cloned()
+    }
+
+    /// Every topic.
+    pub fn all(&self) -> Vec<Arc<Topic>> {
+        self.table.pin().values().cloned().collect()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Of what age the table is.
+    pub fn version(&self) -> DataVersion {
+        DataVersion::clone(&self.version.load())
+    }
+
+    /// Takes over the version of an imported `topics.json`.
+    pub fn set_version(&self, version: DataVersion) -> u64 {
+        let _changing = self.changing.lock();
+        self.put_version(version)
+    }
+
+    /// Who is told of changes.
+    pub fn on_change(&self, hook: OnChange) {
+        self.on_change.store(Arc::new(Some(hook)));
+    }
+
+    /// Creates a topic, or gives an existing one this configuration.
+    pub fn create(&self, config: TopicConfig) -> Changed {
+        let changed = {
+            let _changing = self.changing.lock();
+            self.put(config)
+        };
+        self.tell(&changed.topic);
+        changed
+    }
+
+    /// Creates a topic unless it is there.
+    pub fn create_missing(&self, name: &str, config: impl FnOnce() -> TopicConfig) -> Changed {
+        if let Some(topic) = self.get(name) {
+            return self.unchanged(topic);
+        }
+        let changed = {
+            let _changing = self.changing.lock();
+            if let Some(topic) = self.get(name) {
+                return self.unchanged(topic);
+            }
+            self.put(config())
+        };
+        tracing::info!(topic = name, queues = changed.topic.settings().write_queue_nums, "topic created");
+        self.tell(&changed.topic);
+        changed
+    }
+
+    /// Forgets a topic and its queues; its messages stay in the log until that is deleted.
+    pub fn delete(&self, name: &str) -> Option<u64> {
+        let _changing = self.changing.lock();
+        let topic = self.table.pin().remove(name).cloned()?;
+        topic.is_gone.store(true, Ordering::Release);
+        self.store.journal().delete(tables::TOPICS, name.as_bytes());
+        let position = self.bump();
+        self.store.delete_topic(name);
+        Some(position)
+    }
+
+    /// A topic for a message that was sent to a name that does not exist yet: queues and permissions come from the template that the
+    /// client names, if that may be inherited from.
+    pub(crate) fn create_for_send(
+        &self,
+        settings: &BrokerSettings,
+        name: &str,
+        template: &str,
+        queues_wanted: i32,
+        topic_sys_flag: i32,
+    ) -> Option<Changed> {
+        let template_config = self.get(template)?.config();
+        let may_inherit = perm::is_inherited(template_config.perm)
+            && (template != known::AUTO_CREATE_TOPIC_KEY || settings.auto_create_topic_enable);
+        if !may_inherit {
+            return None;
+        }
+        let queues = queues_wanted.min(template_config.write_queue_nums).max(0);
+        Some(self.create_missing(name, || TopicConfig {
+            topic_name: name.to_owned(),
+            read_queue_nums: queues,
+            write_queue_nums: queues,
+            perm: template_config.perm & !perm::INHERIT,
+            topic_filter_type: template_config.topic_filter_type,
+            topic_sys_flag,
+            ..TopicConfig::default()
+        }))
+    }
+
+    /// `%RETRY%` and `%DLQ%` topics, which need no template.
+    pub fn create_for_group(&self, name: &str, queues: i32, topic_sys_flag: i32) -> Changed {
+        self.create_missing(name, || TopicConfig { topic_sys_flag, ..plain(name, queues, READ_WRITE) })
+    }
+
+    /// The topics that every broker has (messages.md §1.1), created where they are missing.
+    pub(crate) fn create_system_topics(&self, settings: &BrokerSettings, levels: &DelayLevels) {
+        for config in system_topics(settings, levels) {
+            let name = config.topic_name.clone();
+            self.create_missing(&name, || config);
+        }
+    }
+
+    fn unchanged(&self, topic: Arc<Topic>) -> Changed {
+        let position = topic.unwritten_change(|| self.store.journal().written().get());
+        Changed { topic, position }
+    }
+
+    /// Under `changing`.
+    fn put(&self, config: TopicConfig) -> Changed {
+        let name = config.topic_name.clone();
+        // A map of strings and numbers always serialises.
+        let value = serde_json::to_vec(&config).unwrap_or_default();
+        self.store.journal().put(tables::TOPICS, name.as_bytes(), &value);
+        let position = self.bump();
+        let topic = match self.get(&name) {
+            Some(topic) => {
+                topic.config.store(Arc::new(config));
+                topic.changed_at.store(position, Ordering::Release);
+                topic
+            }
+            None => {
+                let topic = Arc::new(Topic::new(config, position));
+                self.table.pin().insert(Arc::clone(&topic.name), Arc::clone(&topic));
+                topic
+            }
+        };
+        Changed { topic, position }
+    }
+
+    /// Under `changing`: the next data version.
+    fn bump(&self) -> u64 {
+        let mut version = self.version();
+        version.timestamp = self.clock.now().0;
+        version.counter += 1;
+        self.put_version(version)
+    }
+
+    fn put_version(&self, version: DataVersion) -> u64 {
+        let value = serde_json::to_vec(&version).unwrap_or_default();
+        self.version.store(Arc::new(version));
+        self.store.journal().put(tables::VERSIONS, b"topics", &value)
+    }
+
+    fn tell(&self, topic: &Topic) {
+        if let Some(hook) = self.on_change.load().as_ref() {
+            hook(&topic.settings());
+        }
+    }
+}
+
+impl Table for Topics {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        for (name, topic) in &self.table.pin() {
+            let value = serde_json::to_vec(&**topic.settings()).unwrap_or_default();
+            f(name.as_bytes(), &value);
+        }
+    }
+}
+
+/// A topic as Apache makes them when nobody says more.
+pub(crate) fn plain(name: &str, queues: i32, perm: i32) -> TopicConfig {
+    TopicConfig {
+        topic_name: name.to_owned(),
+        read_queue_nums: queues,
+        write_queue_nums: queues,
+        perm,
+        topic_filter_type: TopicFilterType::SingleTag,
+        ..TopicConfig::default()
+    }
+}
+
+fn system_topics(settings: &BrokerSettings, levels: &DelayLevels) -> Vec<TopicConfig> {
+    let all = READ_WRITE | perm::INHERIT;
+    let open_if = |is_open: bool| if is_open { all } else { perm::INHERIT };
+    let cluster = settings.broker_cluster_name.as_str();
+    let broker = settings.broker_name.as_str();
+    let mut topics = vec![
+        plain(known::SELF_TEST_TOPIC, 1, READ_WRITE),
+        plain(known::BENCHMARK_TOPIC, 1024, READ_WRITE),
+        plain(cluster, 16, open_if(settings.cluster_topic_enable)),
+        plain(broker, 1, open_if(settings.broker_topic_enable)),
+        plain(known::OFFSET_MOVED_EVENT, 1, READ_WRITE),
+        plain(known::SCHEDULE_TOPIC, levels.max_level(), READ_WRITE),
+        plain(&format!("{cluster}_REPLY_TOPIC"), 1, READ_WRITE),
+        plain(&format!("rmq_sys_REVIVE_LOG_{cluster}"), 8, READ_WRITE),
+        plain(&format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, perm::INHERIT),
+        plain(known::TRANS_HALF_TOPIC, 1, READ_WRITE),
+        plain(known::TRANS_OP_HALF_TOPIC, 1, READ_WRITE),
+        plain(known::TIMER_TOPIC, 1, READ_WRITE),
+    ];
+    if settings.auto_create_topic_enable {
+        topics.push(plain(known::AUTO_CREATE_TOPIC_KEY, settings.default_topic_queue_nums, all));
+    }
+    if settings.trace_topic_enable {
+        topics.push(plain(&settings.msg_trace_topic_name, 1, READ_WRITE));
+    }
+    topics
+}
