@@ -16,10 +16,11 @@ use store::{Store, StoreError};
 
 use crate::delay::Delay;
 use crate::hold::{Errand, Hold};
+use crate::ids::Ids;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 use crate::topics::Topics;
-use crate::{pull, retry, send, view};
+use crate::{append, pull, retry, send, view};
 
 /// What a broker is started with.
 pub struct Start {
@@ -53,6 +54,7 @@ pub struct Broker {
     pub(crate) topics: Arc<Topics>,
     pub(crate) hold: Arc<Hold>,
     pub(crate) delay: Arc<Delay>,
+    pub(crate) ids: Ids,
 }
 
 /// Why a broker does not start.
@@ -76,7 +78,8 @@ impl Broker {
         topics.create_system_topics(&settings, &delay_levels);
         let broker = Arc::new(Broker {
             hold: Arc::new(Hold::new(clock.clone())),
-            delay: Arc::new(Delay::load(&store, &delay_levels)?),
+            ids: Ids::new(advertised.ip(), clock.clone(), &random),
+            delay: Arc::new(Delay::load(&store, &topics, delay_levels.max_level() as usize)?),
             settings: ArcSwap::from_pointee(settings),
             store_settings: ArcSwap::from_pointee(store_settings),
             store,
@@ -104,11 +107,12 @@ impl Broker {
         for errand in session.inbox.take() {
             match errand {
                 Errand::Pull(order, wake) => pull::resume(self, session, order, wake, out),
+                Errand::Frames(frames) => out.extend(frames),
                 Errand::Then(then) => then(self, session, out),
             }
         }
         if !session.sends.is_empty() {
-            send::append(self, session, out).await;
+            append::append(self, session, out).await;
         }
     }
 
@@ -157,7 +161,7 @@ impl Service for Broker {
     type Work = Work;
 
     fn open(&self, connection: &Connection<Work>) -> Session {
-        Session::open(self, connection)
+        Session::open(connection)
     }
 
     async fn serve(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
@@ -168,20 +172,20 @@ impl Service for Broker {
                         send::refuse(self, &request, &refusal, out);
                     }
                     if session.sends.is_full() {
-                        send::append(self, session, out).await;
+                        append::append(self, session, out).await;
                     }
                 }
                 _ => {
                     // A request that follows a send on its connection sees what the send did.
                     if !session.sends.is_empty() {
-                        send::append(self, session, out).await;
+                        append::append(self, session, out).await;
                     }
                     self.answer(session, &request, out);
                 }
             }
         }
         if !session.sends.is_empty() {
-            send::append(self, session, out).await;
+            append::append(self, session, out).await;
         }
         self.run_errands(session, out).await;
         session.durable(self).await;

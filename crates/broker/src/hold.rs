@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use env::Clock;
 use hashbrown::HashMap;
-use net::{Connection, Outgoing};
+use net::{Connection, Frames, Outgoing};
 use parking_lot::Mutex;
 use store::ConsumeQueue;
 use tokio::sync::Notify;
@@ -34,6 +34,8 @@ const PARKED_TIME_MAX: Duration = Duration::from_secs(300);
 pub(crate) struct Lane {
     /// The queue.
     pub(crate) queue: Arc<ConsumeQueue>,
+    /// Rung when the queue grows: delayed messages have a task of their own that waits for them.
+    bell: Option<Arc<Notify>>,
     /// How many are parked; changes under `parked`, and is read without it by whoever appends.
     waiting: AtomicUsize,
     parked: Mutex<Parked>,
@@ -55,8 +57,8 @@ struct ParkedPull {
 }
 
 impl Lane {
-    pub(crate) fn new(queue: Arc<ConsumeQueue>) -> Lane {
-        Lane { queue, waiting: AtomicUsize::new(0), parked: Mutex::default() }
+    pub(crate) fn new(queue: Arc<ConsumeQueue>, bell: Option<Arc<Notify>>) -> Lane {
+        Lane { queue, bell, waiting: AtomicUsize::new(0), parked: Mutex::default() }
     }
 
     fn take_if(&self, hold: &Hold, wanted: impl Fn(&ParkedPull) -> bool) -> Vec<ParkedPull> {
@@ -92,6 +94,8 @@ pub(crate) enum Wake {
 pub(crate) enum Errand {
     /// A pull to look at again.
     Pull(PullOrder, Wake),
+    /// Replies that had to wait for the disk.
+    Frames(Frames),
     /// The rest of a request whose bytes came from the disk.
     Then(Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>),
 }
@@ -241,6 +245,9 @@ impl Hold {
     pub(crate) fn arrived<'a>(&self, lanes: impl Iterator<Item = &'a Arc<Lane>>) {
         fence(Ordering::SeqCst);
         for lane in lanes {
+            if let Some(bell) = &lane.bell {
+                bell.notify_one();
+            }
             if lane.waiting.load(Ordering::Relaxed) == 0 {
                 continue;
             }

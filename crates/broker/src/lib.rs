@@ -4,12 +4,16 @@
 //! one promise: `send` takes messages, `pull` gives them, `hold` parks a pull until there is something to give, and so on.
 //! Nothing here touches a socket or a file: `net` brings requests, `store` keeps bytes.
 
+mod append;
 mod broker;
 mod delay;
+mod facts;
 mod hold;
+mod ids;
 mod pull;
 mod refusal;
 mod retry;
+mod schedule;
 mod send;
 mod session;
 mod tables;

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use net::Connection;
+use store::LogSlice;
 
 use crate::broker::Broker;
 use crate::hold::Inbox;
-use crate::send::Sends;
+use crate::append::Sends;
 use crate::topics::Topic;
 
 /// Work that is handed back to a connection's own task.
@@ -25,6 +26,8 @@ pub struct Session {
     pub(crate) sends: Sends,
     /// What others have for this connection's task: woken pulls, bytes from the disk.
     pub(crate) inbox: Arc<Inbox>,
+    /// What the read under way found; empty between requests.
+    pub(crate) slices: Vec<LogSlice>,
     /// The topic of the last request: clients send in runs to the same one.
     last_topic: Option<Arc<Topic>>,
     /// Replies of the current burst may leave when the journal is written up to here.
@@ -32,11 +35,12 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn open(broker: &Broker, connection: &Connection<Work>) -> Session {
+    pub(crate) fn open(connection: &Connection<Work>) -> Session {
         Session {
             connection: connection.clone(),
-            sends: Sends::new(broker),
+            sends: Sends::new(),
             inbox: Arc::new(Inbox::new(connection.clone())),
+            slices: Vec::new(),
             last_topic: None,
             durable_after: 0,
         }
@@ -66,13 +70,14 @@ impl Session {
         self.durable_after = self.durable_after.max(position);
     }
 
-    /// Takes the position that the replies have to wait for.
-    pub(crate) fn take_durable_after(&mut self) -> u64 {
-        std::mem::take(&mut self.durable_after)
+    /// What the replies of this burst have to wait for so far.
+    pub(crate) fn durable_after_so_far(&self) -> u64 {
+        self.durable_after
     }
 
+    /// Waits until the replies of this burst may leave.
     pub(crate) async fn durable(&mut self, broker: &Broker) {
-        let position = self.take_durable_after();
+        let position = std::mem::take(&mut self.durable_after);
         if position > 0 {
             broker.store.journal().written().reached(position).await;
         }

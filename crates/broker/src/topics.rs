@@ -12,10 +12,11 @@ use env::Clock;
 use parking_lot::Mutex;
 use protocol::body::{DataVersion, TopicConfig, TopicFilterType};
 use protocol::delay::DelayLevels;
-use protocol::names::topic as known;
+use protocol::names as known;
 use protocol::sys_flag::perm;
 use store::journal::Table;
 use store::{Store, StoreError};
+use tokio::sync::Notify;
 
 use crate::hold::Lane;
 use crate::tables;
@@ -35,13 +36,22 @@ pub struct Topic {
     growing: Mutex<()>,
     /// Deleted: whoever still holds it looks the name up again.
     is_gone: AtomicBool,
+    /// Clients may send to it, as far as its name goes.
+    is_sendable: bool,
+    is_retry: bool,
+    /// For its lanes.
+    bell: Option<Arc<Notify>>,
     /// Position in the journal of the topic's last change; 0 once that is known to be written.
     changed_at: AtomicU64,
 }
 
 impl Topic {
-    fn new(config: TopicConfig, changed_at: u64) -> Topic {
+    fn new(config: TopicConfig, changed_at: u64, bell: &Arc<Notify>) -> Topic {
+        let name = config.topic_name.as_str();
         Topic {
+            is_sendable: known::check_topic(name).is_ok() && !known::is_not_sendable(name),
+            is_retry: known::is_retry_topic(name),
+            bell: (name == known::SCHEDULE_TOPIC).then(|| Arc::clone(bell)),
             name: Arc::from(config.topic_name.as_str()),
             config: ArcSwap::from_pointee(config),
             lanes: ArcSwap::default(),
@@ -76,6 +86,14 @@ impl Topic {
         self.is_gone.load(Ordering::Acquire)
     }
 
+    pub(crate) fn is_sendable(&self) -> bool {
+        self.is_sendable
+    }
+
+    pub(crate) fn is_retry(&self) -> bool {
+        self.is_retry
+    }
+
     /// The queue with this id, opened or created.
     ///
     /// The caller has checked the id against the configuration; ids of a topic that shrank stay usable for who holds them.
@@ -88,7 +106,7 @@ impl Topic {
         if let Some(Some(lane)) = lanes.get(queue_id as usize) {
             return Ok(Arc::clone(lane));
         }
-        let lane = Arc::new(Lane::new(store.queue(&self.name, queue_id)?));
+        let lane = Arc::new(Lane::new(store.queue(&self.name, queue_id)?, self.bell.clone()));
         let mut more = Vec::clone(&lanes);
         if more.len() <= queue_id as usize {
             more.resize(queue_id as usize + 1, None);
@@ -132,6 +150,8 @@ pub struct Topics {
     changing: Mutex<()>,
     version: ArcSwap<DataVersion>,
     on_change: ArcSwap<Option<OnChange>>,
+    /// Rung when a delayed message is stored.
+    schedule_bell: Arc<Notify>,
     store: Arc<Store>,
     clock: Clock,
 }
@@ -144,12 +164,13 @@ impl Topics {
             changing: Mutex::new(()),
             version: ArcSwap::from_pointee(DataVersion::default()),
             on_change: ArcSwap::from_pointee(None),
+            schedule_bell: Arc::new(Notify::new()),
             store,
             clock,
         };
         topics.store.journal().load(tables::TOPICS, &mut |name, value| match serde_json::from_slice::<TopicConfig>(value) {
             Ok(config) => {
-                let topic = Topic::new(config, 0);
+                let topic = Topic::new(config, 0, &topics.schedule_bell);
                 topics.table.pin().insert(Arc::clone(&topic.name), Arc::new(topic));
             }
             // The journal's checksums hold, so this was written by a broker that knows more than we do.
@@ -168,6 +189,15 @@ impl Topics {
     /// The topic of this name.
     pub fn get(&self, name: &str) -> Option<Arc<Topic>> {
         self.table.pin().get(name).cloned()
+    }
+
+    /// The topic where delayed messages wait.
+    pub(crate) fn schedule(&self) -> Arc<Topic> {
+        self.create_missing(known::SCHEDULE_TOPIC, || plain(known::SCHEDULE_TOPIC, 18, READ_WRITE)).topic
+    }
+
+    pub(crate) fn schedule_bell(&self) -> &Arc<Notify> {
+        &self.schedule_bell
     }
 
     /// Every topic.
@@ -251,7 +281,7 @@ impl Topics {
     ) -> Option<Changed> {
         let template_config = self.get(template)?.config();
         let may_inherit = perm::is_inherited(template_config.perm)
-            && (template != known::AUTO_CREATE_TOPIC_KEY || settings.auto_create_topic_enable);
+            && (template != known::AUTO_CREATE_TOPIC || settings.auto_create_topic_enable);
         if !may_inherit {
             return None;
         }
@@ -299,7 +329,7 @@ impl Topics {
                 topic
             }
             None => {
-                let topic = Arc::new(Topic::new(config, position));
+                let topic = Arc::new(Topic::new(config, position, &self.schedule_bell));
                 self.table.pin().insert(Arc::clone(&topic.name), Arc::clone(&topic));
                 topic
             }
@@ -369,7 +399,7 @@ fn system_topics(settings: &BrokerSettings, levels: &DelayLevels) -> Vec<TopicCo
         plain(known::TIMER_TOPIC, 1, READ_WRITE),
     ];
     if settings.auto_create_topic_enable {
-        topics.push(plain(known::AUTO_CREATE_TOPIC_KEY, settings.default_topic_queue_nums, all));
+        topics.push(plain(known::AUTO_CREATE_TOPIC, settings.default_topic_queue_nums, all));
     }
     if settings.trace_topic_enable {
         topics.push(plain(&settings.msg_trace_topic_name, 1, READ_WRITE));

@@ -1,0 +1,339 @@
+//! From a gathered batch to acknowledgements: one append for a burst, then a reply for each send when its mode says so.
+//!
+//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: a small task awaits the flush that covers the burst and lays
+//! the replies into the connection's inbox, while the connection reads on; only so many such bursts may be under way.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::BrokerSettings;
+use net::{Outgoing, ReplyTo};
+use protocol::LogOffset;
+use protocol::code::ResponseCode;
+use protocol::message_id::offset_message_id;
+use protocol::request::SendReply;
+use store::{AppendError, Landed, RecordBatch};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+use crate::hold::{Errand, Inbox, Lane};
+use crate::ids::Ids;
+use crate::refusal::Refusal;
+use crate::send::reply_extra;
+use crate::session::Session;
+
+/// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
+const GATHERED_BYTES_MAX: usize = 4 << 20;
+/// And this many records.
+const GATHERED_RECORDS_MAX: usize = 4096;
+/// How long a send waits for room in the log: what producers wait for an answer unless told otherwise.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bursts of one connection that wait for a flush. Above it we stop reading the connection.
+const UNFLUSHED_BURSTS_MAX: usize = 256;
+
+/// What a receipt is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One message.
+    Send,
+    /// Several, with one answer.
+    Batch,
+    /// A message that a consumer gave back (36).
+    Back,
+}
+
+/// The answer that is owed for records of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Receipt {
+    pub(crate) reply_to: ReplyTo,
+    pub(crate) kind: Kind,
+    /// For the answer.
+    pub(crate) queue_id: i32,
+    /// Which records of the batch.
+    pub(crate) records: Range<usize>,
+    /// Where the unique key stands among the receipts' text.
+    pub(crate) uniq_key: Range<usize>,
+    /// Does not wait for the disk.
+    pub(crate) is_hasty: bool,
+}
+
+/// Receipts of one batch, with the text that they need after the requests are gone.
+#[derive(Default)]
+pub(crate) struct Receipts {
+    list: Vec<Receipt>,
+    text: String,
+}
+
+impl Receipts {
+    /// Keeps a text for the answer.
+    pub(crate) fn keep(&mut self, text: &str) -> Range<usize> {
+        let start = self.text.len();
+        self.text.push_str(text);
+        start..self.text.len()
+    }
+
+    /// Keeps the client's unique key, or makes one.
+    pub(crate) fn keep_uniq_key(&mut self, uniq_key: &str, ids: &Ids) -> Range<usize> {
+        if !uniq_key.is_empty() {
+            return self.keep(uniq_key);
+        }
+        let start = self.text.len();
+        ids.write(&mut self.text);
+        start..self.text.len()
+    }
+
+    /// Drops what was kept last.
+    pub(crate) fn forget(&mut self, kept: Range<usize>) {
+        self.text.truncate(kept.start);
+    }
+
+    pub(crate) fn text(&self, kept: &Range<usize>) -> &str {
+        &self.text[kept.clone()]
+    }
+
+    pub(crate) fn push(&mut self, receipt: Receipt) {
+        self.list.push(receipt);
+    }
+
+    fn clear(&mut self) {
+        self.list.clear();
+        self.text.clear();
+    }
+
+    /// Writes one answer.
+    fn reply(
+        &self,
+        receipt: &Receipt,
+        landed: &[Landed],
+        answer: &Answer<'_>,
+        ids: &mut String,
+        out: &mut Outgoing,
+    ) {
+        let records = &landed[receipt.records.clone()];
+        let (Some(first), Kind::Send | Kind::Batch) = (records.first(), receipt.kind) else {
+            out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
+            return;
+        };
+        ids.clear();
+        for (place, record) in records.iter().enumerate() {
+            if place > 0 {
+                ids.push(',');
+            }
+            offset_message_id(ids, answer.host, record.at.0);
+        }
+        let uniq_key = self.text(&receipt.uniq_key);
+        let reply = SendReply {
+            msg_id: ids,
+            queue_id: receipt.queue_id,
+            queue_offset: first.queue_offset as i64,
+            transaction_id: (!uniq_key.is_empty()).then_some(uniq_key),
+            batch_uniq_id: None,
+            recall_handle: None,
+        };
+        out.reply(receipt.reply_to, answer.code, answer.remark, &(reply, reply_extra(answer.settings)), &[]);
+    }
+}
+
+/// What the answers of one batch have in common.
+struct Answer<'a> {
+    code: ResponseCode,
+    remark: Option<&'a str>,
+    host: std::net::SocketAddr,
+    settings: &'a BrokerSettings,
+}
+
+/// Sends of the current burst, and buffers that live on.
+pub(crate) struct Sends {
+    pub(crate) batch: RecordBatch,
+    pub(crate) receipts: Receipts,
+    /// Queues that the batch touches; pulls that wait on them are woken.
+    lanes: Vec<Arc<Lane>>,
+    /// For the properties of the record under way.
+    pub(crate) properties: Vec<u8>,
+    /// For the message ids of the answer under way.
+    ids: String,
+    unflushed: Arc<Semaphore>,
+}
+
+impl Sends {
+    pub(crate) fn new() -> Sends {
+        Sends {
+            batch: RecordBatch::new(),
+            receipts: Receipts::default(),
+            lanes: Vec::new(),
+            properties: Vec::new(),
+            ids: String::new(),
+            unflushed: Arc::new(Semaphore::new(UNFLUSHED_BURSTS_MAX)),
+        }
+    }
+
+    /// Nothing is gathered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.receipts.list.is_empty()
+    }
+
+    /// Enough is gathered to be appended before more is read.
+    pub(crate) fn is_full(&self) -> bool {
+        self.batch.bytes() >= GATHERED_BYTES_MAX || self.batch.len() >= GATHERED_RECORDS_MAX
+    }
+
+    /// How many records are gathered.
+    pub(crate) fn records(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Notes a queue that the batch touches.
+    pub(crate) fn touch(&mut self, lane: Arc<Lane>) {
+        // Producers send in runs to the same few queues, and waking one twice costs a look at a counter: no set is needed.
+        if !self.lanes.iter().rev().take(8).any(|known| Arc::ptr_eq(known, &lane)) {
+            self.lanes.push(lane);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.batch.clear();
+        self.receipts.clear();
+        self.lanes.clear();
+    }
+}
+
+/// Appends what is gathered and answers it, now or when it is flushed.
+pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
+    let refused = broker.append(&mut session.sends.batch).await.err();
+    let sends = &mut session.sends;
+    let landed = sends.batch.landed();
+    let end = landed.last().map(|record| record.end);
+
+    if let Some(refusal) = &refused {
+        // Records behind the last one that landed were not stored.
+        for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed.len()) {
+            let settings = broker.settings.load();
+            out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(&settings), &[]);
+        }
+        sends.receipts.list.retain(|receipt| receipt.records.end <= landed.len());
+    }
+    let Some(end) = end else {
+        sends.clear();
+        return;
+    };
+
+    let settings = broker.settings.load();
+    let answer = Answer { code: ResponseCode::Success, remark: None, host: broker.advertised, settings: &settings };
+    if !broker.is_sync_flush() {
+        let mut ids = std::mem::take(&mut sends.ids);
+        for receipt in &sends.receipts.list {
+            sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
+        }
+        sends.ids = ids;
+        broker.hold.arrived(sends.lanes.iter());
+        sends.clear();
+        return;
+    }
+
+    let mut ids = std::mem::take(&mut sends.ids);
+    for receipt in sends.receipts.list.iter().filter(|receipt| receipt.is_hasty) {
+        sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
+    }
+    sends.ids = ids;
+    drop(settings);
+    let unflushed = Unflushed {
+        receipts: std::mem::take(&mut sends.receipts),
+        landed: landed.to_vec(),
+        lanes: std::mem::take(&mut sends.lanes),
+        end,
+        inbox: Arc::clone(&session.inbox),
+        durable_after: session.durable_after_so_far(),
+    };
+    let permits = Arc::clone(&session.sends.unflushed);
+    session.sends.clear();
+    // Never closed; a closed one would only mean that nothing is counted.
+    let permit = permits.acquire_owned().await.ok();
+    let wait = unflushed.acknowledge(broker);
+    tokio::spawn(async move {
+        wait.await;
+        drop(permit);
+    });
+}
+
+/// A burst that waits for its flush.
+struct Unflushed {
+    receipts: Receipts,
+    landed: Vec<Landed>,
+    lanes: Vec<Arc<Lane>>,
+    end: LogOffset,
+    inbox: Arc<Inbox>,
+    durable_after: u64,
+}
+
+impl Unflushed {
+    fn acknowledge(self, broker: &Broker) -> impl Future<Output = ()> + Send + 'static {
+        let store = Arc::clone(&broker.store);
+        let hold = Arc::clone(&broker.hold);
+        let settings = broker.settings.load_full();
+        let host = broker.advertised;
+        let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout.max(0) as u64);
+        async move {
+            if self.durable_after > 0 {
+                store.journal().written().reached(self.durable_after).await;
+            }
+            let is_flushed = timeout(limit, store.flushed().reached(self.end.0)).await.is_ok();
+            let late = format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis());
+            let answer = if is_flushed {
+                Answer { code: ResponseCode::Success, remark: None, host, settings: &settings }
+            } else {
+                Answer { code: ResponseCode::FlushDiskTimeout, remark: Some(&late), host, settings: &settings }
+            };
+            let mut out = Outgoing::new();
+            let mut ids = String::new();
+            for receipt in self.receipts.list.iter().filter(|receipt| !receipt.is_hasty) {
+                self.receipts.reply(receipt, &self.landed, &answer, &mut ids, &mut out);
+            }
+            if !out.is_empty() {
+                // Through the inbox, which cannot be full: a reply that got lost would be sent a second time by its producer.
+                self.inbox.push(Errand::Frames(out.take()));
+            }
+            store.confirmed().reached(self.end.0).await;
+            hold.arrived(self.lanes.iter());
+        }
+    }
+}
+
+impl Broker {
+    /// Whether an acknowledgement waits for the disk.
+    pub(crate) fn is_sync_flush(&self) -> bool {
+        self.store.is_sync_flush()
+    }
+
+    /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
+    pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
+        let deadline = self.clock.elapsed() + ROOM_TIMEOUT;
+        loop {
+            let error = match self.store.append(batch, self.clock.now()) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let AppendError::NoRoomYet { needed } = error else {
+                return Err(refusal_of(&error));
+            };
+            let left = deadline.saturating_sub(self.clock.elapsed());
+            if left.is_zero() || timeout(left, self.store.room().reached(needed)).await.is_err() {
+                return Err(Refusal::new(
+                    ResponseCode::SystemBusy,
+                    format!(
+                        "[GANTRY]broker busy: no room in the commit log within {} ms; the disk does not keep up with \
+                         allocating it up to {needed}",
+                        ROOM_TIMEOUT.as_millis()
+                    ),
+                ));
+            }
+        }
+    }
+
+    /// Wakes whoever waits for what was appended to these lanes up to `end`.
+    pub(crate) async fn wake(&self, lanes: &[Arc<Lane>], end: LogOffset) {
+        self.store.confirmed().reached(end.0).await;
+        self.hold.arrived(lanes.iter());
+    }
+}

@@ -1,0 +1,411 @@
+//! Pulls: 11 and 361. Checks in Apache's order, then a read, then slices of the log; or the pull is parked until there is something.
+//!
+//! A pull that has passed its checks is a [`PullOrder`]: handles and numbers, no borrowed text, so the same thing is read at once, parked,
+//! woken, or carried to the cold-read threads and back.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::{Outgoing, ReplyTo, Request, SharedSlice};
+use protocol::code::{ResponseCode, request};
+use protocol::request::{PullMessage, PullReply};
+use protocol::sys_flag::{perm, pull as bits};
+use protocol::tags::Subscription;
+use store::{LogSlice, Read, ReadLimits, ReadStatus};
+
+use crate::broker::Broker;
+use crate::groups::Group;
+use crate::hold::{Errand, Lane, Wake};
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::topics::Topic;
+
+/// Why a pull is forbidden; 5.x clients read it from the answer.
+mod forbidden {
+    pub(super) const BROKER: i32 = 1;
+    pub(super) const GROUP: i32 = 2;
+    pub(super) const TOPIC: i32 = 3;
+    pub(super) const BROADCAST: i32 = 4;
+    pub(super) const SUBSCRIPTION: i32 = 5;
+}
+
+/// Why a pull is refused, and what the answer says beside it.
+struct PullRefusal {
+    refusal: Refusal,
+    forbidden_type: Option<i32>,
+}
+
+impl From<Refusal> for PullRefusal {
+    fn from(refusal: Refusal) -> PullRefusal {
+        PullRefusal { refusal, forbidden_type: None }
+    }
+}
+
+fn forbid(forbidden_type: i32, remark: String) -> PullRefusal {
+    PullRefusal { refusal: Refusal::new(ResponseCode::NoPermission, remark), forbidden_type: Some(forbidden_type) }
+}
+
+/// A pull that has passed its checks.
+pub(crate) struct PullOrder {
+    reply_to: ReplyTo,
+    group: Arc<Group>,
+    topic: Arc<Topic>,
+    lane: Arc<Lane>,
+    queue_id: i32,
+    /// Where the client wants to begin.
+    asked: i64,
+    /// Where to look next: beyond `asked` when what lay between did not match.
+    offset: i64,
+    count_max: i32,
+    bytes_max: Option<i32>,
+    /// `None`: everything.
+    filter: Option<Arc<Subscription>>,
+}
+
+impl PullOrder {
+    /// The queue it waits for.
+    pub(crate) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
+}
+
+/// What may still be done with a pull that finds nothing.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// It has just come and may be parked for so long; zero: it wants an answer.
+    Fresh(Duration),
+    /// It was parked, and may be again until this tick.
+    Woken(u64),
+    /// Its time is over.
+    Over,
+}
+
+/// 11 and 361.
+pub(crate) fn pull(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let message = PullMessage::decode(&request.header.fields)?;
+    let order = match check(broker, session, request, &message) {
+        Ok(order) => order,
+        Err(PullRefusal { refusal, forbidden_type: None }) => return Err(refusal),
+        Err(PullRefusal { refusal, forbidden_type }) => {
+            let fields = PullReply { forbidden_type, ..PullReply::default() };
+            out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &fields, &[]);
+            return Ok(());
+        }
+    };
+    if message.sys_flag & bits::COMMIT_OFFSET != 0 {
+        broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id, message.commit_offset);
+    }
+    if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id) {
+        let (min, max) = bounds(&order.lane);
+        let read = Read { status: ReadStatus::OffsetReset, next: to, min, max, count: 0, bytes: 0 };
+        answer(broker, &order, &read, ResponseCode::PullOffsetMoved, "OFFSET_RESET", out);
+        return Ok(());
+    }
+    let patience = if message.sys_flag & bits::SUSPEND == 0 {
+        Duration::ZERO
+    } else {
+        let settings = broker.settings.load();
+        let ms = if settings.long_polling_enable { message.suspend_timeout_millis } else { settings.short_polling_time_mills };
+        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+    };
+    read(broker, session, order, Patience::Fresh(patience), out);
+    Ok(())
+}
+
+/// A parked pull has come back.
+pub(crate) fn resume(broker: &Broker, session: &mut Session, order: PullOrder, wake: Wake, out: &mut Outgoing) {
+    let patience = match wake {
+        Wake::Arrived { expires_at } => Patience::Woken(expires_at),
+        Wake::Expired => Patience::Over,
+    };
+    read(broker, session, order, patience, out);
+}
+
+fn check(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &PullMessage<'_>,
+) -> Result<PullOrder, PullRefusal> {
+    let settings = broker.settings.load();
+    if !perm::is_readable(settings.broker_permission) {
+        let ip = broker.advertised.ip();
+        return Err(forbid(forbidden::BROKER, format!("the broker[{ip}] pulling message is forbidden")));
+    }
+    if request.header.code == request::LITE_PULL_MESSAGE && !settings.lite_pull_message_enable {
+        let ip = broker.advertised.ip();
+        return Err(forbid(
+            forbidden::BROKER,
+            format!("the broker[{ip}] for lite pull consumer is forbidden (litePullMessageEnable is false)"),
+        ));
+    }
+    let group = broker
+        .groups
+        .find(message.consumer_group)
+        .map_err(|_| {
+            let remark = format!("subscription group [{}] does not exist, {}", message.consumer_group, SEE_FAQ_PULL);
+            Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+        })?;
+    let group_config = group.config.load();
+    if !group_config.consume_enable {
+        return Err(forbid(
+            forbidden::GROUP,
+            format!("subscription group no permission, {}", message.consumer_group),
+        ));
+    }
+    let topic = session.topic(broker, message.topic).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
+    let config = topic.settings();
+    if !perm::is_readable(config.perm) {
+        return Err(forbid(forbidden::TOPIC, format!("the topic[{}] pulling message is forbidden", message.topic)));
+    }
+    let queue_id = match u32::try_from(message.queue_id) {
+        Ok(queue_id) if message.queue_id < config.read_queue_nums => queue_id,
+        Ok(_) | Err(_) => {
+            let remark = format!(
+                "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}] consumer:[{}]",
+                message.queue_id,
+                message.topic,
+                config.read_queue_nums,
+                session.connection.peer()
+            );
+            return Err(Refusal::new(ResponseCode::InvalidParameter, remark).into());
+        }
+    };
+    drop(config);
+    let filter = subscription(broker, message, group_config.consume_broadcast_enable)?;
+    let lane = topic.lane(&broker.store, queue_id).map_err(Refusal::failed)?;
+    Ok(PullOrder {
+        reply_to: request.reply_to(),
+        lane,
+        queue_id: message.queue_id,
+        asked: message.queue_offset,
+        offset: message.queue_offset,
+        count_max: message.max_msg_nums,
+        bytes_max: message.max_msg_bytes,
+        filter,
+        topic,
+        group: Arc::clone(&group),
+    })
+}
+
+const SEE_FAQ_PULL: &str = crate::refusal::SEE_FAQ;
+
+/// The filter of this pull: from the request itself, or as the group's heartbeats have it.
+fn subscription(
+    broker: &Broker,
+    message: &PullMessage<'_>,
+    may_broadcast: bool,
+) -> Result<Option<Arc<Subscription>>, PullRefusal> {
+    if message.sys_flag & bits::SUBSCRIPTION != 0 {
+        let expression = message.subscription.unwrap_or_default();
+        let kind = message.expression_type.unwrap_or(TAG);
+        if !is_tag(kind) {
+            return Err(no_filter_by(kind).into());
+        }
+        let parsed = Subscription::parse(expression).ok_or_else(|| {
+            let remark = format!("parse the consumer's subscription failed: \"{expression}\" holds no tag");
+            Refusal::new(ResponseCode::SubscriptionParseFailed, remark)
+        })?;
+        return Ok((!parsed.is_all()).then(|| Arc::new(parsed)));
+    }
+    let Some(consumers) = broker.clients.consumers(message.consumer_group) else {
+        let remark = format!("the consumer's group info not exist{}", crate::refusal::SEE_FAQ);
+        return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
+    };
+    if !may_broadcast && consumers.is_broadcasting() {
+        let remark = format!("the consumer group[{}] can not consume by broadcast way", message.consumer_group);
+        return Err(forbid(forbidden::BROADCAST, remark));
+    }
+    if broker.groups.is_read_forbidden(message.consumer_group, message.topic, message.queue_id) {
+        let remark = format!("the consumer group[{}] is forbidden for topic[{}]", message.consumer_group, message.topic);
+        return Err(forbid(forbidden::SUBSCRIPTION, remark));
+    }
+    let Some(subscription) = consumers.subscription(message.topic) else {
+        let remark = format!("the consumer's subscription not exist{}", crate::refusal::SEE_FAQ);
+        return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
+    };
+    if subscription.version < message.sub_version {
+        let remark = format!(
+            "the consumer's subscription not latest: the group's heartbeat has version {}, the pull {}",
+            subscription.version, message.sub_version
+        );
+        return Err(Refusal::new(ResponseCode::SubscriptionNotLatest, remark).into());
+    }
+    if !is_tag(&subscription.expression_type) {
+        return Err(no_filter_by(&subscription.expression_type).into());
+    }
+    Ok((!subscription.tags.is_all()).then(|| Arc::clone(&subscription.tags)))
+}
+
+const TAG: &str = "TAG";
+
+fn is_tag(kind: &str) -> bool {
+    kind.is_empty() || kind == TAG
+}
+
+fn no_filter_by(kind: &str) -> Refusal {
+    Refusal::new(
+        ResponseCode::SystemError,
+        format!("The broker does not support consumer to filter message by {kind}: this broker filters by TAG only, as yet"),
+    )
+}
+
+/// Reads for a pull and answers it, parks it, or sends it on to the cold-read threads.
+fn read(broker: &Broker, session: &mut Session, mut order: PullOrder, mut patience: Patience, out: &mut Outgoing) {
+    loop {
+        session.slices.clear();
+        let limits = limits(broker, &order, false);
+        let found = read_once(broker, &order, &limits, &mut session.slices);
+        if found.status == ReadStatus::Cold {
+            fetch(broker, session, order, out);
+            return;
+        }
+        // Nothing there yet, or nothing that matches up to the end: both wait for the next message.
+        let is_at_end = match found.status {
+            ReadStatus::OffsetOverflowOne => true,
+            ReadStatus::NoMessageInQueue | ReadStatus::NoMatchedLogicQueue => order.offset == 0,
+            ReadStatus::NoMatchedMessage => matches!(patience, Patience::Woken(_)) && found.next >= found.max,
+            ReadStatus::Found
+            | ReadStatus::MessageWasRemoving
+            | ReadStatus::OffsetFoundNull
+            | ReadStatus::OffsetOverflowBadly
+            | ReadStatus::OffsetTooSmall
+            | ReadStatus::OffsetReset
+            | ReadStatus::Cold => false,
+        };
+        let expires_at = match patience {
+            Patience::Fresh(wait) if is_at_end && !wait.is_zero() => broker.hold.deadline(wait),
+            Patience::Woken(expires_at) if is_at_end => expires_at,
+            Patience::Fresh(_) | Patience::Woken(_) | Patience::Over => {
+                respond(broker, session, &order, &found, out);
+                return;
+            }
+        };
+        if found.status == ReadStatus::NoMatchedMessage {
+            order.offset = found.next;
+        }
+        let lane = Arc::clone(&order.lane);
+        let seen = order.offset;
+        let ticket = match broker.hold.park(&session.inbox, order, expires_at) {
+            Ok(ticket) => ticket,
+            Err((order, full)) => {
+                let remark = format!(
+                    "[GANTRY]system busy: {} pulls of {} are waiting already, which is the limit",
+                    full.limit, full.of
+                );
+                out.reply(order.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+                return;
+            }
+        };
+        // A message may have come between the read and the parking. If it is not confirmed yet, its wake-up is still to come.
+        if broker.store.visible_end(&lane.queue) <= seen {
+            return;
+        }
+        match broker.hold.take_back(&lane, ticket) {
+            Some(taken) => order = taken,
+            // Woken in between: it lies in our inbox.
+            None => return,
+        }
+        patience = Patience::Woken(expires_at);
+    }
+}
+
+fn read_once(broker: &Broker, order: &PullOrder, limits: &ReadLimits, slices: &mut Vec<LogSlice>) -> Read {
+    let offset = order.offset;
+    match &order.filter {
+        None => broker.store.read(&order.lane.queue, offset, limits, &mut |_| true, slices),
+        Some(filter) => broker.store.read(&order.lane.queue, offset, limits, &mut |tags| filter.matches(tags), slices),
+    }
+}
+
+fn limits(broker: &Broker, order: &PullOrder, may_fault: bool) -> ReadLimits {
+    let settings = broker.store_settings.load();
+    let count = order.count_max.max(1);
+    let bytes = order.bytes_max.filter(|bytes| *bytes > 0).unwrap_or(i32::MAX);
+    ReadLimits {
+        max_count: count as usize,
+        count_memory: settings.max_transfer_count_on_message_in_memory.clamp(1, i32::MAX) as usize,
+        bytes_memory: settings.max_transfer_bytes_on_message_in_memory.clamp(1, bytes) as usize,
+        count_disk: settings.max_transfer_count_on_message_in_disk.clamp(1, i32::MAX) as usize,
+        bytes_disk: settings.max_transfer_bytes_on_message_in_disk.clamp(1, bytes) as usize,
+        scan_bytes: 16_000.max(count as usize * 20),
+        may_fault,
+    }
+}
+
+/// Reads on a cold-read thread; the answer comes back through the inbox.
+fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, out: &mut Outgoing) {
+    let inbox = Arc::clone(&session.inbox);
+    let store = Arc::clone(&broker.store);
+    let limits = limits(broker, &order, true);
+    let reply_to = order.reply_to;
+    let job = move || {
+        let mut slices = Vec::new();
+        let mut wants = |tags: i64| order.filter.as_ref().is_none_or(|filter| filter.matches(tags));
+        let found = store.read(&order.lane.queue, order.offset, &limits, &mut wants, &mut slices);
+        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+            session.slices = slices;
+            respond(broker, session, &order, &found, out);
+        })));
+    };
+    if let Err(full) = broker.store.cold_read(Box::new(job)) {
+        out.reply(reply_to, ResponseCode::SystemBusy, Some(&full.to_string()), &(), &[]);
+    }
+}
+
+/// Turns what a read found into an answer.
+fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Read, out: &mut Outgoing) {
+    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id, order.asked);
+    // What did not match was skipped while the pull waited: the client goes on behind it.
+    let has_moved = order.offset != order.asked;
+    let (code, status) = match found.status {
+        ReadStatus::Found => (ResponseCode::Success, "FOUND"),
+        ReadStatus::MessageWasRemoving => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
+        ReadStatus::NoMatchedMessage => (ResponseCode::PullRetryImmediately, "NO_MATCHED_MESSAGE"),
+        ReadStatus::NoMatchedLogicQueue if order.offset != 0 => (ResponseCode::PullOffsetMoved, "NO_MATCHED_LOGIC_QUEUE"),
+        ReadStatus::NoMatchedLogicQueue => (ResponseCode::PullNotFound, "NO_MATCHED_LOGIC_QUEUE"),
+        ReadStatus::NoMessageInQueue if order.offset != 0 => (ResponseCode::PullOffsetMoved, "NO_MESSAGE_IN_QUEUE"),
+        ReadStatus::NoMessageInQueue => (ResponseCode::PullNotFound, "NO_MESSAGE_IN_QUEUE"),
+        ReadStatus::OffsetFoundNull => (ResponseCode::PullNotFound, "OFFSET_FOUND_NULL"),
+        ReadStatus::OffsetOverflowOne if has_moved => (ResponseCode::PullRetryImmediately, "NO_MATCHED_MESSAGE"),
+        ReadStatus::OffsetOverflowOne => (ResponseCode::PullNotFound, "OFFSET_OVERFLOW_ONE"),
+        ReadStatus::OffsetOverflowBadly => (ResponseCode::PullOffsetMoved, "OFFSET_OVERFLOW_BADLY"),
+        ReadStatus::OffsetTooSmall => (ResponseCode::PullOffsetMoved, "OFFSET_TOO_SMALL"),
+        ReadStatus::OffsetReset => (ResponseCode::PullOffsetMoved, "OFFSET_RESET"),
+        ReadStatus::Cold => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
+    };
+    if code != ResponseCode::Success {
+        answer(broker, order, found, code, status, out);
+        return;
+    }
+    broker.stats.got(&order.group.name, &order.topic, order.queue_id, found.count, found.bytes);
+    let fields = fields(order, found);
+    let parts = session.slices.drain(..).map(|slice| {
+        let (owner, range) = slice.into_parts();
+        SharedSlice { owner, range }
+    });
+    out.reply_shared(order.reply_to, code, Some(status), &fields, found.bytes, parts);
+}
+
+fn answer(_: &Broker, order: &PullOrder, found: &Read, code: ResponseCode, status: &str, out: &mut Outgoing) {
+    out.reply(order.reply_to, code, Some(status), &fields(order, found), &[]);
+}
+
+fn fields(order: &PullOrder, found: &Read) -> PullReply {
+    PullReply {
+        // A master without slaves serves everybody itself.
+        suggest_which_broker_id: 0,
+        next_begin_offset: found.next,
+        min_offset: found.min,
+        max_offset: found.max,
+        offset_delta: None,
+        topic_sys_flag: Some(order.topic.settings().topic_sys_flag),
+        group_sys_flag: Some(order.group.config.load().group_sys_flag),
+        forbidden_type: None,
+    }
+}
+
+fn bounds(lane: &Lane) -> (i64, i64) {
+    (lane.queue.min_offset() as i64, lane.queue.max_offset() as i64)
+}

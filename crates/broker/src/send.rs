@@ -1,0 +1,438 @@
+//! Sends: 10, 310, 320. Checks in Apache's order, then the record, encoded once into the session's batch.
+//!
+//! Nothing is stored here: `append` writes what a burst has gathered under one lock and answers. A refusal leaves no trace in the
+//! batch. Steady state allocates nothing: topic and queue come as counted handles, everything else lives in buffers of the session.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use config::BrokerSettings;
+use net::{Outgoing, Request};
+use protocol::batch::{self, InnerMessage};
+use protocol::body::TopicFilterType;
+use protocol::code::{ResponseCode, request};
+use protocol::names;
+use protocol::record::{PROPERTIES_MAX, RecordDraft};
+use protocol::request::{SendMessage, SendReplyExtra};
+use protocol::sys_flag::{self, perm};
+use protocol::tags;
+use store::TagsCode;
+
+use crate::append::{Kind, Receipt};
+use crate::broker::Broker;
+use crate::facts::{self, Additions, Facts, Real};
+use crate::refusal::Refusal;
+use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
+use crate::session::Session;
+use crate::topics::{Changed, Topic};
+
+/// Where a message goes once everything about its topic is checked.
+struct Route {
+    topic: Arc<Topic>,
+    queue_id: i32,
+    sys_flag: i32,
+    /// A retry that is over: it goes to the dead-letter topic.
+    is_dead: bool,
+}
+
+/// Checks one send and adds what it asks for to the session's batch.
+pub(crate) fn gather(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<(), Refusal> {
+    let message = if request.header.code == request::SEND_MESSAGE {
+        SendMessage::decode_v1(&request.header.fields)?
+    } else {
+        SendMessage::decode_v2(&request.header.fields)?
+    };
+    let is_batch = request.header.code == request::SEND_BATCH_MESSAGE || message.batch == Some(true);
+    let settings = broker.settings.load();
+    let topic = admit(broker, session, &settings, &message, request)?;
+    let queue_id = queue_of(broker, &topic, &message)?;
+    if is_batch {
+        gather_batch(broker, session, request, &message, &topic, queue_id)
+    } else {
+        let route = retarget(broker, session, request, &message, topic, queue_id)?;
+        gather_one(broker, session, &settings, request, &message, &route)
+    }
+}
+
+/// Writes a refusal with the fields that producers expect in every answer to a send.
+pub(crate) fn refuse(broker: &Broker, request: &Request<'_>, refusal: &Refusal, out: &mut Outgoing) {
+    let settings = broker.settings.load();
+    let extra = reply_extra(&settings);
+    out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &extra, &[]);
+}
+
+/// What stands in every answer to a send.
+pub(crate) fn reply_extra(settings: &BrokerSettings) -> SendReplyExtra<'_> {
+    SendReplyExtra { msg_region: &settings.region_id, trace_on: if settings.trace_on { "true" } else { "false" } }
+}
+
+/// May this producer send to this topic? Creates the topic if it may be created.
+fn admit(
+    broker: &Broker,
+    session: &mut Session,
+    settings: &BrokerSettings,
+    message: &SendMessage<'_>,
+    request: &Request<'_>,
+) -> Result<Arc<Topic>, Refusal> {
+    let now = broker.clock.now().0;
+    if now < settings.start_accept_send_request_time_stamp {
+        let until = settings.start_accept_send_request_time_stamp;
+        return Err(Refusal::new(
+            ResponseCode::SystemError,
+            format!("broker unable to service, until {until} (startAcceptSendRequestTimeStamp; now is {now})"),
+        ));
+    }
+    let found = session.topic(broker, message.topic);
+    if !perm::is_writable(settings.broker_permission) && found.as_ref().is_some_and(|topic| topic.settings().order) {
+        return Err(Refusal::new(
+            ResponseCode::NoPermission,
+            format!("the broker[{}] sending message is forbidden", broker.advertised.ip()),
+        ));
+    }
+    if let Some(topic) = &found
+        && topic.is_sendable()
+    {
+        session.durable_after(topic.unwritten_change(|| broker.store.journal().written().get()));
+        return Ok(Arc::clone(topic));
+    }
+    names::check_topic(message.topic).map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
+    if names::is_not_sendable(message.topic) {
+        return Err(Refusal::new(
+            ResponseCode::NoPermission,
+            format!("Sending message to topic[{}] is forbidden.", message.topic),
+        ));
+    }
+    if let Some(topic) = found {
+        return Ok(topic);
+    }
+    let Changed { topic, position } =
+        create(broker, settings, message).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
+    tracing::debug!(topic = message.topic, producer_group = message.producer_group, opaque = request.header.opaque, "topic on demand");
+    session.durable_after(position);
+    Ok(topic)
+}
+
+fn create(broker: &Broker, settings: &BrokerSettings, message: &SendMessage<'_>) -> Option<Changed> {
+    let is_retry = names::is_retry_topic(message.topic);
+    let topic_sys_flag = match (message.unit_mode, is_retry) {
+        (Some(true), true) => sys_flag::topic::UNIT_SUB,
+        (Some(true), false) => sys_flag::topic::UNIT,
+        (Some(false) | None, _) => 0,
+    };
+    let from_template = broker.topics.create_for_send(
+        settings,
+        message.topic,
+        message.default_topic,
+        message.default_topic_queue_nums,
+        topic_sys_flag,
+    );
+    if from_template.is_none() && is_retry {
+        // A retry topic without its group is refused all the same; do not leave one behind.
+        broker.groups.find(names::group_of(message.topic)?).ok()?;
+        return Some(broker.topics.create_for_group(message.topic, 1, topic_sys_flag));
+    }
+    from_template
+}
+
+/// The queue that the producer names, or any.
+fn queue_of(broker: &Broker, topic: &Topic, message: &SendMessage<'_>) -> Result<i32, Refusal> {
+    let config = topic.settings();
+    let queues = config.write_queue_nums.max(config.read_queue_nums);
+    if message.queue_id >= queues {
+        return Err(Refusal::new(
+            ResponseCode::InvalidParameter,
+            format!(
+                "request queueId[{}] is illegal, topic[{}] has {} write and {} read queues, Producer: {}",
+                message.queue_id, message.topic, config.write_queue_nums, config.read_queue_nums, message.producer_group
+            ),
+        ));
+    }
+    if message.queue_id >= 0 {
+        return Ok(message.queue_id);
+    }
+    match u32::try_from(config.write_queue_nums) {
+        Ok(queues) if queues > 0 => Ok(broker.random.below(queues) as i32),
+        Ok(_) | Err(_) => Err(Refusal::new(
+            ResponseCode::InvalidParameter,
+            format!("topic[{}] has no write queue (writeQueueNums is {})", message.topic, config.write_queue_nums),
+        )),
+    }
+}
+
+/// A retry that has been tried often enough, or that belongs to an orderly consumer, goes to the dead-letter topic.
+fn retarget(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    topic: Arc<Topic>,
+    queue_id: i32,
+) -> Result<Route, Refusal> {
+    let mut sys_flag = message.sys_flag;
+    if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
+        sys_flag |= sys_flag::MULTI_TAGS;
+    }
+    let mut route = Route { topic, queue_id, sys_flag, is_dead: false };
+    if !route.topic.is_retry() {
+        return Ok(route);
+    }
+    let group_name = names::group_of(message.topic).unwrap_or_default();
+    let group = broker.groups.find(group_name).map_err(|_| Refusal::group_not_exist(group_name))?;
+    let retry_max = match message.max_reconsume_times {
+        Some(max) if request.header.version >= VERSION_OF_MAX_RECONSUME_TIMES => max,
+        Some(_) | None => group.config.load().retry_max_times,
+    };
+    // An orderly consumer retries in place; what it sends here has used up its attempts.
+    let is_dead = message.reconsume_times.unwrap_or(0) > retry_max || broker.order_locks.holds_any(group_name);
+    if is_dead {
+        let dead = broker.topics.create_for_group(&names::dlq_topic(group_name), 1, 0);
+        session.durable_after(dead.position);
+        route = Route { topic: dead.topic, queue_id: 0, is_dead, ..route };
+    }
+    Ok(route)
+}
+
+fn gather_one(
+    broker: &Broker,
+    session: &mut Session,
+    settings: &BrokerSettings,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    route: &Route,
+) -> Result<(), Refusal> {
+    let properties = message.properties.unwrap_or_default();
+    let facts = Facts::of(properties);
+    let topic_settings = route.topic.settings();
+    if !facts.has_keys && topic_settings.attributes.get("cleanup.policy").is_some_and(|policy| policy == "COMPACTION") {
+        return Err(illegal("Required message key is missing"));
+    }
+    drop(topic_settings);
+
+    let level = if route.is_dead { 0 } else { delay_level(&facts)? };
+    let reconsume_times = message.reconsume_times.unwrap_or(0);
+    // Old consumers carry the mark of a half message into a retry of it; that is an ordinary delayed message.
+    let is_half = facts.is_half && !(reconsume_times > 0 && level > 0);
+    refuse_what_is_missing(is_half, message.sys_flag, &facts, level)?;
+
+    let body = request.body;
+    check_size(broker, body, properties.len())?;
+    let level = level.min(broker.delay_levels.max_level());
+    let real = (level > 0).then(|| Real { topic: route.topic.name(), queue_id: route.queue_id });
+    let lane = if level > 0 {
+        let schedule = broker.delay.topic();
+        schedule.lane(&broker.store, level as u32 - 1)
+    } else {
+        route.topic.lane(&broker.store, route.queue_id as u32)
+    }
+    .map_err(Refusal::failed)?;
+
+    let sends = &mut session.sends;
+    let uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
+    let made_uniq_key = facts.uniq_key.is_empty().then(|| sends.receipts.text(&uniq_key));
+    let additions = Additions {
+        cluster: &settings.broker_cluster_name,
+        region: &settings.region_id,
+        trace_on: settings.trace_on,
+        uniq_key: made_uniq_key,
+        real,
+        is_dead: route.is_dead,
+    };
+    facts::write(&mut sends.properties, properties, &facts, &additions);
+    if sends.properties.len() > PROPERTIES_MAX {
+        let bytes = sends.properties.len();
+        sends.receipts.forget(uniq_key);
+        return Err(too_large(broker, body.len(), bytes));
+    }
+    let draft = RecordDraft {
+        topic: if level > 0 { names::SCHEDULE_TOPIC } else { route.topic.name() },
+        queue_id: if level > 0 { level - 1 } else { route.queue_id },
+        flag: message.flag,
+        sys_flag: route.sys_flag,
+        born_timestamp: message.born_timestamp,
+        born_host: session.connection.peer(),
+        store_host: broker.advertised,
+        reconsume_times,
+        prepared_offset: 0,
+        body,
+        properties: &sends.properties,
+    };
+    let tags = if level > 0 {
+        TagsCode::DeliverAfterMs(broker.delay_levels.delay_ms(level))
+    } else {
+        TagsCode::Code(tags::code(facts.tags))
+    };
+    let first = sends.records();
+    sends.batch.push(&lane.queue, tags, &draft);
+    sends.receipts.push(Receipt {
+        reply_to: request.reply_to(),
+        kind: Kind::Send,
+        queue_id: message_queue(message, route),
+        records: first..first + 1,
+        uniq_key,
+        is_hasty: facts.is_hasty,
+    });
+    sends.touch(lane);
+    broker.stats.sent(&route.topic, route.queue_id, 1, body.len());
+    Ok(())
+}
+
+/// The answer names the queue that the producer asked for, or the one we chose for it, also when the message went elsewhere.
+fn message_queue(message: &SendMessage<'_>, route: &Route) -> i32 {
+    if message.queue_id >= 0 { message.queue_id } else { route.queue_id }
+}
+
+fn gather_batch(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    topic: &Arc<Topic>,
+    queue_id: i32,
+) -> Result<(), Refusal> {
+    if message.topic.len() > names::TOPIC_MAX {
+        let limit = names::TOPIC_MAX;
+        return Err(illegal(format!("message topic length too long {} (limit {limit})", message.topic.len())));
+    }
+    if topic.is_retry() {
+        return Err(illegal(format!("batch request does not support retry group {}", names::RETRY_PREFIX)));
+    }
+    let facts = Facts::of(message.properties.unwrap_or_default());
+    let level = delay_level(&facts)?;
+    if level > 0 {
+        return Err(illegal(format!("a batch cannot be delayed, its DELAY is {level}")));
+    }
+    refuse_what_is_missing(facts.is_half, message.sys_flag, &facts, 0)?;
+    if request.body.is_empty() {
+        return Err(too_large(broker, 0, message.properties.map_or(0, str::len)));
+    }
+    let body_bytes_max = broker.store_settings.load().max_message_size as usize;
+    if request.body.len() > body_bytes_max {
+        return Err(too_large(broker, request.body.len(), 0));
+    }
+    let mut count = 0;
+    for inner in batch::iter(request.body) {
+        let inner = inner.map_err(|error| illegal(format!("message {count} of the batch: {error}")))?;
+        check_inner(&inner, count, &facts)?;
+        count += 1;
+    }
+
+    let mut sys_flag = message.sys_flag;
+    if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
+        sys_flag |= sys_flag::MULTI_TAGS;
+    }
+    let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
+    let sends = &mut session.sends;
+    let first = sends.records();
+    sends.batch.begin_group();
+    for inner in batch::iter(request.body).flatten() {
+        let draft = RecordDraft {
+            topic: message.topic,
+            queue_id,
+            flag: inner.flag,
+            sys_flag,
+            born_timestamp: message.born_timestamp,
+            born_host: session.connection.peer(),
+            store_host: broker.advertised,
+            reconsume_times: message.reconsume_times.unwrap_or(0),
+            prepared_offset: 0,
+            body: inner.body,
+            properties: inner.properties.as_bytes(),
+        };
+        sends.batch.push(&lane.queue, TagsCode::Code(tags::code(Facts::of(inner.properties).tags)), &draft);
+    }
+    sends.batch.end_group();
+    let uniq_key = sends.receipts.keep(facts.uniq_key);
+    sends.receipts.push(Receipt {
+        reply_to: request.reply_to(),
+        kind: Kind::Batch,
+        queue_id,
+        records: first..first + count,
+        uniq_key,
+        is_hasty: facts.is_hasty,
+    });
+    sends.touch(lane);
+    broker.stats.sent(topic, queue_id, count, request.body.len());
+    Ok(())
+}
+
+/// What all messages of a batch must have in common, and what none of them may have.
+fn check_inner(inner: &InnerMessage<'_>, place: usize, batch: &Facts<'_>) -> Result<(), Refusal> {
+    let facts = Facts::of(inner.properties);
+    if let Some(delay) = facts.delay
+        && delay != "0"
+    {
+        return Err(illegal(format!("message {place} of the batch has DELAY {delay}; a batch cannot be delayed")));
+    }
+    if let Some(timer) = facts.timer {
+        return Err(illegal(format!("message {place} of the batch has {timer}; a batch cannot be delayed")));
+    }
+    if facts.is_half {
+        return Err(illegal(format!("message {place} of the batch has TRAN_MSG true; a batch cannot be transactional")));
+    }
+    if facts.has_inner_num {
+        return Err(illegal(format!("message {place} of the batch has INNER_NUM, which only a broker may set")));
+    }
+    if facts.is_hasty != batch.is_hasty {
+        return Err(illegal(format!(
+            "message {place} of the batch has WAIT {}, the batch has WAIT {}; all must have the same",
+            !facts.is_hasty, !batch.is_hasty
+        )));
+    }
+    if inner.properties.len() > PROPERTIES_MAX {
+        return Err(illegal(format!(
+            "message {place} of the batch has properties of {} bytes, the limit is {PROPERTIES_MAX}",
+            inner.properties.len()
+        )));
+    }
+    Ok(())
+}
+
+fn delay_level(facts: &Facts<'_>) -> Result<i32, Refusal> {
+    facts.delay_level().map_err(|text| illegal(format!("property DELAY: \"{text}\" is not a number")))
+}
+
+/// What this broker cannot do yet is refused: stored as an ordinary message it would be seen at once.
+fn refuse_what_is_missing(is_half: bool, sys_flag: i32, facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
+    if is_half || sys_flag::transaction(sys_flag) == sys_flag::TRANSACTION_PREPARED {
+        return Err(Refusal::new(
+            ResponseCode::NoPermission,
+            "sending transaction message is forbidden: this broker has no transaction messages yet",
+        ));
+    }
+    if let Some(timer) = facts.timer
+        && level <= 0
+    {
+        return Err(Refusal::new(
+            ResponseCode::SystemError,
+            format!(
+                "accurate timer message is not enabled, timerWheelEnable is false: property {timer} asks for a delivery time, which \
+                 this broker has not yet; use a delay level"
+            ),
+        ));
+    }
+    if facts.has_inner_num || sys_flag & sys_flag::INNER_BATCH != 0 {
+        return Err(illegal("INNER_NUM and the sysFlag bit 128 mark a batch stored as one record, which only a broker makes"));
+    }
+    Ok(())
+}
+
+fn check_size(broker: &Broker, body: &Bytes, properties_bytes: usize) -> Result<(), Refusal> {
+    let body_bytes_max = broker.store_settings.load().max_message_size as usize;
+    if body.is_empty() || body.len() > body_bytes_max || properties_bytes > PROPERTIES_MAX {
+        return Err(too_large(broker, body.len(), properties_bytes));
+    }
+    Ok(())
+}
+
+/// 13 in Apache's words, followed by what was found.
+fn too_large(broker: &Broker, body_bytes: usize, properties_bytes: usize) -> Refusal {
+    let body_bytes_max = broker.store_settings.load().max_message_size;
+    illegal(format!(
+        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {body_bytes_max}B, msg \
+         properties length limit 32KB. The body has {body_bytes}B, the properties {properties_bytes}B"
+    ))
+}
+
+fn illegal(remark: impl Into<String>) -> Refusal {
+    Refusal::new(ResponseCode::MessageIllegal, remark)
+}

@@ -1,0 +1,174 @@
+//! Looking at what is stored: a record by its place (33), offsets by time and by bound (29 to 32).
+//!
+//! Whatever may have to read the disk does so on a cold-read thread, and the answer comes back through the connection's inbox.
+
+use std::sync::Arc;
+
+use net::{Outgoing, ReplyTo, Request, SharedSlice};
+use protocol::LogOffset;
+use protocol::code::ResponseCode;
+use protocol::request::{
+    GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, TimestampReply, ViewMessage,
+};
+use store::{Boundary, ConsumeQueue, LogSlice, Store};
+
+use crate::broker::Broker;
+use crate::hold::Errand;
+use crate::refusal::Refusal;
+use crate::session::Session;
+
+/// 33.
+pub(crate) fn message_by_id(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let offset = ViewMessage::decode(&request.header.fields)?.offset;
+    let reply_to = request.reply_to();
+    let at = log_offset(offset).ok_or_else(|| not_found(offset))?;
+    with_record(broker, session, at, out, move |_, _, found, out| match found {
+        Some(slice) => show(reply_to, slice, out),
+        None => refuse(reply_to, &not_found(offset), out),
+    })
+}
+
+fn show(reply_to: ReplyTo, slice: LogSlice, out: &mut Outgoing) {
+    let bytes = slice.as_ref().len();
+    let (owner, range) = slice.into_parts();
+    out.reply_shared(reply_to, ResponseCode::Success, None, &(), bytes, std::iter::once(SharedSlice { owner, range }));
+}
+
+fn not_found(offset: i64) -> Refusal {
+    Refusal::new(ResponseCode::SystemError, format!("can not find message by the offset, {offset}"))
+}
+
+fn refuse(reply_to: ReplyTo, refusal: &Refusal, out: &mut Outgoing) {
+    out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+}
+
+pub(crate) fn log_offset(offset: i64) -> Option<LogOffset> {
+    u64::try_from(offset).ok().map(LogOffset)
+}
+
+/// Does something with a record: at once when it is in memory, else when a cold-read thread has fetched it.
+pub(crate) fn with_record(
+    broker: &Broker,
+    session: &mut Session,
+    at: LogOffset,
+    out: &mut Outgoing,
+    then: impl FnOnce(&Broker, &mut Session, Option<LogSlice>, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    match broker.store.record_at(at) {
+        Ok(found) => {
+            then(broker, session, found, out);
+            Ok(())
+        }
+        Err(_) => in_the_cold(broker, session, move |store| store.record_at_cold(at), then),
+    }
+}
+
+/// Runs `read` on a cold-read thread, and `then` on the connection's own task.
+fn in_the_cold<T: Send + 'static>(
+    broker: &Broker,
+    session: &Session,
+    read: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    let store = Arc::clone(&broker.store);
+    let inbox = Arc::clone(&session.inbox);
+    let job = Box::new(move || {
+        let found = read(&store);
+        inbox.push(Errand::Then(Box::new(move |broker, session, out| then(broker, session, found, out))));
+    });
+    broker.store.cold_read(job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
+}
+
+/// A queue that exists. Asking for the offsets of another one does not create it.
+fn queue(broker: &Broker, topic: &str, queue_id: i32) -> Option<Arc<ConsumeQueue>> {
+    broker.store.existing_queue(topic, u32::try_from(queue_id).ok()?)
+}
+
+/// 29.
+pub(crate) fn offset_by_time(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let asked = SearchOffset::decode(&request.header.fields)?;
+    let reply_to = request.reply_to();
+    let boundary = match asked.boundary_type {
+        Some(name) if name.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
+        Some(_) | None => Boundary::Lower,
+    };
+    let timestamp = asked.timestamp;
+    let Some(queue) = queue(broker, asked.topic, asked.queue_id) else {
+        return reply_offset(reply_to, 0, out);
+    };
+    in_the_cold(
+        broker,
+        session,
+        move |store| store.offset_by_time(&queue, timestamp, boundary),
+        move |_, _, found, out| match found {
+            Ok(offset) => out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset: offset as i64 }, &[]),
+            Err(error) => refuse(reply_to, &Refusal::failed(error), out),
+        },
+    )
+}
+
+/// 30.
+pub(crate) fn max_offset(
+    broker: &Broker,
+    _: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let asked = GetMaxOffset::decode(&request.header.fields)?;
+    let max = queue(broker, asked.topic, asked.queue_id).map_or(0, |queue| queue.max_offset());
+    reply_offset(request.reply_to(), max as i64, out)
+}
+
+/// 31.
+pub(crate) fn min_offset(
+    broker: &Broker,
+    _: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let asked = GetMinOffset::decode(&request.header.fields)?;
+    let min = queue(broker, asked.topic, asked.queue_id).map_or(0, |queue| queue.min_offset());
+    reply_offset(request.reply_to(), min as i64, out)
+}
+
+/// 32: when the oldest message of a queue was stored; -1 when there is none.
+pub(crate) fn earliest_store_time(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let asked = GetEarliestStoreTime::decode(&request.header.fields)?;
+    let reply_to = request.reply_to();
+    let first = queue(broker, asked.topic, asked.queue_id).and_then(|queue| queue.unit_at(queue.min_offset()));
+    let Some(unit) = first else {
+        out.reply(reply_to, ResponseCode::Success, None, &TimestampReply { timestamp: -1 }, &[]);
+        return Ok(());
+    };
+    with_record(broker, session, unit.at, out, move |_, _, found, out| {
+        let timestamp = found.as_ref().and_then(|slice| store_time(slice.as_ref())).unwrap_or(-1);
+        out.reply(reply_to, ResponseCode::Success, None, &TimestampReply { timestamp }, &[]);
+    })
+}
+
+fn store_time(record: &[u8]) -> Option<i64> {
+    match protocol::record::scan(record, false) {
+        Ok(protocol::record::Scanned::Record(view)) => Some(view.store_timestamp()),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+fn reply_offset(reply_to: ReplyTo, offset: i64, out: &mut Outgoing) -> Result<(), Refusal> {
+    out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
+    Ok(())
+}
