@@ -1,1 +1,17 @@
-//! The name server: route table and its requests.
+//! The name server: who serves which topic, told to whoever asks.
+//!
+//! Name servers know nothing of each other: every broker registers at each of them. The route table is a pure state machine
+//! ([`RouteTable`], the time is an argument); [`Names`] puts it behind one lock and answers requests. Routes are asked for far
+//! more often than they change, so their JSON is kept until the table changes.
+
+mod configuration;
+mod kv;
+mod lists;
+mod names;
+mod register;
+mod route;
+mod routes;
+
+pub use kv::KvError;
+pub use names::{Names, Options};
+pub use routes::{BrokerAddress, MinBrokerIdChange, Registered, Registration, RouteTable, Unregistration};

@@ -1,0 +1,215 @@
+//! The name server's state, and the one match on the request code.
+//!
+//! One lock guards the route table; it is held for a look-up or a change in memory, never while waiting. A task expires silent
+//! brokers. A broker's registration ends with the connection that it came by.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use env::Clock;
+use net::{Burst, Connection, Outgoing, ReplyTo, Request, Service};
+use parking_lot::RwLock;
+use protocol::code::{ResponseCode, request};
+use protocol::header::EncodeFields;
+use protocol::request::NotifyMinBrokerIdChange;
+use tracing::{info, warn};
+
+use crate::configuration::Configuration;
+use crate::kv::{KvConfig, KvError};
+use crate::route::RouteCache;
+use crate::routes::{MinBrokerIdChange, RouteTable, Unregistration};
+use crate::{lists, register, route};
+
+/// What a name server is started with: the keys of RocketMQ's `NamesrvConfig` that it uses, under their names.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "RocketMQ's names")]
+pub struct Options {
+    pub kv_config_path: PathBuf,
+    pub config_store_path: PathBuf,
+    pub order_message_enable: bool,
+    pub return_order_topic_config_to_broker: bool,
+    pub scan_not_active_broker_interval: Duration,
+    pub support_acting_master: bool,
+    pub notify_min_broker_id_changed: bool,
+    pub enable_all_topic_list: bool,
+    pub enable_topic_list: bool,
+    pub delete_topic_with_broker_registration: bool,
+    pub need_wait_for_service: bool,
+    pub wait_for_service: Duration,
+    /// Keys that request 318 may not change.
+    pub config_black_list: Vec<String>,
+}
+
+/// A running name server.
+pub struct Names {
+    /// Live: request 318 replaces it.
+    pub(crate) options: ArcSwap<Options>,
+    pub(crate) configuration: Configuration,
+    pub(crate) clock: Clock,
+    pub(crate) table: RwLock<RouteTable>,
+    pub(crate) routes: RouteCache,
+    pub(crate) kv: KvConfig,
+    /// Brokers' connections by id, to tell them of an acting master.
+    brokers: papaya::HashMap<u64, Connection<()>>,
+}
+
+/// What is remembered about one connection.
+pub struct Session {
+    pub(crate) connection: Connection<()>,
+    /// A broker registered through it.
+    pub(crate) is_broker: bool,
+}
+
+/// The answer of a name server that will not do what it was asked.
+pub(crate) struct Refusal {
+    pub code: ResponseCode,
+    pub remark: String,
+}
+
+impl Refusal {
+    pub fn new(code: ResponseCode, remark: impl Into<String>) -> Refusal {
+        Refusal { code, remark: remark.into() }
+    }
+}
+
+impl From<protocol::request::FieldError> for Refusal {
+    fn from(error: protocol::request::FieldError) -> Refusal {
+        Refusal::new(ResponseCode::SystemError, error.to_string())
+    }
+}
+
+impl From<KvError> for Refusal {
+    fn from(error: KvError) -> Refusal {
+        Refusal::new(ResponseCode::SystemError, error.to_string())
+    }
+}
+
+impl Names {
+    /// Reads the stored settings. [`Names::expire`] has to be run beside.
+    pub fn new(options: Options, clock: Clock) -> Result<Arc<Names>, KvError> {
+        let kv = KvConfig::load(&options.kv_config_path)?;
+        Ok(Arc::new(Names {
+            configuration: Configuration::default(),
+            options: ArcSwap::from_pointee(options),
+            clock,
+            table: RwLock::new(RouteTable::default()),
+            routes: RouteCache::default(),
+            kv,
+            brokers: papaya::HashMap::new(),
+        }))
+    }
+
+    /// Takes out silent brokers, for as long as the name server runs.
+    pub async fn expire(self: Arc<Names>) {
+        loop {
+            tokio::time::sleep(self.options.load().scan_not_active_broker_interval).await;
+            let expired = self.table.read().expired(self.clock.now());
+            if !expired.is_empty() {
+                self.take_out(&expired, "silent for too long");
+            }
+        }
+    }
+
+    pub(crate) fn take_out(&self, leaving: &[Unregistration], why: &str) {
+        for one in leaving {
+            info!(broker = one.broker_name, id = one.broker_id, address = one.at.address, why, "broker leaves");
+        }
+        let changes = self.table.write().unregister(leaving);
+        for change in changes {
+            self.notify(&change);
+        }
+    }
+
+    pub(crate) fn remember(&self, session: &mut Session) {
+        session.is_broker = true;
+        self.brokers.pin().insert(session.connection.id(), session.connection.clone());
+    }
+
+    /// Tells the replicas of a name who has the smallest id (905).
+    pub(crate) fn notify(&self, change: &MinBrokerIdChange) {
+        if !self.options.load().notify_min_broker_id_changed {
+            return;
+        }
+        let fields = NotifyMinBrokerIdChange {
+            min_broker_id: Some(change.min_broker_id),
+            broker_name: Some(&change.broker_name),
+            min_broker_addr: Some(&change.min_broker_address),
+            offline_broker_addr: change.offline_address.as_deref(),
+            ha_broker_addr: change.ha_address.as_deref(),
+        };
+        let brokers = self.brokers.pin();
+        for connection in change.connections.iter().filter_map(|id| brokers.get(id)) {
+            if !connection.oneway(request::NOTIFY_MIN_BROKER_ID_CHANGE, &fields, &bytes::Bytes::new()) {
+                warn!(peer = %connection.peer(), broker = change.broker_name, "could not tell of the new smallest id");
+            }
+        }
+    }
+
+    async fn answer(&self, session: &mut Session, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+        match asked.header.code {
+            request::GET_ROUTEINFO_BY_TOPIC => route::of_topic(self, asked, out),
+            request::GET_BROKER_CLUSTER_INFO => route::clusters(self, asked, out),
+            request::GET_BROKER_MEMBER_GROUP => route::members(self, asked, out),
+            request::REGISTER_BROKER => register::broker(self, session, asked, out),
+            request::UNREGISTER_BROKER => register::unregister(self, asked, out),
+            request::BROKER_HEARTBEAT => register::heartbeat(self, asked, out),
+            request::QUERY_DATA_VERSION => register::data_version(self, asked, out),
+            request::REGISTER_TOPIC_IN_NAMESRV => register::topic(self, asked, out),
+            request::DELETE_TOPIC_IN_NAMESRV => register::delete_topic(self, asked, out),
+            request::WIPE_WRITE_PERM_OF_BROKER => register::wipe_write_perm(self, asked, out),
+            request::ADD_WRITE_PERM_OF_BROKER => register::add_write_perm(self, asked, out),
+            request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+            | request::GET_TOPICS_BY_CLUSTER
+            | request::GET_SYSTEM_TOPIC_LIST_FROM_NS
+            | request::GET_UNIT_TOPIC_LIST
+            | request::GET_HAS_UNIT_SUB_TOPIC_LIST
+            | request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST => lists::topics(self, asked, out),
+            request::PUT_KV_CONFIG => lists::put_kv(self, asked, out).await,
+            request::GET_KV_CONFIG => lists::get_kv(self, asked, out),
+            request::DELETE_KV_CONFIG => lists::delete_kv(self, asked, out).await,
+            request::GET_KVLIST_BY_NAMESPACE => lists::list_kv(self, asked, out),
+            request::UPDATE_NAMESRV_CONFIG => crate::configuration::update(self, asked, out).await,
+            request::GET_NAMESRV_CONFIG => crate::configuration::get(self, asked, out),
+            code => Err(Refusal::new(
+                ResponseCode::RequestCodeNotSupported,
+                format!(" request type {code} not supported"),
+            )),
+        }
+    }
+}
+
+/// Success, with a header and a body.
+pub(crate) fn ok(out: &mut Outgoing, to: ReplyTo, fields: &dyn EncodeFields, body: &[u8]) -> Result<(), Refusal> {
+    out.reply(to, ResponseCode::Success, None, fields, body);
+    Ok(())
+}
+
+impl Service for Names {
+    type Session = Session;
+    type Work = ();
+
+    fn open(&self, connection: &Connection<()>) -> Session {
+        Session { connection: connection.clone(), is_broker: false }
+    }
+
+    async fn serve(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
+        while let Some(asked) = burst.next() {
+            if let Err(refusal) = self.answer(session, &asked, out).await {
+                out.reply(asked.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+            }
+        }
+    }
+
+    async fn resume(&self, _session: &mut Session, _work: (), _out: &mut Outgoing) {}
+
+    fn close(&self, session: Session) {
+        if session.is_broker {
+            let id = session.connection.id();
+            self.brokers.pin().remove(&id);
+            let gone = self.table.read().disconnected(id);
+            self.take_out(&gone, "connection closed");
+        }
+    }
+}

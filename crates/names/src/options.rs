@@ -1,0 +1,204 @@
+//! What an operator can set, and change while we run (318), by Apache's names.
+
+use std::path::PathBuf;
+
+/// How a value is written in a property file.
+trait Setting: Sized {
+    const KIND: &'static str;
+
+    fn parse(text: &str) -> Option<Self>;
+    fn print(&self) -> String;
+}
+
+impl Setting for bool {
+    const KIND: &'static str = "true or false";
+
+    fn parse(text: &str) -> Option<bool> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Setting for u64 {
+    const KIND: &'static str = "a number";
+
+    fn parse(text: &str) -> Option<u64> {
+        text.parse().ok()
+    }
+
+    fn print(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Setting for String {
+    const KIND: &'static str = "a text";
+
+    fn parse(text: &str) -> Option<String> {
+        Some(text.to_owned())
+    }
+
+    fn print(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Setting for PathBuf {
+    const KIND: &'static str = "a path";
+
+    fn parse(text: &str) -> Option<PathBuf> {
+        Some(PathBuf::from(text))
+    }
+
+    fn print(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+/// Why a change of the settings is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingError {
+    /// On the black list.
+    #[error("Can not update config in black list.")]
+    BlackListed,
+    /// Not of its kind.
+    #[error("{key}: \"{value}\" is not {kind}")]
+    Invalid {
+        /// Which.
+        key: String,
+        /// As given.
+        value: String,
+        /// As it should be.
+        kind: &'static str,
+    },
+}
+
+macro_rules! options {
+    ($( $(#[$doc:meta])* $field:ident: $kind:ty = $key:literal, $default:expr; )*) => {
+        /// The settings of a name server.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Options {
+            $( $(#[$doc])* pub $field: $kind, )*
+        }
+
+        impl Default for Options {
+            fn default() -> Options {
+                Options { $( $field: $default, )* }
+            }
+        }
+
+        impl Options {
+            /// Every setting, as the text of a property file.
+            pub fn print(&self) -> String {
+                let mut text = String::new();
+                $(
+                    text.push_str(concat!($key, "="));
+                    text.push_str(&self.$field.print());
+                    text.push('\n');
+                )*
+                text
+            }
+
+            /// Sets one value; whether the key is one of ours.
+            pub fn set(&mut self, key: &str, value: &str) -> Result<bool, SettingError> {
+                match key {
+                    $( $key => {
+                        let parsed = <$kind>::parse(value.trim());
+                        self.$field = parsed.ok_or_else(|| SettingError::Invalid {
+                            key: key.to_owned(),
+                            value: value.to_owned(),
+                            kind: <$kind>::KIND,
+                        })?;
+                        Ok(true)
+                    } )*
+                    _ => Ok(false),
+                }
+            }
+        }
+    };
+}
+
+options! {
+    /// Where the KV configuration is kept.
+    kv_config_path: PathBuf = "kvConfigPath", PathBuf::from("namesrv/kvConfig.json");
+    /// Routes carry the order of a topic.
+    order_message_enable: bool = "orderMessageEnable", false;
+    /// Brokers are told the order of topics when they register.
+    return_order_topic_config_to_broker: bool = "returnOrderTopicConfigToBroker", true;
+    /// How often silent brokers are looked for.
+    scan_not_active_broker_interval: u64 = "scanNotActiveBrokerInterval", 5000;
+    /// Without a master, the replica with the smallest id is published in its place.
+    support_acting_master: bool = "supportActingMaster", false;
+    /// 206 is answered.
+    enable_all_topic_list: bool = "enableAllTopicList", true;
+    /// 224 and the unit lists are answered.
+    enable_topic_list: bool = "enableTopicList", true;
+    /// Brokers are told when the smallest id of their name changes.
+    notify_min_broker_id_changed: bool = "notifyMinBrokerIdChanged", false;
+    /// No route is told before brokers had the time to register.
+    need_wait_for_service: bool = "needWaitForService", false;
+    /// That time, in seconds.
+    wait_seconds_for_service: u64 = "waitSecondsForService", 45;
+    /// A topic that a broker does not name any more is gone from it.
+    delete_topic_with_broker_registration: bool = "deleteTopicWithBrokerRegistration", false;
+    /// Keys that cannot be changed from afar, separated by semicolons.
+    config_black_list: String = "configBlackList", "configBlackList;configStorePath;kvConfigPath".to_owned();
+}
+
+/// Keys that cannot be changed from afar whatever the list says, since they name files and the list itself.
+const ALWAYS_BLACK_LISTED: [&str; 4] = ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"];
+
+impl Options {
+    /// The settings after a change from afar: lines of `key=value`. Either all of it holds or none; keys that we do not know
+    /// come back, to be named.
+    pub fn updated(&self, text: &str) -> Result<(Options, Vec<String>), SettingError> {
+        let mut updated = self.clone();
+        let mut unknown = Vec::new();
+        for line in text.lines().map(str::trim) {
+            let Some((key, value)) = line.split_once('=') else { continue };
+            let key = key.trim();
+            if key.starts_with(['#', '!']) {
+                continue;
+            }
+            if ALWAYS_BLACK_LISTED.contains(&key) || self.config_black_list.split(';').any(|listed| listed.trim() == key) {
+                return Err(SettingError::BlackListed);
+            }
+            if !updated.set(key, value)? {
+                unknown.push(key.to_owned());
+            }
+        }
+        Ok((updated, unknown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_holds_whole_or_not_at_all() {
+        let options = Options::default();
+        let (updated, unknown) = options.updated("# why\norderMessageEnable=true\n strange = 1\n").unwrap();
+        assert!(updated.order_message_enable && !options.order_message_enable);
+        assert_eq!(unknown, ["strange"]);
+        assert!(matches!(options.updated("waitSecondsForService=soon"), Err(SettingError::Invalid { .. })));
+        assert_eq!(options.updated("enableTopicList=false\nkvConfigPath=/etc/passwd"), Err(SettingError::BlackListed));
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read_again() {
+        let mut options = Options::default();
+        for line in Options { wait_seconds_for_service: 7, ..Options::default() }.print().lines() {
+            let (key, value) = line.split_once('=').unwrap();
+            assert_eq!(options.set(key, value), Ok(true));
+        }
+        assert_eq!(options.wait_seconds_for_service, 7);
+    }
+}

@@ -1,0 +1,136 @@
+//! What brokers and operators change in the route table: 103, 104, 205, 216, 217, 322, 327, 904.
+
+use net::{Outgoing, Request};
+use protocol::body::{DataVersion, KvTable, RegisterBrokerBody, TopicRoute};
+use protocol::code::ResponseCode;
+use protocol::fastjson::{self, Dialect};
+use protocol::request::{
+    AddWritePerm, AddWritePermReply, BrokerHeartbeat, DeleteTopicInNames, QueryDataVersion, QueryDataVersionReply,
+    RegisterBroker, RegisterBrokerReply, RegisterTopic, UnregisterBroker, WipeWritePerm, WipeWritePermReply,
+};
+use tracing::{info, warn};
+
+use crate::kv::ORDER_TOPICS;
+use crate::names::{Names, Refusal, Session, ok};
+use crate::routes::{BrokerAddress, Registration, Unregistration};
+
+/// Requests from this version on (3.0.11) bring their topics in the body.
+const VERSION_WITH_BODY: i32 = 37;
+
+fn address(cluster: &str, address: &str) -> BrokerAddress {
+    BrokerAddress { cluster: cluster.to_owned(), address: address.to_owned() }
+}
+
+pub(crate) fn broker(
+    names: &Names,
+    session: &mut Session,
+    asked: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let header = RegisterBroker::decode(&asked.header.fields)?;
+    // Apache's checksum is the CRC without its sign bit; 0 means that the broker made none.
+    let crc = crc32fast::hash(asked.body) & 0x7FFF_FFFF;
+    if header.body_crc32 != 0 && i64::from(header.body_crc32) != i64::from(crc) {
+        return Err(Refusal::new(ResponseCode::SystemError, "crc32 not match"));
+    }
+    let body = if asked.body.is_empty() || asked.header.version < VERSION_WITH_BODY {
+        RegisterBrokerBody::default()
+    } else {
+        RegisterBrokerBody::decode(asked.body, header.compressed, asked.header.version)
+            .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("register broker body: {error}")))?
+    };
+    let registration = Registration {
+        at: address(header.cluster_name, header.broker_addr),
+        broker_name: header.broker_name.to_owned(),
+        broker_id: header.broker_id,
+        ha_address: header.ha_server_addr.unwrap_or_default().to_owned(),
+        zone_name: header.zone_name.map(str::to_owned),
+        life_ms: header.heartbeat_timeout_millis,
+        acting_master: header.enable_acting_master,
+        connection: session.connection.id(),
+        body,
+    };
+    let options = names.options.load();
+    let is_new = names.table.read().version(&registration.at).is_none();
+    let registered = names
+        .table
+        .write()
+        .register(names.clock.now(), registration, options.delete_topic_with_broker_registration)
+        .ok_or_else(|| Refusal::new(ResponseCode::SystemError, "register broker failed"))?;
+    names.remember(session);
+    if is_new {
+        info!(broker = header.broker_name, id = header.broker_id, address = header.broker_addr, "broker registered");
+    }
+    if let Some(change) = &registered.min_id_change {
+        names.notify(change);
+    }
+    let reply = RegisterBrokerReply {
+        ha_server_addr: registered.ha_address.as_deref(),
+        master_addr: registered.master_address.as_deref(),
+    };
+    let order_topics = match options.return_order_topic_config_to_broker {
+        true => names.kv.list(ORDER_TOPICS),
+        false => None,
+    };
+    let body = order_topics.map(|table: KvTable| fastjson::to_vec(&table, Dialect::FastJson)).unwrap_or_default();
+    ok(out, asked.reply_to(), &reply, &body)
+}
+
+pub(crate) fn unregister(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = UnregisterBroker::decode(&asked.header.fields)?;
+    let leaving = Unregistration {
+        at: address(header.cluster_name, header.broker_addr),
+        broker_name: header.broker_name.to_owned(),
+        broker_id: header.broker_id,
+    };
+    names.take_out(&[leaving], "unregistered");
+    ok(out, asked.reply_to(), &(), &[])
+}
+
+pub(crate) fn heartbeat(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = BrokerHeartbeat::decode(&asked.header.fields)?;
+    names.table.write().touch(&address(header.cluster_name, header.broker_addr), names.clock.now());
+    ok(out, asked.reply_to(), &(), &[])
+}
+
+pub(crate) fn data_version(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = QueryDataVersion::decode(&asked.header.fields)?;
+    let theirs: DataVersion = fastjson::from_slice(asked.body)
+        .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("data version: {error}")))?;
+    let at = address(header.cluster_name, header.broker_addr);
+    let mut table = names.table.write();
+    let changed = table.is_changed(&at, &theirs);
+    table.touch(&at, names.clock.now());
+    let ours = table.version(&at);
+    drop(table);
+    let body = ours.map(|version| fastjson::to_vec(&version, Dialect::FastJson)).unwrap_or_default();
+    ok(out, asked.reply_to(), &QueryDataVersionReply { changed }, &body)
+}
+
+pub(crate) fn topic(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = RegisterTopic::decode(&asked.header.fields)?;
+    let route: TopicRoute = fastjson::from_slice(asked.body)
+        .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("topic route: {error}")))?;
+    names.table.write().register_topic(header.topic, route.queue_datas);
+    ok(out, asked.reply_to(), &(), &[])
+}
+
+pub(crate) fn delete_topic(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = DeleteTopicInNames::decode(&asked.header.fields)?;
+    let cluster = header.cluster_name.filter(|name| !name.is_empty());
+    names.table.write().delete_topic(header.topic, cluster);
+    ok(out, asked.reply_to(), &(), &[])
+}
+
+pub(crate) fn wipe_write_perm(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = WipeWritePerm::decode(&asked.header.fields)?;
+    let wipe_topic_count = names.table.write().set_writable(header.broker_name, false);
+    warn!(broker = header.broker_name, topics = wipe_topic_count, "right to write wiped by request");
+    ok(out, asked.reply_to(), &WipeWritePermReply { wipe_topic_count }, &[])
+}
+
+pub(crate) fn add_write_perm(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = AddWritePerm::decode(&asked.header.fields)?;
+    let add_topic_count = names.table.write().set_writable(header.broker_name, true);
+    ok(out, asked.reply_to(), &AddWritePermReply { add_topic_count }, &[])
+}

@@ -1,0 +1,119 @@
+//! What clients ask: where is a topic (105), which brokers are there (106, 901).
+
+use std::sync::Arc;
+
+use net::{Outgoing, Request};
+use protocol::body::{BrokerMemberGroupReply, MASTER_ID};
+use protocol::code::ResponseCode;
+use protocol::fastjson::{self, Dialect};
+use protocol::request::{GetBrokerMemberGroup, GetRouteInfo};
+
+use crate::kv::ORDER_TOPICS;
+use crate::names::{Names, Refusal, ok};
+
+/// Requests from this version on (4.9.4) get standard JSON: their parsers need not be fastjson.
+const VERSION_WITH_STANDARD_JSON: i32 = 401;
+
+/// The JSON of routes, kept until the table changes. Topics that do not exist are not kept, so its size is that of the table.
+#[derive(Default)]
+pub(crate) struct RouteCache {
+    routes: papaya::HashMap<String, Kept>,
+}
+
+#[derive(Clone)]
+struct Kept {
+    generation: u64,
+    standard: Arc<[u8]>,
+    fast_json: Arc<[u8]>,
+}
+
+fn wants_standard(asked: &Request<'_>, flag: Option<bool>) -> bool {
+    asked.header.version >= VERSION_WITH_STANDARD_JSON || flag.unwrap_or(false)
+}
+
+pub(crate) fn of_topic(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = GetRouteInfo::decode(&asked.header.fields)?;
+    let options = names.options.load();
+    if options.need_wait_for_service && names.clock.elapsed() < options.wait_for_service {
+        return Err(Refusal::new(ResponseCode::SystemError, "name server not ready"));
+    }
+    if let Some(zone) = header.zone_name.filter(|zone| header.zone_mode == Some(true) && !zone.trim().is_empty()) {
+        return of_zone(names, asked, header.topic, zone, out);
+    }
+    let kept = kept(names, header.topic, options.order_message_enable, options.support_acting_master)
+        .ok_or_else(|| no_route(header.topic))?;
+    let body = match wants_standard(asked, header.accept_standard_json_only) {
+        true => &kept.standard,
+        false => &kept.fast_json,
+    };
+    ok(out, asked.reply_to(), &(), body)
+}
+
+fn no_route(topic: &str) -> Refusal {
+    Refusal::new(
+        ResponseCode::TopicNotExist,
+        format!(
+            "No topic route info in name server for the topic: {topic}\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+        ),
+    )
+}
+
+fn kept(names: &Names, topic: &str, with_order: bool, support_acting_master: bool) -> Option<Kept> {
+    let routes = names.routes.routes.pin();
+    let table = names.table.read();
+    let generation = table.generation();
+    // An order configuration comes from the key-value settings and may change without the table.
+    if !with_order && let Some(kept) = routes.get(topic).filter(|kept| kept.generation == generation) {
+        return Some(kept.clone());
+    }
+    let route = table.route(topic, support_acting_master);
+    drop(table);
+    let Some(mut route) = route else {
+        routes.remove(topic);
+        return None;
+    };
+    if with_order {
+        route.order_topic_conf = names.kv.get(ORDER_TOPICS, topic);
+    }
+    let kept = Kept {
+        generation,
+        standard: fastjson::to_vec(&route, Dialect::Standard).into(),
+        fast_json: fastjson::to_vec(&route, Dialect::FastJson).into(),
+    };
+    routes.insert(topic.to_owned(), kept.clone());
+    Some(kept)
+}
+
+/// A client that names its zone sees the brokers of that zone, and names without a master. Apache writes this one in its own
+/// dialect whatever the client's version.
+fn of_zone(names: &Names, asked: &Request<'_>, topic: &str, zone: &str, out: &mut Outgoing) -> Result<(), Refusal> {
+    let options = names.options.load();
+    let mut route =
+        names.table.read().route(topic, options.support_acting_master).ok_or_else(|| no_route(topic))?;
+    if options.order_message_enable {
+        route.order_topic_conf = names.kv.get(ORDER_TOPICS, topic);
+    }
+    route.broker_datas.retain(|broker| {
+        broker.zone_name.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(zone))
+            || !broker.broker_addrs.contains_key(&MASTER_ID)
+    });
+    let brokers = &route.broker_datas;
+    route.queue_datas.retain(|queues| brokers.iter().any(|broker| broker.broker_name == queues.broker_name));
+    ok(out, asked.reply_to(), &(), &fastjson::to_vec(&route, Dialect::FastJson))
+}
+
+pub(crate) fn clusters(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let info = names.table.read().cluster_info();
+    let dialect = match wants_standard(asked, None) {
+        true => Dialect::Standard,
+        false => Dialect::FastJson,
+    };
+    ok(out, asked.reply_to(), &(), &fastjson::to_vec(&info, dialect))
+}
+
+pub(crate) fn members(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let header = GetBrokerMemberGroup::decode(&asked.header.fields)?;
+    let broker_member_group = names.table.read().members(header.cluster_name, header.broker_name);
+    let body = fastjson::to_vec(&BrokerMemberGroupReply { broker_member_group }, Dialect::FastJson);
+    ok(out, asked.reply_to(), &(), &body)
+}
