@@ -173,7 +173,7 @@ class AdminTest {
     void key_values_are_put_read_and_deleted_at_the_name_server() throws Exception {
         var admin = stock.admin();
         String key = Stock.name("key");
-        admin.putKVConfig("TEST_SPACE", key, "värde");
+        admin.createAndUpdateKvConfig("TEST_SPACE", key, "värde");
         assertEquals("värde", admin.getKVConfig("TEST_SPACE", key));
         assertEquals("värde", admin.getKVListByNamespace("TEST_SPACE").getTable().get(key));
         admin.deleteKvConfig("TEST_SPACE", key);

@@ -14,10 +14,23 @@ import org.apache.rocketmq.common.message.Message;
 
 /** A whole client process: sends one by one and in a batch, plain and compressed, and consumes all of it. */
 final class RoundTrip {
-    public static void main(String[] arguments) throws Exception {
-        String topic = arguments[1];
+    private RoundTrip() {}
+
+    public static void main(String[] arguments) {
+        int code = 0;
+        try {
+            run(arguments[0], arguments[1]);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            code = 1;
+        }
+        // The client's own threads would keep a failed process alive.
+        System.exit(code);
+    }
+
+    private static void run(String nameServer, String topic) throws Exception {
         var producer = new DefaultMQProducer("round_trip_producers");
-        producer.setNamesrvAddr(arguments[0]);
+        producer.setNamesrvAddr(nameServer);
         producer.setSendMsgTimeout(20_000);
         producer.start();
         var sent = new TreeSet<String>();
@@ -38,7 +51,7 @@ final class RoundTrip {
 
         var arrived = new ConcurrentLinkedQueue<String>();
         var consumer = new DefaultMQPushConsumer("round_trip_" + topic);
-        consumer.setNamesrvAddr(arguments[0]);
+        consumer.setNamesrvAddr(nameServer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "tag");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -49,6 +62,5 @@ final class RoundTrip {
         Await.until("all " + sent.size() + " come back", () -> new TreeSet<>(arrived).equals(sent) && arrived.size() == sent.size());
         consumer.shutdown();
         producer.shutdown();
-        System.exit(0);
     }
 }

@@ -88,9 +88,16 @@ final class Server implements AutoCloseable {
                     && Wire.call(brokerPort, 28, Map.of()).getCode() == 0;
             }, this::output);
         } else {
-            Await.until("the name server answers", () -> Wire.call(namesrvPort, 106, Map.of()).getCode() == 0);
+            awaitNameServer();
         }
         return this;
+    }
+
+    private void awaitNameServer() {
+        Await.until("the name server answers", () -> {
+            processes.forEach(this::mustLive);
+            return Wire.call(namesrvPort, 106, Map.of()).getCode() == 0;
+        });
     }
 
     /** Ends it as an operator would and waits for the end. */
@@ -214,7 +221,7 @@ final class Server implements AutoCloseable {
         java.addAll(List.of("-cp", jars + "/*"));
         if (runsNameServer) {
             launch("namesrv", java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", nameServerConfiguration().toString());
-            Await.until("Apache's name server answers", () -> Wire.call(namesrvPort, 106, Map.of()).getCode() == 0);
+            awaitNameServer();
         }
         if (runsBroker) {
             launch("broker", java, "org.apache.rocketmq.broker.BrokerStartup", "-c", configuration().toString());
@@ -238,7 +245,7 @@ final class Server implements AutoCloseable {
 
     private void mustLive(Process process) {
         if (!process.isAlive()) {
-            throw new IllegalStateException("ended by itself with " + process.exitValue());
+            throw new AssertionError("ended by itself with " + process.exitValue() + output());
         }
     }
 

@@ -22,6 +22,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 final class Stock implements AutoCloseable {
     private static final AtomicInteger NUMBERS = new AtomicInteger();
     private static Server shared;
+    private static boolean sharedIsUp;
 
     final Server server;
     private final Deque<Runnable> shutdowns = new ArrayDeque<>();
@@ -38,7 +39,12 @@ final class Stock implements AutoCloseable {
 
     private static synchronized Server shared() {
         if (shared == null) {
-            shared = new Server("shared").start();
+            shared = new Server("shared");
+            shared.start();
+            sharedIsUp = true;
+        }
+        if (!sharedIsUp) {
+            throw new AssertionError("the shared server did not start" + shared.output());
         }
         return shared;
     }
