@@ -8,10 +8,12 @@ mod configuration;
 mod kv;
 mod lists;
 mod names;
+mod options;
 mod register;
 mod route;
 mod routes;
 
 pub use kv::KvError;
-pub use names::{Names, Options};
+pub use names::Names;
+pub use options::{Options, SettingError};
 pub use routes::{BrokerAddress, MinBrokerIdChange, Registered, Registration, RouteTable, Unregistration};

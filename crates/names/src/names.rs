@@ -3,7 +3,6 @@
 //! One lock guards the route table; it is held for a look-up or a change in memory, never while waiting. A task expires silent
 //! brokers. A broker's registration ends with the connection that it came by.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,37 +15,18 @@ use protocol::header::EncodeFields;
 use protocol::request::NotifyMinBrokerIdChange;
 use tracing::{info, warn};
 
-use crate::configuration::Configuration;
 use crate::kv::{KvConfig, KvError};
+use crate::options::Options;
 use crate::route::RouteCache;
 use crate::routes::{MinBrokerIdChange, RouteTable, Unregistration};
 use crate::{lists, register, route};
-
-/// What a name server is started with: the keys of RocketMQ's `NamesrvConfig` that it uses, under their names.
-#[derive(Clone, Debug)]
-#[allow(missing_docs, reason = "RocketMQ's names")]
-pub struct Options {
-    pub kv_config_path: PathBuf,
-    pub config_store_path: PathBuf,
-    pub order_message_enable: bool,
-    pub return_order_topic_config_to_broker: bool,
-    pub scan_not_active_broker_interval: Duration,
-    pub support_acting_master: bool,
-    pub notify_min_broker_id_changed: bool,
-    pub enable_all_topic_list: bool,
-    pub enable_topic_list: bool,
-    pub delete_topic_with_broker_registration: bool,
-    pub need_wait_for_service: bool,
-    pub wait_for_service: Duration,
-    /// Keys that request 318 may not change.
-    pub config_black_list: Vec<String>,
-}
 
 /// A running name server.
 pub struct Names {
     /// Live: request 318 replaces it.
     pub(crate) options: ArcSwap<Options>,
-    pub(crate) configuration: Configuration,
+    /// Lets one change of the settings at a time through to their file.
+    pub(crate) changing: tokio::sync::Mutex<()>,
     pub(crate) clock: Clock,
     pub(crate) table: RwLock<RouteTable>,
     pub(crate) routes: RouteCache,
@@ -91,7 +71,7 @@ impl Names {
     pub fn new(options: Options, clock: Clock) -> Result<Arc<Names>, KvError> {
         let kv = KvConfig::load(&options.kv_config_path)?;
         Ok(Arc::new(Names {
-            configuration: Configuration::default(),
+            changing: tokio::sync::Mutex::new(()),
             options: ArcSwap::from_pointee(options),
             clock,
             table: RwLock::new(RouteTable::default()),
@@ -104,7 +84,8 @@ impl Names {
     /// Takes out silent brokers, for as long as the name server runs.
     pub async fn expire(self: Arc<Names>) {
         loop {
-            tokio::time::sleep(self.options.load().scan_not_active_broker_interval).await;
+            let pause = Duration::from_millis(self.options.load().scan_not_active_broker_interval.max(1));
+            tokio::time::sleep(pause).await;
             let expired = self.table.read().expired(self.clock.now());
             if !expired.is_empty() {
                 self.take_out(&expired, "silent for too long");

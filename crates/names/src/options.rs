@@ -128,6 +128,8 @@ macro_rules! options {
 options! {
     /// Where the KV configuration is kept.
     kv_config_path: PathBuf = "kvConfigPath", PathBuf::from("namesrv/kvConfig.json");
+    /// Where changes from afar are kept.
+    config_store_path: PathBuf = "configStorePath", PathBuf::from("namesrv/namesrv.properties");
     /// Routes carry the order of a topic.
     order_message_enable: bool = "orderMessageEnable", false;
     /// Brokers are told the order of topics when they register.
@@ -195,7 +197,8 @@ mod tests {
     #[test]
     fn what_is_printed_can_be_read_again() {
         let mut options = Options::default();
-        for line in Options { wait_seconds_for_service: 7, ..Options::default() }.print().lines() {
+        let changed = Options { wait_seconds_for_service: 7, ..Options::default() };
+        for line in changed.print().lines() {
             let (key, value) = line.split_once('=').unwrap();
             assert_eq!(options.set(key, value), Ok(true));
         }

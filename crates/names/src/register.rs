@@ -14,7 +14,7 @@ use crate::kv::ORDER_TOPICS;
 use crate::names::{Names, Refusal, Session, ok};
 use crate::routes::{BrokerAddress, Registration, Unregistration};
 
-/// Requests from this version on (3.0.11) bring their topics in the body.
+/// Before this version (3.0.11), the body was a table of topics without anything around it.
 const VERSION_WITH_BODY: i32 = 37;
 
 fn address(cluster: &str, address: &str) -> BrokerAddress {
@@ -33,11 +33,16 @@ pub(crate) fn broker(
     if header.body_crc32 != 0 && i64::from(header.body_crc32) != i64::from(crc) {
         return Err(Refusal::new(ResponseCode::SystemError, "crc32 not match"));
     }
-    let body = if asked.body.is_empty() || asked.header.version < VERSION_WITH_BODY {
+    let unreadable =
+        |error: &dyn std::fmt::Display| Refusal::new(ResponseCode::SystemError, format!("register broker body: {error}"));
+    let body = if asked.body.is_empty() {
         RegisterBrokerBody::default()
+    } else if asked.header.version < VERSION_WITH_BODY {
+        let topics = fastjson::from_slice(asked.body).map_err(|error| unreadable(&error))?;
+        RegisterBrokerBody { topics, ..RegisterBrokerBody::default() }
     } else {
         RegisterBrokerBody::decode(asked.body, header.compressed, asked.header.version)
-            .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("register broker body: {error}")))?
+            .map_err(|error| unreadable(&error))?
     };
     let registration = Registration {
         at: address(header.cluster_name, header.broker_addr),

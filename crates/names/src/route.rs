@@ -1,6 +1,7 @@
 //! What clients ask: where is a topic (105), which brokers are there (106, 901).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use net::{Outgoing, Request};
 use protocol::body::{BrokerMemberGroupReply, MASTER_ID};
@@ -34,7 +35,7 @@ fn wants_standard(asked: &Request<'_>, flag: Option<bool>) -> bool {
 pub(crate) fn of_topic(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = GetRouteInfo::decode(&asked.header.fields)?;
     let options = names.options.load();
-    if options.need_wait_for_service && names.clock.elapsed() < options.wait_for_service {
+    if options.need_wait_for_service && names.clock.elapsed() < Duration::from_secs(options.wait_seconds_for_service) {
         return Err(Refusal::new(ResponseCode::SystemError, "name server not ready"));
     }
     if let Some(zone) = header.zone_name.filter(|zone| header.zone_mode == Some(true) && !zone.trim().is_empty()) {
