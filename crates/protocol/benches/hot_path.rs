@@ -10,7 +10,8 @@ use protocol::header::{FLAG_RESPONSE, Head, HeaderScratch, decode, write_frame};
 use protocol::record::{RecordDraft, scan, stamp};
 use protocol::request::{PullMessage, PullReply, SendMessage, SendReply};
 
-const PROPERTIES: &str = "KEYS\u{1}order-4711\u{2}UNIQ_KEY\u{1}7F0000010B2C4DC639969F7E2A350001\u{2}WAIT\u{1}true\u{2}TAGS\u{1}TagA\u{2}";
+const PROPERTIES: &str =
+    "KEYS\u{1}order-4711\u{2}UNIQ_KEY\u{1}7F0000010B2C4DC639969F7E2A350001\u{2}WAIT\u{1}true\u{2}TAGS\u{1}TagA\u{2}";
 
 fn send() -> SendMessage<'static> {
     SendMessage {
@@ -142,7 +143,9 @@ fn records(c: &mut Criterion) {
         });
     });
     let record = out.clone();
-    c.bench_function("scan record, 1 KB, CRC checked", |b| b.iter(|| black_box(scan(black_box(&record), true).is_ok())));
+    c.bench_function("scan record, 1 KB, CRC checked", |b| {
+        b.iter(|| black_box(scan(black_box(&record), true).is_ok()))
+    });
     c.bench_function("scan record, 1 KB", |b| b.iter(|| black_box(scan(black_box(&record), false).is_ok())));
 }
 

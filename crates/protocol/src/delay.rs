@@ -58,7 +58,8 @@ impl Default for DelayLevels {
     fn default() -> Self {
         let (s, m, h) = (1000, 60_000, 3_600_000);
         let minutes = (1..=10).map(|n| n * m);
-        let delays_ms = [s, 5 * s, 10 * s, 30 * s].into_iter().chain(minutes).chain([20 * m, 30 * m, h, 2 * h]).collect();
+        let delays_ms =
+            [s, 5 * s, 10 * s, 30 * s].into_iter().chain(minutes).chain([20 * m, 30 * m, h, 2 * h]).collect();
         DelayLevels { delays_ms }
     }
 }

@@ -95,6 +95,3 @@ fn loose_i32s<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<i
         })
         .collect()
 }
-
-#[cfg(test)]
-mod tests;

@@ -215,7 +215,9 @@ impl HeaderScratch {
 fn fingerprint(name: &[u8]) -> u32 {
     let first = u32::from(name.first().copied().unwrap_or(0));
     let last = u32::from(name.last().copied().unwrap_or(0));
-    first.wrapping_add((name.len() as u32 - u32::from(!name.is_empty())).wrapping_mul(7)).wrapping_add(last.wrapping_mul(2))
+    first
+        .wrapping_add((name.len() as u32 - u32::from(!name.is_empty())).wrapping_mul(7))
+        .wrapping_add(last.wrapping_mul(2))
 }
 
 fn piece<'a>(header: &'a [u8], text: &'a str, span: Span) -> &'a [u8] {

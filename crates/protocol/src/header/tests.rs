@@ -106,14 +106,32 @@ fn half_a_surrogate_pair_becomes_the_replacement_character() {
 fn what_is_no_header_is_refused() {
     let mut scratch = HeaderScratch::new();
     let cases = [
-        "", "x", "[]", "{", r#"{"code""#, r#"{"code":}"#, r#"{"code":"x"}"#, r#"{"code":1.5}"#, r#"{"code":99999999999}"#,
-        r#"{"code":1"flag":2}"#, r#"{"code":1}x"#, r#"{"remark":"\q"}"#, r#"{"remark":"\u12"}"#, r#"{"a":{]}"#, r#"{"extFields":[]}"#,
-        r#"{"a":"unfinished"#, r#"{"a":"\"#, r#"{"remark":}"#,
+        "",
+        "x",
+        "[]",
+        "{",
+        r#"{"code""#,
+        r#"{"code":}"#,
+        r#"{"code":"x"}"#,
+        r#"{"code":1.5}"#,
+        r#"{"code":99999999999}"#,
+        r#"{"code":1"flag":2}"#,
+        r#"{"code":1}x"#,
+        r#"{"remark":"\q"}"#,
+        r#"{"remark":"\u12"}"#,
+        r#"{"a":{]}"#,
+        r#"{"extFields":[]}"#,
+        r#"{"a":"unfinished"#,
+        r#"{"a":"\"#,
+        r#"{"remark":}"#,
     ];
     for text in cases {
         assert!(json(text, &mut scratch).is_err(), "{text}");
     }
-    assert_eq!(decode(b"{\"a\":\"\xff\"}", Serialization::Json, &mut scratch).unwrap_err(), HeaderError::NotUtf8("header"));
+    assert_eq!(
+        decode(b"{\"a\":\"\xff\"}", Serialization::Json, &mut scratch).unwrap_err(),
+        HeaderError::NotUtf8("header")
+    );
     let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(100), "]".repeat(100));
     assert!(json(&deep, &mut scratch).is_err());
 }
@@ -160,5 +178,8 @@ fn a_bad_number_names_its_field() {
 fn a_scratch_forgets_the_header_before() {
     let mut scratch = HeaderScratch::new();
     assert_eq!(json(JAVA_SEND, &mut scratch).unwrap().fields.len(), 13);
-    assert_eq!(json(r#"{"extFields":{"x":"\n"}}"#, &mut scratch).unwrap().fields.iter().collect::<Vec<_>>(), [("x", "\n")]);
+    assert_eq!(
+        json(r#"{"extFields":{"x":"\n"}}"#, &mut scratch).unwrap().fields.iter().collect::<Vec<_>>(),
+        [("x", "\n")]
+    );
 }

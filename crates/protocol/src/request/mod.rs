@@ -242,6 +242,3 @@ macro_rules! headers {
     };
 }
 use headers;
-
-#[cfg(test)]
-mod tests;

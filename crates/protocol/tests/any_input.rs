@@ -1,0 +1,239 @@
+//! Whatever comes, nothing panics, and what we write we read again.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::BytesMut;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use protocol::body::{Heartbeat, MessageQueue, RegisterBrokerBody, TopicRoute};
+use protocol::compression::{Compression, decompress};
+use protocol::fastjson::{self, Dialect, QueueMap};
+use protocol::frame::{MAX_FRAME_BYTES, Serialization, peek};
+use protocol::header::{Head, HeaderScratch, decode, write_frame};
+use protocol::properties::{self, PropertiesWriter};
+use protocol::record::{RecordDraft, Scanned, scan, stamp};
+use protocol::request::{PullMessage, SendMessage};
+use protocol::{batch, message_id};
+
+fn serializations() -> impl Strategy<Value = Serialization> {
+    prop_oneof![Just(Serialization::Json), Just(Serialization::Binary)]
+}
+
+fn hosts() -> impl Strategy<Value = SocketAddr> {
+    prop_oneof![
+        (any::<[u8; 4]>(), any::<u16>()).prop_map(|(ip, port)| SocketAddr::new(ip.into(), port)),
+        (any::<[u8; 16]>(), any::<u16>()).prop_map(|(ip, port)| SocketAddr::new(IpAddr::from(ip).to_canonical(), port)),
+    ]
+}
+
+/// JSON that is nearly a header: valid pieces in any order, cut anywhere.
+fn nearly_json() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = prop_oneof![
+        Just("{"),
+        Just("}"),
+        Just("["),
+        Just("]"),
+        Just(":"),
+        Just(","),
+        Just("\""),
+        Just("\\"),
+        Just("\\u"),
+        Just("d83d"),
+        Just("\"code\""),
+        Just("\"extFields\""),
+        Just("\"remark\""),
+        Just("null"),
+        Just("-1"),
+        Just("99999999999"),
+        Just(" "),
+        Just("ü"),
+        Just("{{"),
+        Just("0:"),
+    ];
+    vec(pieces, 0..40).prop_map(|pieces| pieces.concat().into_bytes())
+}
+
+proptest! {
+    #[test]
+    fn any_header_comes_back_as_it_was_written(
+        serialization in serializations(),
+        code in -32768..32768i32,
+        flag in any::<i32>(),
+        opaque in any::<i32>(),
+        remark in proptest::option::of(".{1,40}"),
+        fields in proptest::collection::btree_map(".{1,12}", ".{1,60}", 0..30),
+    ) {
+        let pairs: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let head = Head { code, flag, opaque, remark: remark.as_deref() };
+        let mut frame = BytesMut::new();
+        struct All<'a>(&'a [(&'a str, &'a str)]);
+        impl protocol::header::EncodeFields for All<'_> {
+            fn encode(&self, sink: &mut protocol::header::FieldSink<'_>) {
+                for (name, value) in self.0 {
+                    sink.str(name, value);
+                }
+            }
+        }
+        write_frame(&mut frame, serialization, &head, &All(&pairs), 0);
+        let layout = peek(&frame, MAX_FRAME_BYTES).unwrap().unwrap();
+        prop_assert_eq!(layout.frame_bytes, frame.len());
+        let mut scratch = HeaderScratch::new();
+        let header = decode(&frame[layout.header], layout.serialization, &mut scratch).unwrap();
+        prop_assert_eq!((header.code, header.flag, header.opaque, header.remark), (code, flag, opaque, head.remark));
+        prop_assert_eq!(header.fields.iter().collect::<Vec<_>>(), pairs.clone());
+        for (name, value) in pairs {
+            prop_assert_eq!(header.fields.get(name), Some(value));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_header_or_an_error(
+        serialization in serializations(),
+        bytes in prop_oneof![vec(any::<u8>(), 0..300), nearly_json()],
+    ) {
+        let mut scratch = HeaderScratch::new();
+        if let Ok(header) = decode(&bytes, serialization, &mut scratch) {
+            let _ = header.fields.iter().count();
+            let _ = SendMessage::decode_v2(&header.fields);
+            let _ = PullMessage::decode(&header.fields);
+        }
+    }
+
+    /// serde_json is the judge: a header that it accepts, we read with the same members.
+    #[test]
+    fn json_strings_are_read_as_serde_json_reads_them(text in "\\PC{0,30}", key in "[a-zA-Z]{1,8}") {
+        let json = serde_json::json!({ "code": 5, "extFields": { (key.clone()): text }, "remark": text }).to_string();
+        let mut scratch = HeaderScratch::new();
+        let header = decode(json.as_bytes(), Serialization::Json, &mut scratch).unwrap();
+        prop_assert_eq!(header.remark, Some(text.as_str()));
+        prop_assert_eq!(header.fields.get(&key), Some(text.as_str()));
+    }
+
+    #[test]
+    fn any_bytes_are_a_frame_or_not(bytes in vec(any::<u8>(), 0..64), max in 0..100usize) {
+        if let Ok(Some(layout)) = peek(&bytes, max) {
+            prop_assert!(layout.frame_bytes <= bytes.len() && layout.frame_bytes <= max);
+            prop_assert!(layout.header.end == layout.body.start && layout.body.end == layout.frame_bytes);
+        }
+    }
+
+    #[test]
+    fn any_record_comes_back_as_it_was_written(
+        topic in "[%a-zA-Z0-9_-]{1,255}",
+        body in vec(any::<u8>(), 0..500),
+        properties in ".{0,200}",
+        numbers in any::<(i32, i32, i32, i64, i32, i64)>(),
+        (born_host, store_host) in (hosts(), hosts()),
+        stamps in any::<(u64, u64, i64)>(),
+        rest in vec(any::<u8>(), 0..20),
+    ) {
+        let (queue_id, flag, sys_flag, born_timestamp, reconsume_times, prepared_offset) = numbers;
+        let draft = RecordDraft {
+            topic: &topic, queue_id, flag, sys_flag, born_timestamp, born_host, store_host, reconsume_times, prepared_offset,
+            body: &body, properties: properties.as_bytes(),
+        };
+        let mut record = Vec::new();
+        let bytes = draft.encode(&mut record).unwrap();
+        prop_assert_eq!((bytes, bytes), (record.len(), draft.encoded_bytes()));
+        stamp(&mut record, stamps.0, stamps.1, stamps.2);
+        record.extend_from_slice(&rest);
+        let Scanned::Record(view) = scan(&record, true).unwrap() else { panic!("no record") };
+        prop_assert_eq!(view.total_size(), bytes);
+        prop_assert_eq!((view.topic(), view.body(), view.properties()), (topic.as_str(), &body[..], properties.as_str()));
+        prop_assert_eq!((view.queue_offset(), view.log_offset(), view.store_timestamp()), stamps);
+        prop_assert_eq!((view.queue_id(), view.flag(), view.born_timestamp()), (queue_id, flag, born_timestamp));
+        prop_assert_eq!((view.reconsume_times(), view.prepared_offset()), (reconsume_times, prepared_offset));
+        prop_assert_eq!((view.born_host(), view.store_host()), (born_host, store_host));
+        let mut again = Vec::new();
+        view.to_draft().encode(&mut again).unwrap();
+        stamp(&mut again, stamps.0, stamps.1, stamps.2);
+        prop_assert_eq!(&again[..], &record[..bytes]);
+    }
+
+    #[test]
+    fn a_damaged_record_is_never_a_panic(at in 0..200usize, value in any::<u8>(), cut in 0..300usize) {
+        let host: SocketAddr = ([10, 0, 0, 1], 1).into();
+        let draft = RecordDraft {
+            topic: "T", queue_id: 0, flag: 0, sys_flag: 0, born_timestamp: 0, born_host: host, store_host: host,
+            reconsume_times: 0, prepared_offset: 0, body: &[7; 100], properties: b"A\x01b\x02",
+        };
+        let mut record = Vec::new();
+        draft.encode(&mut record).unwrap();
+        if let Some(byte) = record.get_mut(at) {
+            *byte = value;
+        }
+        record.truncate(cut);
+        let _ = scan(&record, true);
+    }
+
+    #[test]
+    fn any_bytes_are_a_record_or_not(bytes in vec(any::<u8>(), 0..200), is_v2 in any::<bool>(), total in 0..220u32) {
+        let mut bytes = bytes;
+        if bytes.len() >= 8 {
+            bytes[..4].copy_from_slice(&total.to_be_bytes());
+            let magic = if is_v2 { protocol::record::MAGIC_V2 } else { protocol::record::MAGIC_V1 };
+            bytes[4..8].copy_from_slice(&magic.to_be_bytes());
+        }
+        if let Ok(Scanned::Record(view)) = scan(&bytes, false) {
+            let _ = (view.tags_code(), view.born_host(), view.store_host(), view.prepared_offset());
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_a_batch_or_an_error(bytes in vec(any::<u8>(), 0..200)) {
+        let _ = batch::iter(&bytes).count();
+    }
+
+    #[test]
+    fn a_property_is_found_as_a_map_would_find_it(
+        pairs in vec(("[aA-C]{1,3}", "[a-c]{0,3}"), 0..12),
+        raw in "[ab\u{1}\u{2}]{0,30}",
+        name in "[aA-C]{1,3}",
+    ) {
+        let mut writer = PropertiesWriter::new();
+        for (name, value) in &pairs {
+            writer.put(name, value);
+        }
+        for text in [writer.as_str(), raw.as_str()] {
+            let last = properties::iter(text).filter(|(key, _)| *key == name).last().map(|(_, value)| value);
+            prop_assert_eq!(properties::get(text, &name), last);
+        }
+        let kept: Vec<_> = pairs.iter().filter(|(_, value)| !value.is_empty()).map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        prop_assert_eq!(properties::iter(writer.as_str()).collect::<Vec<_>>(), kept);
+    }
+
+    #[test]
+    fn any_text_is_a_body_or_an_error(bytes in prop_oneof![vec(any::<u8>(), 0..200), nearly_json()]) {
+        let _ = fastjson::from_slice::<Heartbeat>(&bytes);
+        let _ = fastjson::from_slice::<TopicRoute>(&bytes);
+        let _ = fastjson::from_slice::<QueueMap<i64>>(&bytes);
+        let _ = RegisterBrokerBody::decode(&bytes, true, 513);
+    }
+
+    #[test]
+    fn a_map_by_queue_survives_both_dialects(entries in vec((".{0,8}", any::<i32>(), ".{0,8}", any::<i64>()), 0..8)) {
+        let map: QueueMap<i64> = entries
+            .into_iter()
+            .map(|(topic, queue_id, broker_name, offset)| (MessageQueue { broker_name, queue_id, topic }, offset))
+            .collect();
+        for dialect in [Dialect::FastJson, Dialect::Standard] {
+            let json = fastjson::to_vec(&map, dialect);
+            prop_assert_eq!(fastjson::from_slice::<QueueMap<i64>>(&json).unwrap(), map.clone());
+        }
+    }
+
+    #[test]
+    fn an_id_names_its_host_and_place(host in hosts(), at in any::<u64>(), text in ".{0,60}") {
+        let mut id = String::new();
+        message_id::offset_message_id(&mut id, host, at);
+        prop_assert_eq!(message_id::parse_offset_message_id(&id), Ok((host, at)));
+        let _ = (message_id::parse_offset_message_id(&text), message_id::parse_unique_id(&text));
+    }
+
+    #[test]
+    fn any_bytes_unfold_or_not(bytes in vec(any::<u8>(), 0..100)) {
+        for kind in [Compression::Lz4, Compression::Zstd, Compression::Zlib] {
+            let _ = decompress(kind, &bytes, 1000);
+        }
+    }
+}
