@@ -1,1 +1,28 @@
 //! Connections: the one loop, listeners, TLS, PROXY protocol, outgoing calls.
+//!
+//! One task owns one socket. It reads whatever the socket holds, cuts it into frames, hands the whole burst to a [`Service`]
+//! and writes all replies with one call. Others reach a connection through its [`Connection`] handle, whose inbox is bounded.
+//! Calls go out through [`Client`], which runs the very same loop. No request code is known here.
+
+mod bounds;
+mod call;
+mod client;
+mod connection;
+mod listener;
+mod outgoing;
+mod prelude;
+mod proxy_protocol;
+mod reader;
+mod service;
+mod stream;
+mod task;
+mod tls;
+
+pub use bounds::Budget;
+pub use call::{CallError, OwnedFields, Response};
+pub use client::{Client, ClientOptions, Inbound, RefuseInbound};
+pub use connection::{Connection, ListenerTag};
+pub use listener::{Listener, ListenerOptions};
+pub use outgoing::{Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
+pub use service::{Burst, Request, Service};
+pub use tls::{ClientAuth, ClientTls, TlsError, TlsMode, TlsSettings};

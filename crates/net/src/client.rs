@@ -1,0 +1,330 @@
+//! Calls to other processes: one connection an address, shared by all callers, made when needed and made again when lost.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use protocol::code::ResponseCode;
+use protocol::frame::{MAX_FRAME_BYTES, Serialization};
+use protocol::header::EncodeFields;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+
+use crate::bounds::Budget;
+use crate::call::{CallError, Response};
+use crate::connection::{Connection, InboxLimits, ListenerTag};
+use crate::outgoing::Outgoing;
+use crate::service::{Burst, Request, Service};
+use crate::stream::Stream;
+use crate::task::{self, Limits};
+use crate::tls::{self, ClientTls};
+
+/// The first pause after a failed attempt to connect; doubled with each further one.
+const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
+
+/// How outgoing connections behave.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// `None`: plain TCP.
+    pub tls: Option<ClientTls>,
+    /// How the headers of our requests are written.
+    pub serialization: Serialization,
+    /// For TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// The longest pause between two attempts.
+    pub back_off_max: Duration,
+    /// A connection on which nothing moves for so long is closed.
+    pub idle_timeout: Duration,
+    /// A larger frame from the other side closes the connection.
+    pub frame_bytes_max: usize,
+    /// With more than this to write, a connection takes no further request.
+    pub out_bytes_max: usize,
+    /// Calls that may wait for a response on one connection.
+    pub calls_max: usize,
+    /// Bounds what responses and requests of all its connections hold.
+    pub budget: Arc<Budget>,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            tls: None,
+            serialization: Serialization::Json,
+            connect_timeout: Duration::from_secs(3),
+            back_off_max: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(120),
+            frame_bytes_max: MAX_FRAME_BYTES,
+            out_bytes_max: 32 << 20,
+            calls_max: 65_535,
+            budget: Arc::new(Budget::new(256 << 20)),
+        }
+    }
+}
+
+/// Answers requests that the other side sends us.
+pub trait Inbound: Send + Sync + 'static {
+    /// Called on the connection's task: must not block, and should leave anything long to another task.
+    fn request(&self, connection: &Connection<()>, request: &Request<'_>, out: &mut Outgoing);
+}
+
+/// For a client that is never asked anything: says so.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RefuseInbound;
+
+impl Inbound for RefuseInbound {
+    fn request(&self, _: &Connection<()>, request: &Request<'_>, out: &mut Outgoing) {
+        let remark = format!(" request type {} not supported", request.header.code);
+        out.reply(request.reply_to(), ResponseCode::RequestCodeNotSupported, Some(&remark), &(), &[]);
+    }
+}
+
+/// Calls other processes. Clones share the connections; they close when the last clone is gone.
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: ClientOptions,
+    inbound: Arc<dyn Inbound>,
+    /// Guards the table only; each peer has a lock of its own.
+    peers: Mutex<HashMap<String, Arc<Peer>>>,
+    /// Made at the first TLS connection.
+    tls: Mutex<Option<Arc<ClientConfig>>>,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// Guards what is known; held for a look.
+    known: Mutex<Known>,
+    /// Held while one caller connects, so that the others share its connection. The only lock of this crate that is held
+    /// across a wait.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    connection: Option<Connection<()>>,
+    failures: u32,
+    failed: Option<(Instant, String)>,
+}
+
+impl Client {
+    /// Without a connection yet.
+    pub fn new(options: ClientOptions) -> Client {
+        Client::with_inbound(options, Arc::new(RefuseInbound))
+    }
+
+    /// With somebody to answer what the other sides ask.
+    pub fn with_inbound(options: ClientOptions, inbound: Arc<dyn Inbound>) -> Client {
+        let inner = Inner { options, inbound, peers: Mutex::default(), tls: Mutex::default() };
+        Client { inner: Arc::new(inner) }
+    }
+
+    /// Asks `address` (`host:port`) and waits for the response; `timeout` covers connecting too.
+    pub async fn call(
+        &self,
+        address: &str,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Response, CallError> {
+        let started = Instant::now();
+        let late = || CallError::Timeout { address: address.to_owned(), after: timeout };
+        let connection = match self.known(address) {
+            Some(connection) => connection,
+            None => tokio::time::timeout(timeout, self.connect(address)).await.map_err(|_| late())??,
+        };
+        let left = timeout.checked_sub(started.elapsed()).ok_or_else(late)?;
+        connection.request(code, fields, body, left).await.map_err(|error| named(error, address, timeout))
+    }
+
+    /// Sends a request that nobody answers; returns when it is on its way, which says nothing about its arrival.
+    pub async fn oneway(
+        &self,
+        address: &str,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: Bytes,
+    ) -> Result<(), CallError> {
+        let connection = match self.known(address) {
+            Some(connection) => connection,
+            None => self.connect(address).await?,
+        };
+        if connection.oneway(code, fields, &body) {
+            return Ok(());
+        }
+        let address = address.to_owned();
+        Err(if connection.is_closed() { CallError::Closed { address } } else { CallError::Busy { address } })
+    }
+
+    /// The connection to `address`, made if there is none.
+    pub async fn connect(&self, address: &str) -> Result<Connection<()>, CallError> {
+        let peer = self.peer(address);
+        let _turn = peer.connecting.lock().await;
+        // Whoever had the turn before may have done it.
+        if let Some(connection) = peer.open() {
+            return Ok(connection);
+        }
+        if let Some(error) = peer.pause(address, self.inner.options.back_off_max) {
+            return Err(error);
+        }
+        let attempt = timeout(self.inner.options.connect_timeout, self.dial(address)).await;
+        let dialled = attempt.unwrap_or_else(|_| {
+            let cause = Arc::new(io::Error::from(io::ErrorKind::TimedOut));
+            Err(CallError::Connect { address: address.to_owned(), cause })
+        });
+        let mut known = peer.known.lock();
+        match &dialled {
+            Ok(connection) => *known = Known { connection: Some(connection.clone()), failures: 0, failed: None },
+            Err(error) => {
+                known.failures = known.failures.saturating_add(1);
+                known.failed = Some((Instant::now(), error.to_string()));
+            }
+        }
+        dialled
+    }
+
+    /// Closes the connection to `address`, if there is one.
+    pub fn disconnect(&self, address: &str) {
+        let peer = self.inner.peers.lock().remove(address);
+        if let Some(connection) = peer.and_then(|peer| peer.known.lock().connection.take()) {
+            connection.close();
+        }
+    }
+
+    fn known(&self, address: &str) -> Option<Connection<()>> {
+        let peer = self.inner.peers.lock().get(address).cloned()?;
+        peer.open()
+    }
+
+    fn peer(&self, address: &str) -> Arc<Peer> {
+        let mut peers = self.inner.peers.lock();
+        match peers.get(address) {
+            Some(peer) => Arc::clone(peer),
+            None => Arc::clone(peers.entry(address.to_owned()).or_default()),
+        }
+    }
+
+    async fn dial(&self, address: &str) -> Result<Connection<()>, CallError> {
+        let options = &self.inner.options;
+        let resolve = |cause: io::Error| CallError::Resolve { address: address.to_owned(), cause: Arc::new(cause) };
+        let failed = |cause: io::Error| CallError::Connect { address: address.to_owned(), cause: Arc::new(cause) };
+        let mut last = None;
+        let mut connected = None;
+        for candidate in lookup_host(address).await.map_err(resolve)? {
+            match TcpStream::connect(candidate).await {
+                Ok(tcp) => {
+                    connected = Some(tcp);
+                    break;
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        let Some(tcp) = connected else {
+            return Err(last.map_or_else(|| resolve(io::ErrorKind::NotFound.into()), failed));
+        };
+        tcp.set_nodelay(true).map_err(failed)?;
+        let (peer, local) = (tcp.peer_addr().map_err(failed)?, tcp.local_addr().map_err(failed)?);
+        let stream = match self.tls_config()? {
+            None => Stream::Plain(tcp),
+            Some(config) => {
+                let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+                let name = ServerName::try_from(host.to_owned())
+                    .map_err(|error| resolve(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+                Stream::Client(Box::new(TlsConnector::from(config).connect(name, tcp).await.map_err(failed)?))
+            }
+        };
+        let inbox = InboxLimits { frames_bytes_max: options.out_bytes_max, work_max: 1, calls_max: options.calls_max };
+        let connection = Connection::new(peer, local, ListenerTag::OUTBOUND, inbox, options.serialization);
+        let limits = Limits {
+            frame_bytes_max: options.frame_bytes_max,
+            // The task takes the inbox as a whole, so the bound on it must not stop the reading of responses.
+            out_bytes_max: options.out_bytes_max.saturating_mul(2),
+            idle_timeout: options.idle_timeout,
+        };
+        let (handle, budget) = (connection.clone(), Arc::clone(&options.budget));
+        let outbound = Outbound { inbound: Arc::clone(&self.inner.inbound) };
+        tokio::spawn(async move { task::run(stream, BytesMut::new(), handle, &outbound, limits, budget).await });
+        Ok(connection)
+    }
+
+    fn tls_config(&self) -> Result<Option<Arc<ClientConfig>>, CallError> {
+        let Some(settings) = &self.inner.options.tls else { return Ok(None) };
+        if let Some(config) = &*self.inner.tls.lock() {
+            return Ok(Some(Arc::clone(config)));
+        }
+        let config = tls::client_config(settings).map_err(|error| CallError::Tls(Arc::new(error)))?;
+        *self.inner.tls.lock() = Some(Arc::clone(&config));
+        Ok(Some(config))
+    }
+}
+
+/// A connection knows its peer's address as numbers and the time that was left; its caller knows what it asked for.
+fn named(error: CallError, asked: &str, timeout: Duration) -> CallError {
+    let address = asked.to_owned();
+    match error {
+        CallError::Timeout { .. } => CallError::Timeout { address, after: timeout },
+        CallError::Closed { .. } => CallError::Closed { address },
+        CallError::Busy { .. } => CallError::Busy { address },
+        CallError::Resolve { .. } | CallError::Connect { .. } | CallError::BackingOff { .. } | CallError::Tls(_) => {
+            error
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for peer in self.peers.get_mut().values() {
+            if let Some(connection) = &peer.known.lock().connection {
+                connection.close();
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn open(&self) -> Option<Connection<()>> {
+        self.known.lock().connection.as_ref().filter(|connection| !connection.is_closed()).cloned()
+    }
+
+    /// An error while the pause after the last failure lasts: callers with another address to try should try it now.
+    fn pause(&self, address: &str, max: Duration) -> Option<CallError> {
+        let known = self.known.lock();
+        let (at, cause) = known.failed.as_ref()?;
+        let pause = BACK_OFF_FIRST.saturating_mul(1 << (known.failures.saturating_sub(1)).min(16)).min(max);
+        let retry_in = pause.checked_sub(at.elapsed()).filter(|left| !left.is_zero())?;
+        Some(CallError::BackingOff { address: address.to_owned(), cause: cause.clone(), retry_in })
+    }
+}
+
+/// The service of our own connections: only the inbound handler.
+struct Outbound {
+    inbound: Arc<dyn Inbound>,
+}
+
+impl Service for Outbound {
+    type Session = Connection<()>;
+    type Work = ();
+
+    fn open(&self, connection: &Connection<()>) -> Connection<()> {
+        connection.clone()
+    }
+
+    async fn serve(&self, session: &mut Connection<()>, burst: &mut Burst<'_>, out: &mut Outgoing) {
+        while let Some(request) = burst.next() {
+            self.inbound.request(session, &request, out);
+        }
+    }
+
+    async fn resume(&self, _: &mut Connection<()>, (): (), _: &mut Outgoing) {}
+
+    fn close(&self, _: Connection<()>) {}
+}

@@ -1,0 +1,305 @@
+//! The handle of a connection: what other tasks may know of it and do to it.
+//!
+//! Everything goes through an inbox with a bound. The connection's task takes the inbox as a whole and is woken once for
+//! whatever gathers in it meanwhile.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use protocol::frame::Serialization;
+use protocol::header::EncodeFields;
+
+use crate::call::{CallError, Calls, NotEntered, Response};
+use crate::outgoing::{Frames, Outgoing};
+
+/// Which listener a connection came through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ListenerTag(pub &'static str);
+
+impl ListenerTag {
+    /// The port that is advertised.
+    pub const MAIN: ListenerTag = ListenerTag("main");
+    /// RocketMQ's second port, two below the first, which does not serve pulls.
+    pub const VIP: ListenerTag = ListenerTag("vip");
+    /// None: we connected.
+    pub const OUTBOUND: ListenerTag = ListenerTag("outbound");
+}
+
+/// What one connection may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InboxLimits {
+    pub frames_bytes_max: usize,
+    pub work_max: usize,
+    pub calls_max: usize,
+}
+
+// Relaxed: ids have to differ, nothing else.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+pub(crate) struct Shared<W> {
+    id: u64,
+    peer: SocketAddr,
+    local: SocketAddr,
+    listener: ListenerTag,
+    limits: InboxLimits,
+    serialization: Serialization,
+    pub(crate) calls: Calls,
+    /// How often something was read. Relaxed: compared with itself only.
+    reads: AtomicU64,
+    /// Guards everything that others leave for the task. Held for an encode at most, never while waiting.
+    inbox: Mutex<Inbox<W>>,
+}
+
+pub(crate) struct Inbox<W> {
+    pub out: Outgoing,
+    pub work: Vec<W>,
+    pub stage: Stage,
+    waker: Option<Waker>,
+}
+
+/// How far a connection's life has come. It only moves down this list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Reads and writes.
+    Open,
+    /// Reads no more; finishes what it read, writes what it owes, then closes.
+    Draining,
+    /// Gone.
+    Closed,
+}
+
+/// A handle to a connection. Clones are the same connection.
+pub struct Connection<W> {
+    pub(crate) shared: Arc<Shared<W>>,
+}
+
+impl<W> Clone for Connection<W> {
+    fn clone(&self) -> Self {
+        Connection { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<W> std::fmt::Debug for Connection<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("id", &self.shared.id)
+            .field("peer", &self.shared.peer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W> Connection<W> {
+    pub(crate) fn new(
+        peer: SocketAddr,
+        local: SocketAddr,
+        listener: ListenerTag,
+        limits: InboxLimits,
+        serialization: Serialization,
+    ) -> Connection<W> {
+        Connection {
+            shared: Arc::new(Shared {
+                id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+                peer,
+                local,
+                listener,
+                limits,
+                serialization,
+                calls: Calls::new(limits.calls_max),
+                reads: AtomicU64::new(0),
+                inbox: Mutex::new(Inbox { out: Outgoing::new(), work: Vec::new(), stage: Stage::Open, waker: None }),
+            }),
+        }
+    }
+
+    /// Different for every connection of this process.
+    pub fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// The other end; where a PROXY protocol header named one, that.
+    pub fn peer(&self) -> SocketAddr {
+        self.shared.peer
+    }
+
+    /// This end, as the peer sees it.
+    pub fn local(&self) -> SocketAddr {
+        self.shared.local
+    }
+
+    /// The listener that it came through.
+    pub fn listener(&self) -> ListenerTag {
+        self.shared.listener
+    }
+
+    /// Sends frames that were made elsewhere. False when the connection is closed or its inbox is full: nothing is sent then.
+    pub fn send(&self, frames: Frames) -> bool {
+        self.leave(|inbox, limits| {
+            if inbox.out.bytes() >= limits.frames_bytes_max {
+                return false;
+            }
+            inbox.out.extend(frames);
+            true
+        })
+    }
+
+    /// Hands work to the connection's task. False when the connection is closed or its inbox is full.
+    pub fn post(&self, work: W) -> bool {
+        self.leave(|inbox, limits| {
+            if inbox.work.len() >= limits.work_max {
+                return false;
+            }
+            inbox.work.push(work);
+            true
+        })
+    }
+
+    /// Reads no more; writes what is owed, as far as the peer takes it, then closes.
+    pub fn close(&self) {
+        self.shared.drain();
+    }
+
+    /// Whether it is closed, or about to be.
+    pub fn is_closed(&self) -> bool {
+        self.shared.inbox.lock().stage != Stage::Open
+    }
+
+    /// Sends a request that nobody answers. False when the connection is closed or its inbox is full.
+    pub fn oneway(&self, code: i32, fields: &dyn EncodeFields, body: &Bytes) -> bool {
+        let opaque = self.shared.calls.number();
+        let serialization = self.shared.serialization;
+        self.leave(|inbox, limits| {
+            if inbox.out.bytes() >= limits.frames_bytes_max {
+                return false;
+            }
+            inbox.out.request(serialization, code, opaque, true, fields, body);
+            true
+        })
+    }
+
+    /// Asks the peer and waits for its response.
+    ///
+    /// A peer from which nothing at all came in that time is taken for gone, and the connection closed.
+    pub async fn request(
+        &self,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Response, CallError> {
+        let address = || self.shared.peer.to_string();
+        let reads_before = self.shared.reads.load(Ordering::Relaxed);
+        let (ticket, response) = self.shared.calls.enter().map_err(|refused| match refused {
+            NotEntered::Closed => CallError::Closed { address: address() },
+            NotEntered::Full => CallError::Busy { address: address() },
+        })?;
+        let serialization = self.shared.serialization;
+        let was_left = self.leave(|inbox, limits| {
+            if inbox.out.bytes() >= limits.frames_bytes_max {
+                return false;
+            }
+            inbox.out.request(serialization, code, ticket.opaque, false, fields, &body);
+            true
+        });
+        if !was_left {
+            return Err(if self.is_closed() {
+                CallError::Closed { address: address() }
+            } else {
+                CallError::Busy { address: address() }
+            });
+        }
+        match tokio::time::timeout(timeout, response).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(_)) => Err(CallError::Closed { address: address() }),
+            Err(_) => {
+                if self.shared.reads.load(Ordering::Relaxed) == reads_before {
+                    self.close();
+                }
+                Err(CallError::Timeout { address: address(), after: timeout })
+            }
+        }
+    }
+
+    fn leave(&self, put: impl FnOnce(&mut Inbox<W>, &InboxLimits) -> bool) -> bool {
+        let mut inbox = self.shared.inbox.lock();
+        // What is left for a draining connection would race with its last write.
+        if inbox.stage != Stage::Open || !put(&mut inbox, &self.shared.limits) {
+            return false;
+        }
+        let waker = inbox.waker.take();
+        drop(inbox);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+}
+
+impl<W> Shared<W> {
+    pub(crate) fn drain(&self) {
+        let mut inbox = self.inbox.lock();
+        inbox.stage = inbox.stage.max(Stage::Draining);
+        let waker = inbox.waker.take();
+        drop(inbox);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// For the task: ready when something was left, or when the stage is not `seen` any more.
+    pub(crate) fn poll_left(&self, seen: Stage, cx: &mut Context<'_>) -> Poll<()> {
+        let mut inbox = self.inbox.lock();
+        if !inbox.out.is_empty() || !inbox.work.is_empty() || inbox.stage != seen {
+            return Poll::Ready(());
+        }
+        match &mut inbox.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => inbox.waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// For the task: takes what was left. `work` comes empty and goes into the inbox, so both vectors live on.
+    pub(crate) fn take_left(&self, out: &mut Outgoing, work: &mut Vec<W>) -> Stage {
+        let mut inbox = self.inbox.lock();
+        if !inbox.out.is_empty() {
+            if out.is_empty() {
+                std::mem::swap(out, &mut inbox.out);
+            } else {
+                out.extend(inbox.out.take());
+            }
+        }
+        std::mem::swap(work, &mut inbox.work);
+        inbox.stage
+    }
+
+    /// For the task, when the connection rests: gives back what the inbox holds in reserve.
+    pub(crate) fn release(&self) {
+        let mut inbox = self.inbox.lock();
+        inbox.out.release(true);
+        if inbox.work.is_empty() {
+            inbox.work = Vec::new();
+        }
+    }
+
+    pub(crate) fn count_read(&self) {
+        // One writer, the task: no read-modify-write needed.
+        self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// For the task, at its end.
+    pub(crate) fn closed(&self) {
+        let left = {
+            let mut inbox = self.inbox.lock();
+            inbox.stage = Stage::Closed;
+            (std::mem::take(&mut inbox.work), inbox.out.take(), inbox.waker.take())
+        };
+        // Dropped outside the lock: work may hold anything, this handle included.
+        drop(left);
+        self.calls.close();
+    }
+}

@@ -1,0 +1,259 @@
+//! Listeners: accept, bound, and end.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use protocol::frame::{MAX_FRAME_BYTES, Serialization};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::bounds::Budget;
+use crate::connection::{Connection, InboxLimits, ListenerTag, Shared};
+use crate::prelude::{self, NotBegun};
+use crate::service::Service;
+use crate::task::{self, Limits};
+use crate::tls::{ServerTls, TlsSettings};
+
+/// Connections that the kernel completes before we accept them.
+const BACKLOG: i32 = 1024;
+
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How a listener treats its connections.
+#[derive(Clone, Debug)]
+pub struct ListenerOptions {
+    /// Handed to the service with each connection.
+    pub tag: ListenerTag,
+    /// `None`: TLS is not spoken.
+    pub tls: Option<TlsSettings>,
+    /// A larger frame closes its connection.
+    pub frame_bytes_max: usize,
+    /// A connection on which nothing moves for so long is closed.
+    pub idle_timeout: Duration,
+    /// From the first byte to the end of PROXY header and TLS handshake.
+    pub handshake_timeout: Duration,
+    /// With more than this to write, a connection is not read.
+    pub out_bytes_max: usize,
+    /// Pieces of work that may wait in a connection's inbox.
+    pub inbox_work_max: usize,
+    /// Requests of ours that may wait for a response on one connection.
+    pub calls_max: usize,
+    /// More connections are closed as they come.
+    pub connections_max: usize,
+    /// Shared by the listeners of a process.
+    pub budget: Arc<Budget>,
+    /// `SO_SNDBUF`; the kernel's own choice when `None`.
+    pub send_buffer_bytes: Option<usize>,
+    /// `SO_RCVBUF`; the kernel's own choice when `None`.
+    pub receive_buffer_bytes: Option<usize>,
+    /// How long connections may take to finish at shutdown before they are cut off.
+    pub drain_timeout: Duration,
+}
+
+impl Default for ListenerOptions {
+    fn default() -> ListenerOptions {
+        ListenerOptions {
+            tag: ListenerTag::MAIN,
+            tls: Some(TlsSettings::default()),
+            frame_bytes_max: MAX_FRAME_BYTES,
+            idle_timeout: Duration::from_secs(120),
+            handshake_timeout: Duration::from_secs(10),
+            out_bytes_max: 4 << 20,
+            inbox_work_max: 4096,
+            calls_max: 1024,
+            connections_max: 100_000,
+            budget: Arc::new(Budget::new(256 << 20)),
+            send_buffer_bytes: None,
+            receive_buffer_bytes: None,
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A bound port.
+pub struct Listener<S: Service> {
+    socket: TcpListener,
+    local: SocketAddr,
+    door: Arc<Door<S>>,
+}
+
+/// What the connections of a listener share.
+struct Door<S: Service> {
+    service: Arc<S>,
+    options: ListenerOptions,
+    tls: Option<ServerTls>,
+    open: Mutex<Open<S::Work>>,
+}
+
+/// Guarded by the mutex around it; taken when a connection begins and ends.
+struct Open<W> {
+    connections: HashMap<u64, Arc<Shared<W>>>,
+    is_draining: bool,
+}
+
+impl<S: Service> Listener<S> {
+    /// Binds the port. Connections queue in the kernel until [`Listener::run`].
+    pub fn bind(address: SocketAddr, options: ListenerOptions, service: Arc<S>) -> io::Result<Listener<S>> {
+        let tls = match &options.tls {
+            Some(settings) => Some(
+                ServerTls::new(settings.clone()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
+            ),
+            None => None,
+        };
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        // A restart must not wait until the last connections of the previous run have left TIME_WAIT.
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        // Before `listen`: accepted sockets inherit them, and the window scale is fixed by the handshake.
+        if let Some(bytes) = options.send_buffer_bytes {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = options.receive_buffer_bytes {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let socket = TcpListener::from_std(socket.into())?;
+        let local = socket.local_addr()?;
+        let open = Mutex::new(Open { connections: HashMap::new(), is_draining: false });
+        Ok(Listener { socket, local, door: Arc::new(Door { service, options, tls, open }) })
+    }
+
+    /// The address that was bound, with the port that the kernel chose if it was asked to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Accepts until `shutdown` is done; then lets each connection finish what it has read and write what it owes, and returns
+    /// when all are closed, after the drain time at the latest.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+        let Listener { socket, local, door } = self;
+        let (draining, begin_drain) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
+                accepted = socket.accept() => match accepted {
+                    Ok((tcp, peer)) => {
+                        if tasks.len() >= door.options.connections_max {
+                            tracing::warn!(%peer, limit = door.options.connections_max, "too many connections, closed");
+                            continue;
+                        }
+                        tasks.spawn(connection(tcp, peer, Arc::clone(&door), begin_drain.clone()));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%local, %error, "cannot accept");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(socket);
+        // Those that still tell their first words end now; those that are open drain.
+        let open: Vec<_> = {
+            let mut open = door.open.lock();
+            open.is_draining = true;
+            open.connections.values().cloned().collect()
+        };
+        draining.send_replace(true);
+        for connection in open {
+            connection.drain();
+        }
+        let deadline = Instant::now() + door.options.drain_timeout;
+        loop {
+            match tokio::time::timeout_at(deadline, tasks.join_next()).await {
+                Ok(Some(ended)) => note_end(ended),
+                Ok(None) => return,
+                Err(_) => break,
+            }
+        }
+        tracing::warn!(%local, connections = tasks.len(), "connections did not finish in time, cut off");
+        tasks.shutdown().await;
+    }
+}
+
+fn note_end(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        // A bug costs the connection that met it, and nobody else.
+        tracing::error!(%error, "a connection ended by a bug");
+    }
+}
+
+async fn connection<S: Service>(
+    tcp: TcpStream,
+    peer: SocketAddr,
+    door: Arc<Door<S>>,
+    mut draining: watch::Receiver<bool>,
+) {
+    let options = &door.options;
+    if let Err(error) = tcp.set_nodelay(true).and_then(|()| keep_alive(&tcp)) {
+        tracing::debug!(%peer, %error, "gone before it began");
+        return;
+    }
+    // Boxed, so that what only the first words need does not weigh on the task for ever.
+    let begin = Box::pin(prelude::begin(tcp, peer, door.tls.as_ref(), options.idle_timeout, options.handshake_timeout));
+    let begun = tokio::select! {
+        begun = begin => begun,
+        _ = draining.changed() => return,
+    };
+    drop(draining);
+    let begun = match begun {
+        Ok(begun) => begun,
+        Err(NotBegun::Gone) => return,
+        Err(error) => {
+            tracing::debug!(%peer, %error, "connection closed before its first frame");
+            return;
+        }
+    };
+    let inbox = InboxLimits {
+        frames_bytes_max: options.out_bytes_max,
+        work_max: options.inbox_work_max,
+        calls_max: options.calls_max,
+    };
+    let handle = Connection::new(begun.peer, begun.local, options.tag, inbox, Serialization::Json);
+    let _entry = {
+        let mut open = door.open.lock();
+        if open.is_draining {
+            return;
+        }
+        open.connections.insert(handle.id(), Arc::clone(&handle.shared));
+        Entry { door: &door, id: handle.id() }
+    };
+    let limits = Limits {
+        frame_bytes_max: options.frame_bytes_max,
+        out_bytes_max: options.out_bytes_max,
+        idle_timeout: options.idle_timeout,
+    };
+    task::run(begun.stream, begun.read, handle, &*door.service, limits, Arc::clone(&options.budget)).await;
+}
+
+/// Dead hosts are noticed by the kernel even while the connection owes nothing and hears nothing.
+fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
+    SockRef::from(tcp).set_keepalive(true)
+}
+
+/// A line in the list of open connections; erased when dropped, also by a panic.
+struct Entry<'a, S: Service> {
+    door: &'a Door<S>,
+    id: u64,
+}
+
+impl<S: Service> Drop for Entry<'_, S> {
+    fn drop(&mut self) {
+        self.door.open.lock().connections.remove(&self.id);
+    }
+}

@@ -1,0 +1,165 @@
+//! The read buffer of a connection: grows for large frames as far as their bytes really come, shrinks when they stop.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use protocol::frame::{self, FrameError};
+
+use crate::bounds::Budget;
+use crate::stream::Stream;
+
+/// The first buffer of a connection that speaks.
+const FIRST_BYTES: usize = 8 << 10;
+/// A buffer up to this size is a connection's own; what is above counts against the budget.
+const OWN_BYTES: usize = 64 << 10;
+/// Below this much spare room a read is not worth a call.
+const SPARE_BYTES: usize = 2 << 10;
+
+pub(crate) struct Reader {
+    buffer: BytesMut,
+    /// The size of the buffer behind `buffer` and the bursts cut from it; 0 when there is none.
+    size: usize,
+    /// The size of a fresh buffer: doubles while reads fill it.
+    usual: usize,
+    /// The largest frame of this period that came whole: as much is reserved for the next one at once.
+    largest: usize,
+    frame_bytes_max: usize,
+    budget: Arc<Budget>,
+    taken: usize,
+    id: u64,
+}
+
+/// What the buffer holds.
+pub(crate) struct Cut {
+    pub frames: Bytes,
+    pub count: usize,
+    /// The stream cannot be cut any further.
+    pub error: Option<FrameError>,
+}
+
+impl Reader {
+    pub(crate) fn new(read: BytesMut, frame_bytes_max: usize, budget: Arc<Budget>, id: u64) -> Reader {
+        let size = read.capacity();
+        Reader { buffer: read, size, usual: FIRST_BYTES, largest: 0, frame_bytes_max, budget, taken: 0, id }
+    }
+
+    /// Whether part of a frame waits for its rest.
+    pub(crate) fn is_partial(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    pub(crate) fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether there is no buffer at all.
+    pub(crate) fn is_released(&self) -> bool {
+        self.size == 0
+    }
+
+    /// Reads what the socket holds: until the buffer is full, or longer while it holds no whole frame. 0 means that the peer
+    /// has finished.
+    pub(crate) fn poll_read(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.is_released() {
+            let read = stream.poll_first(cx, &mut self.buffer, self.usual);
+            self.size = self.buffer.capacity();
+            return read;
+        }
+        let mut total = 0;
+        loop {
+            if !self.make_room(cx) {
+                return if total > 0 { Poll::Ready(Ok(total)) } else { Poll::Pending };
+            }
+            let spare = self.buffer.capacity() - self.buffer.len();
+            let bytes = match stream.poll_read(cx, &mut self.buffer) {
+                Poll::Ready(Ok(bytes)) => bytes,
+                // What came before the error or the pause is served first; the next look meets the error again.
+                Poll::Ready(Err(_)) | Poll::Pending if total > 0 => return Poll::Ready(Ok(total)),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            };
+            total += bytes;
+            if bytes < spare {
+                return Poll::Ready(Ok(total));
+            }
+            self.usual = (self.usual * 2).min(OWN_BYTES);
+            if frame::needed(&self.buffer).is_none_or(|needed| needed <= self.buffer.len()) {
+                return Poll::Ready(Ok(total));
+            }
+        }
+    }
+
+    /// Makes room to read into. False when the budget has none; the task is woken when it has.
+    fn make_room(&mut self, cx: &mut Context<'_>) -> bool {
+        let held = self.buffer.len();
+        let needed = frame::needed(&self.buffer).map_or(0, |bytes| bytes.min(self.frame_bytes_max));
+        // A stranger's word is worth twice what he has sent so far; one who sent a large frame before is believed at once.
+        let trusted = needed.min((held * 2).max(self.largest));
+        let want = trusted.max(self.usual);
+        let spare = self.buffer.capacity() - held;
+        // An empty buffer that has moved to the end of its memory goes back to the front: that is what `reserve` does then.
+        let has_room =
+            if held == 0 { spare >= self.usual } else { spare >= SPARE_BYTES.min(want.saturating_sub(held).max(1)) };
+        if has_room && self.buffer.capacity() >= trusted {
+            return true;
+        }
+        // The whole frame is paid for before it grows, so frames that were let in never wait for each other.
+        let price = needed.max(want).saturating_sub(OWN_BYTES);
+        if price > self.taken {
+            if !self.budget.take(price - self.taken, self.taken, self.id, cx.waker()) {
+                return false;
+            }
+            self.taken = price;
+        }
+        let additional = want.saturating_sub(held).max(SPARE_BYTES);
+        self.buffer.reserve(additional);
+        self.size = self.size.max(held + additional);
+        true
+    }
+
+    /// Cuts off the whole frames at the front.
+    pub(crate) fn cut(&mut self) -> Option<Cut> {
+        let (mut end, mut count, mut error) = (0, 0, None);
+        loop {
+            match frame::peek(&self.buffer[end..], self.frame_bytes_max) {
+                Ok(Some(layout)) => {
+                    end += layout.frame_bytes;
+                    count += 1;
+                    self.largest = self.largest.max(layout.frame_bytes);
+                }
+                Ok(None) => break,
+                Err(found) => {
+                    error = Some(found);
+                    break;
+                }
+            }
+        }
+        if count == 0 && error.is_none() {
+            return None;
+        }
+        Some(Cut { frames: self.buffer.split_to(end).freeze(), count, error })
+    }
+
+    /// Called now and then. Gives the buffer back when the connection rests, or when it has become too large for what comes.
+    pub(crate) fn trim(&mut self, is_resting: bool) {
+        let is_too_large = self.size > OWN_BYTES && self.largest < self.size / 4;
+        if self.buffer.is_empty() && (is_resting || is_too_large) {
+            self.buffer = BytesMut::new();
+            self.size = 0;
+            self.budget.give(std::mem::take(&mut self.taken));
+            if is_resting {
+                self.usual = FIRST_BYTES;
+            }
+        }
+        self.largest = 0;
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.budget.give(self.taken);
+        self.budget.forget(self.id);
+    }
+}

@@ -1,0 +1,143 @@
+//! What a connection asks of whoever answers its requests, and how it lends the requests out.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use protocol::frame::{self, Serialization};
+use protocol::header::{self, Header, HeaderError, HeaderScratch};
+
+use crate::call::Calls;
+use crate::connection::Connection;
+use crate::outgoing::{Outgoing, ReplyTo};
+
+/// Answers requests. One value serves all connections of one or several listeners.
+pub trait Service: Send + Sync + 'static {
+    /// What is remembered about one connection. Only its task touches it.
+    type Session: Send + 'static;
+    /// Work that somebody hands back to a connection's own task (a woken pull, a finished cold read).
+    type Work: Send + 'static;
+
+    /// A connection has come, and its peer is known.
+    fn open(&self, connection: &Connection<Self::Work>) -> Self::Session;
+
+    /// Answers a burst: everything that had arrived when the task looked. Replies leave when this returns.
+    ///
+    /// While this waits, nothing is read from this connection: that is the back-pressure on its peer.
+    fn serve(
+        &self,
+        session: &mut Self::Session,
+        burst: &mut Burst<'_>,
+        out: &mut Outgoing,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// Does work that came through [`Connection::post`].
+    fn resume(
+        &self,
+        session: &mut Self::Session,
+        work: Self::Work,
+        out: &mut Outgoing,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// The connection is gone. Called once for each `open`, also when serving panicked.
+    fn close(&self, session: Self::Session);
+}
+
+/// One request, lent until the next one is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Its header, borrowed from the read buffer.
+    pub header: Header<'a>,
+    /// How the header was written, and so how the reply's will be.
+    pub serialization: Serialization,
+    /// Its body. A clone shares the read buffer of the whole burst: copy what you keep for long.
+    pub body: &'a Bytes,
+}
+
+impl Request<'_> {
+    /// What a reply needs to know, free of the borrow.
+    pub fn reply_to(&self) -> ReplyTo {
+        ReplyTo {
+            code: self.header.code,
+            opaque: self.header.opaque,
+            serialization: self.serialization,
+            is_oneway: self.header.is_oneway(),
+        }
+    }
+}
+
+/// The whole frames that one look at the socket brought.
+pub struct Burst<'c> {
+    frames: Bytes,
+    at: usize,
+    remaining: usize,
+    body: Bytes,
+    scratch: &'c mut HeaderScratch,
+    calls: &'c Calls,
+    broken: Option<HeaderError>,
+}
+
+impl<'c> Burst<'c> {
+    /// `frames` holds exactly `count` frames whose lengths were checked when they were cut.
+    pub(crate) fn new(frames: Bytes, count: usize, scratch: &'c mut HeaderScratch, calls: &'c Calls) -> Burst<'c> {
+        Burst { frames, at: 0, remaining: count, body: Bytes::new(), scratch, calls, broken: None }
+    }
+
+    /// The next request. Responses to our own requests are routed on the way and not seen here.
+    ///
+    /// A header that cannot be read ends the burst, and the connection after the replies so far: we do not know whom to answer.
+    #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend")]
+    pub fn next(&mut self) -> Option<Request<'_>> {
+        loop {
+            let rest = self.frames.get(self.at..)?;
+            // The limit was applied when the burst was cut.
+            let layout = frame::peek(rest, usize::MAX).ok().flatten()?;
+            let start = self.at;
+            self.at += layout.frame_bytes;
+            self.remaining = self.remaining.saturating_sub(1);
+            self.body = if layout.body.is_empty() {
+                Bytes::new()
+            } else {
+                self.frames.slice(start + layout.body.start..start + layout.body.end)
+            };
+            // SAFETY: `scratch` is borrowed exclusively by `self`, which stays borrowed as long as the header that is returned
+            // lives. On the branches that loop, the header is dropped before the next reborrow. The borrow checker refuses
+            // exactly this shape (a conditional return of a borrow inside a loop), so the lifetime is cut by hand.
+            let scratch = unsafe { &mut *std::ptr::from_mut::<HeaderScratch>(self.scratch) };
+            match header::decode(
+                &self.frames[start + layout.header.start..start + layout.header.end],
+                layout.serialization,
+                scratch,
+            ) {
+                Err(error) => {
+                    self.broken = Some(error);
+                    self.at = self.frames.len();
+                    self.remaining = 0;
+                    return None;
+                }
+                Ok(header) if header.is_response() => {
+                    let frame = self.frames.slice(start..self.at);
+                    self.calls.answered(&header, frame, &layout);
+                }
+                Ok(header) => {
+                    return Some(Request { header, serialization: layout.serialization, body: &self.body });
+                }
+            }
+        }
+    }
+
+    /// How many frames are still to come; responses to our own requests count too.
+    pub fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    /// Whether the request lent out last was the last frame of this burst.
+    pub fn is_last(&self) -> bool {
+        self.remaining == 0
+    }
+
+    /// Skips what the service left over, so that responses among it find their callers. Says why the connection must end, if so.
+    pub(crate) fn finish(mut self) -> Result<(), HeaderError> {
+        while self.next().is_some() {}
+        self.broken.map_or(Ok(()), Err)
+    }
+}

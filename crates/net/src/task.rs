@@ -1,0 +1,359 @@
+//! The one loop: a connection's task, the only one that touches its socket.
+//!
+//! It waits in one place ([`wait`]) for whatever comes first (bytes, room to write, the inbox, the time) and changes things
+//! in another ([`run`]). What is owed is written whenever there is room; with too much owed nothing is read and the inbox is
+//! left to fill up to its bound, so a peer that does not read costs what the bounds say and no more.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use protocol::frame::FrameError;
+use protocol::header::{HeaderError, HeaderScratch};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use crate::bounds::Budget;
+use crate::connection::{Connection, Shared, Stage};
+use crate::outgoing::Outgoing;
+use crate::reader::Reader;
+use crate::service::{Burst, Service};
+use crate::stream::Stream;
+
+/// A connection that rested so long gives its buffers back.
+const REST: Duration = Duration::from_secs(2);
+
+/// How long we read on and discard after our last byte, so that a reset does not overtake it (see [`farewell`]).
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Half a frame may take the idle time, and a second more for each of these that came.
+const SLOWEST_BYTES_A_SECOND: usize = 16 << 10;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub frame_bytes_max: usize,
+    pub out_bytes_max: usize,
+    pub idle_timeout: Duration,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("closed by the peer")]
+    Peer,
+    #[error("closed by us")]
+    Us,
+    #[error("nothing moved in time")]
+    Idle,
+    #[error("a frame began and did not end in time")]
+    HalfFrame,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("{0}")]
+    Header(#[from] HeaderError),
+}
+
+impl End {
+    /// Whether the peer may still want what we owe.
+    fn is_orderly(&self) -> bool {
+        match self {
+            End::Peer | End::Us | End::Frame(_) | End::Header(_) => true,
+            End::Idle | End::HalfFrame | End::Io(_) => false,
+        }
+    }
+}
+
+/// Serves a connection until it ends.
+pub(crate) async fn run<S: Service>(
+    stream: Stream,
+    read: BytesMut,
+    handle: Connection<S::Work>,
+    service: &S,
+    limits: Limits,
+    budget: Arc<Budget>,
+) {
+    let mut session = Opened { service, session: Some(service.open(&handle)), handle: &handle };
+    let now = Instant::now();
+    let mut socket = Socket {
+        stream,
+        reader: Reader::new(read, limits.frame_bytes_max, Arc::clone(&budget), handle.id()),
+        out: Outgoing::new(),
+        owed: Owed { budget, bytes: 0 },
+        limits,
+        has_ended: false,
+        moved: now,
+        partial_since: None,
+    };
+    let end = match session.session.as_mut() {
+        Some(opened) => serve(&mut socket, &handle, service, opened).await,
+        None => End::Us,
+    };
+    // From here on nothing can be left for this connection.
+    handle.shared.drain();
+    if end.is_orderly() {
+        farewell(&mut socket).await;
+    }
+    match &end {
+        End::Frame(_) | End::Header(_) => tracing::warn!(peer = %handle.peer(), reason = %end, "connection closed"),
+        End::Peer | End::Us | End::Idle | End::HalfFrame | End::Io(_) => {
+            tracing::debug!(peer = %handle.peer(), reason = %end, "connection closed");
+        }
+    }
+}
+
+/// The session and the handle, ended in the right order whatever happens, a panic included.
+struct Opened<'a, S: Service> {
+    service: &'a S,
+    session: Option<S::Session>,
+    handle: &'a Connection<S::Work>,
+}
+
+impl<S: Service> Drop for Opened<'_, S> {
+    fn drop(&mut self) {
+        self.handle.shared.closed();
+        if let Some(session) = self.session.take() {
+            self.service.close(session);
+        }
+    }
+}
+
+/// Everything about the socket, apart from what is said on it.
+struct Socket {
+    stream: Stream,
+    reader: Reader,
+    out: Outgoing,
+    owed: Owed,
+    limits: Limits,
+    /// The peer has finished; we may still write.
+    has_ended: bool,
+    /// When bytes last moved, in either direction.
+    moved: Instant,
+    /// Since when half a frame waits for the rest.
+    partial_since: Option<Instant>,
+}
+
+/// What replies hold beyond a connection's own share.
+struct Owed {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Owed {
+    fn is_now(&mut self, bytes: usize) {
+        if bytes > self.bytes {
+            self.budget.take_anyway(bytes - self.bytes);
+        } else {
+            self.budget.give(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        self.is_now(0);
+    }
+}
+
+async fn serve<S: Service>(
+    socket: &mut Socket,
+    handle: &Connection<S::Work>,
+    service: &S,
+    session: &mut S::Session,
+) -> End {
+    let mut scratch = HeaderScratch::new();
+    let mut work = Vec::new();
+    let mut clock = pin!(sleep_until(socket.moved + REST));
+    // Ends with the connection: at the latest, when nothing has moved for the idle time.
+    loop {
+        let mut stage = Stage::Open;
+        if !socket.is_full() {
+            stage = handle.shared.take_left(&mut socket.out, &mut work);
+            for piece in work.drain(..) {
+                service.resume(session, piece, &mut socket.out).await;
+            }
+            if let Some(cut) = socket.reader.cut() {
+                let mut burst = Burst::new(cut.frames, cut.count, &mut scratch, &handle.shared.calls);
+                service.serve(session, &mut burst, &mut socket.out).await;
+                if let Err(error) = burst.finish() {
+                    return error.into();
+                }
+                if let Some(error) = cut.error {
+                    return error.into();
+                }
+                // More may have been read than one look allows, or left in the inbox meanwhile: the wait returns at once then.
+            }
+            socket.note_partial();
+            socket.owed.is_now(socket.out.excess_bytes());
+        }
+        if socket.has_ended {
+            return End::Peer;
+        }
+        if stage != Stage::Open {
+            return End::Us;
+        }
+        let woken = poll_fn(|cx| wait(socket, &handle.shared, clock.as_mut(), cx)).await;
+        match woken {
+            Ok(Woken::ToServe) => {}
+            Ok(Woken::Time) => match socket.look_at_the_time() {
+                Ok(next) => {
+                    if socket.reader.is_released() {
+                        handle.shared.release();
+                        scratch = HeaderScratch::new();
+                        work = Vec::new();
+                    }
+                    clock.as_mut().reset(next);
+                }
+                Err(end) => return end,
+            },
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+enum Woken {
+    /// Something was read, or lies in the inbox, or the peer has ended.
+    ToServe,
+    Time,
+}
+
+/// Writes what is owed, reads if that is little enough, and is ready when there is something to do.
+fn wait<W>(
+    socket: &mut Socket,
+    shared: &Shared<W>,
+    mut clock: Pin<&mut Sleep>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<Woken>> {
+    let was_full = socket.is_full();
+    // Pending or not: what matters is how much is still owed.
+    let _: Poll<()> = socket.poll_write(cx)?;
+    if !socket.is_full() {
+        let was_released = socket.reader.is_released();
+        match socket.reader.poll_read(&mut socket.stream, cx) {
+            Poll::Ready(Ok(bytes)) => {
+                socket.has_ended = bytes == 0;
+                socket.moved = Instant::now();
+                shared.count_read();
+                if was_released {
+                    // It rested until the idle time; now it holds buffers again, which want to be given back sooner.
+                    clock.reset(socket.moved + REST);
+                }
+                return Poll::Ready(Ok(Woken::ToServe));
+            }
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => {}
+        }
+        if was_full || shared.poll_left(Stage::Open, cx).is_ready() {
+            return Poll::Ready(Ok(Woken::ToServe));
+        }
+    }
+    clock.as_mut().poll(cx).map(|()| Ok(Woken::Time))
+}
+
+impl Socket {
+    /// Whether so much is owed that nothing more is taken on.
+    fn is_full(&self) -> bool {
+        self.out.bytes() >= self.limits.out_bytes_max
+    }
+
+    /// Writes until nothing is owed or the socket takes no more.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        if self.out.is_empty() {
+            // TLS may hold back what it could not send last time.
+            return self.poll_flush(cx);
+        }
+        while !self.out.is_empty() {
+            match self.stream.poll_write(cx, &mut self.out) {
+                Poll::Ready(Ok(_)) => self.moved = Instant::now(),
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => return Ok(Poll::Pending),
+            }
+        }
+        self.out.release(false);
+        self.owed.is_now(self.out.excess_bytes());
+        self.poll_flush(cx)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        match self.stream.poll_flush(cx) {
+            Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
+            Poll::Ready(Err(error)) => Err(error),
+            Poll::Pending => Ok(Poll::Pending),
+        }
+    }
+
+    fn note_partial(&mut self) {
+        if !self.reader.is_partial() {
+            self.partial_since = None;
+        } else if self.partial_since.is_none() {
+            self.partial_since = Some(self.moved);
+        }
+    }
+
+    /// When the clock rings: gives back what a resting connection does not need, ends one that has stopped, and says when to
+    /// look again.
+    fn look_at_the_time(&mut self) -> Result<Instant, End> {
+        let now = Instant::now();
+        let idle_until = self.moved + self.limits.idle_timeout;
+        if now >= idle_until {
+            return Err(End::Idle);
+        }
+        let mut next = idle_until;
+        if let Some(since) = self.partial_since {
+            let extra = Duration::from_secs((self.reader.buffered() / SLOWEST_BYTES_A_SECOND) as u64);
+            let until = since + self.limits.idle_timeout + extra;
+            if now >= until {
+                return Err(End::HalfFrame);
+            }
+            next = next.min(until);
+        }
+        let is_resting = now >= self.moved + REST;
+        self.reader.trim(is_resting);
+        if is_resting {
+            self.out.release(true);
+            self.owed.is_now(self.out.excess_bytes());
+        }
+        if !self.reader.is_released() {
+            next = next.min(now + REST);
+        }
+        Ok(next)
+    }
+}
+
+/// Writes what is owed, says that no more comes, and waits a moment for the peer to do the same.
+///
+/// Closing a socket while unread bytes lie in it sends a reset, and a reset makes the peer's kernel throw away replies that its
+/// program has not read yet. So we read and discard until the peer closes, or the moment is over.
+async fn farewell(socket: &mut Socket) {
+    let patience = socket.limits.idle_timeout.min(FAREWELL * 3);
+    let last_words = poll_fn(|cx| -> Poll<io::Result<()>> {
+        if socket.poll_write(cx)?.is_pending() {
+            return Poll::Pending;
+        }
+        socket.stream.poll_shutdown(cx)
+    });
+    match timeout(patience, last_words).await {
+        Ok(Ok(())) if !socket.has_ended => {}
+        _ => return,
+    }
+    let mut discarded = BytesMut::with_capacity(SLOWEST_BYTES_A_SECOND);
+    let discard = poll_fn(|cx| {
+        loop {
+            discarded.clear();
+            match socket.stream.poll_read(cx, &mut discarded) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(()),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    });
+    // Either way it is closed now.
+    let _: Result<(), _> = timeout(FAREWELL, discard).await;
+    mem::take(&mut socket.out);
+}
