@@ -98,7 +98,7 @@ mod tests {
     fn a_bad_level_is_named() {
         assert_eq!(DelayLevels::parse("1s 5x"), Err(DelayLevelsError::BadLevel("5x".into())));
         assert_eq!(DelayLevels::parse("1s ü"), Err(DelayLevelsError::BadLevel("ü".into())));
-        assert_eq!(DelayLevels::parse("9223372036854775807d").is_err(), true);
+        assert!(DelayLevels::parse("9223372036854775807d").is_err());
         assert_eq!(DelayLevels::parse("  "), Err(DelayLevelsError::Empty));
     }
 }

@@ -1,5 +1,7 @@
 //! Whatever comes, nothing panics, and what we write we read again.
 
+#![allow(clippy::unwrap_used, reason = "what fails here fails the run")]
+
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::BytesMut;

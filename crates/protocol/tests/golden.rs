@@ -3,6 +3,8 @@
 //! Records, batches, ids and bodies are byte-equal. Binary headers are byte-equal but for the order of their fields, which in
 //! Java is that of a hash map; JSON headers are equal member by member.
 
+#![allow(clippy::unwrap_used, reason = "what fails here fails the run")]
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
