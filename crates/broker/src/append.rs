@@ -12,8 +12,9 @@ use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
+use protocol::record::RecordDraft;
 use protocol::request::SendReply;
-use store::{AppendError, Landed, RecordBatch};
+use store::{AppendError, Landed, RecordBatch, TagsCode};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -32,6 +33,10 @@ const GATHERED_RECORDS_MAX: usize = 4096;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bursts of one connection that wait for a flush. Above it we stop reading the connection.
 const UNFLUSHED_BURSTS_MAX: usize = 256;
+
+/// Apache's sentence, to which the store's own is added: which path, how full, what the limit is.
+const NOT_AVAILABLE: &str = "service not available now. It may be caused by one of the following reasons: the broker's disk is full, \
+                             messages are put to the slave, message store has been shut down, etc.";
 
 /// What a receipt is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,6 +305,14 @@ impl Unflushed {
     }
 }
 
+/// Encodes a record into a batch. Its parts were checked against their limits by whoever made the draft.
+pub(crate) fn push(batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {
+    batch.push(&lane.queue, tags, |out| {
+        let encoded = draft.encode(out);
+        assert!(encoded.is_ok(), "a checked message cannot be encoded: {encoded:?}");
+    });
+}
+
 impl Broker {
     /// Whether an acknowledgement waits for the disk.
     pub(crate) fn is_sync_flush(&self) -> bool {
@@ -315,7 +328,7 @@ impl Broker {
                 Err(error) => error,
             };
             let AppendError::NoRoomYet { needed } = error else {
-                return Err(refusal_of(&error));
+                return Err(Refusal::new(ResponseCode::ServiceNotAvailable, format!("{NOT_AVAILABLE} {error}")));
             };
             let left = deadline.saturating_sub(self.clock.elapsed());
             if left.is_zero() || timeout(left, self.store.room().reached(needed)).await.is_err() {
@@ -331,9 +344,4 @@ impl Broker {
         }
     }
 
-    /// Wakes whoever waits for what was appended to these lanes up to `end`.
-    pub(crate) async fn wake(&self, lanes: &[Arc<Lane>], end: LogOffset) {
-        self.store.confirmed().reached(end.0).await;
-        self.hold.arrived(lanes.iter());
-    }
 }

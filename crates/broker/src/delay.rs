@@ -23,8 +23,8 @@ use protocol::tags;
 use store::{LogSlice, RecordBatch, Store, StoreError, TagsCode};
 use tokio::sync::{Notify, oneshot};
 
+use crate::append;
 use crate::broker::Broker;
-use crate::facts;
 use crate::hold::Lane;
 use crate::schedule::{Schedule, Step};
 use crate::tables;
@@ -145,7 +145,6 @@ struct Delivery {
     unflushed: VecDeque<Unflushed>,
     scan_from: LogOffset,
     batch: RecordBatch,
-    properties: Vec<u8>,
 }
 
 /// Delivers until the broker stops.
@@ -161,7 +160,6 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         unflushed: VecDeque::new(),
         scan_from: loaded.scan_from,
         batch: RecordBatch::new(),
-        properties: Vec::new(),
         broker,
     };
     // Before the first delivery the journal must hold where to look for it.
@@ -320,17 +318,13 @@ impl Delivery {
             None => self.broker.store.queue(topic, queue_id).map(|queue| Arc::new(Lane::new(queue, None))),
         };
         let lane = lane.inspect_err(|error| tracing::error!(topic, queue_id, %error, "queue cannot be opened")).ok()?;
-        self.properties.clear();
-        facts::copy_except(&mut self.properties, view.properties(), |key| {
-            matches!(key, name::DELAY | name::TIMER_DELIVER_MS | name::TIMER_DELAY_SEC)
-        });
+        // The properties stay as they are, DELAY and REAL_TOPIC included: consumers of Apache see them too.
         let mut draft = view.to_draft();
         draft.topic = topic;
         draft.queue_id = queue_id as i32;
         draft.prepared_offset = !(at.0 as i64);
-        draft.properties = &self.properties;
         let code = tags::code(view.property(name::TAGS).unwrap_or_default());
-        self.batch.push(&lane.queue, TagsCode::Code(code), &draft);
+        append::push(&mut self.batch, &lane, TagsCode::Code(code), &draft);
         Some(lane)
     }
 

@@ -3,7 +3,6 @@
 //! A pull that has passed its checks is a [`PullOrder`]: handles and numbers, no borrowed text, so the same thing is read at once, parked,
 //! woken, or carried to the cold-read threads and back.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use store::{LogSlice, Read, ReadLimits, ReadStatus};
 use crate::broker::Broker;
 use crate::groups::Group;
 use crate::hold::{Errand, Lane, Wake};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::topics::Topic;
 
@@ -88,7 +87,16 @@ pub(crate) fn pull(broker: &Broker, session: &mut Session, request: &Request<'_>
         Ok(order) => order,
         Err(PullRefusal { refusal, forbidden_type: None }) => return Err(refusal),
         Err(PullRefusal { refusal, forbidden_type }) => {
-            let fields = PullReply { forbidden_type, ..PullReply::default() };
+            let fields = PullReply {
+                suggest_which_broker_id: 0,
+                next_begin_offset: 0,
+                min_offset: 0,
+                max_offset: 0,
+                offset_delta: None,
+                topic_sys_flag: None,
+                group_sys_flag: None,
+                forbidden_type,
+            };
             out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &fields, &[]);
             return Ok(());
         }
@@ -144,7 +152,7 @@ fn check(
         .groups
         .find(message.consumer_group)
         .map_err(|_| {
-            let remark = format!("subscription group [{}] does not exist, {}", message.consumer_group, SEE_FAQ_PULL);
+            let remark = format!("subscription group [{}] does not exist, {SEE_FAQ}", message.consumer_group);
             Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
         })?;
     let group_config = group.config.load();
@@ -189,8 +197,6 @@ fn check(
     })
 }
 
-const SEE_FAQ_PULL: &str = crate::refusal::SEE_FAQ;
-
 /// The filter of this pull: from the request itself, or as the group's heartbeats have it.
 fn subscription(
     broker: &Broker,
@@ -210,7 +216,7 @@ fn subscription(
         return Ok((!parsed.is_all()).then(|| Arc::new(parsed)));
     }
     let Some(consumers) = broker.clients.consumers(message.consumer_group) else {
-        let remark = format!("the consumer's group info not exist{}", crate::refusal::SEE_FAQ);
+        let remark = format!("the consumer's group info not exist{SEE_FAQ}");
         return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
     };
     if !may_broadcast && consumers.is_broadcasting() {
@@ -222,7 +228,7 @@ fn subscription(
         return Err(forbid(forbidden::SUBSCRIPTION, remark));
     }
     let Some(subscription) = consumers.subscription(message.topic) else {
-        let remark = format!("the consumer's subscription not exist{}", crate::refusal::SEE_FAQ);
+        let remark = format!("the consumer's subscription not exist{SEE_FAQ}");
         return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
     };
     if subscription.version < message.sub_version {

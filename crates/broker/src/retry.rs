@@ -13,7 +13,7 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{Kind, Receipt};
+use crate::append::{self, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Real};
 use crate::groups::Group;
@@ -164,7 +164,7 @@ fn gather(broker: &Broker, session: &mut Session, given_back: &GivenBack, view: 
     draft.prepared_offset = 0;
     draft.properties = &sends.properties;
     let first = sends.records();
-    sends.batch.push(&lane.queue, tags, &draft);
+    append::push(&mut sends.batch, &lane, tags, &draft);
     sends.receipts.push(Receipt {
         reply_to: given_back.reply_to,
         kind: Kind::Back,

@@ -18,7 +18,7 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{Kind, Receipt};
+use crate::append::{self, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
 use crate::refusal::Refusal;
@@ -262,7 +262,7 @@ fn gather_one(
         TagsCode::Code(tags::code(facts.tags))
     };
     let first = sends.records();
-    sends.batch.push(&lane.queue, tags, &draft);
+    append::push(&mut sends.batch, &lane, tags, &draft);
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
         kind: Kind::Send,
@@ -338,7 +338,7 @@ fn gather_batch(
             body: inner.body,
             properties: inner.properties.as_bytes(),
         };
-        sends.batch.push(&lane.queue, TagsCode::Code(tags::code(Facts::of(inner.properties).tags)), &draft);
+        append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(Facts::of(inner.properties).tags)), &draft);
     }
     sends.batch.end_group();
     let uniq_key = sends.receipts.keep(facts.uniq_key);

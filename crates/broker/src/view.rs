@@ -8,7 +8,7 @@ use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::request::{
-    GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, TimestampReply, ViewMessage,
+    GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, EarliestStoreTimeReply, ViewMessage,
 };
 use store::{Boundary, ConsumeQueue, LogSlice, Store};
 
@@ -152,12 +152,12 @@ pub(crate) fn earliest_store_time(
     let reply_to = request.reply_to();
     let first = queue(broker, asked.topic, asked.queue_id).and_then(|queue| queue.unit_at(queue.min_offset()));
     let Some(unit) = first else {
-        out.reply(reply_to, ResponseCode::Success, None, &TimestampReply { timestamp: -1 }, &[]);
+        out.reply(reply_to, ResponseCode::Success, None, &EarliestStoreTimeReply { timestamp: -1 }, &[]);
         return Ok(());
     };
     with_record(broker, session, unit.at, out, move |_, _, found, out| {
         let timestamp = found.as_ref().and_then(|slice| store_time(slice.as_ref())).unwrap_or(-1);
-        out.reply(reply_to, ResponseCode::Success, None, &TimestampReply { timestamp }, &[]);
+        out.reply(reply_to, ResponseCode::Success, None, &EarliestStoreTimeReply { timestamp }, &[]);
     })
 }
 
