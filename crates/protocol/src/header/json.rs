@@ -35,9 +35,9 @@ impl Member {
     }
 }
 
-pub(super) fn decode(bytes: &[u8], scratch: &mut HeaderScratch) -> Result<Parts, HeaderError> {
-    // One check for the whole header: afterwards every piece between two ASCII bytes is UTF-8 too.
-    std::str::from_utf8(bytes).map_err(|_| HeaderError::NotUtf8("header"))?;
+/// Reads `text`, which is the whole header: every piece of it between two ASCII bytes is UTF-8 too.
+pub(super) fn decode(text: &str, scratch: &mut HeaderScratch) -> Result<Parts, HeaderError> {
+    let bytes = text.as_bytes();
     let mut scanner = Scanner { bytes, at: 0 };
     let mut parts = Parts::default();
     scanner.white();
@@ -179,18 +179,15 @@ impl Scanner<'_> {
     fn string(&mut self, scratch: &mut HeaderScratch) -> Result<Span, HeaderError> {
         self.eat(b'"', "a string")?;
         let start = self.at;
-        // Most strings are short, and long ones (properties) hold escapes early: a plain loop beats a vector search here.
-        loop {
-            match self.peek() {
-                Some(b'"') => {
-                    let span = Span { start: start as u32, len: (self.at - start) as u32, unescaped: false };
-                    self.at += 1;
-                    return Ok(span);
-                }
-                Some(b'\\') => return self.escaped_string(start, scratch),
-                Some(_) => self.at += 1,
-                None => return Err(HeaderError::Truncated("a string")),
+        self.at = find_special(self.bytes, start);
+        match self.peek() {
+            Some(b'"') => {
+                let span = Span { start: start as u32, len: (self.at - start) as u32, unescaped: false };
+                self.at += 1;
+                Ok(span)
             }
+            Some(_) => self.escaped_string(start, scratch),
+            None => Err(HeaderError::Truncated("a string")),
         }
     }
 
@@ -213,7 +210,7 @@ impl Scanner<'_> {
                     scratch.text.push(character);
                     run = self.at;
                 }
-                Some(_) => self.at += 1,
+                Some(_) => self.at = find_special(self.bytes, self.at),
                 None => return Err(HeaderError::Truncated("a string")),
             }
         }
@@ -265,9 +262,13 @@ impl Scanner<'_> {
     fn hex4(&mut self) -> Result<u32, HeaderError> {
         let mut unit = 0;
         for _ in 0..4 {
-            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
-            let Some(digit) = digit else { return Err(self.expected("a hexadecimal digit")) };
-            unit = unit << 4 | digit;
+            let digit = match self.peek() {
+                Some(byte @ b'0'..=b'9') => byte - b'0',
+                Some(byte @ b'a'..=b'f') => byte - b'a' + 10,
+                Some(byte @ b'A'..=b'F') => byte - b'A' + 10,
+                Some(_) | None => return Err(self.expected("a hexadecimal digit")),
+            };
+            unit = unit << 4 | u32::from(digit);
             self.at += 1;
         }
         Ok(unit)
@@ -323,9 +324,36 @@ impl Scanner<'_> {
                     return Ok(());
                 }
                 Some(b'\\') => self.at += 2,
-                Some(_) => self.at += 1,
+                Some(_) => self.at = find_special(self.bytes, self.at),
                 None => return Err(HeaderError::Truncated("a string")),
             }
         }
     }
+}
+
+/// The place of the next quote or backslash at or after `at`; the end if there is none.
+///
+/// Strings in headers are short and many, so this looks at eight bytes at a time without the cost of a call to a vector search.
+#[inline]
+fn find_special(bytes: &[u8], mut at: usize) -> usize {
+    const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
+    const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; 8]);
+    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word = u64::from_le_bytes(*word);
+        let found = zero_bytes(word ^ QUOTES) | zero_bytes(word ^ BACKSLASHES);
+        if found != 0 {
+            return at + (found.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let rest = bytes.get(at..).unwrap_or_default();
+    at + rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(rest.len())
+}
+
+/// The high bit of each byte that is zero. Bytes above the first such one may be marked wrongly, and nobody looks at them.
+#[inline]
+fn zero_bytes(word: u64) -> u64 {
+    const LOW: u64 = u64::from_le_bytes([0x01; 8]);
+    const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
+    word.wrapping_sub(LOW) & !word & HIGH
 }

@@ -175,7 +175,7 @@ impl HeaderScratch {
     ///
     /// For whoever keeps both and asks later. Other bytes give other fields, or none.
     pub fn fields<'a>(&'a self, header: &'a [u8]) -> Fields<'a> {
-        Fields { entries: &self.entries, header, text: &self.text }
+        Fields { entries: &self.entries, header, header_text: "", text: &self.text }
     }
 
     fn reset(&mut self) {
@@ -231,12 +231,14 @@ fn piece<'a>(header: &'a [u8], text: &'a str, span: Span) -> &'a [u8] {
 pub struct Fields<'a> {
     entries: &'a [Entry],
     header: &'a [u8],
+    /// The header as text, when it is one (JSON): its pieces need no further check.
+    header_text: &'a str,
     text: &'a str,
 }
 
 impl<'a> Fields<'a> {
     /// No field at all.
-    pub const EMPTY: Fields<'static> = Fields { entries: &[], header: &[], text: "" };
+    pub const EMPTY: Fields<'static> = Fields { entries: &[], header: &[], header_text: "", text: "" };
 
     /// The value of a field.
     pub fn get(&self, name: &str) -> Option<&'a str> {
@@ -245,11 +247,8 @@ impl<'a> Fields<'a> {
 
     /// All fields, in the order of the wire.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-        let Fields { entries, header, text } = *self;
-        entries.iter().map(move |entry| {
-            let part = |span| std::str::from_utf8(piece(header, text, span)).unwrap_or_default();
-            (part(entry.key), part(entry.value))
-        })
+        let fields = *self;
+        fields.entries.iter().map(move |entry| (fields.text_of(entry.key), fields.text_of(entry.value)))
     }
 
     /// How many there are.
@@ -275,11 +274,22 @@ impl<'a> Fields<'a> {
             at += 1;
             if entry.key.len as usize == name.len() && piece(self.header, self.text, entry.key) == name.as_bytes() {
                 *cursor = at;
-                // Checked when it was decoded: this cannot fail.
-                return std::str::from_utf8(piece(self.header, self.text, entry.value)).ok();
+                return Some(self.text_of(entry.value));
             }
         }
         None
+    }
+
+    /// A piece as text. It was checked when it was decoded; only the binary form has to prove it again, for want of a type
+    /// that remembers.
+    #[inline]
+    fn text_of(&self, span: Span) -> &'a str {
+        let range = span.start as usize..span.start as usize + span.len as usize;
+        let source = if span.unescaped { self.text } else { self.header_text };
+        match source.get(range) {
+            Some(text) => text,
+            None => std::str::from_utf8(piece(self.header, self.text, span)).unwrap_or_default(),
+        }
     }
 }
 
@@ -296,9 +306,12 @@ pub fn decode<'a>(
     scratch: &'a mut HeaderScratch,
 ) -> Result<Header<'a>, HeaderError> {
     scratch.reset();
-    let parts = match serialization {
-        Serialization::Json => json::decode(bytes, scratch)?,
-        Serialization::Binary => binary::decode(bytes, scratch)?,
+    let (parts, header_text) = match serialization {
+        Serialization::Json => {
+            let text = std::str::from_utf8(bytes).map_err(|_| HeaderError::NotUtf8("header"))?;
+            (json::decode(text, scratch)?, text)
+        }
+        Serialization::Binary => (binary::decode(bytes, scratch)?, ""),
     };
     let scratch: &'a HeaderScratch = scratch;
     let remark = match parts.remark {
@@ -314,7 +327,7 @@ pub fn decode<'a>(
         opaque: parts.opaque,
         flag: parts.flag,
         remark,
-        fields: Fields { entries: &scratch.entries, header: bytes, text: &scratch.text },
+        fields: Fields { entries: &scratch.entries, header: bytes, header_text, text: &scratch.text },
     })
 }
 
