@@ -138,7 +138,8 @@ class AdminTest {
         assertEquals(7, admin.examineSubscriptionGroupConfig(stock.server.broker(), group).getRetryMaxTimes());
         assertTrue(admin.getAllSubscriptionGroup(stock.server.broker(), 10_000).getSubscriptionGroupTable().containsKey(group));
         admin.deleteSubscriptionGroup(stock.server.broker(), group, true);
-        assertEquals(false, admin.getAllSubscriptionGroup(stock.server.broker(), 10_000).getSubscriptionGroupTable().containsKey(group));
+        Await.until("the group is gone", java.time.Duration.ofSeconds(10), () -> !admin.getAllSubscriptionGroup(stock.server.broker(),
+            10_000).getSubscriptionGroupTable().containsKey(group), () -> "");
     }
 
     @Test

@@ -84,7 +84,7 @@ class PullTest {
         assertEquals(stored, consumer.earliestMsgStoreTime(queue));
         assertEquals(0, consumer.searchOffset(queue, stored));
         consumer.updateConsumeOffset(queue, 7);
-        consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persist(queue);
+        consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persistAll(new java.util.HashSet<>(java.util.Set.of(queue)));
         Await.until("the broker knows offset 7", () -> "7".equals(Wire.call(stock.server.brokerPort, 14,
             java.util.Map.of("consumerGroup", group, "topic", topic, "queueId", "0")).getExtFields().get("offset")));
         assertEquals(7, stock.pull(group).fetchConsumeOffset(queue, true));
