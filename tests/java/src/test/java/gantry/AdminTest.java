@@ -138,8 +138,9 @@ class AdminTest {
         assertEquals(7, admin.examineSubscriptionGroupConfig(stock.server.broker(), group).getRetryMaxTimes());
         assertTrue(admin.getAllSubscriptionGroup(stock.server.broker(), 10_000).getSubscriptionGroupTable().containsKey(group));
         admin.deleteSubscriptionGroup(stock.server.broker(), group, true);
-        Await.until("the group is gone", java.time.Duration.ofSeconds(10), () -> !admin.getAllSubscriptionGroup(stock.server.broker(),
-            10_000).getSubscriptionGroupTable().containsKey(group), () -> "");
+        // A broker that makes groups by itself may have made it anew since, but with the settings of a new one.
+        var fresh = Wire.call(stock.server.brokerPort, 352, Map.of("group", group));
+        assertTrue(fresh.getBody() == null || !new String(fresh.getBody(), UTF_8).contains("\"retryMaxTimes\":7"), fresh::toString);
     }
 
     @Test

@@ -83,6 +83,8 @@ class PullTest {
         long stored = stock.read(topic, 0).get(0).getStoreTimestamp();
         assertEquals(stored, consumer.earliestMsgStoreTime(queue));
         assertEquals(0, consumer.searchOffset(queue, stored));
+        // The first pull makes the group; offsets of a group that the broker does not know are refused.
+        assertEquals(7, consumer.pull(queue, "*", 0, 7).getNextBeginOffset());
         consumer.updateConsumeOffset(queue, 7);
         consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persistAll(new java.util.HashSet<>(java.util.Set.of(queue)));
         Await.until("the broker knows offset 7", () -> "7".equals(Wire.call(stock.server.brokerPort, 14,
