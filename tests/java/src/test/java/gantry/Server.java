@@ -224,6 +224,8 @@ final class Server implements AutoCloseable {
             awaitNameServer();
         }
         if (runsBroker) {
+            // Apache drops sends that queued for 200 ms, which on a busy machine would say nothing about the test.
+            settings.putIfAbsent("waitTimeMillsInSendQueue", "20000");
             launch("broker", java, "org.apache.rocketmq.broker.BrokerStartup", "-c", configuration().toString());
         }
     }
