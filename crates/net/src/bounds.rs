@@ -51,6 +51,11 @@ impl Budget {
         true
     }
 
+    /// Whether it is time to give back at once what would otherwise be kept for the next large frame.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.used_bytes() > self.max_bytes / 2
+    }
+
     /// Takes `bytes` that are already there (replies): the next large frame waits for them.
     pub(crate) fn take_anyway(&self, bytes: usize) {
         self.state.lock().used_bytes += bytes;

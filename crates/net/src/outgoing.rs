@@ -121,6 +121,11 @@ impl Outgoing {
         self.copied.is_empty() && self.lent.is_empty()
     }
 
+    /// Forgets what waits, and keeps the buffer.
+    pub fn discard(&mut self) {
+        self.advance(self.bytes());
+    }
+
     /// Takes everything out.
     pub fn take(&mut self) -> Frames {
         Frames(std::mem::take(self))

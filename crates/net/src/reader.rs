@@ -142,18 +142,29 @@ impl Reader {
         Some(Cut { frames: self.buffer.split_to(end).freeze(), count, error })
     }
 
+    /// Called after each burst. Gives the buffer of a large frame back at once when others need the memory.
+    pub(crate) fn yield_if_tight(&mut self) {
+        if self.taken > 0 && self.buffer.is_empty() && self.budget.is_tight() {
+            self.give_back();
+        }
+    }
+
     /// Called now and then. Gives the buffer back when the connection rests, or when it has become too large for what comes.
     pub(crate) fn trim(&mut self, is_resting: bool) {
         let is_too_large = self.size > OWN_BYTES && self.largest < self.size / 4;
         if self.buffer.is_empty() && (is_resting || is_too_large) {
-            self.buffer = BytesMut::new();
-            self.size = 0;
-            self.budget.give(std::mem::take(&mut self.taken));
+            self.give_back();
             if is_resting {
                 self.usual = FIRST_BYTES;
             }
         }
         self.largest = 0;
+    }
+
+    fn give_back(&mut self) {
+        self.buffer = BytesMut::new();
+        self.size = 0;
+        self.budget.give(std::mem::take(&mut self.taken));
     }
 }
 

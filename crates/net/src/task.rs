@@ -169,7 +169,7 @@ async fn serve<S: Service>(
 ) -> End {
     let mut scratch = HeaderScratch::new();
     let mut work = Vec::new();
-    let mut clock = pin!(sleep_until(socket.moved + REST));
+    let mut clock = pin!(sleep_until(socket.moved + socket.rest()));
     // Ends with the connection: at the latest, when nothing has moved for the idle time.
     loop {
         let mut stage = Stage::Open;
@@ -190,6 +190,7 @@ async fn serve<S: Service>(
                 // More may have been read than one look allows, or left in the inbox meanwhile: the wait returns at once then.
             }
             socket.note_partial();
+            socket.reader.yield_if_tight();
             socket.owed.is_now(socket.out.excess_bytes());
         }
         if socket.has_ended {
@@ -242,7 +243,7 @@ fn wait<W>(
                 shared.count_read();
                 if was_released {
                     // It rested until the idle time; now it holds buffers again, which want to be given back sooner.
-                    clock.reset(socket.moved + REST);
+                    clock.as_mut().reset(socket.moved + socket.rest());
                 }
                 return Poll::Ready(Ok(Woken::ToServe));
             }
@@ -257,6 +258,11 @@ fn wait<W>(
 }
 
 impl Socket {
+    /// After how long of nothing buffers are given back.
+    fn rest(&self) -> Duration {
+        REST.min(self.limits.idle_timeout)
+    }
+
     /// Whether so much is owed that nothing more is taken on.
     fn is_full(&self) -> bool {
         self.out.bytes() >= self.limits.out_bytes_max
@@ -313,14 +319,14 @@ impl Socket {
             }
             next = next.min(until);
         }
-        let is_resting = now >= self.moved + REST;
+        let is_resting = now >= self.moved + self.rest();
         self.reader.trim(is_resting);
         if is_resting {
             self.out.release(true);
             self.owed.is_now(self.out.excess_bytes());
         }
         if !self.reader.is_released() {
-            next = next.min(now + REST);
+            next = next.min(now + self.rest());
         }
         Ok(next)
     }

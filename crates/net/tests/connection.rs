@@ -1,0 +1,419 @@
+//! The loop, seen through real sockets.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use net::{Budget, CallError, Frames, ListenerOptions, ListenerTag, Outgoing};
+use protocol::code::ResponseCode;
+use protocol::frame::Serialization;
+use protocol::header::{FLAG_ONEWAY, FLAG_RESPONSE};
+use support::{PATIENCE, Probe, Server, does, request, request_as, until};
+use tokio::io::AsyncWriteExt;
+
+fn options() -> ListenerOptions {
+    ListenerOptions::default()
+}
+
+#[tokio::test]
+async fn a_burst_is_answered_in_order_and_in_the_serialization_of_each_request() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    let mut all = Vec::new();
+    for opaque in 0..500 {
+        let s = if opaque % 2 == 0 { Serialization::Json } else { Serialization::Binary };
+        all.extend(request_as(s, does::ECHO, opaque, 0, &[], format!("body {opaque}").as_bytes()));
+    }
+    peer.write(&all).await;
+    for opaque in 0..500 {
+        let reply = peer.reply().await.unwrap();
+        assert_eq!((reply.opaque, reply.flag & FLAG_RESPONSE), (opaque, 1));
+        assert_eq!(reply.body, format!("body {opaque}").as_bytes());
+        let s = if opaque % 2 == 0 { Serialization::Json } else { Serialization::Binary };
+        assert_eq!(reply.serialization, s);
+    }
+    assert!(server.probe.bursts.load(Ordering::SeqCst) < 500, "requests came in bursts");
+}
+
+#[tokio::test]
+async fn a_frame_that_comes_byte_by_byte_is_answered() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    for byte in request(does::ECHO, 7, 0, &[], b"slow") {
+        peer.write(&[byte]).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(peer.reply().await.unwrap().body, "slow");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(48))]
+    #[test]
+    fn however_the_stream_is_split_the_frames_are_the_same(
+        sizes in proptest::collection::vec(0usize..20_000, 1..30),
+        splits in proptest::collection::vec(1usize..9_000, 1..60),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let server = Server::start(options());
+            let mut peer = server.peer().await;
+            let bodies: Vec<Vec<u8>> = sizes.iter().enumerate().map(|(n, size)| vec![n as u8; *size]).collect();
+            let frames = bodies.iter().enumerate().flat_map(|(n, body)| request(does::ECHO, n as i32, 0, &[], body));
+            let stream: Vec<u8> = frames.collect();
+            let mut rest = &stream[..];
+            let mut splits = splits.iter().cycle();
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(*splits.next().unwrap()));
+                peer.write(now).await;
+                tokio::task::yield_now().await;
+                rest = later;
+            }
+            for (n, body) in bodies.iter().enumerate() {
+                let reply = peer.reply().await.unwrap();
+                assert_eq!(reply.opaque, n as i32);
+                assert!(reply.body == *body);
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn frames_of_every_size_come_through_one_connection() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    for (opaque, size) in
+        [0, 1, 8_000, 8_192, 70_000, 4 << 20, 3, 4 << 20, 65_536, 9 << 20, 100].into_iter().enumerate()
+    {
+        let body: Vec<u8> = (0..size).map(|at: u32| (at % 253) as u8).collect();
+        let frame = request(does::ECHO, opaque as i32, 0, &[], &body);
+        let (mut reading, mut writing) = tokio::io::split(&mut peer.stream);
+        let mut back = vec![0; 8];
+        let (_, ()) = tokio::join!(async { writing.write_all(&frame).await.unwrap() }, async {
+            use tokio::io::AsyncReadExt;
+            reading.read_exact(&mut back).await.unwrap();
+            let rest = u32::from_be_bytes(back[..4].try_into().unwrap()) as usize - 4;
+            back.resize(8 + rest, 0);
+            reading.read_exact(&mut back[8..]).await.unwrap();
+        });
+        assert!(back.ends_with(&body), "{size} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_oneway_request_is_served_and_not_answered() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    let mut all = request(does::ECHO, 1, FLAG_ONEWAY, &[], b"x");
+    all.extend(request(does::SHARED, 2, FLAG_ONEWAY, &[("slices", "3")], b""));
+    all.extend(request(does::LATER, 3, FLAG_ONEWAY, &[], b""));
+    all.extend(request(does::ECHO, 4, 0, &[], b"y"));
+    peer.write(&all).await;
+    assert_eq!(peer.reply().await.unwrap().opaque, 4);
+    assert_eq!(server.probe.served.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn a_bad_frame_closes_its_connection_after_the_replies_before_it_and_no_other() {
+    let bad: [(&str, Vec<u8>); 6] = [
+        ("oversize", vec![0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]),
+        ("negative length", vec![0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]),
+        ("too short", vec![0, 0, 0, 3, 0, 0, 0, 0]),
+        ("header beyond the frame", vec![0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 0]),
+        ("unknown serialization", vec![0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0]),
+        ("header that is not JSON", [&[0, 0, 0, 8, 0, 0, 0, 4][..], b"nope"].concat()),
+    ];
+    let server = Server::start(options());
+    let mut other = server.peer().await;
+    other.echo(1, b"before").await;
+    for (what, bytes) in bad {
+        let mut peer = server.peer().await;
+        peer.write(&[request(does::ECHO, 5, 0, &[], b"good"), bytes].concat()).await;
+        assert_eq!(peer.reply().await.expect(what).opaque, 5, "{what}");
+        assert!(peer.is_closed_by_the_server().await, "{what}");
+    }
+    assert_eq!(other.echo(2, b"after").await.opaque, 2);
+}
+
+#[tokio::test]
+async fn a_peer_that_never_reads_is_bounded_and_then_closed() {
+    let probe = Probe::new();
+    let idle_timeout = Duration::from_millis(400);
+    let server = Server::serving(probe, ListenerOptions { idle_timeout, out_bytes_max: 1 << 20, ..options() });
+    let mut peer = server.peer().await;
+    // Each asks for 1 MiB. The kernel's buffers take a few, the connection's bound one or two.
+    for n in 0..200 {
+        let frame = request(does::SHARED, n, 0, &[("slices", "0")], b"");
+        if peer.stream.write_all(&frame).await.is_err() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    until("the connection is closed", || server.probe.closed.load(Ordering::SeqCst) == 1).await;
+    assert!(!server.probe.last().send(Frames::default()), "a closed connection takes nothing");
+}
+
+#[tokio::test]
+async fn the_inbox_of_a_connection_that_is_stuck_fills_up_and_then_refuses() {
+    let server = Server::start(ListenerOptions { inbox_work_max: 10, out_bytes_max: 10_000, ..options() });
+    let mut peer = server.peer().await;
+    peer.write(&request(does::GATED, 1, 0, &[], b"")).await;
+    until("it is served", || server.probe.served.load(Ordering::SeqCst) == 1).await;
+    let connection = server.probe.last();
+    let to = |opaque| net::ReplyTo { code: 0, opaque, serialization: Serialization::Json, is_oneway: false };
+    let posted = (0..100).filter(|n| connection.post(to(*n))).count();
+    assert_eq!(posted, 10);
+    let sent = (0..100)
+        .filter(|n| {
+            let mut out = Outgoing::new();
+            out.reply(to(*n), ResponseCode::Success, None, &(), &[0; 1_000]);
+            connection.send(out.take())
+        })
+        .count();
+    assert!((8..=11).contains(&sent), "{sent}");
+    server.probe.gate.notify_one();
+    for _ in 0..1 + posted + sent {
+        assert!(peer.reply().await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn half_a_frame_that_never_ends_closes_the_connection_even_while_bytes_trickle() {
+    let server = Server::start(ListenerOptions { idle_timeout: Duration::from_millis(300), ..options() });
+    let mut peer = server.peer().await;
+    let frame = request(does::ECHO, 1, 0, &[], &[1; 10_000]);
+    peer.write(&frame[..100]).await;
+    let mut sent = 100;
+    let trickle = async {
+        loop {
+            if peer.stream.write_all(&frame[sent..=sent]).await.is_err() {
+                return;
+            }
+            sent += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, trickle).await.expect("the server closes");
+    assert_eq!(server.probe.served.load(Ordering::SeqCst), 0);
+    assert!(sent < 9_000);
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_moves_is_closed_and_one_that_speaks_is_not() {
+    let server = Server::start(ListenerOptions { idle_timeout: Duration::from_millis(500), ..options() });
+    let (mut silent, mut mute, mut alive) = (server.peer().await, server.peer().await, server.peer().await);
+    silent.echo(1, b"hello").await;
+    let closed = async { (silent.is_closed_by_the_server().await, mute.is_closed_by_the_server().await) };
+    tokio::pin!(closed);
+    let mut opaque = 0;
+    let ended = loop {
+        opaque += 1;
+        assert_eq!(alive.echo(opaque, b"still here").await.opaque, opaque);
+        if let Ok(ended) = tokio::time::timeout(Duration::from_millis(50), &mut closed).await {
+            break ended;
+        }
+    };
+    assert_eq!(ended, (true, true));
+}
+
+#[tokio::test]
+async fn work_that_is_posted_runs_on_the_connection_and_a_bug_costs_only_its_own() {
+    let server = Server::start(options());
+    let (mut good, mut bad) = (server.peer().await, server.peer().await);
+    good.echo(1, b"").await;
+    bad.write(&request(does::BUG, 1, 0, &[], b"")).await;
+    assert!(bad.is_closed_by_the_server().await);
+    until("the session is closed", || server.probe.closed.load(Ordering::SeqCst) == 1).await;
+    good.write(&request(does::LATER, 2, 0, &[], b"")).await;
+    let reply = good.reply().await.unwrap();
+    assert_eq!((reply.opaque, reply.remark.as_deref()), (2, Some("later")));
+}
+
+#[tokio::test]
+async fn shared_slices_arrive_whole_between_copied_ones() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    let mut all = Vec::new();
+    for opaque in 0..4 {
+        all.extend(request(does::SHARED, opaque, 0, &[("slices", "90")], b""));
+        all.extend(request(does::ECHO, 100 + opaque, 0, &[], b"between"));
+    }
+    peer.write(&all).await;
+    let log = &server.probe.log;
+    let mut wanted: Vec<u8> = (0..90).flat_map(|n| log[n * 2_000..n * 2_000 + 1_000].iter().copied()).collect();
+    wanted.extend(&log[1 << 20..2 << 20]);
+    for opaque in 0..4 {
+        let reply = peer.reply().await.unwrap();
+        assert_eq!(reply.opaque, opaque);
+        assert!(reply.body == wanted);
+        assert_eq!(peer.reply().await.unwrap().body, "between");
+    }
+}
+
+#[tokio::test]
+async fn the_server_asks_the_client_and_times_out_when_it_does_not_answer() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    peer.echo(1, b"").await;
+    let connection = server.probe.last();
+    let ask = |timeout| {
+        let connection = connection.clone();
+        tokio::spawn(async move { connection.request(220, &[("a", "b")], Bytes::from_static(b"?"), timeout).await })
+    };
+    let asked = ask(PATIENCE);
+    let request = peer.reply().await.unwrap();
+    assert_eq!((request.code, request.flag, &request.body[..]), (220, 0, &b"?"[..]));
+    peer.write(&support::request(0, request.opaque + 1_000, FLAG_RESPONSE, &[], b"to nobody")).await;
+    peer.write(&support::request(0, request.opaque, FLAG_RESPONSE, &[("k", "v\"\u{e9}")], b"!")).await;
+    let response = asked.await.unwrap().unwrap();
+    assert_eq!((response.code, response.fields.get("k"), &response.body[..]), (0, Some("v\"\u{e9}"), &b"!"[..]));
+
+    assert!(connection.oneway(40, &(), &Bytes::new()));
+    assert_eq!(peer.reply().await.map(|told| (told.code, told.flag)), Some((40, FLAG_ONEWAY)));
+
+    let late = ask(Duration::from_millis(30)).await.unwrap();
+    assert!(matches!(late, Err(CallError::Timeout { .. })), "{late:?}");
+    until("a peer that says nothing is given up", || connection.is_closed()).await;
+    let closed = ask(PATIENCE).await.unwrap();
+    assert!(matches!(closed, Err(CallError::Closed { .. })), "{closed:?}");
+}
+
+#[tokio::test]
+async fn a_peer_that_closes_its_half_still_gets_its_replies() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    let all: Vec<u8> = (0..50).flat_map(|n| request(does::SHARED, n, 0, &[("slices", "1")], b"")).collect();
+    peer.write(&all).await;
+    peer.stream.shutdown().await.unwrap();
+    for opaque in 0..50 {
+        assert_eq!(peer.reply().await.unwrap().opaque, opaque);
+    }
+    assert!(peer.is_closed_by_the_server().await);
+    until("the session is closed", || server.probe.closed.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test]
+async fn a_reset_closes_the_session() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    peer.echo(1, b"").await;
+    socket2::SockRef::from(&peer.stream).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(peer);
+    until("the session is closed", || server.probe.closed.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shutdown_under_load_loses_no_reply_that_was_begun() {
+    let mut server = Server::start(options());
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let mut peer = server.peer().await;
+        clients.push(tokio::spawn(async move {
+            let mut answered = 0;
+            for opaque in 0.. {
+                let burst: Vec<u8> = (0..20).flat_map(|_| request(does::ECHO, opaque, 0, &[], &[9; 3_000])).collect();
+                let wrote = peer.stream.write_all(&burst).await;
+                for _ in 0..20 {
+                    match peer.reply().await {
+                        Some(_) => answered += 1,
+                        None => return answered,
+                    }
+                }
+                if wrote.is_err() {
+                    break;
+                }
+            }
+            answered
+        }));
+    }
+    until("there is load", || server.probe.served.load(Ordering::SeqCst) > 2_000).await;
+    server.begin_stop();
+    let mut answered = 0;
+    for client in clients {
+        answered += client.await.unwrap();
+    }
+    let probe = Arc::clone(&server.probe);
+    server.stopped().await;
+    assert_eq!(answered, probe.served.load(Ordering::SeqCst), "what was served was received");
+    assert_eq!(probe.opened.load(Ordering::SeqCst), probe.closed.load(Ordering::SeqCst));
+}
+
+#[tokio::test]
+async fn a_request_that_is_being_served_at_shutdown_is_answered() {
+    let mut server = Server::start(options());
+    let mut peer = server.peer().await;
+    peer.write(&request(does::GATED, 9, 0, &[], b"held")).await;
+    until("it is served", || server.probe.served.load(Ordering::SeqCst) == 1).await;
+    server.begin_stop();
+    let connection = server.probe.last();
+    until("it drains", || connection.is_closed()).await;
+    server.probe.gate.notify_one();
+    assert_eq!(peer.reply().await.unwrap().body, "held");
+    assert!(peer.is_closed_by_the_server().await);
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn two_listeners_share_a_service_and_tell_it_which_one_a_connection_came_through() {
+    let probe = Probe::new();
+    let main = Server::serving(Arc::clone(&probe), options());
+    let vip = Server::serving(probe, ListenerOptions { tag: ListenerTag::VIP, ..options() });
+    assert_eq!(main.peer().await.echo(1, b"").await.tag.as_deref(), Some("main"));
+    assert_eq!(vip.peer().await.echo(1, b"").await.tag.as_deref(), Some("vip"));
+}
+
+#[tokio::test]
+async fn large_frames_wait_for_the_shared_budget_and_all_get_through() {
+    let budget = Arc::new(Budget::new(3 << 20));
+    let server = Server::start(ListenerOptions { budget: Arc::clone(&budget), ..options() });
+    let mut clients = Vec::new();
+    for _ in 0..6 {
+        let mut peer = server.peer().await;
+        clients.push(tokio::spawn(async move {
+            let frame = request(does::NOTHING, 1, 0, &[], &vec![5; 2 << 20]);
+            peer.write(&frame).await;
+            peer.echo(2, b"through").await.opaque
+        }));
+    }
+    for client in clients {
+        assert_eq!(client.await.unwrap(), 2);
+    }
+    until("everything is given back", || budget.used_bytes() == 0).await;
+}
+
+#[tokio::test]
+async fn a_proxy_header_names_the_client_and_a_malformed_one_closes() {
+    let server = Server::start(options());
+    let frame = request(does::ECHO, 1, 0, &[], b"");
+    let mut v2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0f".to_vec();
+    v2.extend([192, 0, 2, 9, 10, 0, 0, 1, 0x30, 0x39, 0x2a, 0x9f]);
+    v2.extend([0x04, 0, 0]);
+    for header in [b"PROXY TCP4 192.0.2.9 10.0.0.1 12345 10911\r\n".to_vec(), v2] {
+        let mut peer = server.peer().await;
+        for byte in &header {
+            peer.write(&[*byte]).await;
+            tokio::task::yield_now().await;
+        }
+        peer.write(&frame).await;
+        assert_eq!(peer.reply().await.unwrap().peer.as_deref(), Some("192.0.2.9:12345"));
+        let mut peer = server.peer().await;
+        peer.write(&[header, frame.clone()].concat()).await;
+        assert_eq!(peer.reply().await.unwrap().peer.as_deref(), Some("192.0.2.9:12345"));
+    }
+    let mut peer = server.peer().await;
+    peer.write(&[b"PROXY TCP4 nobody\r\n".to_vec(), frame].concat()).await;
+    assert!(peer.is_closed_by_the_server().await);
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_closed() {
+    let server = Server::start(ListenerOptions { connections_max: 2, ..options() });
+    let (mut first, mut second, mut third) = (server.peer().await, server.peer().await, server.peer().await);
+    first.echo(1, b"").await;
+    second.echo(1, b"").await;
+    assert!(third.is_closed_by_the_server().await);
+    assert_eq!(first.echo(2, b"").await.opaque, 2);
+}
