@@ -1,0 +1,206 @@
+//! The file system as a handle: the one seam at which tests put full disks, failing devices and torn writes.
+//!
+//! Everything that the store does to files other than through a mapping goes through [`Disk`] and [`DiskFile`]. Calls are
+//! synchronous and may block; no lock of the store is held across one.
+
+use std::fmt::Debug;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenHow {
+    /// It must exist; it will only be read.
+    Read,
+    /// It must exist; it will be read and written.
+    Write,
+    /// It is made if it does not exist; it will be read and written.
+    Create,
+}
+
+/// What a directory holds under a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name, without its directory. Names that are not UTF-8 are nobody's of ours and are left out of lists.
+    pub name: String,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+}
+
+/// A file system.
+pub trait Disk: Debug + Send + Sync {
+    /// Makes a directory and those above it; that it exists is fine.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// What is in a directory, in no order. A directory that does not exist is empty.
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
+    /// The length of a file.
+    fn len(&self, path: &Path) -> io::Result<u64>;
+    /// Opens a file.
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>>;
+    /// Gives a file another name; one that had that name is gone. Atomic.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file. That there is none is fine.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory with all that it holds. That there is none is fine.
+    fn remove_tree(&self, dir: &Path) -> io::Result<()>;
+    /// Makes the names in a directory survive a loss of power.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Makes all files of the file system that holds `dir` survive a loss of power: one call instead of thousands.
+    fn sync_file_system(&self, dir: &Path) -> io::Result<()>;
+}
+
+/// An open file. Reads and writes name their place, so that threads may share it.
+pub trait DiskFile: Debug + Send + Sync {
+    /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
+    /// As `read_at` if that needs no device; `None` if it would have to wait for one.
+    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>>;
+    /// Writes all of `bytes`.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+    /// Cuts or extends the file; what is added reads as zeros.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Its length.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Makes what was written survive a loss of power.
+    fn sync_data(&self) -> io::Result<()>;
+    /// The descriptor, for a mapping or an allocation.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+/// The machine's own file systems.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if let Ok(name) = entry.file_name().into_string() {
+                found.push(DirEntry { name, is_dir: entry.file_type()?.is_dir() });
+            }
+        }
+        Ok(found)
+    }
+
+    fn len(&self, path: &Path) -> io::Result<u64> {
+        Ok(fs::metadata(path)?.len())
+    }
+
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        match how {
+            OpenHow::Read => {}
+            OpenHow::Write => {
+                options.write(true);
+            }
+            OpenHow::Create => {
+                options.write(true).create(true).truncate(false);
+            }
+        }
+        Ok(Arc::new(RealFile(options.open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        unless_missing(fs::remove_file(path))
+    }
+
+    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
+        unless_missing(fs::remove_dir_all(dir))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
+    }
+
+    fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(dir)?)?)
+    }
+}
+
+fn unless_missing(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(()) | Err(_) => done,
+    }
+}
+
+#[derive(Debug)]
+struct RealFile(File);
+
+impl DiskFile for RealFile {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match self.0.read_at(&mut buffer[read..], at + read as u64) {
+                Ok(0) => break,
+                Ok(bytes) => read += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        let wanted = buffer.len();
+        let read = rustix::io::preadv2(
+            self.0.as_fd(),
+            &mut [io::IoSliceMut::new(buffer)],
+            at,
+            ReadWriteFlags::NOWAIT,
+        );
+        match read {
+            Ok(bytes) if bytes == wanted || at + bytes as u64 >= self.len()? => Ok(Some(bytes)),
+            // The first pages are there and the rest is not.
+            Ok(_) | Err(Errno::AGAIN) => Ok(None),
+            // Not every file system and kernel can tell; a read that may wait is better than none.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.read_at(buffer, at).map(Some),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,342 @@
+//! State that is not in the log: topics, groups, offsets and whatever else is a table from keys to values.
+//!
+//! A [`Journal`] is an append-only file of small absolute changes and, now and then, a snapshot that lets it begin anew. The
+//! state itself stays with its owners ([`Table`]); the journal keeps no copy, so its memory does not grow with its file.
+//! Changes gather in memory while the thread `journal` writes the bundle before, so the pace is the device's own.
+//! Invariant: a change is in the kernel (in sync mode: on the device) before `written` reaches its position, and opening finds
+//! the state as of some position at or above the last `written`, never half a bundle.
+
+mod bundle;
+mod files;
+mod open;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use env::{Clock, TimeMs};
+use parking_lot::{Condvar, Mutex};
+
+use crate::Watermark;
+use crate::disk::Disk;
+
+/// Names a table in the journal's files. A number once given is never given to another table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u8);
+
+/// Whoever holds a table's state.
+///
+/// Two rules make a snapshot that is taken beside ongoing changes complete. The owner changes its state first and calls
+/// [`Journal::put`] after that. And of two changes of one key, that which the state keeps is put last: change and put are one
+/// step under whatever guards the key.
+pub trait Table: Send + Sync {
+    /// Shows each entry once; entries that change meanwhile, before or after. Each call of `show` may write to the device,
+    /// so no lock that a request needs may be held across it.
+    fn for_each(&self, show: &mut dyn FnMut(&[u8], &[u8]));
+}
+
+/// When a change is safe from a loss of power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalSync {
+    /// Before `written` reaches it.
+    Always,
+    /// That long after it was written, at most. A crash of the process loses nothing either way.
+    Every(Duration),
+}
+
+/// What may be tuned, also while running ([`Journal::configure`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// When changes are made safe from a loss of power.
+    pub sync: JournalSync,
+    /// How long a bundle waits for company. Zero, the default, is rarely beaten: while a bundle is written, the next one
+    /// gathers anyway.
+    pub bundle_delay: Duration,
+    /// A snapshot is due when the journal is larger than this share of the last snapshot, in percent …
+    pub snapshot_ratio_percent: u64,
+    /// … and larger than this.
+    pub snapshot_min_bytes: u64,
+    /// A snapshot is due when nothing changed for so long and the journal is larger than a quarter of that share.
+    pub idle_after: Duration,
+    /// Changes that wait to be written, in bytes, from where on only the newest of each key is kept.
+    pub pending_bytes: usize,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        JournalOptions {
+            sync: JournalSync::Every(Duration::from_millis(500)),
+            bundle_delay: Duration::ZERO,
+            snapshot_ratio_percent: 200,
+            snapshot_min_bytes: 4 << 20,
+            idle_after: Duration::from_secs(10),
+            pending_bytes: 4 << 20,
+        }
+    }
+}
+
+/// Why a journal cannot be opened or closed.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The file system refused.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Disk {
+        /// What we wanted.
+        doing: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// A file was damaged after it was written: not a torn end, which is mended silently.
+    #[error("{} is damaged at byte {at}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        at: u64,
+        /// How.
+        what: &'static str,
+    },
+    /// A file that must be there is not.
+    #[error("{}: {what}", path.display())]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+        /// Which.
+        what: String,
+    },
+    /// The system gave no thread.
+    #[error("cannot start a thread for the journal: {0}")]
+    Thread(io::Error),
+}
+
+impl JournalError {
+    fn disk(doing: &'static str, path: &Path, source: io::Error) -> JournalError {
+        JournalError::Disk { doing, path: path.to_owned(), source }
+    }
+}
+
+/// The journal: an object to put changes into, and a thread that writes them.
+pub struct Journal {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    findings: Vec<String>,
+}
+
+struct Shared {
+    dir: PathBuf,
+    disk: Arc<dyn Disk>,
+    clock: Clock,
+    /// Position up to which changes are in the kernel; in sync mode, on the device.
+    written: Arc<Watermark>,
+    /// Guards what is put and not yet taken by the thread, and who owns which table. Nothing is taken inside it.
+    inner: Mutex<Inner>,
+    /// Rings when the thread has something to do.
+    work: Condvar,
+    /// Set once. Relaxed: `inner` is locked behind it by whoever must see it soon.
+    is_closing: AtomicBool,
+    gauges: Gauges,
+}
+
+struct Inner {
+    options: JournalOptions,
+    /// Entries since the last bundle, encoded.
+    pending: Vec<u8>,
+    /// Above this many bytes `pending` is worth folding; grows when folding did not help.
+    fold_above: usize,
+    /// Position of the newest entry: their count since the journal began.
+    last: u64,
+    tables: BTreeMap<TableId, Owner>,
+    snapshot_wanted: bool,
+    /// What the snapshot that runs beside ended with, until the thread takes it.
+    snapshot_done: Option<Result<u64, JournalError>>,
+}
+
+/// Who has a table's state.
+#[derive(Clone)]
+enum Owner {
+    /// We do, since nobody has come for it yet.
+    Held(Arc<Entries>),
+    Attached(Arc<dyn Table>),
+}
+
+type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
+/// What the metrics show. Relaxed: each number stands alone.
+#[derive(Default)]
+struct Gauges {
+    journal_bytes: AtomicU64,
+    snapshot_bytes: AtomicU64,
+    bundles: AtomicU64,
+    syncs: AtomicU64,
+    snapshots: AtomicU64,
+    snapshot_at_ms: AtomicI64,
+    is_failing: AtomicBool,
+}
+
+/// The journal in numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalStats {
+    /// Changes put since the journal began, over all restarts.
+    pub entries: u64,
+    /// Bytes written since the last snapshot.
+    pub journal_bytes: u64,
+    /// Bytes of the last snapshot.
+    pub snapshot_bytes: u64,
+    /// Bytes that wait to be written.
+    pub pending_bytes: u64,
+    /// Bundles written since start.
+    pub bundles: u64,
+    /// Times the device was asked to make them durable since start.
+    pub syncs: u64,
+    /// Snapshots taken since start.
+    pub snapshots: u64,
+    /// When the last of them was complete.
+    pub snapshot_at: Option<TimeMs>,
+    /// Whether the last attempt to write failed; it is repeated.
+    pub is_failing: bool,
+}
+
+impl Journal {
+    /// Opens the journal in `dir`, or begins one, and starts its thread.
+    pub fn open(
+        dir: &Path,
+        options: JournalOptions,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Journal, JournalError> {
+        open::open(dir, options, clock, disk)
+    }
+
+    /// Puts a change: `key` of `table` has `value` from now on. Returns its position: it is safe when
+    /// [`written`](Journal::written) is there. Memory only.
+    pub fn put(&self, table: TableId, key: &[u8], value: &[u8]) -> u64 {
+        self.change(table, key, Some(value))
+    }
+
+    /// Puts a change: `key` of `table` is gone. As [`put`](Journal::put).
+    pub fn delete(&self, table: TableId, key: &[u8]) -> u64 {
+        self.change(table, key, None)
+    }
+
+    fn change(&self, table: TableId, key: &[u8], value: Option<&[u8]>) -> u64 {
+        let mut inner = self.shared.inner.lock();
+        let is_first = inner.pending.is_empty();
+        bundle::put_entry(&mut inner.pending, table, key, value);
+        inner.last += 1;
+        match inner.tables.entry(table).or_insert_with(|| Owner::Held(Arc::default())) {
+            Owner::Held(entries) => open::apply(Arc::make_mut(entries), key, value),
+            Owner::Attached(_) => {}
+        }
+        inner.fold_if_large();
+        let position = inner.last;
+        drop(inner);
+        if is_first {
+            self.shared.work.notify_one();
+        }
+        position
+    }
+
+    /// Position of the newest change that was put.
+    pub fn position(&self) -> u64 {
+        self.shared.inner.lock().last
+    }
+
+    /// How far changes are safe, in the sense of [`JournalOptions::sync`].
+    pub fn written(&self) -> &Arc<Watermark> {
+        &self.shared.written
+    }
+
+    /// Shows a table's entries as found at start, by key. To be called before [`attach`](Journal::attach).
+    pub fn load(&self, table: TableId, mut show: impl FnMut(&[u8], &[u8])) {
+        let found = match self.shared.inner.lock().tables.get(&table) {
+            Some(Owner::Held(entries)) => Arc::clone(entries),
+            Some(Owner::Attached(_)) | None => return,
+        };
+        for (key, value) in found.iter() {
+            show(key, value);
+        }
+    }
+
+    /// From now on `owner` has the table's state: snapshots ask it, and the journal forgets what it had loaded.
+    pub fn attach(&self, table: TableId, owner: Arc<dyn Table>) {
+        let before = self.shared.inner.lock().tables.insert(table, Owner::Attached(owner));
+        drop(before);
+    }
+
+    /// Changes what may be tuned.
+    pub fn configure(&self, options: JournalOptions) {
+        self.shared.inner.lock().options = options;
+        self.shared.work.notify_one();
+    }
+
+    /// Asks for a snapshot now, whatever the sizes.
+    pub fn snapshot(&self) {
+        self.shared.inner.lock().snapshot_wanted = true;
+        self.shared.work.notify_one();
+    }
+
+    /// What opening mended, a sentence each.
+    pub fn findings(&self) -> &[String] {
+        &self.findings
+    }
+
+    /// The journal in numbers.
+    pub fn stats(&self) -> JournalStats {
+        let gauges = &self.shared.gauges;
+        let inner = self.shared.inner.lock();
+        let snapshot_at = TimeMs(gauges.snapshot_at_ms.load(Ordering::Relaxed));
+        JournalStats {
+            entries: inner.last,
+            journal_bytes: gauges.journal_bytes.load(Ordering::Relaxed),
+            snapshot_bytes: gauges.snapshot_bytes.load(Ordering::Relaxed),
+            pending_bytes: inner.pending.len() as u64,
+            bundles: gauges.bundles.load(Ordering::Relaxed),
+            syncs: gauges.syncs.load(Ordering::Relaxed),
+            snapshots: gauges.snapshots.load(Ordering::Relaxed),
+            snapshot_at: (snapshot_at.0 != 0).then_some(snapshot_at),
+            is_failing: gauges.is_failing.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Writes and syncs all that was put, and ends the thread. Dropping does the same. Says whether everything is safe.
+    pub fn close(&self) -> bool {
+        self.shared.is_closing.store(true, Ordering::Relaxed);
+        // Through the lock, so that the thread is either before its look at the flag or already waiting.
+        drop(self.shared.inner.lock());
+        self.shared.work.notify_one();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            return false;
+        }
+        self.shared.inner.lock().pending.is_empty() && !self.shared.gauges.is_failing.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    /// When the device stands still, `pending` must not grow with the number of changes: of each key the newest stays.
+    fn fold_if_large(&mut self) {
+        if self.pending.len() <= self.fold_above.max(self.options.pending_bytes) {
+            return;
+        }
+        self.pending = bundle::fold(&self.pending);
+        // Twice what is left, so that folding costs each change a constant, even when no key repeats.
+        self.fold_above = self.pending.len() * 2;
+    }
+}

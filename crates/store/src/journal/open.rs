@@ -1,0 +1,240 @@
+//! Opening a journal: the newest snapshot, then every change after it.
+//!
+//! A bundle that is not whole ends the journal if nothing shows that it ever was: that is what a crash leaves, and the end
+//! is cut there. If something shows it, the file is damaged, and to go on would be to forget what was acknowledged.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use env::Clock;
+use parking_lot::{Condvar, Mutex};
+
+use super::bundle::{self, HEADER_BYTES, Head, Kind};
+use super::files::{self, journal_path, snapshot_path};
+use super::writer::{self, Writer};
+use super::{Entries, Gauges, Inner, Journal, JournalError, JournalOptions, Owner, Shared, TableId};
+use crate::Watermark;
+use crate::disk::{Disk, OpenHow};
+
+/// What a device writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+type Tables = BTreeMap<TableId, Entries>;
+
+pub(super) fn open(
+    dir: &Path,
+    options: JournalOptions,
+    clock: Clock,
+    disk: Arc<dyn Disk>,
+) -> Result<Journal, JournalError> {
+    disk.create_dir(dir).map_err(|source| JournalError::disk("make", dir, source))?;
+    let found = files::list(&*disk, dir)?;
+    for path in &found.unfinished {
+        disk.remove(path).map_err(|source| JournalError::disk("remove", path, source))?;
+    }
+    let mut state = Replay { disk: &*disk, dir, tables: Tables::new(), findings: Vec::new() };
+    let mut snapshot_bytes = 0;
+    let base = match found.snapshots.last() {
+        Some(&position) => {
+            snapshot_bytes = state.snapshot(position)?;
+            position
+        }
+        None => 0,
+    };
+    let journals: Vec<u64> = found.journals.iter().copied().filter(|start| *start >= base).collect();
+    let end = state.journals(base, &journals, found.snapshots.is_empty())?;
+    let Replay { tables, findings, .. } = state;
+    files::remove_before(&*disk, dir, base)?;
+
+    let path = journal_path(dir, end.start);
+    let failed = |doing| {
+        let path = &path;
+        move |source| JournalError::disk(doing, path, source)
+    };
+    if end.at == 0 {
+        writer::begin_file(&*disk, dir, end.start)?;
+    }
+    let file = disk.open(&path, OpenHow::Write).map_err(failed("open"))?;
+    // What a process before us wrote may be in the kernel only. From here on everything below `position` is safe.
+    file.sync_data().map_err(failed("sync"))?;
+
+    let gauges = Gauges::default();
+    gauges.journal_bytes.store(end.journal_bytes, Ordering::Relaxed);
+    gauges.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
+    let tables = tables.into_iter().map(|(table, entries)| (table, Owner::Held(Arc::new(entries)))).collect();
+    let shared = Arc::new(Shared {
+        dir: dir.to_owned(),
+        disk,
+        clock,
+        written: Arc::new(Watermark::new(end.position)),
+        inner: Mutex::new(Inner {
+            options,
+            pending: Vec::new(),
+            fold_above: 0,
+            last: end.position,
+            tables,
+            snapshot_wanted: false,
+            snapshot_done: None,
+        }),
+        work: Condvar::new(),
+        is_closing: AtomicBool::new(false),
+        gauges,
+    });
+    let at = end.at.max(HEADER_BYTES as u64);
+    let writer = Writer::new(Arc::clone(&shared), file, end.start, at, end.position);
+    let thread = std::thread::Builder::new()
+        .name("journal".to_owned())
+        .spawn(move || writer.run())
+        .map_err(JournalError::Thread)?;
+    Ok(Journal { shared, thread: Mutex::new(Some(thread)), findings })
+}
+
+/// Makes one change to a table.
+pub(super) fn apply(entries: &mut Entries, key: &[u8], value: Option<&[u8]>) {
+    match value {
+        Some(value) => match entries.get_mut(key) {
+            Some(old) => *old = value.into(),
+            None => {
+                entries.insert(key.into(), value.into());
+            }
+        },
+        None => {
+            entries.remove(key);
+        }
+    }
+}
+
+/// Where writing goes on.
+struct End {
+    /// The file's first position.
+    start: u64,
+    /// The byte in it; 0 if it is to be made.
+    at: u64,
+    position: u64,
+    journal_bytes: u64,
+}
+
+struct Replay<'a> {
+    disk: &'a dyn Disk,
+    dir: &'a Path,
+    tables: Tables,
+    findings: Vec<String>,
+}
+
+impl Replay<'_> {
+    fn snapshot(&mut self, position: u64) -> Result<u64, JournalError> {
+        let path = snapshot_path(self.dir, position);
+        let bytes = files::read_whole(self.disk, &path)?;
+        let damaged = |at: usize, what| JournalError::Damaged { path: path.clone(), at: at as u64, what };
+        let mut at = 0;
+        // Ends with the bundle that says so, or the first that is not whole: each turn takes one.
+        loop {
+            let (head, payload) =
+                bundle::open(&bytes[at..]).ok_or_else(|| damaged(at, "this part of the snapshot is not what was written"))?;
+            let is_expected = match head.kind {
+                Kind::SnapshotHead => at == 0,
+                Kind::Entries | Kind::End => at > 0,
+                Kind::JournalHead => false,
+            };
+            if !is_expected || head.last != position {
+                return Err(damaged(at, "this part of the snapshot does not belong here"));
+            }
+            self.apply(payload).ok_or_else(|| damaged(at, "an entry does not add up"))?;
+            at += HEADER_BYTES + payload.len();
+            if head.kind == Kind::End {
+                return Ok(bytes.len() as u64);
+            }
+        }
+    }
+
+    /// Replays the journals that begin at `starts`; they must join without a gap, and begin where the snapshot was taken.
+    fn journals(&mut self, base: u64, starts: &[u64], is_without_snapshot: bool) -> Result<End, JournalError> {
+        if starts.is_empty() && is_without_snapshot {
+            return Ok(End { start: 0, at: 0, position: 0, journal_bytes: 0 });
+        }
+        let mut end = End { start: base, at: 0, position: base, journal_bytes: 0 };
+        for (place, &start) in starts.iter().enumerate() {
+            let is_last = place + 1 == starts.len();
+            let is_headless = is_last && self.is_headless(start)?;
+            if start != end.position && !(is_headless && place > 0) {
+                let what = format!("the journal of the changes {} to {start} is missing", end.position);
+                return Err(JournalError::Missing { path: self.dir.to_owned(), what });
+            }
+            if is_headless {
+                // It was just made when the process ended; nothing was ever in it.
+                let path = journal_path(self.dir, start);
+                self.disk.remove(&path).map_err(|source| JournalError::disk("remove", &path, source))?;
+                break;
+            }
+            let before = end.journal_bytes;
+            end = self.journal(start, is_last)?;
+            end.journal_bytes += before;
+        }
+        if starts.is_empty() {
+            let what = format!("the journal that follows the snapshot at {base} is missing");
+            return Err(JournalError::Missing { path: self.dir.to_owned(), what });
+        }
+        Ok(end)
+    }
+
+    fn is_headless(&self, start: u64) -> Result<bool, JournalError> {
+        let bytes = files::read_whole(self.disk, &journal_path(self.dir, start))?;
+        // The head is on the device before anything follows it.
+        Ok(bytes.len() <= HEADER_BYTES && bundle::open(&bytes).is_none())
+    }
+
+    fn journal(&mut self, start: u64, is_last: bool) -> Result<End, JournalError> {
+        let path = journal_path(self.dir, start);
+        let bytes = files::read_whole(self.disk, &path)?;
+        let damaged = |at: usize, what| JournalError::Damaged { path: path.clone(), at: at as u64, what };
+        let (mut at, mut position) = (0, start);
+        while at < bytes.len() {
+            let Some((head, payload)) = bundle::open(&bytes[at..]) else {
+                if at == 0 || !is_last || !is_torn_end(&bytes[at..], at, position) {
+                    return Err(damaged(at, "these changes are not what was written"));
+                }
+                let lost = bytes.len() - at;
+                self.disk
+                    .open(&path, OpenHow::Write)
+                    .and_then(|file| file.set_len(at as u64))
+                    .map_err(|source| JournalError::disk("cut", &path, source))?;
+                self.findings.push(format!("{}: cut {lost} bytes of an unfinished write at byte {at}", path.display()));
+                break;
+            };
+            let Head { kind, previous, last, synced: _ } = head;
+            let is_in_order = match kind {
+                Kind::JournalHead => at == 0 && last == start,
+                Kind::Entries | Kind::End => at > 0 && previous == position && last >= position,
+                Kind::SnapshotHead => false,
+            };
+            if !is_in_order {
+                return Err(damaged(at, "changes before this place are missing"));
+            }
+            self.apply(payload).ok_or_else(|| damaged(at, "an entry does not add up"))?;
+            position = last;
+            at += HEADER_BYTES + payload.len();
+        }
+        Ok(End { start, at: at as u64, position, journal_bytes: at as u64 })
+    }
+
+    fn apply(&mut self, payload: &[u8]) -> Option<()> {
+        for entry in bundle::entries(payload) {
+            let entry = entry?;
+            apply(self.tables.entry(entry.table).or_default(), entry.key, entry.value);
+        }
+        Some(())
+    }
+}
+
+/// Whether a crash explains that no whole bundle stands at the start of `rest`, which follows `position` at byte `at`.
+///
+/// Nothing valid behind it: the last write was cut short. Something valid: power was lost when the device had written a later
+/// page and not this one, which then reads as zeros; unless a later bundle says that the device had confirmed this place.
+fn is_torn_end(rest: &[u8], at: usize, position: u64) -> bool {
+    let Some(synced) = bundle::synced_by_later(rest) else { return true };
+    let to_sector = at.next_multiple_of(SECTOR_BYTES) - at;
+    let sectors = rest.get(to_sector..).unwrap_or_default().chunks_exact(SECTOR_BYTES);
+    synced <= position && sectors.into_iter().any(|sector| sector.iter().all(|byte| *byte == 0))
+}

@@ -1,0 +1,319 @@
+//! The thread `journal`: takes what was put, writes it as one bundle, syncs by policy, and calls for snapshots.
+//!
+//! It clocks itself: while a bundle is on its way to the kernel or the device, the next one gathers. With nothing to do it
+//! waits without a timer.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use super::bundle::{self, HEADER_BYTES, Head, Kind};
+use super::files::journal_path;
+use super::{JournalError, JournalOptions, JournalSync, Shared, snapshot};
+use crate::disk::{Disk, DiskFile, OpenHow};
+
+/// How long after a failed write or snapshot the next attempt is made.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Capacity that the buffers keep between bundles.
+const BUFFER_BYTES: usize = 256 << 10;
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    file: Arc<dyn DiskFile>,
+    /// The position with which the file begins.
+    start: u64,
+    /// The byte at which the next bundle goes.
+    at: u64,
+    /// Position of the newest entry in the file.
+    position: u64,
+    /// Position up to which the device has everything.
+    synced: u64,
+    /// When, by the clock's `elapsed`, the last sync was, the last bundle was, and a failed snapshot may be tried again.
+    synced_at: Duration,
+    changed_at: Duration,
+    snapshot_not_before: Duration,
+    /// Bytes in earlier files that no snapshot covers yet.
+    earlier_bytes: u64,
+    /// The bundle that is being written: header and entries.
+    bundle: Vec<u8>,
+    /// The position with which it ends; kept for another attempt while the disk refuses it.
+    bundle_last: Option<u64>,
+    snapshot: Option<JoinHandle<()>>,
+}
+
+/// What the thread found when it looked.
+struct Turn {
+    options: JournalOptions,
+    is_closing: bool,
+    snapshot_wanted: bool,
+    snapshot_done: Option<Result<u64, JournalError>>,
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, file: Arc<dyn DiskFile>, start: u64, at: u64, position: u64) -> Writer {
+        let now = shared.clock.elapsed();
+        let earlier_bytes = shared.gauges.journal_bytes.load(Ordering::Relaxed).saturating_sub(at);
+        Writer {
+            shared,
+            file,
+            start,
+            at,
+            position,
+            synced: position,
+            synced_at: now,
+            changed_at: now,
+            snapshot_not_before: Duration::ZERO,
+            earlier_bytes,
+            bundle: Vec::new(),
+            bundle_last: None,
+            snapshot: None,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        // Ends when the journal is closed and what was put is written, or cannot be.
+        loop {
+            let mut turn = self.wait();
+            self.write(&turn.options);
+            let is_due = match turn.options.sync {
+                JournalSync::Always => true,
+                JournalSync::Every(period) => self.shared.clock.elapsed().saturating_sub(self.synced_at) >= period,
+            };
+            if is_due || turn.is_closing {
+                self.sync();
+            }
+            if let Some(done) = turn.snapshot_done.take() {
+                self.end_snapshot(done);
+            } else if self.snapshot.as_ref().is_some_and(JoinHandle::is_finished) && !self.has_snapshot_result() {
+                // Its owner's `for_each` panicked.
+                self.join_snapshot();
+                self.snapshot_not_before = self.shared.clock.elapsed() + RETRY_AFTER * 50;
+            }
+            if turn.is_closing && (self.bundle_last.is_some() || self.shared.inner.lock().pending.is_empty()) {
+                return self.close();
+            }
+            if self.snapshot.is_none() && self.bundle_last.is_none() && self.is_snapshot_due(&turn) {
+                self.begin_snapshot();
+            }
+        }
+    }
+
+    /// Waits for something to do, and takes the entries that were put, unless the last bundle is still to be written.
+    fn wait(&mut self) -> Turn {
+        let shared = Arc::clone(&self.shared);
+        let mut inner = shared.inner.lock();
+        let mut has_delayed = false;
+        // Ends when there is work or a timer is due: each turn waits.
+        loop {
+            let is_closing = shared.is_closing.load(Ordering::Relaxed);
+            let has_work = !inner.pending.is_empty() && self.bundle_last.is_none();
+            let delay = inner.options.bundle_delay;
+            if has_work && !is_closing && !has_delayed && !delay.is_zero() {
+                has_delayed = true;
+                shared.work.wait_for(&mut inner, delay);
+                continue;
+            }
+            if has_work || is_closing || inner.snapshot_wanted || inner.snapshot_done.is_some() {
+                break;
+            }
+            match self.next_timer(&inner.options) {
+                Some(Duration::ZERO) => break,
+                Some(wait) => {
+                    shared.work.wait_for(&mut inner, wait);
+                }
+                None => shared.work.wait(&mut inner),
+            }
+            if self.bundle_last.is_some() {
+                break;
+            }
+        }
+        if self.bundle_last.is_none() && !inner.pending.is_empty() {
+            self.bundle.clear();
+            self.bundle.shrink_to(BUFFER_BYTES);
+            self.bundle.resize(HEADER_BYTES, 0);
+            self.bundle.extend_from_slice(&inner.pending);
+            inner.pending.clear();
+            inner.pending.shrink_to(BUFFER_BYTES);
+            inner.fold_above = 0;
+            self.bundle_last = Some(inner.last);
+        }
+        Turn {
+            options: inner.options.clone(),
+            is_closing: shared.is_closing.load(Ordering::Relaxed),
+            snapshot_wanted: std::mem::take(&mut inner.snapshot_wanted),
+            snapshot_done: inner.snapshot_done.take(),
+        }
+    }
+
+    /// How long until something is due without anybody asking; `None` if nothing will be.
+    fn next_timer(&self, options: &JournalOptions) -> Option<Duration> {
+        if self.bundle_last.is_some() {
+            return Some(RETRY_AFTER);
+        }
+        let now = self.shared.clock.elapsed();
+        let sync = match options.sync {
+            JournalSync::Always => None,
+            JournalSync::Every(period) => (self.synced < self.position).then(|| (self.synced_at + period).saturating_sub(now)),
+        };
+        let is_worth_it = self.snapshot.is_none() && self.unsnapshotted_bytes() > self.snapshot_limit(options) / 4;
+        let at = (self.changed_at + options.idle_after).max(self.snapshot_not_before);
+        let idle = is_worth_it.then(|| at.saturating_sub(now));
+        [sync, idle].into_iter().flatten().min()
+    }
+
+    fn write(&mut self, options: &JournalOptions) {
+        let Some(last) = self.bundle_last else { return };
+        let head = Head { kind: Kind::Entries, previous: self.position, last, synced: self.synced };
+        let header = bundle::seal(head, &self.bundle[HEADER_BYTES..]);
+        self.bundle[..HEADER_BYTES].copy_from_slice(&header);
+        let gauges = &self.shared.gauges;
+        if let Err(source) = self.file.write_at(&self.bundle, self.at) {
+            // Another attempt overwrites what this one may have left: same place, same bytes.
+            if !gauges.is_failing.swap(true, Ordering::Relaxed) {
+                let path = journal_path(&self.shared.dir, self.start);
+                error!(path = %path.display(), error = %source, "cannot write the journal, changes wait in memory");
+            }
+            return;
+        }
+        if gauges.is_failing.swap(false, Ordering::Relaxed) {
+            info!("the journal can be written again");
+        }
+        self.bundle_last = None;
+        self.at += self.bundle.len() as u64;
+        self.position = last;
+        self.changed_at = self.shared.clock.elapsed();
+        gauges.bundles.fetch_add(1, Ordering::Relaxed);
+        gauges.journal_bytes.store(self.unsnapshotted_bytes(), Ordering::Relaxed);
+        match options.sync {
+            JournalSync::Always => {}
+            JournalSync::Every(_) => self.shared.written.advance(last),
+        }
+    }
+
+    fn sync(&mut self) {
+        if self.synced < self.position {
+            let path = journal_path(&self.shared.dir, self.start);
+            or_die(self.file.sync_data().map_err(|source| JournalError::disk("sync", &path, source)));
+            self.shared.gauges.syncs.fetch_add(1, Ordering::Relaxed);
+            self.synced = self.position;
+        }
+        self.synced_at = self.shared.clock.elapsed();
+        self.shared.written.advance(self.synced);
+    }
+
+    fn unsnapshotted_bytes(&self) -> u64 {
+        // A file that holds nothing but its head is nothing to snapshot.
+        self.earlier_bytes + self.at.saturating_sub(HEADER_BYTES as u64)
+    }
+
+    fn snapshot_limit(&self, options: &JournalOptions) -> u64 {
+        let state = self.shared.gauges.snapshot_bytes.load(Ordering::Relaxed);
+        (state.saturating_mul(options.snapshot_ratio_percent) / 100).max(options.snapshot_min_bytes)
+    }
+
+    fn is_snapshot_due(&self, turn: &Turn) -> bool {
+        let (bytes, limit) = (self.unsnapshotted_bytes(), self.snapshot_limit(&turn.options));
+        let now = self.shared.clock.elapsed();
+        let is_idle = now.saturating_sub(self.changed_at) >= turn.options.idle_after;
+        let is_due = turn.snapshot_wanted || bytes > limit || (is_idle && bytes > limit / 4);
+        is_due && self.unsnapshotted_bytes() > 0 && now >= self.snapshot_not_before
+    }
+
+    /// Begins the journal anew at this position, and a snapshot of the state at it beside.
+    fn begin_snapshot(&mut self) {
+        self.sync();
+        let position = self.position;
+        if position > self.start {
+            match begin_file(&*self.shared.disk, &self.shared.dir, position) {
+                Ok(file) => {
+                    self.earlier_bytes += self.at;
+                    self.file = file;
+                    self.start = position;
+                    self.at = HEADER_BYTES as u64;
+                }
+                Err(error) => return self.end_snapshot(Err(error)),
+            }
+        }
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
+            let done = snapshot::take(&shared, position);
+            shared.inner.lock().snapshot_done = Some(done);
+            shared.work.notify_one();
+        });
+        match thread {
+            Ok(thread) => self.snapshot = Some(thread),
+            Err(source) => self.end_snapshot(Err(JournalError::Thread(source))),
+        }
+    }
+
+    fn end_snapshot(&mut self, done: Result<u64, JournalError>) {
+        self.join_snapshot();
+        match done {
+            Ok(bytes) => {
+                let gauges = &self.shared.gauges;
+                self.earlier_bytes = 0;
+                gauges.snapshot_bytes.store(bytes, Ordering::Relaxed);
+                gauges.snapshots.fetch_add(1, Ordering::Relaxed);
+                gauges.snapshot_at_ms.store(self.shared.clock.now().0, Ordering::Relaxed);
+                gauges.journal_bytes.store(self.unsnapshotted_bytes(), Ordering::Relaxed);
+            }
+            Err(error) => {
+                // Nothing is lost: the journal so far stays, and grows until a snapshot succeeds.
+                warn!(%error, "cannot take a snapshot of the journal");
+                self.snapshot_not_before = self.shared.clock.elapsed() + RETRY_AFTER * 50;
+            }
+        }
+    }
+
+    fn has_snapshot_result(&self) -> bool {
+        self.shared.inner.lock().snapshot_done.is_some()
+    }
+
+    fn join_snapshot(&mut self) {
+        if let Some(thread) = self.snapshot.take()
+            && thread.join().is_err()
+        {
+            error!("the journal's snapshot panicked");
+        }
+    }
+
+    /// Leaves behind a last bundle that says how far everything is on the device, so that damage shows later.
+    fn close(&mut self) {
+        self.join_snapshot();
+        if self.bundle_last.is_some() {
+            return;
+        }
+        let head = Head { kind: Kind::End, previous: self.position, last: self.position, synced: self.synced };
+        if self.file.write_at(&bundle::seal(head, &[]), self.at).and_then(|()| self.file.sync_data()).is_err() {
+            warn!("the journal's end could not be marked");
+        }
+    }
+}
+
+/// Makes the file of the changes after `position`, durable with its name.
+pub(super) fn begin_file(disk: &dyn Disk, dir: &Path, position: u64) -> Result<Arc<dyn DiskFile>, JournalError> {
+    let path = journal_path(dir, position);
+    let file = disk.open(&path, OpenHow::Create).map_err(|source| JournalError::disk("make", &path, source))?;
+    let head = Head { kind: Kind::JournalHead, previous: position, last: position, synced: position };
+    if let Err(source) = file.write_at(&bundle::seal(head, &[]), 0) {
+        // Without its head the file says nothing, and must not be taken for the newest.
+        disk.remove(&path).map_err(|source| JournalError::disk("remove", &path, source))?;
+        return Err(JournalError::disk("write", &path, source));
+    }
+    or_die(file.sync_data().map_err(|source| JournalError::disk("sync", &path, source)));
+    or_die(disk.sync_dir(dir).map_err(|source| JournalError::disk("sync", dir, source)));
+    Ok(file)
+}
+
+/// After a failed sync nobody knows what is on the device: going on could acknowledge what is lost.
+fn or_die(synced: Result<(), JournalError>) {
+    if let Err(error) = synced {
+        error!(%error, "ending the process: what is on the device is unknown after a failed sync");
+        std::process::abort();
+    }
+}

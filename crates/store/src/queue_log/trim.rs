@@ -1,0 +1,138 @@
+//! Both ends of the queues follow the log: retention takes from the front, recovery from the back.
+
+use std::sync::atomic::Ordering;
+
+use protocol::LogOffset;
+
+use super::queue::ConsumeQueue;
+use super::unit::{UNIT_BYTES, Unit};
+use super::{QueueError, QueueLogs};
+
+impl QueueLogs {
+    /// Follows the log's lower end: what points below `min_log_offset` is no longer in the queues. Returns how many files
+    /// went; a queue keeps its last file, which remembers its offset.
+    pub fn trim_below(&self, min_log_offset: LogOffset) -> Result<usize, QueueError> {
+        let mut files = 0;
+        for queue in self.queues() {
+            // Between two queues others may do maintenance.
+            let _files = self.shared.maintenance.lock();
+            files += queue.trim_below(min_log_offset)?;
+        }
+        Ok(files)
+    }
+
+    /// Follows the log's upper end after recovery: what points at `log_end` or above is no longer in the queues. Returns
+    /// how many units went.
+    pub fn truncate_above(&self, log_end: LogOffset) -> Result<u64, QueueError> {
+        let mut units = 0;
+        for queue in self.queues() {
+            let _files = self.shared.maintenance.lock();
+            units += queue.truncate_above(log_end)?;
+        }
+        Ok(units)
+    }
+}
+
+impl ConsumeQueue {
+    fn trim_below(&self, min_log_offset: LogOffset) -> Result<usize, QueueError> {
+        let (min, next) = (self.min_offset(), self.max_offset());
+        if self.is_deleted() || min == next {
+            return Ok(0);
+        }
+        if self.min_at_plus_one.load(Ordering::Acquire) > min_log_offset.0 {
+            return Ok(0);
+        }
+        let is_gone = |unit: Option<Unit>| unit.is_none_or(|unit| unit.is_blank() || unit.at < min_log_offset);
+        let new_min = if self.log_end() <= min_log_offset {
+            next
+        } else {
+            self.first_that(min, next, |offset| Ok(!is_gone(self.unit_at(offset)?)))?
+        };
+        if new_min < next
+            && let Some(unit) = self.unit_at(new_min)?
+        {
+            self.min_at_plus_one.store(unit.at.0 + 1, Ordering::Release);
+        }
+        self.min.fetch_max(new_min, Ordering::AcqRel);
+        let files_end = self.files_end.load(Ordering::Acquire);
+        let first_file = self.first_file.load(Ordering::Acquire);
+        let units_per_file = self.shared.units_per_file();
+        let keep_from = self.shared.file_start(new_min).min(files_end.saturating_sub(units_per_file));
+        if keep_from <= first_file {
+            return Ok(0);
+        }
+        // First the readers' bound, then the files: a reader that was faster finds no file and ends.
+        self.first_file.store(keep_from, Ordering::Release);
+        self.remove_files(first_file, keep_from)?;
+        Ok(((keep_from - first_file) / units_per_file) as usize)
+    }
+
+    fn truncate_above(&self, log_end: LogOffset) -> Result<u64, QueueError> {
+        let (min, next) = (self.min_offset(), self.max_offset());
+        if self.log_end() <= log_end || self.is_deleted() {
+            return Ok(0);
+        }
+        let first_file = self.first_file.load(Ordering::Acquire);
+        let is_beyond = |unit: Option<Unit>| unit.is_some_and(|unit| !unit.is_blank() && unit.at >= log_end);
+        let new_next = self.first_that(min, next, |offset| Ok(is_beyond(self.unit_at(offset)?)))?;
+        let mut written_end = next;
+        {
+            let mut tail = self.tail.lock();
+            if let Some(tail) = tail.as_deref_mut() {
+                written_end = tail.written;
+                let end = tail.first + tail.recent.len() as u64;
+                self.shared.count_written((end - tail.written).min(end.saturating_sub(new_next)));
+                tail.first = tail.first.min(new_next);
+                tail.recent.truncate((new_next - tail.first) as usize);
+                tail.written = tail.written.min(new_next);
+            }
+            self.next.store(new_next, Ordering::Release);
+        }
+        self.cut_files(first_file, new_next, written_end)?;
+        let last = if new_next > min { self.unit_at(new_next - 1)? } else { None };
+        let end = last.filter(|unit| !unit.is_blank()).map_or(0, |unit| unit.end().0);
+        self.log_end.store(end, Ordering::Release);
+        self.min_at_plus_one.store(0, Ordering::Release);
+        Ok(next - new_next)
+    }
+
+    /// Leaves in the files nothing at or above unit `next`: the next load, ours or Apache's, finds the end by the first zeros.
+    fn cut_files(&self, first_file: u64, next: u64, written_end: u64) -> Result<(), QueueError> {
+        let files_end = self.files_end.load(Ordering::Acquire);
+        if files_end <= first_file {
+            return Ok(());
+        }
+        let units_per_file = self.shared.units_per_file();
+        // The file that holds the queue's last unit stays, and the first one always: it remembers the queue's offset.
+        let last_kept = self.shared.file_start(next.saturating_sub(1).max(first_file));
+        let new_files_end = last_kept + units_per_file;
+        self.files_end.store(new_files_end.min(files_end), Ordering::Release);
+        self.remove_files(new_files_end, files_end)?;
+        let zero_from = next.max(last_kept);
+        let zero_to = written_end.min(new_files_end);
+        if zero_from < zero_to && zero_from < new_files_end {
+            let zeros = vec![0; ((zero_to - zero_from) as usize) * UNIT_BYTES];
+            self.write(zero_from, &zeros)?;
+        }
+        Ok(())
+    }
+
+    /// The first offset of `from..to` of which `holds` is true, given that it is false before and true after; `to` if none.
+    pub(super) fn first_that(
+        &self,
+        from: u64,
+        to: u64,
+        mut holds: impl FnMut(u64) -> Result<bool, QueueError>,
+    ) -> Result<u64, QueueError> {
+        let (mut low, mut high) = (from, to);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if holds(middle)? {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Ok(low)
+    }
+}
