@@ -55,14 +55,32 @@ pub(crate) async fn begin(
     idle: Duration,
     handshake: Duration,
 ) -> Result<Begun, NotBegun> {
-    // No buffer before there is something to put into it: a connection that only exists costs its task.
-    timeout(idle, tcp.readable()).await.map_err(|_| NotBegun::Late)??;
-    timeout(handshake, recognize(tcp, peer, tls)).await.map_err(|_| NotBegun::Late)?
+    let read = timeout(idle, first(&tcp)).await.map_err(|_| NotBegun::Late)??;
+    timeout(handshake, recognize(tcp, peer, tls, read)).await.map_err(|_| NotBegun::Late)?
 }
 
-async fn recognize(mut tcp: TcpStream, mut peer: SocketAddr, tls: Option<&ServerTls>) -> Result<Begun, NotBegun> {
+/// The first bytes. There is no buffer before them: a connection that only exists costs its task.
+async fn first(tcp: &TcpStream) -> Result<BytesMut, NotBegun> {
+    // Ends with the first byte. Readiness may be claimed when there is none.
+    loop {
+        tcp.readable().await?;
+        let mut start = [0; FIRST_READ_BYTES];
+        match tcp.try_read(&mut start) {
+            Ok(0) => return Err(NotBegun::Gone),
+            Ok(bytes) => return Ok(BytesMut::from(&start[..bytes])),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn recognize(
+    mut tcp: TcpStream,
+    mut peer: SocketAddr,
+    tls: Option<&ServerTls>,
+    mut read: BytesMut,
+) -> Result<Begun, NotBegun> {
     let mut local = tcp.local_addr()?;
-    let mut read = BytesMut::with_capacity(FIRST_READ_BYTES);
     loop {
         match proxy_protocol::parse(&read)? {
             Found::Nothing => break,
