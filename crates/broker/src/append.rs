@@ -108,14 +108,7 @@ impl Receipts {
     }
 
     /// Writes one answer.
-    fn reply(
-        &self,
-        receipt: &Receipt,
-        landed: &[Landed],
-        answer: &Answer<'_>,
-        ids: &mut String,
-        out: &mut Outgoing,
-    ) {
+    fn reply(&self, receipt: &Receipt, landed: &[Landed], answer: &Answer<'_>, ids: &mut String, out: &mut Outgoing) {
         let records = &landed[receipt.records.clone()];
         let (Some(first), Kind::Send | Kind::Batch) = (records.first(), receipt.kind) else {
             out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
@@ -256,6 +249,10 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     // Never closed; a closed one would only mean that nothing is counted.
     let permit = permits.acquire_owned().await.ok();
     let wait = unflushed.acknowledge(broker);
+    if session.connection.is_closed() {
+        // About to close: what is owed must be there when this burst has been served.
+        return wait.await;
+    }
     tokio::spawn(async move {
         wait.await;
         drop(permit);
@@ -343,5 +340,4 @@ impl Broker {
             }
         }
     }
-
 }

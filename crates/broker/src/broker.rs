@@ -12,6 +12,7 @@ use env::{Clock, Random};
 use net::{Burst, Connection, Outgoing, Request, Service};
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
+use store::journal::Table;
 use store::{Store, StoreError};
 
 use crate::delay::Delay;
@@ -19,6 +20,7 @@ use crate::hold::{Errand, Hold};
 use crate::ids::Ids;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
+use crate::tables::{self, Rows};
 use crate::topics::Topics;
 use crate::{append, pull, retry, send, view};
 
@@ -90,10 +92,29 @@ impl Broker {
             delay_levels,
             topics,
         });
+        broker.attach_tables();
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         tokio::spawn(Arc::clone(&broker.hold).expire());
         tokio::spawn(crate::delay::deliver(Arc::clone(&broker)));
         Ok(broker)
+    }
+
+    /// From here on the journal asks the owners for the rows of a snapshot.
+    fn attach_tables(&self) {
+        let journal = self.store.journal();
+        journal.attach(tables::TOPICS, Arc::clone(&self.topics) as Arc<dyn Table>);
+        journal.attach(tables::DELAYS, Arc::clone(&self.delay) as Arc<dyn Table>);
+        let topics = Arc::clone(&self.topics);
+        let versions = Rows(move |f: &mut dyn FnMut(&[u8], &[u8])| {
+            // Three numbers always serialise.
+            f(tables::TOPICS_VERSION, &serde_json::to_vec(&topics.version()).unwrap_or_default());
+        });
+        journal.attach(tables::VERSIONS, Arc::new(versions));
+    }
+
+    /// How many pulls wait for a message.
+    pub fn parked_pulls(&self) -> usize {
+        self.hold.parked()
     }
 
     /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got. Listeners stop before.

@@ -20,6 +20,7 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, Scanned};
 use protocol::tags;
+use store::journal::Table;
 use store::{LogSlice, RecordBatch, Store, StoreError, TagsCode};
 use tokio::sync::{Notify, oneshot};
 
@@ -32,6 +33,8 @@ use crate::topics::{Topic, Topics};
 
 /// Messages delivered under one lock of the log.
 const BATCH_MAX: usize = 64;
+/// A batch is closed when it holds this much, whatever the size of one message.
+const BATCH_BYTES_MAX: usize = 4 << 20;
 /// How far the log may grow before the place to read from after a crash moves up, though nothing was delivered.
 const SCAN_BYTES_MAX: u64 = 64 << 20;
 /// After a refusal of the store (disk full, no room) delivery tries again so much later.
@@ -45,6 +48,8 @@ pub(crate) struct Delay {
     bell: Arc<Notify>,
     /// By level - 1: the next offset to deliver, as far as the journal knows.
     next: Vec<AtomicU64>,
+    /// Where the log is read from after a crash, as far as the journal knows.
+    scan_from: AtomicU64,
     /// Taken by the task.
     loaded: Mutex<Option<Loaded>>,
     is_stopping: AtomicBool,
@@ -67,7 +72,9 @@ impl Delay {
         let next: Vec<AtomicU64> = (0..levels).map(|_| AtomicU64::new(0)).collect();
         let mut scan_from = None;
         store.journal().load(tables::DELAYS, &mut |key, value| {
-            let (Ok(key), Ok(value)) = (key.try_into().map(u32::from_be_bytes), value.try_into().map(u64::from_be_bytes)) else {
+            let (Ok(key), Ok(value)) =
+                (key.try_into().map(u32::from_be_bytes), value.try_into().map(u64::from_be_bytes))
+            else {
                 return;
             };
             if key == SCAN_FROM {
@@ -90,6 +97,7 @@ impl Delay {
             topic,
             bell: Arc::clone(topics.schedule_bell()),
             next,
+            scan_from: AtomicU64::new(scan_from.0),
             loaded: Mutex::new(Some(Loaded { scan_from, end, delivered })),
             is_stopping: AtomicBool::new(false),
             has_stopped: Notify::new(),
@@ -103,7 +111,11 @@ impl Delay {
 
     /// The next offset to deliver, by level, for those that have one: `delayOffset.json`.
     pub(crate) fn offsets(&self) -> impl Iterator<Item = (i32, i64)> {
-        self.next.iter().zip(1..).map(|(next, level)| (level, next.load(Ordering::Relaxed) as i64)).filter(|(_, next)| *next > 0)
+        self.next
+            .iter()
+            .zip(1..)
+            .map(|(next, level)| (level, next.load(Ordering::Relaxed) as i64))
+            .filter(|(_, next)| *next > 0)
     }
 
     /// Takes over another broker's progress. Only before the task runs.
@@ -121,6 +133,17 @@ impl Delay {
             self.bell.notify_one();
             stopped.await;
         }
+    }
+}
+
+impl Table for Delay {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        // The place to read from first: read after the levels, it could lie behind a delivery that they do not include.
+        let scan_from = self.scan_from.load(Ordering::Acquire);
+        for (next, level) in self.next.iter().zip(1u32..) {
+            f(&level.to_be_bytes(), &next.load(Ordering::Acquire).to_be_bytes());
+        }
+        f(&SCAN_FROM.to_be_bytes(), &scan_from.to_be_bytes());
     }
 }
 
@@ -210,7 +233,7 @@ impl Delivery {
         let store = &self.broker.store;
         let flushed = store.flushed().get();
         while let Some(first) = self.unflushed.front().filter(|first| first.end.0 <= flushed) {
-            delay.next[first.level].store(first.next, Ordering::Relaxed);
+            delay.next[first.level].store(first.next, Ordering::Release);
             put(store, first.level as u32 + 1, first.next);
             self.unflushed.pop_front();
         }
@@ -219,6 +242,7 @@ impl Delivery {
         let is_worth_it = scan_from >= self.scan_from.0 + SCAN_BYTES_MAX;
         if is_worth_it && self.delivered.is_empty() {
             self.scan_from = LogOffset(scan_from);
+            delay.scan_from.store(scan_from, Ordering::Release);
             put(store, SCAN_FROM, scan_from);
         }
     }
@@ -235,7 +259,12 @@ impl Delivery {
         };
         let min = lane.queue.min_offset();
         if self.schedule.next(level) < min {
-            tracing::warn!(level, from = self.schedule.next(level), to = min, "delayed messages were deleted before their time");
+            tracing::warn!(
+                level,
+                from = self.schedule.next(level),
+                to = min,
+                "delayed messages were deleted before their time"
+            );
             self.schedule.skip_to(level, min);
         }
         let unit = lane.queue.unit_at(self.schedule.next(level));
@@ -250,8 +279,13 @@ impl Delivery {
         let mut next = first;
         let mut has_skipped = false;
         self.batch.clear();
-        while self.batch.len() < BATCH_MAX && next - first < 16 * BATCH_MAX as u64 {
-            let Some(unit) = lane.queue.unit_at(next).filter(|unit| self.schedule.is_due(level, unit.tags, now)) else { break };
+        while self.batch.len() < BATCH_MAX
+            && self.batch.bytes() < BATCH_BYTES_MAX
+            && next - first < 16 * BATCH_MAX as u64
+        {
+            let Some(unit) = lane.queue.unit_at(next).filter(|unit| self.schedule.is_due(level, unit.tags, now)) else {
+                break;
+            };
             next += 1;
             if self.delivered.remove(&unit.at.0) {
                 has_skipped = true;

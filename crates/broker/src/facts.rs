@@ -44,7 +44,12 @@ impl<'a> Facts<'a> {
                 name::TIMER_DELAY_MS => facts.timer = Some(name::TIMER_DELAY_MS),
                 name::TIMER_DELIVER_MS => facts.timer = Some(name::TIMER_DELIVER_MS),
                 name::INNER_NUM => facts.has_inner_num = true,
-                name::POP_CK | name::CLUSTER | name::MSG_REGION | name::TRACE_ON | name::REAL_TOPIC | name::REAL_QID => {
+                name::POP_CK
+                | name::CLUSTER
+                | name::MSG_REGION
+                | name::TRACE_ON
+                | name::REAL_TOPIC
+                | name::REAL_QID => {
                     facts.is_to_be_cleaned = true;
                 }
                 _ => {}
@@ -200,7 +205,8 @@ mod tests {
     #[test]
     fn a_delay_level_wins_over_a_delivery_time_and_names_the_real_queue() {
         let real = Some(Real { topic: "T", queue_id: 3 });
-        let kept = stored("DELAY\u{1}2\u{2}TIMER_DELIVER_MS\u{1}9\u{2}REAL_TOPIC\u{1}old\u{2}", &Additions { real, ..OURS });
+        let kept =
+            stored("DELAY\u{1}2\u{2}TIMER_DELIVER_MS\u{1}9\u{2}REAL_TOPIC\u{1}old\u{2}", &Additions { real, ..OURS });
         assert_eq!(get(&kept, "TIMER_DELIVER_MS"), None);
         assert_eq!(get(&kept, "DELAY"), Some("2"));
         assert_eq!(get(&kept, "REAL_TOPIC"), Some("T"));
@@ -217,7 +223,9 @@ mod tests {
 
     #[test]
     fn facts_are_read_as_java_reads_them() {
-        let facts = Facts::of("WAIT\u{1}FALSE\u{2}TRAN_MSG\u{1}True\u{2}DELAY\u{1}x\u{2}TAGS\u{1}a\u{2}TAGS\u{1}b\u{2}KEYS\u{1}\u{2}");
+        let facts = Facts::of(
+            "WAIT\u{1}FALSE\u{2}TRAN_MSG\u{1}True\u{2}DELAY\u{1}x\u{2}TAGS\u{1}a\u{2}TAGS\u{1}b\u{2}KEYS\u{1}\u{2}",
+        );
         assert!(facts.is_hasty && facts.is_half && !facts.has_keys);
         assert_eq!((facts.tags, facts.delay_level()), ("b", Err("x")));
         assert_eq!(Facts::of("DELAY\u{1}18\u{2}").delay_level(), Ok(18));

@@ -134,9 +134,10 @@ impl Inbox {
             self.has_errands.store(true, Ordering::Release);
             was_empty
         };
-        // A full inbox needs no note: the task looks here after each piece of work.
-        if was_empty && !self.connection.post(Work::Errands) && self.connection.is_closed() {
-            self.errands.lock().clear();
+        if was_empty {
+            // An inbox that is full needs no note: the task looks here after each piece of work. One that is closed will not be
+            // looked into any more, and what lies there goes with it.
+            let _ = self.connection.post(Work::Errands);
         }
     }
 

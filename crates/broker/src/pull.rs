@@ -81,7 +81,12 @@ enum Patience {
 }
 
 /// 11 and 361.
-pub(crate) fn pull(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn pull(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let message = PullMessage::decode(&request.header.fields)?;
     let order = match check(broker, session, request, &message) {
         Ok(order) => order,
@@ -114,7 +119,11 @@ pub(crate) fn pull(broker: &Broker, session: &mut Session, request: &Request<'_>
         Duration::ZERO
     } else {
         let settings = broker.settings.load();
-        let ms = if settings.long_polling_enable { message.suspend_timeout_millis } else { settings.short_polling_time_mills };
+        let ms = if settings.long_polling_enable {
+            message.suspend_timeout_millis
+        } else {
+            settings.short_polling_time_mills
+        };
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
     };
     read(broker, session, order, Patience::Fresh(patience), out);
@@ -148,19 +157,13 @@ fn check(
             format!("the broker[{ip}] for lite pull consumer is forbidden (litePullMessageEnable is false)"),
         ));
     }
-    let group = broker
-        .groups
-        .find(message.consumer_group)
-        .map_err(|_| {
-            let remark = format!("subscription group [{}] does not exist, {SEE_FAQ}", message.consumer_group);
-            Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
-        })?;
+    let group = broker.groups.find(message.consumer_group).map_err(|_| {
+        let remark = format!("subscription group [{}] does not exist, {SEE_FAQ}", message.consumer_group);
+        Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+    })?;
     let group_config = group.config.load();
     if !group_config.consume_enable {
-        return Err(forbid(
-            forbidden::GROUP,
-            format!("subscription group no permission, {}", message.consumer_group),
-        ));
+        return Err(forbid(forbidden::GROUP, format!("subscription group no permission, {}", message.consumer_group)));
     }
     let topic = session.topic(broker, message.topic).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
     let config = topic.settings();
@@ -224,7 +227,8 @@ fn subscription(
         return Err(forbid(forbidden::BROADCAST, remark));
     }
     if broker.groups.is_read_forbidden(message.consumer_group, message.topic, message.queue_id) {
-        let remark = format!("the consumer group[{}] is forbidden for topic[{}]", message.consumer_group, message.topic);
+        let remark =
+            format!("the consumer group[{}] is forbidden for topic[{}]", message.consumer_group, message.topic);
         return Err(forbid(forbidden::SUBSCRIPTION, remark));
     }
     let Some(subscription) = consumers.subscription(message.topic) else {
@@ -253,7 +257,9 @@ fn is_tag(kind: &str) -> bool {
 fn no_filter_by(kind: &str) -> Refusal {
     Refusal::new(
         ResponseCode::SystemError,
-        format!("The broker does not support consumer to filter message by {kind}: this broker filters by TAG only, as yet"),
+        format!(
+            "The broker does not support consumer to filter message by {kind}: this broker filters by TAG only, as yet"
+        ),
     )
 }
 
@@ -369,7 +375,9 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
         ReadStatus::Found => (ResponseCode::Success, "FOUND"),
         ReadStatus::MessageWasRemoving => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
         ReadStatus::NoMatchedMessage => (ResponseCode::PullRetryImmediately, "NO_MATCHED_MESSAGE"),
-        ReadStatus::NoMatchedLogicQueue if order.offset != 0 => (ResponseCode::PullOffsetMoved, "NO_MATCHED_LOGIC_QUEUE"),
+        ReadStatus::NoMatchedLogicQueue if order.offset != 0 => {
+            (ResponseCode::PullOffsetMoved, "NO_MATCHED_LOGIC_QUEUE")
+        }
         ReadStatus::NoMatchedLogicQueue => (ResponseCode::PullNotFound, "NO_MATCHED_LOGIC_QUEUE"),
         ReadStatus::NoMessageInQueue if order.offset != 0 => (ResponseCode::PullOffsetMoved, "NO_MESSAGE_IN_QUEUE"),
         ReadStatus::NoMessageInQueue => (ResponseCode::PullNotFound, "NO_MESSAGE_IN_QUEUE"),

@@ -36,7 +36,10 @@ impl Refusal {
 
     /// 26, in Apache's words.
     pub(crate) fn group_not_exist(group: &str) -> Refusal {
-        Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("subscription group not exist, {group} {SEE_FAQ}"))
+        Refusal::new(
+            ResponseCode::SubscriptionGroupNotExist,
+            format!("subscription group not exist, {group} {SEE_FAQ}"),
+        )
     }
 }
 

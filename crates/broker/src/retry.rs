@@ -119,7 +119,12 @@ fn fate(reconsume_times: i32, retry_max: i32, delay_level: i32) -> Fate {
 }
 
 /// Adds the message to the session's batch, in its new place.
-fn gather(broker: &Broker, session: &mut Session, given_back: &GivenBack, view: &RecordView<'_>) -> Result<(), Refusal> {
+fn gather(
+    broker: &Broker,
+    session: &mut Session,
+    given_back: &GivenBack,
+    view: &RecordView<'_>,
+) -> Result<(), Refusal> {
     let fate = fate(view.reconsume_times(), given_back.retry_max, given_back.delay_level);
     let group = &given_back.group.name;
     let (topic, queues) = match fate {

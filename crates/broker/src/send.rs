@@ -95,7 +95,8 @@ fn admit(
         session.durable_after(topic.unwritten_change(|| broker.store.journal().written().get()));
         return Ok(Arc::clone(topic));
     }
-    names::check_topic(message.topic).map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
+    names::check_topic(message.topic)
+        .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
     if names::is_not_sendable(message.topic) {
         return Err(Refusal::new(
             ResponseCode::NoPermission,
@@ -107,7 +108,12 @@ fn admit(
     }
     let Changed { topic, position } =
         create(broker, settings, message).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
-    tracing::debug!(topic = message.topic, producer_group = message.producer_group, opaque = request.header.opaque, "topic on demand");
+    tracing::debug!(
+        topic = message.topic,
+        producer_group = message.producer_group,
+        opaque = request.header.opaque,
+        "topic on demand"
+    );
     session.durable_after(position);
     Ok(topic)
 }
@@ -143,7 +149,11 @@ fn queue_of(broker: &Broker, topic: &Topic, message: &SendMessage<'_>) -> Result
             ResponseCode::InvalidParameter,
             format!(
                 "request queueId[{}] is illegal, topic[{}] has {} write and {} read queues, Producer: {}",
-                message.queue_id, message.topic, config.write_queue_nums, config.read_queue_nums, message.producer_group
+                message.queue_id,
+                message.topic,
+                config.write_queue_nums,
+                config.read_queue_nums,
+                message.producer_group
             ),
         ));
     }
@@ -367,7 +377,9 @@ fn check_inner(inner: &InnerMessage<'_>, place: usize, batch: &Facts<'_>) -> Res
         return Err(illegal(format!("message {place} of the batch has {timer}; a batch cannot be delayed")));
     }
     if facts.is_half {
-        return Err(illegal(format!("message {place} of the batch has TRAN_MSG true; a batch cannot be transactional")));
+        return Err(illegal(format!(
+            "message {place} of the batch has TRAN_MSG true; a batch cannot be transactional"
+        )));
     }
     if facts.has_inner_num {
         return Err(illegal(format!("message {place} of the batch has INNER_NUM, which only a broker may set")));
@@ -411,7 +423,9 @@ fn refuse_what_is_missing(is_half: bool, sys_flag: i32, facts: &Facts<'_>, level
         ));
     }
     if facts.has_inner_num || sys_flag & sys_flag::INNER_BATCH != 0 {
-        return Err(illegal("INNER_NUM and the sysFlag bit 128 mark a batch stored as one record, which only a broker makes"));
+        return Err(illegal(
+            "INNER_NUM and the sysFlag bit 128 mark a batch stored as one record, which only a broker makes",
+        ));
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use net::Connection;
 use store::LogSlice;
 
+use crate::append::Sends;
 use crate::broker::Broker;
 use crate::hold::Inbox;
-use crate::append::Sends;
 use crate::topics::Topic;
 
 /// Work that is handed back to a connection's own task.

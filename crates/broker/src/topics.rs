@@ -146,7 +146,7 @@ pub type OnChange = Box<dyn Fn(&TopicConfig) + Send + Sync>;
 /// All topics of this broker.
 pub struct Topics {
     table: papaya::HashMap<Arc<str>, Arc<Topic>, foldhash::fast::RandomState>,
-    /// Guards every change of `table`, and with it the order of changes in the journal. Journal puts happen under it.
+    /// Guards every change of `table`, and with it the order of changes in the journal. Journal puts happen under it, which never wait.
     changing: Mutex<()>,
     version: ArcSwap<DataVersion>,
     on_change: ArcSwap<Option<OnChange>>,
@@ -168,16 +168,20 @@ impl Topics {
             store,
             clock,
         };
-        topics.store.journal().load(tables::TOPICS, &mut |name, value| match serde_json::from_slice::<TopicConfig>(value) {
+        topics.store.journal().load(tables::TOPICS, &mut |name, value| match serde_json::from_slice::<TopicConfig>(
+            value,
+        ) {
             Ok(config) => {
                 let topic = Topic::new(config, 0, &topics.schedule_bell);
                 topics.table.pin().insert(Arc::clone(&topic.name), Arc::new(topic));
             }
             // The journal's checksums hold, so this was written by a broker that knows more than we do.
-            Err(error) => tracing::error!(topic = %String::from_utf8_lossy(name), %error, "topic in the journal not understood"),
+            Err(error) => {
+                tracing::error!(topic = %String::from_utf8_lossy(name), %error, "topic in the journal not understood")
+            }
         });
         topics.store.journal().load(tables::VERSIONS, &mut |name, value| {
-            if name == b"topics"
+            if name == tables::TOPICS_VERSION
                 && let Ok(version) = serde_json::from_slice::<DataVersion>(value)
             {
                 topics.version.store(Arc::new(version));
@@ -348,7 +352,7 @@ impl Topics {
     fn put_version(&self, version: DataVersion) -> u64 {
         let value = serde_json::to_vec(&version).unwrap_or_default();
         self.version.store(Arc::new(version));
-        self.store.journal().put(tables::VERSIONS, b"topics", &value)
+        self.store.journal().put(tables::VERSIONS, tables::TOPICS_VERSION, &value)
     }
 
     fn tell(&self, topic: &Topic) {
@@ -360,6 +364,8 @@ impl Topics {
 
 impl Table for Topics {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        // Whoever has put a change into the journal before this snapshot began has it in the table when he lets go.
+        drop(self.changing.lock());
         for (name, topic) in &self.table.pin() {
             let value = serde_json::to_vec(&**topic.settings()).unwrap_or_default();
             f(name.as_bytes(), &value);

@@ -8,7 +8,7 @@ use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::request::{
-    GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, EarliestStoreTimeReply, ViewMessage,
+    EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
 use store::{Boundary, ConsumeQueue, LogSlice, Store};
 

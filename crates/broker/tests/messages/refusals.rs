@@ -1,0 +1,127 @@
+use protocol::code::request;
+use protocol::request::SendMessage;
+
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_that_breaks_a_rule_is_refused_with_apaches_code_and_leaves_nothing() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "good").await;
+    let long = "a".repeat(200);
+    let fat = properties(&[("p", &"x".repeat(33_000))]);
+    let half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]);
+    let timer = properties(&[("TIMER_DELIVER_MS", "1")]);
+    let delay = properties(&[("DELAY", "soon")]);
+    let inner = properties(&[("INNER_NUM", "2")]);
+    let rows: [(&str, SendMessage<'_>, &str, i32, &str); 12] = [
+        ("illegal character", to("a b", 0, ""), "x", 29, "contains illegal characters"),
+        ("long name", to(&long, 0, ""), "x", 29, "longer than topic max length"),
+        (
+            "not sendable",
+            to("SCHEDULE_TOPIC_XXXX", 0, ""),
+            "x",
+            16,
+            "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden.",
+        ),
+        (
+            "no template",
+            SendMessage { default_topic: "Nothing", ..to("New", 0, "") },
+            "x",
+            17,
+            "topic[New] not exist, apply first please!",
+        ),
+        ("queue", to("Orders", 99, ""), "x", 29, "request queueId[99] is illegal"),
+        ("empty body", to("Orders", 0, ""), "", 13, "the message is illegal"),
+        ("properties", to("Orders", 0, &fat), "x", 13, "properties length"),
+        ("half", to("Orders", 0, &half), "x", 16, "no transaction messages yet"),
+        ("prepared", SendMessage { sys_flag: 4, ..to("Orders", 0, "") }, "x", 16, "no transaction messages yet"),
+        ("timer", to("Orders", 0, &timer), "x", 1, "TIMER_DELIVER_MS"),
+        ("delay", to("Orders", 0, &delay), "x", 13, "\"soon\" is not a number"),
+        ("inner", to("Orders", 0, &inner), "x", 13, "INNER_NUM"),
+    ];
+    for (what, message, body, code, remark) in rows {
+        let response = running.send(&message, body).await;
+        let found = response.remark.unwrap_or_default();
+        assert_eq!(response.code, code, "{what}: {found}");
+        assert!(found.contains(remark), "{what}: {found}");
+    }
+    let stored = running.pull(&from("Orders", 0, 0)).await;
+    assert_eq!(stored.messages.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_over_the_limit_is_refused_with_both_numbers() {
+    let running = start(Setup::default()).await;
+    let body = "x".repeat((4 << 20) + 1);
+    let response = running.send(&to("Orders", 0, ""), &body).await;
+    let remark = response.remark.unwrap();
+    assert_eq!(response.code, 13);
+    assert!(remark.contains("4194304B") && remark.contains("4194305B"), "{remark}");
+    let largest = running.send(&to("Orders", 0, ""), &body[1..]).await;
+    assert_eq!(largest.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_breaks_a_rule_is_refused_whole() {
+    let running = start(Setup::default()).await;
+    let plain = batch_of(&[("a", ""), ("b", "")]);
+    let delayed = batch_of(&[("a", ""), ("b", &properties(&[("DELAY", "1")]))]);
+    let hasty = batch_of(&[("a", ""), ("b", &properties(&[("WAIT", "false")]))]);
+    let half = batch_of(&[("a", &properties(&[("TRAN_MSG", "true")]))]);
+    let level = properties(&[("DELAY", "2")]);
+    let mut torn = plain.clone();
+    torn.truncate(plain.len() - 1);
+    let rows = [
+        ("retry topic", to("%RETRY%CG", 0, ""), &plain, "batch request does not support retry group %RETRY%"),
+        ("delayed batch", to("Orders", 0, &level), &plain, "cannot be delayed"),
+        ("delayed message", to("Orders", 0, ""), &delayed, "message 1 of the batch has DELAY 1"),
+        ("mixed WAIT", to("Orders", 0, ""), &hasty, "all must have the same"),
+        ("half message", to("Orders", 0, ""), &half, "cannot be transactional"),
+        ("torn", to("Orders", 0, ""), &torn, "message 1 of the batch"),
+    ];
+    for (what, message, body, remark) in rows {
+        let message = SendMessage { batch: Some(true), ..message };
+        let response = running.call(request::SEND_BATCH_MESSAGE, &message, body.clone()).await;
+        let found = response.remark.unwrap_or_default();
+        assert_eq!(response.code, 13, "{what}: {found}");
+        assert!(found.contains(remark), "{what}: {found}");
+    }
+    running.put("Orders", 0, "", "only").await;
+    let stored = running.pull(&from("Orders", 0, 0)).await;
+    assert_eq!(stored.messages.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_that_breaks_a_rule_is_refused_with_apaches_code() {
+    use protocol::request::PullMessage;
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "x").await;
+    let rows = [
+        ("topic", from("Nothing", 0, 0), 17, "topic[Nothing] not exist, apply first please!"),
+        ("queue", from("Orders", 99, 0), 29, "queueId[99] is illegal, topic:[Orders]"),
+        ("negative queue", from("Orders", -1, 0), 29, "queueId[-1] is illegal"),
+        (
+            "no heartbeat",
+            PullMessage { sys_flag: 0, ..from("Orders", 0, 0) },
+            24,
+            "the consumer's group info not exist",
+        ),
+        (
+            "bars",
+            PullMessage { subscription: Some("||"), ..from("Orders", 0, 0) },
+            23,
+            "parse the consumer's subscription failed",
+        ),
+        (
+            "sql",
+            PullMessage { subscription: Some("a > 1"), expression_type: Some("SQL92"), ..from("Orders", 0, 0) },
+            1,
+            "The broker does not support consumer to filter message by SQL92",
+        ),
+    ];
+    for (what, pull, code, remark) in rows {
+        let found = running.pull(&pull).await;
+        assert_eq!(found.code, code, "{what}: {:?}", found.remark);
+        assert!(found.remark.as_deref().unwrap_or_default().contains(remark), "{what}: {:?}", found.remark);
+    }
+}

@@ -1,0 +1,313 @@
+//! A running broker, and the requests that the tests ask it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::{Broker, Start};
+use bytes::Bytes;
+use config::{BrokerSettings, StoreSettings};
+use env::{Clock, Random};
+use net::{CallError, Client, ClientOptions, Listener, ListenerOptions, Response};
+use protocol::batch::{self, InnerMessage};
+use protocol::code::request;
+use protocol::delay::DelayLevels;
+use protocol::header::EncodeFields;
+use protocol::record::{self, RecordView, Scanned};
+use protocol::request::{PullMessage, SendMessage};
+use protocol::sys_flag::pull as bits;
+use store::{FlushMode, RealDisk, Store, StoreEnv, StoreOptions};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+/// Longer than anything here may take on a busy machine.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+pub struct Running {
+    pub broker: Arc<Broker>,
+    pub client: Client,
+    pub address: String,
+    stop: Option<oneshot::Sender<()>>,
+    listening: tokio::task::JoinHandle<()>,
+    store: Arc<Store>,
+    dir: Arc<TempDir>,
+}
+
+/// How a broker is started.
+#[derive(Clone)]
+pub struct Setup {
+    /// `messageDelayLevel`.
+    pub levels: &'static str,
+    /// SYNC_FLUSH.
+    pub is_sync: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup { levels: "1s 5s", is_sync: false }
+    }
+}
+
+/// A broker on an empty store.
+pub async fn start(setup: Setup) -> Running {
+    start_on(setup, Arc::new(tempfile::tempdir().unwrap())).await
+}
+
+/// A broker on what another one has left.
+pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
+    let settings = BrokerSettings { broker_name: "broker-a".into(), ..BrokerSettings::default() };
+    let store_settings = StoreSettings { message_delay_level: setup.levels.into(), ..StoreSettings::default() };
+    let (clock, random) = (Clock::real(), Random::seeded(1));
+    let options = StoreOptions {
+        segment_bytes: 64 << 20,
+        flush: if setup.is_sync { FlushMode::Sync } else { FlushMode::Async },
+        delay_levels: DelayLevels::parse(setup.levels).unwrap(),
+        ..StoreOptions::at(dir.path())
+    };
+    let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(RealDisk) };
+    let (store, _) = Store::open(options, env).unwrap();
+    let advertised = "127.0.0.1:10911".parse().unwrap();
+    let name_servers = Vec::new();
+    let store_of_broker = Arc::clone(&store);
+    let start = Start { settings, store_settings, store: store_of_broker, advertised, name_servers, clock, random };
+    let broker = Broker::start(start).await.unwrap();
+    let (address, stop, listening) = Running::listen(Arc::clone(&broker)).await;
+    Running { broker, client: Client::new(ClientOptions::default()), address, stop: Some(stop), listening, store, dir }
+}
+
+impl Running {
+    /// Shuts down in order, and gives back where everything lies.
+    pub async fn stop(mut self) -> Arc<TempDir> {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        let _ = timeout(DEADLINE, self.listening).await;
+        self.broker.stop().await;
+        self.store.close().unwrap();
+        self.dir
+    }
+
+    /// What the disk would hold if the process died now: what is in the kernel is there.
+    pub fn image(&self) -> Arc<TempDir> {
+        let image = tempfile::tempdir().unwrap();
+        copy(self.dir.path(), image.path());
+        Arc::new(image)
+    }
+
+    async fn listen(broker: Arc<Broker>) -> (String, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+        let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, broker).unwrap();
+        let address = listener.local_addr().to_string();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let listening = tokio::spawn(listener.run(async move {
+            let _ = stopped.await;
+        }));
+        (address, stop, listening)
+    }
+
+    pub async fn call(&self, code: i32, fields: &(dyn EncodeFields + Sync), body: impl Into<Bytes>) -> Response {
+        self.client.call(&self.address, code, fields, body.into(), DEADLINE).await.unwrap()
+    }
+
+    pub async fn send(&self, message: &SendMessage<'_>, body: &str) -> Response {
+        self.call(request::SEND_MESSAGE_V2, message, body.to_owned()).await
+    }
+
+    /// Sends to a topic and expects success.
+    pub async fn put(&self, topic: &str, queue_id: i32, properties: &str, body: &str) -> Sent {
+        let response = self.send(&to(topic, queue_id, properties), body).await;
+        assert_eq!((response.code, &response.remark), (0, &None));
+        Sent::of(&response)
+    }
+
+    /// Waits until exactly so many pulls are parked.
+    pub async fn until_parked(&self, count: usize) {
+        let deadline = Instant::now() + DEADLINE;
+        while self.broker.parked_pulls() != count {
+            assert!(Instant::now() < deadline, "{} pulls are parked, not {count}", self.broker.parked_pulls());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    pub async fn try_pull(&self, pull: &PullMessage<'_>) -> Result<Response, CallError> {
+        self.client.call(&self.address, request::PULL_MESSAGE, pull, Bytes::new(), DEADLINE).await
+    }
+
+    pub async fn pull(&self, pull: &PullMessage<'_>) -> Pulled {
+        Pulled::of(self.call(request::PULL_MESSAGE, pull, Bytes::new()).await)
+    }
+
+    /// Pulls from a queue until it holds `count` messages, and returns them.
+    pub async fn wait_for(&self, topic: &str, queue_id: i32, count: usize) -> Vec<Message> {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            let found = self.pull(&PullMessage { max_msg_nums: 32, ..from(topic, queue_id, 0) }).await;
+            if found.messages.len() >= count {
+                return found.messages;
+            }
+            assert!(Instant::now() < deadline, "{topic}/{queue_id} holds {} of {count} messages", found.messages.len());
+            // Wait for the next one where it will come.
+            let offset = found.messages.len() as i64;
+            let _ = timeout(DEADLINE, self.pull(&waiting(from(topic, queue_id, offset), 200))).await;
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}
+
+/// What a producer says.
+pub fn to<'a>(topic: &'a str, queue_id: i32, properties: &'a str) -> SendMessage<'a> {
+    SendMessage {
+        producer_group: "PG",
+        topic,
+        default_topic: "TBW102",
+        default_topic_queue_nums: 4,
+        queue_id,
+        born_timestamp: 1_700_000_000_000,
+        properties: Some(properties),
+        ..SendMessage::default()
+    }
+}
+
+/// What a consumer says that brings its subscription along.
+pub fn from(topic: &str, queue_id: i32, offset: i64) -> PullMessage<'_> {
+    PullMessage {
+        consumer_group: "CG",
+        topic,
+        queue_id,
+        queue_offset: offset,
+        max_msg_nums: 32,
+        sys_flag: bits::SUBSCRIPTION,
+        commit_offset: 0,
+        suspend_timeout_millis: 0,
+        subscription: Some("*"),
+        sub_version: 0,
+        expression_type: None,
+        max_msg_bytes: None,
+        request_source: None,
+        proxy_forward_client_id: None,
+        lite_topic: None,
+        broker_name: None,
+    }
+}
+
+/// The same, ready to wait.
+pub fn waiting(pull: PullMessage<'_>, ms: i64) -> PullMessage<'_> {
+    PullMessage { sys_flag: pull.sys_flag | bits::SUSPEND, suspend_timeout_millis: ms, ..pull }
+}
+
+/// A batch body.
+pub fn batch_of(messages: &[(&str, &str)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (text, properties) in messages {
+        batch::encode(&mut body, &InnerMessage { flag: 0, body: text.as_bytes(), properties }).unwrap();
+    }
+    body
+}
+
+/// Properties from pairs.
+pub fn properties(pairs: &[(&str, &str)]) -> String {
+    pairs.iter().map(|(name, value)| format!("{name}\u{1}{value}\u{2}")).collect()
+}
+
+/// The answer to a send.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub id: String,
+    pub queue_id: i32,
+    pub queue_offset: i64,
+    pub transaction_id: Option<String>,
+}
+
+impl Sent {
+    pub fn of(response: &Response) -> Sent {
+        let field = |name: &str| response.fields.get(name).map(str::to_owned);
+        Sent {
+            id: field("msgId").unwrap(),
+            queue_id: field("queueId").unwrap().parse().unwrap(),
+            queue_offset: field("queueOffset").unwrap().parse().unwrap(),
+            transaction_id: field("transactionId"),
+        }
+    }
+}
+
+/// The answer to a pull.
+#[derive(Debug)]
+pub struct Pulled {
+    pub code: i32,
+    pub remark: Option<String>,
+    pub next: i64,
+    pub min: i64,
+    pub max: i64,
+    pub messages: Vec<Message>,
+}
+
+/// A record, as far as the tests look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    pub topic: String,
+    pub queue_id: i32,
+    pub queue_offset: u64,
+    pub log_offset: u64,
+    pub body: String,
+    pub properties: String,
+    pub reconsume_times: i32,
+    pub store_timestamp: i64,
+}
+
+impl Message {
+    pub fn property(&self, name: &str) -> Option<&str> {
+        protocol::properties::get(&self.properties, name)
+    }
+
+    fn of(view: &RecordView<'_>) -> Message {
+        Message {
+            topic: view.topic().to_owned(),
+            queue_id: view.queue_id(),
+            queue_offset: view.queue_offset(),
+            log_offset: view.log_offset(),
+            body: String::from_utf8(view.body().to_vec()).unwrap(),
+            properties: view.properties().to_owned(),
+            reconsume_times: view.reconsume_times(),
+            store_timestamp: view.store_timestamp(),
+        }
+    }
+}
+
+/// The records of a body, their checksums checked.
+pub fn messages(body: &[u8]) -> Vec<Message> {
+    let mut rest = body;
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let Scanned::Record(view) = record::scan(rest, true).unwrap() else { panic!("not a record") };
+        found.push(Message::of(&view));
+        rest = &rest[view.total_size()..];
+    }
+    found
+}
+
+impl Pulled {
+    pub fn of(response: Response) -> Pulled {
+        let number = |name: &str| response.fields.get(name).map_or(-1, |text| text.parse().unwrap());
+        Pulled {
+            code: response.code,
+            next: number("nextBeginOffset"),
+            min: number("minOffset"),
+            max: number("maxOffset"),
+            messages: messages(&response.body),
+            remark: response.remark,
+        }
+    }
+}

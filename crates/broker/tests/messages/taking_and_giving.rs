@@ -1,0 +1,219 @@
+use protocol::code::request;
+use protocol::request::{EndTransaction, GetMaxOffset, PullMessage, SendBack, SendMessage, ViewMessage};
+
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_given_as_it_was_taken_with_the_brokers_properties_behind_it() {
+    let running = start(Setup::default()).await;
+    let sent =
+        running.put("Orders", 1, &properties(&[("TAGS", "TagA"), ("KEYS", "k1"), ("UNIQ_KEY", "U1")]), "hello").await;
+    assert_eq!((sent.queue_id, sent.queue_offset, sent.transaction_id.as_deref()), (1, 0, Some("U1")));
+    assert_eq!(sent.id.len(), 32);
+
+    let found = running.pull(&from("Orders", 1, 0)).await;
+    assert_eq!((found.code, found.remark.as_deref(), found.next, found.min, found.max), (0, Some("FOUND"), 1, 0, 1));
+    let message = &found.messages[0];
+    assert_eq!((message.topic.as_str(), message.queue_id, message.body.as_str()), ("Orders", 1, "hello"));
+    assert_eq!(message.property("KEYS"), Some("k1"));
+    assert_eq!(message.property("CLUSTER"), Some("DefaultCluster"));
+    assert_eq!(message.property("TRACE_ON"), Some("true"));
+
+    let at = i64::try_from(message.log_offset).unwrap();
+    let viewed = running.call(request::VIEW_MESSAGE_BY_ID, &ViewMessage { topic: None, offset: at }, "").await;
+    assert_eq!(messages(&viewed.body), found.messages);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_to_a_send_tells_region_and_tracing() {
+    let running = start(Setup::default()).await;
+    let taken = running.send(&to("Orders", 0, ""), "x").await;
+    let refused = running.send(&to("a b", 0, ""), "x").await;
+    for response in [taken, refused] {
+        assert_eq!(response.fields.get("MSG_REGION"), Some("DefaultRegion"));
+        assert_eq!(response.fields.get("TRACE_ON"), Some("true"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_without_a_unique_key_gets_one() {
+    let running = start(Setup::default()).await;
+    let sent = running.put("Orders", 0, "", "x").await;
+    let found = running.pull(&from("Orders", 0, 0)).await;
+    assert_eq!(found.messages[0].property("UNIQ_KEY"), sent.transaction_id.as_deref());
+    assert_eq!(sent.transaction_id.map(|id| id.len()), Some(32));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_spellings_of_a_send_and_a_oneway_send_are_stored() {
+    let running = start(Setup::default()).await;
+    struct Old<'a>(SendMessage<'a>);
+    impl protocol::header::EncodeFields for Old<'_> {
+        fn encode(&self, sink: &mut protocol::header::FieldSink<'_>) {
+            self.0.encode_v1(sink);
+        }
+    }
+    let old = running.call(request::SEND_MESSAGE, &Old(to("Orders", 0, "")), "old").await;
+    assert_eq!(old.code, 0);
+    running
+        .client
+        .oneway(&running.address, request::SEND_MESSAGE_V2, &to("Orders", 0, ""), "oneway".into())
+        .await
+        .unwrap();
+    let bodies: Vec<String> = running.wait_for("Orders", 0, 2).await.into_iter().map(|message| message.body).collect();
+    assert_eq!(bodies, ["old", "oneway"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_sends_on_the_way_at_once_leave_a_dense_queue() {
+    let running = std::sync::Arc::new(start(Setup::default()).await);
+    running.put("Orders", 0, "", "first").await;
+    let sends: Vec<_> = (0..1000)
+        .map(|n| {
+            let running = std::sync::Arc::clone(&running);
+            tokio::spawn(async move { running.put("Orders", 0, "", &n.to_string()).await.queue_offset })
+        })
+        .collect();
+    let mut offsets = Vec::new();
+    for send in sends {
+        offsets.push(send.await.unwrap());
+    }
+    offsets.sort_unstable();
+    assert_eq!(offsets, (1..=1000).collect::<Vec<i64>>());
+
+    let mut next = 0;
+    while next < 1001 {
+        let found = running.pull(&from("Orders", 0, next)).await;
+        assert_eq!(found.code, 0);
+        for message in &found.messages {
+            assert_eq!(message.queue_offset as i64, next);
+            next += 1;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_becomes_single_messages_with_ids_of_their_own() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 2, "", "before").await;
+    let body = batch_of(&[
+        ("a", &properties(&[("TAGS", "A"), ("UNIQ_KEY", "U1")])),
+        ("b", &properties(&[("TAGS", "B"), ("UNIQ_KEY", "U2")])),
+        ("c", &properties(&[("UNIQ_KEY", "U3")])),
+    ]);
+    let response = running
+        .call(request::SEND_BATCH_MESSAGE, &SendMessage { batch: Some(true), ..to("Orders", 2, "") }, body)
+        .await;
+    let sent = Sent::of(&response);
+    assert_eq!((response.code, sent.queue_offset), (0, 1));
+
+    let found = running.pull(&from("Orders", 2, 1)).await;
+    let seen: Vec<_> = found.messages.iter().map(|message| (message.body.as_str(), message.queue_offset)).collect();
+    assert_eq!(seen, [("a", 1), ("b", 2), ("c", 3)]);
+    let ids: Vec<u64> =
+        sent.id.split(',').map(|id| protocol::message_id::parse_offset_message_id(id).unwrap().1).collect();
+    assert_eq!(ids, found.messages.iter().map(|message| message.log_offset).collect::<Vec<_>>());
+
+    let tagged = running.pull(&PullMessage { subscription: Some("B"), ..from("Orders", 2, 0) }).await;
+    assert_eq!(tagged.messages.iter().map(|message| message.body.as_str()).collect::<Vec<_>>(), ["b"]);
+    assert_eq!(tagged.next, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_begins_where_the_queue_allows_and_is_told_where_else_to() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "x").await;
+    // Offset, code, remark, next.
+    let rows =
+        [(1, 19, "OFFSET_OVERFLOW_ONE", 1), (9, 21, "OFFSET_OVERFLOW_BADLY", 1), (-1, 21, "OFFSET_TOO_SMALL", 0)];
+    for (offset, code, remark, next) in rows {
+        let found = running.pull(&from("Orders", 0, offset)).await;
+        assert_eq!((found.code, found.remark.as_deref(), found.next), (code, Some(remark), next), "offset {offset}");
+    }
+    let unmatched = running.pull(&PullMessage { subscription: Some("Other"), ..from("Orders", 0, 0) }).await;
+    assert_eq!((unmatched.code, unmatched.remark.as_deref(), unmatched.next), (20, Some("NO_MATCHED_MESSAGE"), 1));
+    let empty = running.pull(&from("Orders", 3, 0)).await;
+    assert_eq!((empty.code, empty.next), (19, 0));
+    let beyond_empty = running.pull(&from("Orders", 3, 7)).await;
+    assert_eq!((beyond_empty.code, beyond_empty.next), (21, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_given_back_comes_again_later_and_then_never() {
+    let running = start(Setup { levels: "1s 1s 1s 1s", ..Setup::default() }).await;
+    running.put("Orders", 0, &properties(&[("TAGS", "A"), ("UNIQ_KEY", "U1")]), "bad").await;
+    let mut message = running.pull(&from("Orders", 0, 0)).await.messages.remove(0);
+    let origin = message.log_offset;
+    for times in 1..=2 {
+        let back = back_of(&message);
+        let response =
+            running.call(request::CONSUMER_SEND_MSG_BACK, &SendBack { max_reconsume_times: Some(2), ..back }, "").await;
+        assert_eq!((response.code, &response.remark), (0, &None));
+        message = running.wait_for("%RETRY%CG", 0, times).await.remove(times - 1);
+        assert_eq!(message.body, "bad");
+        assert_eq!(message.reconsume_times, times as i32);
+        assert_eq!(message.property("RETRY_TOPIC"), Some("Orders"));
+        let id = message.property("ORIGIN_MESSAGE_ID").unwrap();
+        assert_eq!(protocol::message_id::parse_offset_message_id(id).unwrap().1, origin);
+    }
+    let response = running
+        .call(request::CONSUMER_SEND_MSG_BACK, &SendBack { max_reconsume_times: Some(2), ..back_of(&message) }, "")
+        .await;
+    assert_eq!(response.code, 0);
+    let dead = running.wait_for("%DLQ%CG", 0, 1).await.remove(0);
+    assert_eq!((dead.body.as_str(), dead.property("DLQ_ORIGIN_TOPIC")), ("bad", Some("Orders")));
+}
+
+fn back_of(message: &Message) -> SendBack<'static> {
+    SendBack {
+        offset: i64::try_from(message.log_offset).unwrap(),
+        group: "CG",
+        delay_level: 0,
+        origin_msg_id: None,
+        origin_topic: None,
+        unit_mode: false,
+        max_reconsume_times: None,
+        broker_name: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_to_a_retry_topic_too_often_is_a_dead_letter() {
+    let running = start(Setup::default()).await;
+    let delay = properties(&[("DELAY", "3")]);
+    let message = SendMessage { reconsume_times: Some(3), max_reconsume_times: Some(2), ..to("%RETRY%CG", 0, &delay) };
+    let response = running.send(&message, "spent").await;
+    assert_eq!(response.code, 0);
+    let dead = running.wait_for("%DLQ%CG", 0, 1).await.remove(0);
+    assert_eq!((dead.body.as_str(), dead.property("DELAY")), ("spent", Some("-1")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn asking_for_the_end_of_a_queue_does_not_create_it() {
+    let running = start(Setup::default()).await;
+    let asked = GetMaxOffset { topic: "Nobody", queue_id: 0, committed: true };
+    let response = running.call(request::GET_MAX_OFFSET, &asked, "").await;
+    assert_eq!((response.code, response.fields.get("offset")), (0, Some("0")));
+    let pulled = running.pull(&from("Nobody", 0, 0)).await;
+    assert_eq!(pulled.code, 17);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_this_broker_lacks_is_named() {
+    let running = start(Setup::default()).await;
+    let end = EndTransaction {
+        topic: None,
+        producer_group: "PG",
+        tran_state_table_offset: 0,
+        commit_log_offset: 0,
+        commit_or_rollback: 8,
+        from_transaction_check: false,
+        msg_id: "x",
+        transaction_id: None,
+    };
+    let response = running.call(request::END_TRANSACTION, &end, "").await;
+    assert_eq!(response.code, 3);
+    assert!(response.remark.unwrap().contains("transaction messages"));
+    let response = running.call(12_345, &(), "").await;
+    assert_eq!((response.code, response.remark.as_deref()), (3, Some(" request type 12345 not supported")));
+}

@@ -1,0 +1,122 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::request::{PullMessage, SendMessage};
+use tokio::time::{Instant, timeout};
+
+use crate::support::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_pull_is_answered_by_the_next_message() {
+    let running = Arc::new(start(Setup::default()).await);
+    running.put("Orders", 0, "", "first").await;
+    let parked = tokio::spawn({
+        let running = Arc::clone(&running);
+        async move { running.pull(&waiting(from("Orders", 0, 1), 15_000)).await }
+    });
+    running.until_parked(1).await;
+    running.put("Orders", 0, "", "second").await;
+    let found = timeout(Duration::from_secs(5), parked).await.unwrap().unwrap();
+    assert_eq!((found.code, found.messages[0].body.as_str()), (0, "second"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_pulls_on_as_many_queues_lose_no_wake_up() {
+    let running = Arc::new(start(Setup::default()).await);
+    let wide = SendMessage { default_topic: "TBW102", default_topic_queue_nums: 8, ..to("Wide", 0, "") };
+    assert_eq!(running.send(&wide, "x").await.code, 0);
+    for round in 0..50 {
+        // Every message races with the pull that waits for it.
+        let mut pulls = Vec::new();
+        for queue in 0..8 {
+            let offset = if queue == 0 { round + 1 } else { round };
+            pulls.push(tokio::spawn({
+                let running = Arc::clone(&running);
+                async move { running.pull(&waiting(from("Wide", queue, offset), 15_000)).await }
+            }));
+        }
+        let sends = (0..8).map(|queue| running.put("Wide", queue, "", "x"));
+        for sent in sends {
+            sent.await;
+        }
+        for pull in pulls {
+            let found = timeout(Duration::from_secs(5), pull).await.expect("a wake-up was lost").unwrap();
+            assert_eq!((found.code, found.messages.len()), (0, 1));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_that_waits_in_vain_is_told_so_when_its_time_is_over() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "x").await;
+    let began = Instant::now();
+    let found = running.pull(&waiting(from("Orders", 0, 1), 300)).await;
+    assert_eq!((found.code, found.next), (19, 1));
+    assert!(began.elapsed() >= Duration::from_millis(300));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_pull_sleeps_on_when_the_message_is_for_others_and_goes_on_behind_it() {
+    let running = Arc::new(start(Setup::default()).await);
+    running.put("Orders", 0, "", "x").await;
+
+    let parked = tokio::spawn({
+        let running = Arc::clone(&running);
+        let order = PullMessage { subscription: Some("A"), ..waiting(from("Orders", 0, 1), 15_000) };
+        async move { running.pull(&order).await }
+    });
+    running.until_parked(1).await;
+    running.put("Orders", 0, &properties(&[("TAGS", "B")]), "theirs").await;
+    running.put("Orders", 0, &properties(&[("TAGS", "A")]), "ours").await;
+    let found = timeout(Duration::from_secs(5), parked).await.unwrap().unwrap();
+    assert_eq!((found.code, found.messages[0].body.as_str(), found.next), (0, "ours", 3));
+
+    let parked = tokio::spawn({
+        let running = Arc::clone(&running);
+        let order = PullMessage { subscription: Some("A"), ..waiting(from("Orders", 0, 3), 1_000) };
+        async move { running.pull(&order).await }
+    });
+    running.until_parked(1).await;
+    running.put("Orders", 0, &properties(&[("TAGS", "B")]), "theirs").await;
+    let later = timeout(Duration::from_secs(5), parked).await.unwrap().unwrap();
+    assert_eq!((later.code, later.next), (20, 4), "what was skipped is not scanned twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_connection_leaves_nothing_parked() {
+    let running = Arc::new(start(Setup::default()).await);
+    running.put("Orders", 0, "", "x").await;
+    let parked = tokio::spawn({
+        let running = Arc::clone(&running);
+        async move {
+            let _ = running.try_pull(&waiting(from("Orders", 0, 1), 60_000)).await;
+        }
+    });
+    running.until_parked(1).await;
+    running.client.disconnect(&running.address);
+    running.until_parked(0).await;
+    parked.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_message_is_invisible_until_its_time_and_then_comes_once() {
+    let running = start(Setup { levels: "1s 2s", ..Setup::default() }).await;
+    // Level 9 does not exist: the longest one is taken.
+    for (level, body) in [("1", "soon"), ("9", "later")] {
+        running.put("Orders", 1, &properties(&[("DELAY", level), ("TAGS", "A")]), body).await;
+    }
+    let at_once = running.pull(&from("Orders", 1, 0)).await;
+    assert_eq!(at_once.code, 19);
+
+    let came = running.wait_for("Orders", 1, 2).await;
+    assert_eq!(came.iter().map(|message| message.body.as_str()).collect::<Vec<_>>(), ["soon", "later"]);
+    assert_eq!(came[0].property("REAL_TOPIC"), Some("Orders"));
+    let waits = running.wait_for("SCHEDULE_TOPIC_XXXX", 0, 1).await;
+    let waited_ms = came[0].store_timestamp - waits[0].store_timestamp;
+    assert!((1000..2000).contains(&waited_ms), "{waited_ms} ms");
+
+    // The tags of a delayed message work as those of any other.
+    let tagged = running.pull(&PullMessage { subscription: Some("A"), ..from("Orders", 1, 0) }).await;
+    assert_eq!(tagged.messages.len(), 2);
+}
