@@ -1,8 +1,41 @@
 //! Bytes on this machine: commit log, consume queues, journal.
+//!
+//! Synchronous: the store owns its threads and knows no socket. [`Store`] is the door. The way in: records are encoded into a
+//! [`RecordBatch`] outside any lock, [`Store::append`] stamps and copies them under the log's one lock. The way out:
+//! [`Store::read`] finds units in a [`ConsumeQueue`] and lends the records' bytes from the log's mapping. Who waits for
+//! durability waits on a [`Watermark`].
 
+mod batch;
+mod checkpoint;
+mod cold;
+mod commit_log;
 pub mod disk;
+mod error;
+mod flush;
+mod fold;
 pub mod journal;
+mod lock;
+mod options;
+mod prepare;
 pub mod queue_log;
+mod read;
+mod recovery;
+mod retention;
+mod segment;
+mod store;
 pub mod watermark;
+mod worker;
 
+pub use batch::{Landed, RecordBatch, TagsCode};
+pub use cold::{ColdQueueFull, ColdRead};
+pub use error::{AppendError, Cold, NotWritable, StoreError};
+pub use fold::{QueuePlace, place_of};
+pub use journal::Journal;
+pub use options::{FlushMode, StoreEnv, StoreOptions};
+pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};
+pub use read::{Read, ReadLimits, ReadStatus};
+pub use recovery::Recovered;
+pub use retention::DiskUse;
+pub use segment::{LogSlice, Segment};
+pub use store::{RetentionFloor, Store};
 pub use watermark::Watermark;

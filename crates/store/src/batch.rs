@@ -1,0 +1,131 @@
+//! Records that go into the log together: encoded outside its lock, stamped and copied inside it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use protocol::LogOffset;
+
+use crate::queue_log::ConsumeQueue;
+
+/// What a record's unit in its consume queue says besides where the record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagsCode {
+    /// The hash of the message's tag.
+    Code(i64),
+    /// The schedule topic: when to deliver, counted from the time of storing, in ms.
+    DeliverAfterMs(i64),
+}
+
+/// Where a record came to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Landed {
+    /// Its first byte.
+    pub at: LogOffset,
+    /// The byte behind its last.
+    pub end: LogOffset,
+    /// Its number in its queue.
+    pub queue_offset: u64,
+    /// The time that the store wrote into it.
+    pub store_timestamp: i64,
+}
+
+pub(crate) struct Entry {
+    pub queue: Arc<ConsumeQueue>,
+    pub tags: TagsCode,
+    pub bytes: Range<usize>,
+    /// Records of the same group lie in one file: a batch of messages is there as a whole or not at all.
+    pub group: usize,
+}
+
+/// Encoded records and their queues. Keeps its buffers when cleared, so that a connection fills one again and again.
+#[derive(Default)]
+pub struct RecordBatch {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) landed: Vec<Landed>,
+    open_group: Option<usize>,
+    next_group: usize,
+}
+
+/// A batch keeps buffers up to this size when it is cleared; a rare 4 MB message does not pin its memory.
+const KEPT_BYTES: usize = 256 << 10;
+
+impl RecordBatch {
+    /// Empty.
+    pub fn new() -> RecordBatch {
+        RecordBatch::default()
+    }
+
+    /// Adds the record that `encode` appends to its argument.
+    pub fn push(&mut self, queue: &Arc<ConsumeQueue>, tags: TagsCode, encode: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        encode(&mut self.bytes);
+        let group = self.open_group.unwrap_or_else(|| {
+            self.next_group += 1;
+            self.next_group
+        });
+        self.entries.push(Entry { queue: Arc::clone(queue), tags, bytes: start..self.bytes.len(), group });
+    }
+
+    /// What is pushed until [`RecordBatch::end_group`] will lie in one file of the log.
+    pub fn begin_group(&mut self) {
+        self.next_group += 1;
+        self.open_group = Some(self.next_group);
+    }
+
+    /// Ends the group.
+    pub fn end_group(&mut self) {
+        self.open_group = None;
+    }
+
+    /// Takes back the records from number `from` on. They must not have been appended.
+    pub fn truncate(&mut self, from: usize) {
+        if let Some(entry) = self.entries.get(from) {
+            self.bytes.truncate(entry.bytes.start);
+            self.entries.truncate(from);
+        }
+        self.open_group = None;
+    }
+
+    /// How many records there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many bytes the records have.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Where the records came to lie, as far as they are appended: one for each, in order.
+    pub fn landed(&self) -> &[Landed] {
+        &self.landed
+    }
+
+    /// Whether all records are appended.
+    pub fn is_appended(&self) -> bool {
+        self.landed.len() == self.entries.len()
+    }
+
+    /// The queue of a record.
+    pub fn queue(&self, record: usize) -> &Arc<ConsumeQueue> {
+        &self.entries[record].queue
+    }
+
+    /// Forgets all records, keeps the buffers.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes.shrink_to(KEPT_BYTES);
+        }
+        self.entries.clear();
+        self.landed.clear();
+        self.open_group = None;
+        self.next_group = 0;
+    }
+}

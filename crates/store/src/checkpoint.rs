@@ -1,0 +1,109 @@
+//! The file `checkpoint`: up to which time log, queues and index are on the device. 4096 bytes, of which RocketMQ uses 40.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::error::StoreError;
+
+const FILE_BYTES: u64 = 4096;
+
+/// Recovery starts this much earlier than the file says: what is written in one millisecond need not be flushed in one.
+const MARGIN_MS: i64 = 3_000;
+
+/// The file's fields, in its order; big-endian, 8 bytes each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// Store time of the newest record of the log that is on the device.
+    pub log_timestamp: i64,
+    /// The same of the consume queues.
+    pub queues_timestamp: i64,
+    /// The same of the index.
+    pub index_timestamp: i64,
+    /// On a slave: how far the master had flushed.
+    pub master_flushed: i64,
+    /// Where the log ended, or was confirmed up to.
+    pub confirmed: i64,
+}
+
+impl Marks {
+    /// Records up to this store time need no second look.
+    pub fn safe_timestamp(&self) -> i64 {
+        (self.log_timestamp.min(self.queues_timestamp) - MARGIN_MS).max(0)
+    }
+
+    fn encode(&self) -> [u8; 40] {
+        let mut bytes = [0; 40];
+        let fields =
+            [self.log_timestamp, self.queues_timestamp, self.index_timestamp, self.master_flushed, self.confirmed];
+        for (place, field) in bytes.chunks_exact_mut(8).zip(fields) {
+            place.copy_from_slice(&field.to_be_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8; 40]) -> Marks {
+        let mut fields = bytes.as_chunks::<8>().0.iter().map(|field| i64::from_be_bytes(*field));
+        let mut next = || fields.next().unwrap_or_default();
+        Marks {
+            log_timestamp: next(),
+            queues_timestamp: next(),
+            index_timestamp: next(),
+            master_flushed: next(),
+            confirmed: next(),
+        }
+    }
+}
+
+pub(crate) struct Checkpoint {
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    /// The log's time in the file.
+    last: i64,
+}
+
+impl Checkpoint {
+    /// Opens the file, or makes it. None of the marks where there was no (whole) file.
+    pub fn open(disk: &dyn Disk, root: &Path) -> Result<(Checkpoint, Option<Marks>), StoreError> {
+        let path = root.join("checkpoint");
+        let failed = |doing| {
+            let path = path.clone();
+            move |source| StoreError::Disk { doing, path, source }
+        };
+        let file = disk.open(&path, OpenHow::Create).map_err(failed("open"))?;
+        let mut bytes = [0; 40];
+        let read = file.read_at(&mut bytes, 0).map_err(failed("read"))?;
+        let marks = (read == bytes.len()).then(|| Marks::decode(&bytes)).filter(|marks| marks.log_timestamp > 0);
+        if file.len().map_err(failed("measure"))? != FILE_BYTES {
+            file.set_len(FILE_BYTES).map_err(failed("extend"))?;
+        }
+        let last = marks.map_or(0, |marks| marks.log_timestamp);
+        Ok((Checkpoint { path, file, last }, marks))
+    }
+
+    /// The log's time in the file.
+    pub fn last(&self) -> i64 {
+        self.last
+    }
+
+    pub fn write(&mut self, marks: &Marks) -> Result<(), StoreError> {
+        self.file
+            .write_at(&marks.encode(), 0)
+            .and_then(|()| self.file.sync_data())
+            .map_err(|source| StoreError::Disk { doing: "write", path: self.path.clone(), source })?;
+        self.last = marks.log_timestamp;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_survive_the_file() {
+        let marks = Marks { log_timestamp: 1, queues_timestamp: -2, index_timestamp: 3, master_flushed: 4, confirmed: 5 };
+        assert_eq!(Marks::decode(&marks.encode()), marks);
+        assert_eq!(&marks.encode()[..8], &[0, 0, 0, 0, 0, 0, 0, 1]);
+    }
+}

@@ -1,0 +1,55 @@
+//! Reads that wait for the device, on threads of their own, so that a consumer that is days behind holds up nobody else.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use parking_lot::Mutex;
+
+use crate::error::StoreError;
+use crate::worker;
+
+/// A read that may wait.
+pub type ColdRead = Box<dyn FnOnce() + Send>;
+
+/// So many reads wait for the device already that one more would wait for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many reads wait for the disk: {waiting}, the limit is {limit}")]
+pub struct ColdQueueFull {
+    /// How many wait.
+    pub waiting: usize,
+    /// How many may.
+    pub limit: usize,
+}
+
+pub(crate) struct ColdReads {
+    limit: usize,
+    /// None once the store is closed: that ends the threads.
+    sender: Mutex<Option<Sender<ColdRead>>>,
+}
+
+impl ColdReads {
+    pub fn start(threads: usize, limit: usize) -> Result<(Arc<ColdReads>, Vec<JoinHandle<()>>), StoreError> {
+        let (sender, receiver) = bounded::<ColdRead>(limit);
+        let mut handles = Vec::new();
+        for number in 0..threads.max(1) {
+            let receiver: Receiver<ColdRead> = receiver.clone();
+            handles.push(worker::spawn(&format!("cold-{number}"), move || receiver.iter().for_each(|read| read()))?);
+        }
+        Ok((Arc::new(ColdReads { limit, sender: Mutex::new(Some(sender)) }), handles))
+    }
+
+    pub fn submit(&self, read: ColdRead) -> Result<(), ColdQueueFull> {
+        let full = |waiting| ColdQueueFull { waiting, limit: self.limit };
+        let sender = self.sender.lock().clone().ok_or_else(|| full(0))?;
+        match sender.try_send(read) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(full(sender.len())),
+        }
+    }
+
+    /// Lets the threads finish what waits, then end.
+    pub fn stop(&self) {
+        self.sender.lock().take();
+    }
+}

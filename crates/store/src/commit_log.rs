@@ -1,0 +1,164 @@
+//! The log: every message of every topic, one after the other.
+//!
+//! One lock guards its tail. Inside it a record gets its position, its queue offset and its time, is copied into the mapping,
+//! and its unit is pushed to its consume queue; nothing inside allocates, calls the system or waits. `room` says how far the
+//! next stretch is prepared: the `segments` thread keeps it ahead of the tail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use env::TimeMs;
+use parking_lot::{Mutex, RwLock};
+use protocol::LogOffset;
+use protocol::record;
+
+use crate::batch::{Landed, RecordBatch, TagsCode};
+use crate::error::AppendError;
+use crate::queue_log::Unit;
+use crate::segment::{LogSlice, Segment};
+use crate::watermark::Watermark;
+
+/// RocketMQ keeps 8 bytes free at the end of every file for the marker that says how much is left blank.
+pub(crate) const BLANK_BYTES: u64 = 8;
+/// The magic code of that marker.
+pub(crate) const BLANK_MAGIC: u32 = 0xCBD4_3194;
+
+struct Tail {
+    segment: Arc<Segment>,
+    /// The log's end.
+    at: u64,
+    /// Time does not run backwards in the log, whatever the machine's clock does: search by time depends on it.
+    last_timestamp: i64,
+}
+
+pub(crate) struct CommitLog {
+    pub segment_bytes: u64,
+    tail: Mutex<Tail>,
+    /// From the oldest to the last one made, which may lie ahead of the tail. Guards the list only; taken inside `tail` when
+    /// the tail moves to its next segment, never the other way round.
+    segments: RwLock<Vec<Arc<Segment>>>,
+    /// Everything below is in its place.
+    pub end: Watermark,
+    /// Appends may go up to here.
+    pub room: Watermark,
+    /// When the tail passes this, the `segments` thread is called.
+    pub call_at: AtomicU64,
+}
+
+impl CommitLog {
+    /// A log whose valid bytes end at `end`, inside `segments` (not empty, adjacent).
+    pub fn new(segments: Vec<Arc<Segment>>, segment_bytes: u64, end: u64, last_timestamp: i64) -> Option<CommitLog> {
+        let segment = segments.iter().find(|segment| segment.base() <= end && end < segment.end())?;
+        let tail = Tail { segment: Arc::clone(segment), at: end, last_timestamp };
+        Some(CommitLog {
+            segment_bytes,
+            tail: Mutex::new(tail),
+            segments: RwLock::new(segments),
+            end: Watermark::new(end),
+            room: Watermark::new(end),
+            call_at: AtomicU64::new(end),
+        })
+    }
+
+    /// Appends what is not appended of the batch. Says whether the `segments` thread should look.
+    pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<bool, AppendError> {
+        let RecordBatch { bytes, entries, landed, .. } = batch;
+        let mut tail = self.tail.lock();
+        let timestamp = now.0.max(tail.last_timestamp);
+        tail.last_timestamp = timestamp;
+        let room = self.room.get();
+        let mut outcome = Ok(());
+        while landed.len() < entries.len() {
+            let group = &entries[landed.len()..];
+            let count = group.iter().take_while(|entry| entry.group == group[0].group).count();
+            let group = &group[..count];
+            let need = (group[count - 1].bytes.end - group[0].bytes.start) as u64;
+            if let Err(error) = self.make_way(&mut tail, need, room) {
+                outcome = Err(error);
+                break;
+            }
+            let start = tail.at;
+            for entry in group {
+                let queue_offset = entry.queue.next_offset();
+                let size = entry.bytes.len() as u64;
+                record::stamp(&mut bytes[entry.bytes.clone()], queue_offset, tail.at, timestamp);
+                let tags = match entry.tags {
+                    TagsCode::Code(code) => code,
+                    TagsCode::DeliverAfterMs(delay) => timestamp.saturating_add(delay),
+                };
+                entry.queue.push(Unit { at: LogOffset(tail.at), size: size as u32, tags });
+                let end = tail.at + size;
+                landed.push(Landed { at: LogOffset(tail.at), end: LogOffset(end), queue_offset, store_timestamp: timestamp });
+                tail.at = end;
+            }
+            // Stamped first, copied as one piece: the copy is the part that scales with the bytes.
+            tail.segment.write(start, &bytes[group[0].bytes.start..group[count - 1].bytes.end]);
+        }
+        tail.segment.publish(tail.at);
+        let end = tail.at;
+        drop(tail);
+        self.end.advance(end);
+        outcome.map(|()| end >= self.call_at.load(Ordering::Relaxed))
+    }
+
+    /// Lets the tail stand where `need` bytes fit, in the next segment if this one is too full.
+    fn make_way(&self, tail: &mut Tail, need: u64, room: u64) -> Result<(), AppendError> {
+        if need + BLANK_BYTES > self.segment_bytes {
+            return Err(AppendError::TooLong { bytes: need as usize, limit: self.segment_bytes - BLANK_BYTES });
+        }
+        let left = tail.segment.end() - tail.at;
+        if need + BLANK_BYTES <= left {
+            return if tail.at + need <= room { Ok(()) } else { Err(AppendError::NoRoomYet { needed: tail.at + need }) };
+        }
+        let next_base = tail.segment.end();
+        if next_base + need > room {
+            return Err(AppendError::NoRoomYet { needed: next_base + need });
+        }
+        let Some(next) = self.segment_at(next_base) else {
+            return Err(AppendError::NoRoomYet { needed: next_base + need });
+        };
+        let mut blank = [0; BLANK_BYTES as usize];
+        blank[..4].copy_from_slice(&(left as u32).to_be_bytes());
+        blank[4..].copy_from_slice(&BLANK_MAGIC.to_be_bytes());
+        tail.segment.write(tail.at, &blank);
+        tail.segment.publish(next_base);
+        tail.at = next_base;
+        tail.segment = next;
+        Ok(())
+    }
+
+    /// The segment that holds a log offset.
+    pub fn segment_at(&self, at: u64) -> Option<Arc<Segment>> {
+        let segments = self.segments.read();
+        let first = segments.first()?.base();
+        let index = usize::try_from(at.checked_sub(first)? / self.segment_bytes).ok()?;
+        segments.get(index).cloned()
+    }
+
+    /// `bytes` bytes of the log, if they are all there.
+    pub fn slice(&self, at: u64, bytes: usize) -> Option<LogSlice> {
+        LogSlice::new(&self.segment_at(at)?, at, bytes)
+    }
+
+    /// The log offset of the oldest byte.
+    pub fn min(&self) -> u64 {
+        self.segments.read().first().map_or(0, |segment| segment.base())
+    }
+
+    /// All segments, oldest first.
+    pub fn segments(&self) -> Vec<Arc<Segment>> {
+        self.segments.read().clone()
+    }
+
+    /// Adds a segment behind the last one.
+    pub fn add(&self, segment: Arc<Segment>) {
+        self.segments.write().push(segment);
+    }
+
+    /// Takes the oldest segment out, unless the tail is in it. Slices that readers hold stay valid.
+    pub fn take_oldest(&self) -> Option<Arc<Segment>> {
+        let end = self.end.get();
+        let mut segments = self.segments.write();
+        (segments.len() > 1 && segments[0].end() <= end).then(|| segments.remove(0))
+    }
+}

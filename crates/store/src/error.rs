@@ -1,0 +1,107 @@
+//! What can go wrong underneath the store, with the operation, the path and the limit inside.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::queue_log::QueueError;
+
+/// The store cannot be opened, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system said no.
+    #[error("cannot {doing} {}: {source}", .path.display())]
+    Disk {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has the store open.
+    #[error("{} is locked: another broker (or Apache's) has this store open", .path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A file is not what it should be, and guessing would lose messages.
+    #[error("{}: {why}", .path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with value and expectation.
+        why: String,
+    },
+    /// A consume queue.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] crate::journal::JournalError),
+    /// A thread could not be started.
+    #[error("cannot start thread {name}: {source}")]
+    Thread {
+        /// Its name.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// An append that did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The next stretch of the log is not ready. Await `room` at `needed` and append the rest again.
+    #[error("the log has no room up to {needed} yet")]
+    NoRoomYet {
+        /// The log offset up to which there must be room.
+        needed: u64,
+    },
+    /// The store takes no messages.
+    #[error(transparent)]
+    NotWritable(#[from] NotWritable),
+    /// One record is longer than a segment can hold.
+    #[error("a record of {bytes} bytes does not fit a log file of {limit}")]
+    TooLong {
+        /// The record's.
+        bytes: usize,
+        /// The file's.
+        limit: u64,
+    },
+}
+
+/// Why the store takes no messages.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotWritable {
+    /// The device is too full.
+    #[error(
+        "{} is {used_percent} % full, the limit is {limit_percent} % (diskSpaceWarningLevelRatio): free space, or shorten fileReservedTime",
+        .path.display()
+    )]
+    DiskFull {
+        /// Where.
+        path: PathBuf,
+        /// How full.
+        used_percent: u8,
+        /// How full it may be.
+        limit_percent: u8,
+    },
+    /// The device refused room for the log.
+    #[error("{}: no room for the log's next {bytes} bytes: {reason}; free space, writing goes on by itself", .path.display())]
+    NoRoom {
+        /// The file that should grow.
+        path: PathBuf,
+        /// By how much.
+        bytes: u64,
+        /// What the system said.
+        reason: String,
+    },
+    /// It is being closed.
+    #[error("the store is shutting down")]
+    Closed,
+}
+
+/// Bytes are not in memory and the caller does not want to wait for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not in memory")]
+pub struct Cold;

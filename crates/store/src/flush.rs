@@ -1,0 +1,52 @@
+//! The `flush` thread: makes what is written survive a loss of power.
+//!
+//! With SYNC_FLUSH it clocks itself: while the device is busy with one group, the next one gathers, and it goes round at once as
+//! long as anything is unflushed. With ASYNC_FLUSH it goes round every flush interval.
+
+use std::sync::atomic::Ordering;
+
+use tracing::error;
+
+use crate::store::Shared;
+
+pub(crate) fn run(shared: &Shared) {
+    // Stops when the store closes, after a last round.
+    loop {
+        let is_stopping = shared.is_stopping();
+        flush(shared);
+        if is_stopping {
+            return;
+        }
+        let timeout = match shared.is_sync_flush() {
+            true => None,
+            false => Some(shared.options.flush_interval),
+        };
+        shared.flush_bell.wait(timeout, || {
+            shared.is_stopping() || shared.is_sync_flush() && shared.log.end.get() > shared.flushed.get()
+        });
+    }
+}
+
+/// Flushes everything that is written at this moment.
+pub(crate) fn flush(shared: &Shared) {
+    // First the time, then the end: whatever was stored by that time lies below that end.
+    let timestamp = shared.last_timestamp.load(Ordering::Acquire);
+    let end = shared.log.end.get();
+    let from = shared.flushed.get();
+    if end <= from {
+        return;
+    }
+    for segment in shared.log.segments() {
+        if segment.base() < end
+            && segment.end() > from
+            && let Err(error) = segment.sync()
+        {
+            // The kernel may have dropped the pages that it could not write. We no longer know what is on the device, so
+            // nothing may be acknowledged any more; the next start finds out.
+            error!(path = %segment.path().display(), %error, "the log cannot be flushed: ending the process");
+            std::process::abort();
+        }
+    }
+    shared.flushed_timestamp.fetch_max(timestamp, Ordering::Release);
+    shared.flushed.advance(end);
+}

@@ -1,0 +1,50 @@
+//! What follows from a record: the unit in its consume queue. Recovery derives the queues from the log with it; an append, which
+//! holds the parsed message, says the same to [`crate::RecordBatch`] directly.
+
+use protocol::LogOffset;
+use protocol::delay::DelayLevels;
+use protocol::names::SCHEDULE_TOPIC;
+use protocol::properties::name;
+use protocol::record::RecordView;
+use protocol::sys_flag;
+
+use crate::queue_log::Unit;
+
+/// A record's place in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePlace<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The queue.
+    pub queue_id: u32,
+    /// The number in the queue.
+    pub offset: u64,
+    /// The unit.
+    pub unit: Unit,
+}
+
+/// Where a record belongs; none for those that consumers never see (halves of transactions of old, and their roll-backs).
+pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<QueuePlace<'a>> {
+    match sys_flag::transaction(record.sys_flag()) {
+        sys_flag::TRANSACTION_PREPARED | sys_flag::TRANSACTION_ROLLBACK => return None,
+        _none_or_commit => {}
+    }
+    let tags = match delay_level(record) {
+        Some(level) => record.store_timestamp().saturating_add(delays.delay_ms(level.min(delays.max_level()))),
+        None => record.tags_code(),
+    };
+    Some(QueuePlace {
+        topic: record.topic(),
+        queue_id: u32::try_from(record.queue_id()).ok()?,
+        offset: record.queue_offset(),
+        unit: Unit { at: LogOffset(record.log_offset()), size: u32::try_from(record.total_size()).ok()?, tags },
+    })
+}
+
+/// Units of the schedule topic hold the time of delivery in the place of the tag.
+fn delay_level(record: &RecordView<'_>) -> Option<i32> {
+    if record.topic() != SCHEDULE_TOPIC {
+        return None;
+    }
+    record.property(name::DELAY)?.parse().ok().filter(|level| *level > 0)
+}

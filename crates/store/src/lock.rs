@@ -1,0 +1,71 @@
+//! Who may open the store: the file `lock` (one process at a time) and the file `abort` (there while a process has it open).
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
+
+use crate::error::StoreError;
+
+/// Holds the store's lock until it is dropped.
+///
+/// Java locks byte ranges with `fcntl`, so that is what keeps an Apache broker out. Those locks do not count inside one process;
+/// `flock` beside it keeps a second store of our own out.
+#[derive(Debug)]
+pub(crate) struct StoreLock {
+    _file: File,
+}
+
+impl StoreLock {
+    pub fn take(root: &Path) -> Result<StoreLock, StoreError> {
+        let path = root.join("lock");
+        let failed = |doing| {
+            let path = path.clone();
+            move |source| StoreError::Disk { doing, path, source }
+        };
+        let mut file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed("open"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path }),
+            Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
+        }
+        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN | Errno::ACCESS) => return Err(StoreError::Locked { path }),
+            Err(error) => return Err(failed("lock")(error.into())),
+        }
+        // What Apache's broker writes into it.
+        file.rewind().and_then(|()| file.write_all(b"lock")).map_err(failed("write"))?;
+        Ok(StoreLock { _file: file })
+    }
+}
+
+/// The file that says, at the next start, that nobody closed the store.
+#[derive(Debug)]
+pub(crate) struct AbortFile {
+    path: PathBuf,
+}
+
+impl AbortFile {
+    /// Says whether it was there, and puts it there.
+    pub fn raise(root: &Path) -> Result<(AbortFile, bool), StoreError> {
+        let path = root.join("abort");
+        let was_there = path.exists();
+        std::fs::write(&path, std::process::id().to_string())
+            .map_err(|source| StoreError::Disk { doing: "write", path: path.clone(), source })?;
+        Ok((AbortFile { path }, was_there))
+    }
+
+    /// The store is closed as it should be.
+    pub fn lower(&self) -> Result<(), StoreError> {
+        match std::fs::remove_file(&self.path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::Disk { doing: "remove", path: self.path.clone(), source })
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}

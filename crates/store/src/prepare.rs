@@ -1,0 +1,120 @@
+//! The `segments` thread: keeps the next stretch of the log ready, and lets go of what lies behind.
+//!
+//! Ready means that its blocks are allocated and its pages are in memory, so that an append neither faults nor meets a full
+//! device. The stretch is small when the log rests and grows with the rate of writing.
+
+use std::time::Duration;
+
+use tracing::{info, warn};
+
+use crate::error::NotWritable;
+use crate::segment::Segment;
+use crate::store::Shared;
+
+/// The stretch of a log at rest.
+const WINDOW_MIN: u64 = 1 << 20;
+/// The stretch at full speed.
+const WINDOW_MAX: u64 = 64 << 20;
+/// With SYNC_FLUSH every flush writes what is dirty, and prepared pages are: the stretch stays short.
+const WINDOW_MAX_SYNC: u64 = 4 << 20;
+/// How much writing the stretch should last for.
+const AHEAD: Duration = Duration::from_millis(200);
+/// Prepared at once; appends may use one piece while the next is made.
+const PIECE: u64 = 8 << 20;
+/// How often the rate is looked at while something is written.
+const LOOK: Duration = Duration::from_millis(200);
+/// Pages kept mapped behind the end of the log, where consumers read: while it is written, and at rest.
+const KEPT_BUSY: u64 = 32 << 20;
+const KEPT_RESTING: u64 = 1 << 20;
+/// How long to wait before a device that had no room is asked again.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(shared: &Shared) {
+    let mut window = WINDOW_MIN;
+    let mut last = (shared.log.end.get(), shared.clock.elapsed());
+    let mut let_go_at = 0;
+    while !shared.is_stopping() {
+        let end = shared.log.end.get();
+        let now = shared.clock.elapsed();
+        let elapsed = now.saturating_sub(last.1);
+        if elapsed >= LOOK {
+            let per_second = (end - last.0) as f64 / elapsed.as_secs_f64();
+            let wanted = (per_second * AHEAD.as_secs_f64()) as u64;
+            // Falls slowly, so that a pause of a moment does not cost the stretch.
+            window = wanted.max(window / 2).clamp(WINDOW_MIN, window_max(shared));
+            last = (end, now);
+        }
+        let needed = shared.needed_room.load(std::sync::atomic::Ordering::Acquire);
+        let target = (end + window).max(needed.saturating_add(WINDOW_MIN).min(end + shared.log.segment_bytes));
+        let is_ready = prepare_to(shared, target);
+        shared.log.call_at.store(shared.log.room.get().saturating_sub(window / 2), std::sync::atomic::Ordering::Relaxed);
+
+        let is_resting = window == WINDOW_MIN && last.0 == end;
+        let keep = if is_resting { KEPT_RESTING } else { KEPT_BUSY };
+        let behind = end.saturating_sub(keep);
+        if behind > let_go_at || shared.take_had_reads() {
+            for segment in shared.log.segments() {
+                segment.let_go(segment.base(), behind);
+            }
+            let_go_at = behind;
+        }
+        let timeout = match (is_ready, is_resting) {
+            (false, _) => Some(RETRY),
+            (true, false) => Some(LOOK),
+            // At rest nothing changes until somebody writes (`call_at`) or reads far back.
+            (true, true) => Some(Duration::from_secs(5)),
+        };
+        shared.segments_bell.wait(timeout, || {
+            let end = shared.log.end.get();
+            shared.needed_room.load(std::sync::atomic::Ordering::Acquire) > shared.log.room.get() && is_ready
+                || end >= shared.log.call_at.load(std::sync::atomic::Ordering::Relaxed) && is_ready && end != last.0
+        });
+    }
+}
+
+fn window_max(shared: &Shared) -> u64 {
+    if shared.is_sync_flush() { WINDOW_MAX_SYNC } else { WINDOW_MAX }
+}
+
+/// Prepares the log up to `target`. Says whether the device had room.
+pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
+    let log = &shared.log;
+    // Each turn prepares a piece or ends the loop.
+    while log.room.get() < target {
+        let from = log.room.get();
+        let segment = match log.segment_at(from) {
+            Some(segment) => segment,
+            None => match Segment::open(&*shared.disk, &shared.options.commit_log_dir, from, log.segment_bytes) {
+                Ok(segment) => {
+                    if let Err(error) = shared.disk.sync_dir(&shared.options.commit_log_dir) {
+                        warn!(%error, "cannot sync the log's directory");
+                    }
+                    log.add(std::sync::Arc::clone(&segment));
+                    segment
+                }
+                Err(error) => {
+                    note(shared, from, PIECE, &shared.options.commit_log_dir, error.to_string());
+                    return false;
+                }
+            },
+        };
+        let to = target.min(from + PIECE).min(segment.end());
+        if let Err(error) = segment.prepare(from, to) {
+            note(shared, from, to - from, segment.path(), error.to_string());
+            return false;
+        }
+        log.room.advance(to);
+    }
+    if shared.no_room.lock().take().is_some() {
+        info!("there is room for the log again");
+    }
+    true
+}
+
+fn note(shared: &Shared, at: u64, bytes: u64, path: &std::path::Path, reason: String) {
+    let mut no_room = shared.no_room.lock();
+    if no_room.is_none() {
+        warn!(at, bytes, path = %path.display(), reason, "no room for the log");
+    }
+    *no_room = Some(NotWritable::NoRoom { path: path.to_owned(), bytes, reason });
+}

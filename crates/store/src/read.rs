@@ -1,0 +1,277 @@
+//! From a queue offset to bytes of the log: what a pull gets.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+use protocol::LogOffset;
+use protocol::record::{self, Scanned};
+
+use crate::error::{Cold, StoreError};
+use crate::queue_log::{Boundary, ConsumeQueue, Unit, UnitsRead};
+use crate::segment::LogSlice;
+use crate::store::Store;
+
+/// How a read ended. The names are RocketMQ's (`GetMessageStatus`), because the remark of a pull's answer shows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "RocketMQ's names")]
+pub enum ReadStatus {
+    Found,
+    NoMatchedMessage,
+    MessageWasRemoving,
+    OffsetFoundNull,
+    OffsetOverflowBadly,
+    OffsetOverflowOne,
+    OffsetTooSmall,
+    NoMatchedLogicQueue,
+    NoMessageInQueue,
+    OffsetReset,
+    /// Ours: the bytes are not in memory, and the caller did not want to wait for the device.
+    Cold,
+}
+
+/// What a read found; the bytes are in the vector that the caller gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// How it ended.
+    pub status: ReadStatus,
+    /// Where the next read begins.
+    pub next: i64,
+    /// The queue's lowest offset.
+    pub min: i64,
+    /// One more than the highest offset that may be read now.
+    pub max: i64,
+    /// Messages found.
+    pub count: usize,
+    /// Bytes found.
+    pub bytes: usize,
+}
+
+/// How much one read may bring. The first message comes whatever its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// Messages, as the client asks.
+    pub max_count: usize,
+    /// `maxTransferCountOnMessageInMemory`.
+    pub count_memory: usize,
+    /// `maxTransferBytesOnMessageInMemory`.
+    pub bytes_memory: usize,
+    /// `maxTransferCountOnMessageInDisk`.
+    pub count_disk: usize,
+    /// `maxTransferBytesOnMessageInDisk`.
+    pub bytes_disk: usize,
+    /// Bytes of the consume queue that a filter may pass over (20 a message).
+    pub scan_bytes: usize,
+    /// Whether the read may wait for the device: only on a thread of [`Store::cold_read`].
+    pub may_fault: bool,
+}
+
+/// Units looked at in one go.
+const CHUNK_UNITS: usize = 128;
+
+thread_local! {
+    /// The units of the read under way: kept, so that a read allocates nothing.
+    static UNITS: RefCell<Vec<Unit>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Store {
+    /// Reads from `from` on what `wants` wants of the queue, by tag. Slices are appended to `out`, whole records each.
+    pub fn read(
+        &self,
+        queue: &ConsumeQueue,
+        from: i64,
+        limits: &ReadLimits,
+        wants: &mut dyn FnMut(i64) -> bool,
+        out: &mut Vec<LogSlice>,
+    ) -> Read {
+        let (min, max) = (queue.min_offset(), queue.max_offset());
+        let mut read =
+            Read { status: ReadStatus::Found, next: from, min: min as i64, max: max as i64, count: 0, bytes: 0 };
+        if max == 0 {
+            return Read { status: ReadStatus::NoMessageInQueue, next: 0, ..read };
+        }
+        let Ok(start) = u64::try_from(from) else {
+            return Read { status: ReadStatus::OffsetTooSmall, next: read.min, ..read };
+        };
+        if start < min {
+            return Read { status: ReadStatus::OffsetTooSmall, next: read.min, ..read };
+        }
+        if start == max {
+            return Read { status: ReadStatus::OffsetOverflowOne, ..read };
+        }
+        if start > max {
+            return Read { status: ReadStatus::OffsetOverflowBadly, next: read.max, ..read };
+        }
+        UNITS.with_borrow_mut(|units| self.read_from(queue, start, limits, wants, units, out, &mut read));
+        read
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one step of `read`, split off to be read at a sitting")]
+    fn read_from(
+        &self,
+        queue: &ConsumeQueue,
+        start: u64,
+        limits: &ReadLimits,
+        wants: &mut dyn FnMut(i64) -> bool,
+        units: &mut Vec<Unit>,
+        out: &mut Vec<LogSlice>,
+        read: &mut Read,
+    ) {
+        let confirmed = self.confirmed().get();
+        let hot_from = self.hot_from();
+        let scan_max = (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count).max(1);
+        let mut offset = start;
+        let mut scanned = 0;
+        // Ends at the queue's end, at a limit, or when so many units were passed over.
+        while scanned < scan_max {
+            units.clear();
+            let want = (scan_max - scanned).min(CHUNK_UNITS).min(limits.max_count.max(1));
+            let is_cold = match queue.read_units(offset, want, limits.may_fault, units) {
+                Ok(UnitsRead::Units(_)) => false,
+                Ok(UnitsRead::Cold(_)) => true,
+                Err(error) => {
+                    tracing::error!(%error, "a consume queue cannot be read");
+                    read.status = end_status(read, ReadStatus::OffsetFoundNull);
+                    return;
+                }
+            };
+            if units.is_empty() {
+                read.status = match (is_cold, offset >= queue.max_offset()) {
+                    (true, _) => end_status(read, ReadStatus::Cold),
+                    (false, true) if offset == start => end_status(read, ReadStatus::OffsetOverflowOne),
+                    (false, true) => end_status(read, ReadStatus::NoMatchedMessage),
+                    (false, false) => {
+                        // Nothing there although the queue goes on: the file is gone. Go on where the queue begins now.
+                        read.next = read.next.max(queue.min_offset() as i64);
+                        end_status(read, ReadStatus::OffsetFoundNull)
+                    }
+                };
+                return;
+            }
+            for unit in units.iter() {
+                if unit.end().0 > confirmed {
+                    read.max = offset as i64;
+                    let nothing =
+                        if offset == start { ReadStatus::OffsetOverflowOne } else { ReadStatus::NoMatchedMessage };
+                    read.status = end_status(read, nothing);
+                    return;
+                }
+                let is_hot = unit.at.0 >= hot_from;
+                if is_full(read, unit, limits, is_hot) {
+                    return;
+                }
+                scanned += 1;
+                if unit.is_blank() || !wants(unit.tags) {
+                    offset += 1;
+                    read.next = offset as i64;
+                    continue;
+                }
+                if !is_hot && !limits.may_fault {
+                    read.status = end_status(read, ReadStatus::Cold);
+                    return;
+                }
+                offset += 1;
+                read.next = offset as i64;
+                if let Some(slice) = self.shared.log.slice(unit.at.0, unit.size as usize) {
+                    if !is_hot {
+                        slice.fault_in();
+                    }
+                    out.push(slice);
+                    read.count += 1;
+                    read.bytes += unit.size as usize;
+                }
+            }
+        }
+        let nothing = match self.min_offset().0 > 0 && start < queue.min_offset() {
+            true => ReadStatus::MessageWasRemoving,
+            false => ReadStatus::NoMatchedMessage,
+        };
+        read.status = end_status(read, nothing);
+    }
+
+    /// Bytes of the log from here on are taken to be in memory: this process wrote them, not too long ago.
+    fn hot_from(&self) -> u64 {
+        let shared = &self.shared;
+        let from = shared.log.end.get().saturating_sub(shared.options.hot_bytes).max(shared.opened_at);
+        shared.had_reads.store(true, Ordering::Relaxed);
+        from
+    }
+
+    /// The record that begins at a log offset, none if no record does.
+    pub fn record_at(&self, at: LogOffset) -> Result<Option<LogSlice>, Cold> {
+        if at.0 < self.hot_from() { Err(Cold) } else { Ok(self.record_at_cold(at)) }
+    }
+
+    /// As `record_at`, and may wait for the device.
+    pub fn record_at_cold(&self, at: LogOffset) -> Option<LogSlice> {
+        let log = &self.shared.log;
+        if at.0 >= self.confirmed().get() {
+            return None;
+        }
+        let segment = log.segment_at(at.0)?;
+        let rest = (*segment).as_ref().get((at.0 - segment.base()) as usize..)?;
+        match record::scan(rest, false) {
+            Ok(Scanned::Record(view)) if view.log_offset() == at.0 => log.slice(at.0, view.total_size()),
+            Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+        }
+    }
+
+    /// The queue offset for a store time, as RocketMQ searches it. May wait for the device.
+    pub fn offset_by_time(&self, queue: &ConsumeQueue, timestamp: i64, boundary: Boundary) -> Result<u64, StoreError> {
+        let store_time = |unit: &Unit| self.store_time(unit);
+        Ok(queue.offset_by_time(timestamp, boundary, self.min_offset(), store_time)?)
+    }
+
+    /// When the record of a unit was stored. May wait for the device.
+    pub fn store_time(&self, unit: &Unit) -> Option<i64> {
+        let slice = self.shared.log.slice(unit.at.0, unit.size as usize)?;
+        match record::scan(slice.as_ref(), false) {
+            Ok(Scanned::Record(view)) => Some(view.store_timestamp()),
+            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+        }
+    }
+
+    /// Shows the records of the log from `from` to its end, in order. May wait for the device.
+    pub fn scan(
+        &self,
+        from: LogOffset,
+        visit: &mut dyn FnMut(LogOffset, &record::RecordView<'_>),
+    ) -> Result<(), StoreError> {
+        let log = &self.shared.log;
+        let end = log.end.get();
+        let mut at = from.0.max(log.min());
+        // Each turn goes on by a record or to the next segment.
+        while at < end {
+            let Some(segment) = log.segment_at(at) else { return Ok(()) };
+            let bytes = (*segment).as_ref();
+            match record::scan(&bytes[(at - segment.base()) as usize..], false) {
+                Ok(Scanned::Record(view)) => {
+                    visit(LogOffset(at), &view);
+                    at += view.total_size() as u64;
+                }
+                Ok(Scanned::Blank { .. }) => at = segment.end(),
+                Ok(Scanned::Nothing) => return Ok(()),
+                Err(why) => {
+                    let why = format!("no record begins at log offset {at}: {why}");
+                    return Err(StoreError::Malformed { path: segment.path().to_owned(), why });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was found so far counts more than why it is not more.
+fn end_status(read: &Read, nothing: ReadStatus) -> ReadStatus {
+    if read.count > 0 { ReadStatus::Found } else { nothing }
+}
+
+fn is_full(read: &Read, next: &Unit, limits: &ReadLimits, is_hot: bool) -> bool {
+    if read.count == 0 {
+        return false;
+    }
+    let (count, bytes) = match is_hot {
+        true => (limits.count_memory, limits.bytes_memory),
+        false => (limits.count_disk, limits.bytes_disk),
+    };
+    read.count >= count.min(limits.max_count) || read.bytes + next.size as usize > bytes
+}

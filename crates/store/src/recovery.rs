@@ -1,0 +1,265 @@
+//! Opening what is on disk: find the log's files, find where its valid bytes end, and let the consume queues say the same.
+//!
+//! Nothing found here is trusted and nothing is mended in silence: each repair is a sentence in [`Recovered`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use protocol::record::{self, Scanned};
+
+use crate::checkpoint::Marks;
+use crate::disk::Disk;
+use crate::error::StoreError;
+use crate::fold::place_of;
+use crate::options::StoreOptions;
+use crate::queue_log::{PushedAt, QueueLogs};
+use crate::segment::{Segment, file_name};
+
+/// What opening a store found and mended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The last process did not close it.
+    pub was_abnormal: bool,
+    /// Records read again.
+    pub records_scanned: u64,
+    /// Units that the consume queues lacked.
+    pub units_added: u64,
+    /// What was mended or looks strange, a sentence each.
+    pub findings: Vec<String>,
+}
+
+/// The log's files.
+pub(crate) struct LogFiles {
+    pub segments: Vec<Arc<Segment>>,
+    pub segment_bytes: u64,
+}
+
+/// Lists and opens the files of the log; makes the first one if there is none.
+pub(crate) fn open_segments(
+    options: &StoreOptions,
+    disk: &dyn Disk,
+    found: &mut Recovered,
+) -> Result<LogFiles, StoreError> {
+    let dir = &options.commit_log_dir;
+    let failed = |doing: &'static str, path: &Path| {
+        let path = path.to_owned();
+        move |source| StoreError::Disk { doing, path, source }
+    };
+    let malformed = |name: &str, why: String| StoreError::Malformed { path: dir.join(name), why };
+    disk.create_dir(dir).map_err(failed("make", dir))?;
+    let mut files = Vec::new();
+    for entry in disk.list(dir).map_err(failed("list", dir))? {
+        match entry.name.parse::<u64>() {
+            Ok(base) if !entry.is_dir && entry.name == file_name(base) => {
+                let path = dir.join(&entry.name);
+                files.push((base, disk.len(&path).map_err(failed("measure", &path))?));
+            }
+            Ok(_) | Err(_) => found.findings.push(format!("{}: not a file of the log, left alone", dir.join(entry.name).display())),
+        }
+    }
+    files.sort_unstable();
+    if let Some((base, 0)) = files.last().copied() {
+        let path = dir.join(file_name(base));
+        disk.remove(&path).map_err(failed("remove", &path))?;
+        found.findings.push(format!("{}: empty, removed", path.display()));
+        files.pop();
+    }
+    // A broker of another setting wrote these files: they say how large files are, not the configuration.
+    let segment_bytes = files.first().map_or(options.segment_bytes, |(_, bytes)| *bytes);
+    if segment_bytes != options.segment_bytes {
+        found.findings.push(format!(
+            "{}: files have {segment_bytes} bytes, mappedFileSizeCommitLog says {}: the files win",
+            dir.display(),
+            options.segment_bytes
+        ));
+    }
+    let last = files.len().saturating_sub(1);
+    for (index, (base, bytes)) in files.iter().enumerate() {
+        if *bytes != segment_bytes && (index != last || *bytes > segment_bytes) {
+            return Err(malformed(&file_name(*base), format!("has {bytes} bytes, other files of the log have {segment_bytes}")));
+        }
+        if *bytes != segment_bytes {
+            found.findings.push(format!("{}: {bytes} of {segment_bytes} bytes, extended", dir.join(file_name(*base)).display()));
+        }
+        if index > 0 && files[index - 1].0 + segment_bytes != *base {
+            let before = file_name(files[index - 1].0);
+            return Err(malformed(&file_name(*base), format!("does not follow {before}: a file between them is missing")));
+        }
+    }
+    if files.is_empty() {
+        files.push((0, segment_bytes));
+    }
+    let segments = files.iter().map(|(base, _)| Segment::open(disk, dir, *base, segment_bytes)).collect::<Result<Vec<_>, _>>()?;
+    Ok(LogFiles { segments, segment_bytes })
+}
+
+/// Where reading again has to begin, at a record.
+///
+/// After a clean stop that is where the log ended; after a crash the newest segment that began before the check-point; in any
+/// case not above what the consume queues have.
+fn scan_from(files: &LogFiles, queues: &QueueLogs, rebuild_from: Option<u64>, marks: Option<&Marks>, was_abnormal: bool) -> u64 {
+    let min = files.segments[0].base();
+    let queues_end = queues.max_log_end().0.min(rebuild_from.unwrap_or(u64::MAX));
+    if let Some(marks) = marks.filter(|_| !was_abnormal)
+        && let Ok(confirmed) = u64::try_from(marks.confirmed)
+        && confirmed == queues.max_log_end().0
+        && rebuild_from.is_none()
+        && begins_record_or_nothing(files, confirmed)
+    {
+        return confirmed;
+    }
+    let safe = if was_abnormal { marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
+    let newest = files.segments.iter().rev().find(|segment| {
+        segment.base() <= queues_end && first_timestamp(segment).is_some_and(|timestamp| timestamp <= safe)
+    });
+    newest.map_or(min, |segment| segment.base())
+}
+
+fn begins_record_or_nothing(files: &LogFiles, at: u64) -> bool {
+    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end()) else { return false };
+    match record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], true) {
+        Ok(Scanned::Record(view)) => view.log_offset() == at,
+        Ok(Scanned::Nothing) => true,
+        Ok(Scanned::Blank { .. }) | Err(_) => false,
+    }
+}
+
+fn first_timestamp(segment: &Segment) -> Option<i64> {
+    match record::scan(segment.as_ref(), false) {
+        Ok(Scanned::Record(view)) if view.log_offset() == segment.base() => Some(view.store_timestamp()).filter(|at| *at != 0),
+        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+    }
+}
+
+/// The log's end and the store time of its last record.
+pub(crate) struct End {
+    pub at: u64,
+    pub last_timestamp: i64,
+}
+
+/// Reads the log from where it must, brings the queues up to it, and cuts off what is not valid.
+pub(crate) fn recover(
+    files: &mut LogFiles,
+    queues: &QueueLogs,
+    rebuild_from: Option<u64>,
+    marks: Option<&Marks>,
+    options: &StoreOptions,
+    disk: &dyn Disk,
+    found: &mut Recovered,
+) -> Result<End, StoreError> {
+    // All bytes may be read while we look; what is not valid is taken back below.
+    for segment in &files.segments {
+        segment.publish(segment.end());
+    }
+    let mut at = scan_from(files, queues, rebuild_from, marks, found.was_abnormal);
+    let mut last_timestamp = 0;
+    let mut damage = None;
+    let mut gaps = 0_u64;
+    'segments: for segment in &files.segments {
+        // Each turn goes on by a record, or ends the segment or the log.
+        while segment.base() <= at && at < segment.end() {
+            match record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], options.check_crc_on_recover) {
+                Ok(Scanned::Record(view)) if view.log_offset() == at => {
+                    if let Some(place) = place_of(&view, &options.delay_levels) {
+                        let queue = queues.get_or_create(place.topic, place.queue_id);
+                        match queue.push_at(place.offset, place.unit) {
+                            Ok(PushedAt::Already) => {}
+                            Ok(PushedAt::Added | PushedAt::Mended) => found.units_added += 1,
+                            Err(error) => {
+                                gaps += 1;
+                                if gaps == 1 {
+                                    found.findings.push(error.to_string());
+                                }
+                            }
+                        }
+                        if queues.is_backlogged() {
+                            queues.flush_all()?;
+                        }
+                    }
+                    last_timestamp = view.store_timestamp();
+                    found.records_scanned += 1;
+                    at += view.total_size() as u64;
+                }
+                Ok(Scanned::Blank { .. }) => at = segment.end(),
+                Ok(Scanned::Nothing) => break 'segments,
+                Ok(Scanned::Record(view)) => {
+                    damage = Some(format!("a record that belongs at {}", view.log_offset()));
+                    break 'segments;
+                }
+                Err(why) => {
+                    damage = Some(why.to_string());
+                    break 'segments;
+                }
+            }
+        }
+    }
+    if gaps > 1 {
+        found.findings.push(format!("{gaps} records in all have no place in their consume queue"));
+    }
+    if let Some(damage) = damage {
+        found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
+    }
+    cut(files, at, options, disk, found)?;
+    if last_timestamp == 0 {
+        last_timestamp = last_record_time(files, queues, at);
+    }
+    let cut_units = queues.truncate_above(protocol::LogOffset(at))?;
+    if cut_units > 0 {
+        found.findings.push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
+    }
+    queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
+    Ok(End { at, last_timestamp })
+}
+
+/// Leaves nothing behind the end that a later start, or Apache's broker, could take for a record.
+fn cut(files: &mut LogFiles, end: u64, options: &StoreOptions, disk: &dyn Disk, found: &mut Recovered) -> Result<(), StoreError> {
+    let dir = &options.commit_log_dir;
+    if files.segments.last().is_some_and(|last| last.end() == end) {
+        files.segments.push(Segment::open(disk, dir, end, files.segment_bytes)?);
+    }
+    let has_bytes = |segment: &Segment, from: u64| {
+        let start = (from - segment.base()) as usize;
+        // What a torn append leaves is near; a look at every byte of a gigabyte of zeros would cost the start its speed.
+        let bytes = &segment.as_ref()[start..];
+        bytes[..bytes.len().min(LOOKED_AT)].iter().any(|byte| *byte != 0)
+    };
+    for index in (0..files.segments.len()).rev() {
+        let segment = Arc::clone(&files.segments[index]);
+        if segment.base() > end {
+            if has_bytes(&segment, segment.base()) {
+                found.findings.push(format!("{}: lies beyond the log's end {end}, removed", segment.path().display()));
+            }
+            disk.remove(segment.path())
+                .map_err(|source| StoreError::Disk { doing: "remove", path: segment.path().to_owned(), source })?;
+            files.segments.pop();
+            continue;
+        }
+        if segment.end() > end {
+            if found.was_abnormal || has_bytes(&segment, end) {
+                if has_bytes(&segment, end) {
+                    found.findings.push(format!("{}: zeroed from log offset {end} on", segment.path().display()));
+                }
+                segment.cut(end).map_err(|source| StoreError::Disk { doing: "cut", path: segment.path().to_owned(), source })?;
+            }
+            segment.unpublish(end);
+        }
+    }
+    Ok(())
+}
+
+/// Bytes behind the log's end that are looked at for remains.
+const LOOKED_AT: usize = 8 << 20;
+
+/// When the newest record was stored, if none was read again: time must not run backwards across a restart either.
+fn last_record_time(files: &LogFiles, queues: &QueueLogs, end: u64) -> i64 {
+    let newest = queues.queues().into_iter().max_by_key(|queue| queue.log_end());
+    let unit = newest.and_then(|queue| queue.unit_at(queue.max_offset().checked_sub(1)?).ok().flatten());
+    let Some(unit) = unit.filter(|unit| unit.end().0 <= end) else { return 0 };
+    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= unit.at.0 && unit.at.0 < segment.end()) else {
+        return 0;
+    };
+    match record::scan(&(**segment).as_ref()[(unit.at.0 - segment.base()) as usize..], false) {
+        Ok(Scanned::Record(view)) => view.store_timestamp(),
+        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => 0,
+    }
+}

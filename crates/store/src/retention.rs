@@ -1,0 +1,149 @@
+//! The `retention` thread: old files go, oldest first, one at a time.
+//!
+//! A file is expired when its newest record is older than `fileReservedTime`. Expired files go at the hour of `deleteWhen`, or at
+//! once when the device is fuller than `diskMaxUsedSpaceRatio`. What an active consumer group has not consumed yet stays
+//! (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`, where the device comes first and the log
+//! says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until there is room again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use protocol::LogOffset;
+use protocol::record::{self, Scanned};
+use tracing::{info, warn};
+
+use crate::error::NotWritable;
+use crate::segment::Segment;
+use crate::store::Shared;
+
+/// Between two files that go: deletion is spread, because a file system may stall on a gigabyte that is freed at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How full the device is that holds a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes that we may still use.
+    pub available: u64,
+}
+
+impl DiskUse {
+    /// Of the device that holds `path`.
+    pub fn of(path: &Path) -> std::io::Result<DiskUse> {
+        let stat = rustix::fs::statvfs(path)?;
+        // As `df` and Java count it: what is reserved for root is neither used nor available.
+        let used = stat.f_blocks.saturating_sub(stat.f_bfree);
+        Ok(DiskUse {
+            total: (used + stat.f_bavail) * stat.f_frsize,
+            available: stat.f_bavail * stat.f_frsize,
+        })
+    }
+
+    /// Used, in percent.
+    pub fn used_percent(&self) -> u8 {
+        let used = self.total.saturating_sub(self.available);
+        u8::try_from((used * 100).checked_div(self.total).unwrap_or(0)).unwrap_or(100)
+    }
+}
+
+/// Why a file may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Expired,
+    DiskFull,
+}
+
+pub(crate) fn run(shared: &Shared) {
+    while !shared.is_stopping() {
+        look(shared);
+        shared.retention_bell.wait(Some(shared.options.clean_interval), || shared.is_stopping());
+    }
+}
+
+/// One look at the device and at the oldest files.
+pub(crate) fn look(shared: &Shared) {
+    let options = &shared.options;
+    let used = match DiskUse::of(&options.commit_log_dir) {
+        Ok(disk) => disk.used_percent(),
+        Err(error) => {
+            warn!(path = %options.commit_log_dir.display(), %error, "cannot tell how full the disk is");
+            return;
+        }
+    };
+    // Each turn removes a file or ends the look.
+    while !shared.is_stopping() && remove_oldest(shared, used) {
+        shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
+    }
+    let used = DiskUse::of(&options.commit_log_dir).map_or(used, |disk| disk.used_percent());
+    let mut full = shared.disk_full.lock();
+    if used > options.disk_warning_percent {
+        let now = NotWritable::DiskFull {
+            path: options.commit_log_dir.clone(),
+            used_percent: used,
+            limit_percent: options.disk_warning_percent,
+        };
+        if full.is_none() {
+            warn!(reason = %now, "the store takes no more messages");
+        }
+        *full = Some(now);
+    } else if full.take().is_some() {
+        info!(used_percent = used, "the store takes messages again");
+    }
+    shared.is_writable.store(full.is_none(), Ordering::Release);
+}
+
+fn remove_oldest(shared: &Shared, used_percent: u8) -> bool {
+    let options = &shared.options;
+    let segments = shared.log.segments();
+    let Some(oldest) = segments.first() else { return false };
+    let Some(why) = why_remove(shared, oldest, used_percent) else { return false };
+    let floor = shared.retention_floor.read().as_ref().and_then(|floor| floor());
+    if floor.is_some_and(|floor| floor.0 < oldest.end()) {
+        if why != Why::DiskFull || used_percent <= options.disk_clean_forcibly_percent || !options.clean_forcibly {
+            return false;
+        }
+        warn!(
+            path = %oldest.path().display(), used_percent, limit_percent = options.disk_clean_forcibly_percent,
+            "removing messages that an active group has not consumed: the disk is fuller than diskSpaceCleanForciblyRatio"
+        );
+    }
+    let Some(removed) = shared.log.take_oldest() else { return false };
+    let min = LogOffset(removed.end());
+    if let Err(error) = shared.disk.remove(removed.path()) {
+        warn!(path = %removed.path().display(), %error, "cannot remove a file of the log");
+    }
+    if let Err(error) = shared.queues.trim_below(min) {
+        warn!(%error, "cannot trim the consume queues");
+    }
+    info!(path = %removed.path().display(), ?why, "removed a file of the log");
+    true
+}
+
+fn why_remove(shared: &Shared, oldest: &Arc<Segment>, used_percent: u8) -> Option<Why> {
+    let options = &shared.options;
+    if oldest.end() > shared.log.end.get() {
+        return None;
+    }
+    if used_percent > options.disk_clean_forcibly_percent && options.clean_forcibly {
+        return Some(Why::DiskFull);
+    }
+    let is_time = options.delete_when.contains(&shared.hour_of_day());
+    if !is_time && used_percent <= options.disk_max_used_percent {
+        return None;
+    }
+    let newest = newest_timestamp(shared, oldest)?;
+    let reserved = i64::try_from(options.file_reserved.as_millis()).unwrap_or(i64::MAX);
+    (shared.clock.now().since(env::TimeMs(newest)) > reserved).then_some(Why::Expired)
+}
+
+/// When the last record of a full segment was stored: that of the first record of the next one, which is no earlier.
+fn newest_timestamp(shared: &Shared, segment: &Segment) -> Option<i64> {
+    let next = shared.log.segment_at(segment.end())?;
+    match record::scan((*next).as_ref(), false) {
+        Ok(Scanned::Record(view)) => Some(view.store_timestamp()),
+        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+    }
+}

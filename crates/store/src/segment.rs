@@ -1,0 +1,224 @@
+//! One file of the commit log, mapped.
+//!
+//! Bytes below `published` never change again and may be read by anybody; bytes above belong to the one thread that holds the
+//! log's lock. This is the only file of the crate with `unsafe` code.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+use protocol::LogOffset;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::error::StoreError;
+
+/// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
+const PAGE: u64 = 4096;
+
+/// A file of the log, `bytes` long, whose first byte has the log offset `base`.
+pub struct Segment {
+    base: u64,
+    bytes: u64,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    map: MmapRaw,
+    /// How many bytes may be read. Release here pairs with Acquire in `as_ref`: seeing the length is seeing the bytes.
+    published: AtomicU64,
+}
+
+/// RocketMQ's name of the file that begins at `base`.
+pub(crate) fn file_name(base: u64) -> String {
+    format!("{base:020}")
+}
+
+impl Segment {
+    /// Makes the file (sparse, at its full length, as RocketMQ expects) if it is not there, and maps it.
+    pub(crate) fn open(disk: &dyn Disk, dir: &Path, base: u64, bytes: u64) -> Result<Arc<Segment>, StoreError> {
+        let path = dir.join(file_name(base));
+        let failed = |doing| {
+            let path = path.clone();
+            move |source| StoreError::Disk { doing, path, source }
+        };
+        let file = disk.open(&path, OpenHow::Create).map_err(failed("open"))?;
+        if file.len().map_err(failed("measure"))? != bytes {
+            file.set_len(bytes).map_err(failed("extend"))?;
+        }
+        let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
+        let map = MmapOptions::new().len(length).map_raw(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
+        Ok(Arc::new(Segment { base, bytes, path, file, map, published: AtomicU64::new(0) }))
+    }
+
+    /// The log offset of its first byte.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The log offset behind its last byte.
+    pub fn end(&self) -> u64 {
+        self.base + self.bytes
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Lets readers see everything below `to`, a log offset.
+    pub(crate) fn publish(&self, to: u64) {
+        self.published.fetch_max(to.saturating_sub(self.base).min(self.bytes), Ordering::Release);
+    }
+
+    /// Takes back what was published above `to`. For recovery, before there are readers.
+    pub(crate) fn unpublish(&self, to: u64) {
+        self.published.store(to.saturating_sub(self.base).min(self.bytes), Ordering::Release);
+    }
+
+    /// Copies `bytes` to the log offset `at`. Only whoever holds the log's lock may call it, for what is not published.
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
+        let start = (at - self.base) as usize;
+        assert!(start as u64 >= self.published.load(Ordering::Relaxed), "published bytes do not change");
+        assert!(start + bytes.len() <= self.map.len(), "a write stays inside its segment");
+        // SAFETY: the range lies inside the mapping (asserted), which lives as long as `self`. Nobody else writes: the caller
+        // holds the log's lock. Nobody reads: `as_ref` shows published bytes only, and these are not (asserted).
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(start), bytes.len()) };
+    }
+
+    /// Gives the log offsets `from..to` their blocks on the device, so that writing them cannot meet a full disk (which a
+    /// mapping would answer with a signal), and their pages in memory, so that writing them faults no page.
+    pub(crate) fn prepare(&self, from: u64, to: u64) -> io::Result<()> {
+        let (start, end) = self.pages(from, to);
+        if start == end {
+            return Ok(());
+        }
+        let allocated = rustix::fs::fallocate(self.file.descriptor(), FallocateFlags::empty(), start, end - start);
+        match allocated {
+            Ok(()) => {}
+            // Not every file system can; writing zeros is the plain way to the same end.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(start, end)?,
+            Err(error) => return Err(error.into()),
+        }
+        // Old kernels (before 5.14) do not know this advice: then the append path faults the pages itself.
+        let _ = self.map.advise_range(Advice::PopulateWrite, start as usize, (end - start) as usize);
+        Ok(())
+    }
+
+    fn write_zeros(&self, start: u64, end: u64) -> io::Result<()> {
+        let zeros = [0; 64 << 10];
+        for at in (start..end).step_by(zeros.len()) {
+            let bytes = (end - at).min(zeros.len() as u64) as usize;
+            self.file.write_at(&zeros[..bytes], at)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the pages of `from..to` out of our page table; the kernel keeps them cached as it sees fit.
+    pub(crate) fn let_go(&self, from: u64, to: u64) {
+        let start = (from.max(self.base) - self.base).next_multiple_of(PAGE);
+        let end = (to.min(self.end()) - self.base) / PAGE * PAGE;
+        if start < end {
+            // SAFETY: the mapping is shared and backed by a file, so dropping pages loses nothing: the next access maps the
+            // same bytes again.
+            let _ = unsafe {
+                self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start as usize, (end - start) as usize)
+            };
+        }
+    }
+
+    /// Brings published bytes into memory; waits for the device.
+    pub(crate) fn fault_in(&self, range: std::ops::Range<usize>) {
+        let _ = self.map.advise_range(Advice::WillNeed, range.start, range.len());
+        let bytes = &self.as_ref()[range];
+        let mut sum = 0u8;
+        for page in bytes.chunks(PAGE as usize) {
+            sum ^= page[0];
+        }
+        std::hint::black_box(sum);
+    }
+
+    /// Makes what was written survive a loss of power.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Zeroes everything from the log offset `from` on. For recovery: a reader of RocketMQ's takes zeros for the end.
+    pub(crate) fn cut(&self, from: u64) -> io::Result<()> {
+        let start = from - self.base;
+        let page = start.next_multiple_of(PAGE).min(self.bytes);
+        self.file.write_at(&vec![0; (page - start) as usize], start)?;
+        if page < self.bytes {
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            match rustix::fs::fallocate(self.file.descriptor(), punch, page, self.bytes - page) {
+                Ok(()) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(page, self.bytes)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.file.sync_data()
+    }
+
+    fn pages(&self, from: u64, to: u64) -> (u64, u64) {
+        let start = (from.clamp(self.base, self.end()) - self.base) / PAGE * PAGE;
+        let end = (to.clamp(self.base, self.end()) - self.base).next_multiple_of(PAGE).min(self.bytes);
+        (start, end.max(start))
+    }
+}
+
+impl AsRef<[u8]> for Segment {
+    /// What is published.
+    fn as_ref(&self) -> &[u8] {
+        let published = self.published.load(Ordering::Acquire) as usize;
+        // SAFETY: the mapping is at least this long and lives as long as `self`. Published bytes are not written again (see
+        // `write`); recovery, which may `cut`, runs before there are readers. Another process must not write the file: the
+        // store's lock keeps other brokers out.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), published) }
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Segment({} +{} of {})", self.base, self.published.load(Ordering::Relaxed), self.bytes)
+    }
+}
+
+/// Bytes of the log that stay readable as long as this is held, also when their file is deleted.
+#[derive(Clone, Debug)]
+pub struct LogSlice {
+    segment: Arc<Segment>,
+    range: std::ops::Range<usize>,
+}
+
+impl LogSlice {
+    /// The published bytes of `segment` from the log offset `at` on; `None` where they are not (all) there.
+    pub(crate) fn new(segment: &Arc<Segment>, at: u64, bytes: usize) -> Option<LogSlice> {
+        let start = usize::try_from(at.checked_sub(segment.base)?).ok()?;
+        let end = start.checked_add(bytes)?;
+        (end <= segment.published.load(Ordering::Acquire) as usize)
+            .then(|| LogSlice { segment: Arc::clone(segment), range: start..end })
+    }
+
+    /// Where it begins.
+    pub fn at(&self) -> LogOffset {
+        LogOffset(self.segment.base + self.range.start as u64)
+    }
+
+    /// Who keeps the bytes, and which of them they are.
+    pub fn into_parts(self) -> (Arc<dyn AsRef<[u8]> + Send + Sync>, std::ops::Range<usize>) {
+        (self.segment, self.range)
+    }
+
+    pub(crate) fn fault_in(&self) {
+        self.segment.fault_in(self.range.clone());
+    }
+}
+
+impl AsRef<[u8]> for LogSlice {
+    fn as_ref(&self) -> &[u8] {
+        &(*self.segment).as_ref()[self.range.clone()]
+    }
+}
