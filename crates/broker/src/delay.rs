@@ -304,7 +304,7 @@ impl Delivery {
         // Whatever this level had delivered before the start lies in front of the first offset that was not.
         let mut start = if has_skipped { self.loaded.0 } else { self.broker.store.end() };
         let mut end = if has_skipped { self.loaded.1 } else { start };
-        if self.batch.len() > 0 {
+        if !self.batch.is_empty() {
             if let Err(refusal) = self.broker.append(&mut self.batch).await {
                 tracing::warn!(level, remark = refusal.remark, "delayed messages wait for the store");
                 // Some may have landed: find them as after a crash, by what they name.

@@ -90,6 +90,9 @@ pub(crate) enum Wake {
     Expired,
 }
 
+/// What is left to do of a request, on its connection's task.
+pub(crate) type Then = Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>;
+
 /// What waits for a connection's own task.
 pub(crate) enum Errand {
     /// A pull to look at again.
@@ -97,7 +100,7 @@ pub(crate) enum Errand {
     /// Replies that had to wait for the disk.
     Frames(Frames),
     /// The rest of a request whose bytes came from the disk.
-    Then(Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>),
+    Then(Then),
 }
 
 /// Errands for one connection, from any thread.

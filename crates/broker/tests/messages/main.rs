@@ -1,5 +1,7 @@
 //! A broker on a real port, asked by `net`'s own client: what messages go through.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it is surprised, its helpers included")]
+
 mod refusals;
 mod restarting;
 mod support;
