@@ -1,0 +1,232 @@
+//! What a start says about its configuration: one line a key.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::key::{Default, Role, State};
+use crate::keys;
+use crate::properties::Line;
+use crate::settings::{ConfigError, Origin, Settings};
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// Nothing is lost.
+    Note,
+    /// Something is likely to be other than its writer thinks.
+    Warning,
+}
+
+/// One line about one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// As it stands in the file.
+    pub key: String,
+    /// Line of the file, counted from 1; none if it is not from a file.
+    pub line: Option<usize>,
+    /// How much it matters.
+    pub weight: Weight,
+    /// What is wrong, or what happens instead.
+    pub says: String,
+}
+
+impl Finding {
+    pub(crate) fn note(key: &str, line: Option<usize>, says: String) -> Finding {
+        Finding { key: key.to_owned(), line, weight: Weight::Note, says }
+    }
+
+    pub(crate) fn warning(key: &str, line: Option<usize>, says: String) -> Finding {
+        Finding { key: key.to_owned(), line, weight: Weight::Warning, says }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{} (line {line}): {}", self.key, self.says),
+            None => write!(f, "{}: {}", self.key, self.says),
+        }
+    }
+}
+
+pub(crate) fn unknown(role: Role, line: &Line) -> Finding {
+    let says = match keys::nearest(role, &line.key) {
+        Some(key) => format!("not a key of RocketMQ; ignored (did you mean {}?)", key.name),
+        None => "not a key of RocketMQ; ignored".to_owned(),
+    };
+    Finding::warning(&line.key, Some(line.number), says)
+}
+
+fn line_of(settings: &Settings, name: &str) -> Option<usize> {
+    match settings.origin(name) {
+        Origin::File { line, .. } => Some(line),
+        Origin::Default | Origin::Environment(_) | Origin::CommandLine(_) | Origin::Request => None,
+    }
+}
+
+/// What the table says about each key that somebody set.
+pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for key in keys::TABLES.iter().flat_map(|table| table.iter()) {
+        let is_this = keys::find(settings.role(), key.name).is_some_and(|found| found.section == key.section);
+        let Some(value) = settings.given(key.name).filter(|_| is_this) else { continue };
+        if matches!(settings.origin(key.name), Origin::Environment(_)) {
+            continue;
+        }
+        let line = line_of(settings, key.name);
+        let is_default = matches!(key.default, Default::Value(default) if key.kind.same(value, default));
+        if !settings.role().reads(key.section) {
+            let process = if settings.role().has_broker() { "a broker" } else { "a name server" };
+            findings.push(Finding::note(key.name, line, format!("not read by {process}; ignored")));
+            continue;
+        }
+        match key.state {
+            State::Used | State::Refused(_) => {}
+            State::Off(_) if is_default => {}
+            State::Off(why) => findings.push(Finding::warning(key.name, line, format!("no effect: {why}"))),
+            State::Accepted(why) => findings.push(Finding::note(key.name, line, format!("no effect: {why}"))),
+            State::NotNeeded(instead) => findings.push(Finding::note(key.name, line, format!("not needed: {instead}"))),
+        }
+    }
+    findings
+}
+
+/// Values that are taken and yet deserve a sentence, and those that must not be taken.
+pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
+    if !settings.role().has_broker() {
+        return Ok(());
+    }
+    role_of_broker(settings)?;
+    queue_file_bytes(settings);
+    one_log_directory(settings)?;
+    layout(settings);
+    disk_ratios(settings);
+    Ok(())
+}
+
+fn refuse(settings: &Settings, name: &str, why: &str) -> ConfigError {
+    let (key, value, origin) = (name.to_owned(), settings.text(name), settings.origin(name));
+    ConfigError::Refused { key, value, origin, why: why.to_owned() }
+}
+
+fn role_of_broker(settings: &mut Settings) -> Result<(), ConfigError> {
+    let replication = "a slave needs replication, which this version does not have; only masters can be started";
+    let role = settings.text("brokerRole");
+    if role.eq_ignore_ascii_case("SLAVE") {
+        return Err(refuse(settings, "brokerRole", replication));
+    }
+    if settings.text("brokerId") != "0" {
+        return Err(refuse(settings, "brokerId", replication));
+    }
+    // More copies than there are would have every send fail, in Apache too; there it is found out by the first producer.
+    let copies = crate::key::parse_number(&settings.text("inSyncReplicas"), true).unwrap_or(1);
+    if copies > 1 {
+        let why = "an acknowledgement would wait for copies that nobody makes: this version has no replication";
+        return Err(refuse(settings, "inSyncReplicas", why));
+    }
+    if role.eq_ignore_ascii_case("SYNC_MASTER") {
+        let says = "there is no replica, so a send is acknowledged when this broker alone has it, as RocketMQ does with inSyncReplicas=1";
+        let line = line_of(settings, "brokerRole");
+        settings.add_finding(Finding::warning("brokerRole", line, says.to_owned()));
+    }
+    Ok(())
+}
+
+/// A consume queue entry has 20 bytes, and a file holds whole ones.
+pub(crate) const QUEUE_ENTRY_BYTES: i64 = 20;
+
+fn queue_file_bytes(settings: &mut Settings) {
+    let name = "mappedFileSizeConsumeQueue";
+    if settings.given(name).is_none() {
+        return;
+    }
+    let bytes = crate::key::parse_number(&settings.text(name), true).unwrap_or(0);
+    let rounded = round_up(bytes);
+    let entries = rounded / QUEUE_ENTRY_BYTES;
+    let spelled = match settings
+        .findings()
+        .iter()
+        .find(|finding| finding.says.starts_with("old spelling of mappedFileSizeConsumeQueue"))
+    {
+        Some(finding) => finding.key.clone(),
+        None => name.to_owned(),
+    };
+    let mut says = Vec::new();
+    if spelled != name {
+        says.push(format!("old spelling of {name}; taken"));
+    }
+    if bytes != rounded {
+        says.push(format!("{bytes} is rounded up to {rounded}, a multiple of {QUEUE_ENTRY_BYTES}"));
+    }
+    // The samples that go around say "300 000 entries" and write 300000, which is bytes.
+    if (10_000..=1_000_000).contains(&bytes) {
+        says.push(format!(
+            "{bytes} looks like a number of entries, but it counts bytes: a file holds {entries} entries; for {bytes} entries write {}",
+            bytes * QUEUE_ENTRY_BYTES
+        ));
+    }
+    if !says.is_empty() {
+        let line = line_of(settings, name);
+        settings.add_finding(Finding::warning(&spelled, line, says.join("; ")));
+    }
+}
+
+/// Up to the next whole entry, as Apache does.
+pub(crate) fn round_up(bytes: i64) -> i64 {
+    let entries = bytes.max(QUEUE_ENTRY_BYTES).saturating_add(QUEUE_ENTRY_BYTES - 1) / QUEUE_ENTRY_BYTES;
+    entries * QUEUE_ENTRY_BYTES
+}
+
+fn one_log_directory(settings: &Settings) -> Result<(), ConfigError> {
+    if settings.text("storePathCommitLog").contains(',') {
+        let why = "a log spread over several directories is not supported; give one";
+        return Err(refuse(settings, "storePathCommitLog", why));
+    }
+    Ok(())
+}
+
+/// Keys of folklore that name a place: harmless where they agree with the layout, a misunderstanding where they do not.
+fn layout(settings: &mut Settings) {
+    let root = settings.text("storePathRootDir");
+    for (name, leaf) in [
+        ("storePathConsumeQueue", "consumequeue"),
+        ("storePathIndex", "index"),
+        ("storeCheckpoint", "checkpoint"),
+        ("abortFile", "abort"),
+    ] {
+        let Some(given) = settings.given(name) else { continue };
+        let place = Path::new(&root).join(leaf);
+        let line = line_of(settings, name);
+        let finding = if Path::new(given) == place {
+            let says = "not a key of RocketMQ 5: the place follows from storePathRootDir, and agrees".to_owned();
+            Finding::note(name, line, says)
+        } else {
+            let says = format!("not a key of RocketMQ 5: {} is used, from storePathRootDir", place.display());
+            Finding::warning(name, line, says)
+        };
+        settings.add_finding(finding);
+    }
+}
+
+/// The order in which a filling disk is answered: expire, then delete by force, then refuse writes.
+fn disk_ratios(settings: &mut Settings) {
+    for (name, low, high) in RATIO_LIMITS {
+        if settings.given(name).is_none() {
+            continue;
+        }
+        let given = crate::key::parse_number(&settings.text(name), false).unwrap_or(low);
+        let taken = given.clamp(low, high);
+        if given != taken {
+            let line = line_of(settings, name);
+            let says = format!("{given} is outside {low} to {high}; {taken} is used");
+            settings.add_finding(Finding::warning(name, line, says));
+        }
+    }
+}
+
+/// Apache's limits, in percent.
+pub(crate) const RATIO_LIMITS: [(&str, i64, i64); 3] = [
+    ("diskMaxUsedSpaceRatio", 10, 95),
+    ("diskSpaceCleanForciblyRatio", 30, 85),
+    ("diskSpaceWarningLevelRatio", 35, 90),
+];

@@ -1,0 +1,23 @@
+//! The kinds of values that the tables name.
+
+use crate::key::Kind;
+
+pub(super) const BOOL: Kind = Kind::Bool;
+pub(super) const TEXT: Kind = Kind::Text;
+/// Java's `int` and `long`.
+pub(super) const INT: Kind = Kind::Number { min: i32::MIN as i64, max: i32::MAX as i64, scaled: false };
+pub(super) const LONG: Kind = Kind::Number { min: i64::MIN, max: i64::MAX, scaled: false };
+/// 0 lets the system choose a free one.
+pub(super) const PORT: Kind = Kind::Number { min: 0, max: u16::MAX as i64, scaled: false };
+pub(super) const PERCENT: Kind = Kind::Number { min: 0, max: 100, scaled: false };
+/// Read 4, write 2.
+pub(super) const PERMISSION: Kind = Kind::Number { min: 0, max: 7, scaled: false };
+/// A length of time in the unit that the name says.
+pub(super) const SPAN: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: false };
+pub(super) const BYTES: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: true };
+pub(super) const COUNT: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: true };
+pub(super) const FLUSH_TYPE: Kind = Kind::OneOf(&["ASYNC_FLUSH", "SYNC_FLUSH"]);
+pub(super) const ROLE: Kind = Kind::OneOf(&["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]);
+pub(super) const REQUEST_MODE: Kind = Kind::OneOf(&["PULL", "POP"]);
+pub(super) const TLS_MODE: Kind = Kind::OneOf(&["disabled", "permissive", "enforcing"]);
+pub(super) const CLIENT_AUTH: Kind = Kind::OneOf(&["none", "optional", "require"]);

@@ -1,0 +1,137 @@
+//! The table of keys: every one that RocketMQ's broker and name server know, and what becomes of it here.
+//!
+//! A file each for RocketMQ's configuration classes. A line reads: state, name, kind, default (`=` a value, `~` found out at
+//! start), meaning. `docs/configuration.md` is printed from this table.
+
+use crate::key::{Key, Role, Section};
+
+mod broker;
+mod jvm;
+mod kinds;
+mod later;
+mod names;
+mod net;
+mod old;
+mod reasons;
+mod store;
+
+pub use old::RENAMED;
+
+/// Writes lines of the table as `Key`s. The lines are data: they are aligned by hand and left alone by the formatter.
+macro_rules! table {
+    ($(#[$doc:meta])* $table:ident: $section:expr;
+     $($state:ident $(($why:expr))? $name:literal $kind:ident $sign:tt $default:literal $about:literal;)*) => {
+        $(#[$doc])*
+        pub(super) const $table: &[Key] = &[$(Key {
+            name: $name,
+            section: $section,
+            kind: $kind,
+            default: table!(@default $sign $default),
+            state: table!(@state $state $(($why))?),
+            is_live: table!(@live $state),
+            about: $about,
+        }),*];
+    };
+    (@default = $value:literal) => { crate::key::Default::Value($value) };
+    (@default ~ $found:literal) => { crate::key::Default::Found($found) };
+    (@state used) => { crate::key::State::Used };
+    (@state live) => { crate::key::State::Used };
+    (@state accepted($why:expr)) => { crate::key::State::Accepted($why) };
+    (@state not_needed($why:expr)) => { crate::key::State::NotNeeded($why) };
+    (@state off($why:expr)) => { crate::key::State::Off($why) };
+    (@state refused($why:expr)) => { crate::key::State::Refused($why) };
+    (@live live) => { true };
+    (@live $other:ident) => { false };
+}
+use table;
+
+/// Every table, in the order of the documentation.
+pub const TABLES: &[&[Key]] = &[
+    broker::BROKER,
+    store::STORE,
+    net::SERVER_SIDE,
+    net::CLIENT_SIDE,
+    names::NAMES,
+    jvm::JVM,
+    later::AUTH,
+    later::CONTROLLER_KEYS,
+    later::CONTAINER_KEYS,
+    old::OLD,
+];
+
+/// The key called `name`, as `role` understands it: its own sections first, then the others.
+pub fn find(role: Role, name: &str) -> Option<&'static Key> {
+    // A name server's `configStorePath` is not the controller's; in one process the broker's file decides what a name means.
+    let first: &[&[Key]] = match role {
+        Role::Server | Role::Broker => &[],
+        Role::Names => &[names::NAMES, net::SERVER_SIDE],
+    };
+    first.iter().chain(TABLES).flat_map(|table| table.iter()).find(|key| key.name == name)
+}
+
+/// The key that is written almost like `name`, for "did you mean".
+pub fn nearest(role: Role, name: &str) -> Option<&'static Key> {
+    let lower = name.to_ascii_lowercase();
+    TABLES
+        .iter()
+        .flat_map(|table| table.iter())
+        .filter(|key| role.reads(key.section) && key.section != Section::Old)
+        .map(|key| (distance(&lower, &key.name.to_ascii_lowercase()), key))
+        .filter(|(far, _)| *far <= 2)
+        .min_by_key(|(far, _)| *far)
+        .map(|(_, key)| key)
+}
+
+/// How many letters have to be put in, taken out or changed to get from one word to the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, b) in other.iter().enumerate() {
+            let change = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{Default, State};
+
+    #[test]
+    fn no_section_has_a_name_twice() {
+        let mut seen = std::collections::HashSet::new();
+        for key in TABLES.iter().flat_map(|table| table.iter()) {
+            assert!(seen.insert((format!("{:?}", key.section), key.name)), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn each_default_of_a_used_key_is_a_value_it_would_take() {
+        for key in TABLES.iter().flat_map(|table| table.iter()) {
+            if let (State::Used, Default::Value(value)) = (key.state, key.default) {
+                assert_eq!(key.kind.objection(value), None, "{} = {value:?}", key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_renamed_key_leads_to_one_that_exists() {
+        for (old, new) in RENAMED {
+            assert!(find(Role::Broker, new).is_some(), "{old} -> {new}");
+            assert!(find(Role::Broker, old).is_none(), "{old} is both");
+        }
+    }
+
+    #[test]
+    fn a_key_with_a_typing_error_is_recognised() {
+        assert_eq!(nearest(Role::Broker, "brokerNam").map(|key| key.name), Some("brokerName"));
+        assert_eq!(nearest(Role::Broker, "fileReservdTime").map(|key| key.name), Some("fileReservedTime"));
+        assert!(nearest(Role::Broker, "somethingElseAltogether").is_none());
+    }
+}

@@ -1,0 +1,65 @@
+//! Why a key has no effect: the sentences that a start prints, each in one place.
+
+pub(super) const ACCESS: &str = "access control is not part of this version";
+pub(super) const ADDRESS_SERVER: &str =
+    "name servers are given by namesrvAddr, -n or NAMESRV_ADDR, not by an address server";
+pub(super) const BATCH_QUEUES: &str = "batch queues are not part of this version";
+pub(super) const BROADCAST: &str =
+    "broadcast offsets stay with the clients: the proxy that would use them is not part of this version";
+pub(super) const COLD_READS: &str =
+    "cold reads run on their own threads and cannot slow a producer, so no group has to be held back";
+pub(super) const COMPACTION: &str = "compacted topics are not part of this version";
+pub(super) const CONTAINER: &str = "broker containers are not supported: start one `gantry broker` for each broker";
+pub(super) const CONTROLLER: &str = "controller mode (automatic failover) is not part of this version";
+pub(super) const DELIVERY: &str = "delayed messages are delivered by one task for all levels";
+pub(super) const DISK_USE: &str = "disk use is measured on the file system that holds the store";
+pub(super) const DLEDGER: &str = "DLedger is not supported";
+pub(super) const EXPIRY: &str = "expiry deletes one file at a time and spreads the work";
+pub(super) const FAST_FAILURE: &str = "requests do not queue, so none can wait too long: a connection that sends faster than the disk takes is read more slowly";
+pub(super) const FILE_PATH: &str = "the path is the one given with -c";
+pub(super) const FLUSH: &str =
+    "a flush takes what has gathered while the one before it ran, so there is nothing to tune";
+pub(super) const FOLD: &str = "queue entries are made together with the record, so nothing has to be dispatched later";
+pub(super) const GO_AWAY: &str = "connections are closed after what they asked is answered; GO_AWAY is not sent";
+pub(super) const GUARD: &str = "this version has no access control, and a broker that is meant to be guarded is not started open: remove the line if the network is closed";
+pub(super) const HOME: &str = "nothing is read from the installation directory";
+pub(super) const INDEX: &str = "messages cannot be queried by key in this version, so no key index is built";
+pub(super) const IN_ROCKSDB: &str =
+    "consume queues are kept in files; a store with queues or tables in RocksDB cannot be opened";
+pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";
+pub(super) const LABEL: &str = "a label that nothing reads";
+pub(super) const LMQ: &str = "light queues are not part of this version";
+pub(super) const LOCK: &str = "one short lock guards the end of the log, whatever the number of threads";
+pub(super) const LOGGING: &str = "one log, on standard error; its level is set by RUST_LOG";
+pub(super) const LOOK_UP: &str = "the name of a name server is looked up again at each new connection";
+pub(super) const MAPPING: &str =
+    "the pages ahead of the log are made ready and those far behind are let go without being told";
+pub(super) const METRICS: &str = "metrics are not exported in this version";
+pub(super) const NETTY: &str =
+    "connections are shared out over the worker threads; there are no pools or permits to size";
+pub(super) const NO_WAIT: &str = "no answer is held back after a start";
+pub(super) const OFFLINE: &str = "a broker that is offline leaves the route when its lease at the name server ends";
+pub(super) const PLUG_IN: &str = "store plug-ins are Java classes; none can be loaded";
+pub(super) const POOLS: &str = "requests run where they arrive, on the network threads, so there is no pool to size";
+pub(super) const POP: &str = "pop consumption is not part of this version and is refused";
+pub(super) const PROPERTY_CRC: &str = "property checksums are neither written nor asked for";
+pub(super) const QUEUES: &str = "requests do not queue between threads, so there is no queue to bound";
+pub(super) const RECORD_VERSION: &str = "the version of a record follows from the length of its topic";
+pub(super) const RECOVERY: &str = "recovery starts at the check-point and reads no more than it must";
+pub(super) const REGISTRATION: &str = "the broker registers in full each time, which every name server understands";
+pub(super) const REPLICAS: &str = "replication is not part of this version: a broker is a master without slaves";
+pub(super) const REPLIES: &str = "request-reply messages are not part of this version";
+pub(super) const ROCKSDB: &str = "nothing is kept in RocksDB";
+pub(super) const SEARCH: &str = "queues are found by binary search in the files that exist";
+pub(super) const SOCKS: &str = "outgoing connections are made without a SOCKS proxy";
+pub(super) const SPREAD_LOG: &str = "one commit log directory only; a log spread over several cannot be opened";
+pub(super) const SQL: &str = "SQL filters are not part of this version and are refused; tag filters work";
+pub(super) const STATS: &str = "statistics are kept without it";
+pub(super) const TIMERS: &str = "timer messages are not part of this version and are refused; the delay levels work";
+pub(super) const TRANSACTIONS: &str = "transaction messages are not part of this version and are refused";
+pub(super) const TRANSFER: &str = "replies leave the log without a copy where that is faster";
+pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
+pub(super) const WRITE_POOL: &str =
+    "writes go through mapped files; their pages are made ready ahead, so that no write waits for them";
+pub(super) const SOCKETS: &str =
+    "give the key of the same meaning: serverSocketSndBufSize, serverSocketRcvBufSize or serverSocketBacklog";

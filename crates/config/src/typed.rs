@@ -1,0 +1,496 @@
+//! The settings as plain structs, one for each crate that consumes them.
+//!
+//! A line reads: field, type, key. Every key that the table calls used is read here, and no other (a test holds the two together).
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::finding::{RATIO_LIMITS, round_up};
+use crate::key::{Kind, parse_bool, parse_number};
+use crate::keys;
+use crate::settings::{ConfigError, Settings};
+
+/// A type that a setting can have. The text has passed the key's own check.
+trait Typed: Sized {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError>;
+}
+
+fn number(settings: &Settings, name: &str) -> Result<i64, ConfigError> {
+    let text = settings.text(name);
+    let scaled =
+        matches!(keys::find(settings.role(), name).map(|key| key.kind), Some(Kind::Number { scaled: true, .. }));
+    parse_number(&text, scaled).ok_or_else(|| invalid(settings, name, "not a whole number"))
+}
+
+fn invalid(settings: &Settings, name: &str, objection: &str) -> ConfigError {
+    let (key, value, origin) = (name.to_owned(), settings.text(name), settings.origin(name));
+    ConfigError::Invalid { key, value, origin, objection: objection.to_owned() }
+}
+
+macro_rules! whole_numbers {
+    ($($type:ty),*) => {$(
+        impl Typed for $type {
+            fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+                <$type>::try_from(number(settings, name)?).map_err(|_| invalid(settings, name, "out of range"))
+            }
+        }
+    )*};
+}
+whole_numbers!(i32, i64, u16, u32, u64, usize);
+
+impl Typed for bool {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        parse_bool(&settings.text(name)).ok_or_else(|| invalid(settings, name, "neither true nor false"))
+    }
+}
+
+impl Typed for String {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        Ok(settings.text(name))
+    }
+}
+
+impl Typed for PathBuf {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        Ok(PathBuf::from(settings.text(name)))
+    }
+}
+
+impl Typed for Option<PathBuf> {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        Ok(Some(settings.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from))
+    }
+}
+
+impl Typed for Option<String> {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        Ok(Some(settings.text(name)).filter(|text| !text.is_empty()))
+    }
+}
+
+impl Typed for IpAddr {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        settings.text(name).parse().map_err(|_| invalid(settings, name, "not an IP address"))
+    }
+}
+
+/// Semicolons between, as everywhere in RocketMQ.
+impl Typed for Vec<String> {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        let text = settings.text(name);
+        Ok(text.split(';').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect())
+    }
+}
+
+/// Hours of the day.
+impl Typed for Vec<u8> {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        let hour = |text: &String| text.parse::<u8>().ok().filter(|hour| *hour < 24);
+        let hours: Option<Vec<u8>> = Vec::<String>::read(settings, name)?.iter().map(hour).collect();
+        hours.ok_or_else(|| invalid(settings, name, "not a list of hours from 00 to 23, separated by semicolons"))
+    }
+}
+
+/// A closed set of words.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$word_doc])* $variant),* }
+
+        impl Typed for $name {
+            fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+                let text = settings.text(name);
+                $(if text.eq_ignore_ascii_case($word) { return Ok($name::$variant); })*
+                Err(invalid(settings, name, "not one of the words it takes"))
+            }
+        }
+    };
+}
+
+words! {
+    /// When a send is acknowledged with respect to the disk.
+    FlushDiskType {
+        /// When the bytes are in the kernel.
+        Async = "ASYNC_FLUSH",
+        /// When the device has them.
+        Sync = "SYNC_FLUSH",
+    }
+}
+
+words! {
+    /// What a broker is in its group. A slave is refused before anybody sees this.
+    BrokerRole {
+        /// Replicas follow when they can.
+        AsyncMaster = "ASYNC_MASTER",
+        /// An acknowledgement waits for `inSyncReplicas` copies.
+        SyncMaster = "SYNC_MASTER",
+    }
+}
+
+words! {
+    /// How consumers take messages when the broker shares out the queues.
+    MessageRequestMode {
+        /// By queue and offset.
+        Pull = "PULL",
+        /// By receipt.
+        Pop = "POP",
+    }
+}
+
+words! {
+    /// What a port takes.
+    TlsMode {
+        /// Plain connections only.
+        Disabled = "disabled",
+        /// Both; the first byte decides.
+        Permissive = "permissive",
+        /// TLS only.
+        Enforcing = "enforcing",
+    }
+}
+
+words! {
+    /// Whether a client has to show a certificate.
+    ClientAuth {
+        /// It is not asked.
+        None = "none",
+        /// It is asked and may decline.
+        Optional = "optional",
+        /// Without one it is not let in.
+        Require = "require",
+    }
+}
+
+/// A struct of settings, the function that reads it, and the list of keys it reads.
+macro_rules! settings {
+    ($(#[$doc:meta])* $name:ident via $read:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $key:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type),* }
+
+        impl $name {
+            /// The keys this is made from.
+            pub const KEYS: &'static [&'static str] = &[$($key),*];
+        }
+
+        impl Settings {
+            fn $read(&self) -> Result<$name, ConfigError> {
+                Ok($name { $($field: <$type as Typed>::read(self, $key)?),* })
+            }
+        }
+    };
+}
+
+settings! {
+    /// What `broker` is made with.
+    BrokerSettings via read_broker {
+        /// The name of the group of master and slaves.
+        broker_name: String = "brokerName";
+        /// The cluster it belongs to.
+        broker_cluster_name: String = "brokerClusterName";
+        /// 0: a master.
+        broker_id: i64 = "brokerId";
+        /// What clients are told to connect to: an address or a DNS name.
+        broker_ip1: String = "brokerIP1";
+        /// What slaves are told to connect to.
+        broker_ip2: String = "brokerIP2";
+        /// Where clients connect.
+        listen_port: u16 = "listenPort";
+        /// Told to the name server as `haServerAddr`.
+        ha_listen_port: u16 = "haListenPort";
+        /// Where to register.
+        namesrv_addr: Vec<String> = "namesrvAddr";
+        /// Read 4, write 2: laid over the permission of every topic at registration.
+        broker_permission: i32 = "brokerPermission";
+        /// Queues of a topic that is made by its first send, at most.
+        default_topic_queue_nums: i32 = "defaultTopicQueueNums";
+        /// Does a send make its topic?
+        auto_create_topic_enable: bool = "autoCreateTopicEnable";
+        /// Does a consumer make its group?
+        auto_create_subscription_group: bool = "autoCreateSubscriptionGroup";
+        /// Is there a topic named like the cluster?
+        cluster_topic_enable: bool = "clusterTopicEnable";
+        /// Is there a topic named like the broker?
+        broker_topic_enable: bool = "brokerTopicEnable";
+        /// Is the trace topic made at start?
+        trace_topic_enable: bool = "traceTopicEnable";
+        /// Its name.
+        msg_trace_topic_name: String = "msgTraceTopicName";
+        /// Told to producers in every send reply.
+        region_id: String = "regionId";
+        /// Told to producers in every send reply.
+        trace_on: bool = "traceOn";
+        /// May a pull wait as long as its client says?
+        long_polling_enable: bool = "longPollingEnable";
+        /// How long it waits otherwise.
+        short_polling_time_mills: u64 = "shortPollingTimeMills";
+        /// Are the members of a group told when it changes?
+        notify_consumer_ids_changed_enable: bool = "notifyConsumerIdsChangedEnable";
+        /// At once, or in the next round?
+        real_time_notify_consumer_change: bool = "realTimeNotifyConsumerChange";
+        /// Is request 361 answered?
+        lite_pull_message_enable: bool = "litePullMessageEnable";
+        /// Are consumers that pull by themselves refused?
+        reject_pull_consumer_enable: bool = "rejectPullConsumerEnable";
+        /// Sends are refused before this time, in ms since 1970.
+        start_accept_send_request_time_stamp: i64 = "startAcceptSendRequestTimeStamp";
+        /// Pause between registrations, in ms.
+        register_name_server_period: u64 = "registerNameServerPeriod";
+        /// How long a registration may take, in ms.
+        register_broker_timeout_mills: u64 = "registerBrokerTimeoutMills";
+        /// Is the body of a registration compressed?
+        compressed_register: bool = "compressedRegister";
+        /// Are many topics registered in several requests?
+        enable_split_registration: bool = "enableSplitRegistration";
+        /// How many go into one.
+        split_registration_size: usize = "splitRegistrationSize";
+        /// A client that says nothing for so many ms is gone.
+        channel_expired_timeout: u64 = "channelExpiredTimeout";
+        /// A subscription that nobody renews for so many ms is gone.
+        subscription_expired_timeout: u64 = "subscriptionExpiredTimeout";
+        /// Does the broker itself reset offsets (222)?
+        use_server_side_reset_offset: bool = "useServerSideResetOffset";
+        /// Is request 400 answered with queues that the broker shared out?
+        server_load_balancer_enable: bool = "serverLoadBalancerEnable";
+        /// The mode of groups that say none.
+        default_message_request_mode: MessageRequestMode = "defaultMessageRequestMode";
+        /// Pause between exports of the offsets into `config/*.json`, in ms.
+        flush_consumer_offset_interval: u64 = "flushConsumerOffsetInterval";
+        /// Is an administrator kept from changing system topics?
+        validate_system_topic_when_update_topic: bool = "validateSystemTopicWhenUpdateTopic";
+        /// May a topic be of type MIXED?
+        enable_mixed_message_type: bool = "enableMixedMessageType";
+        /// Are producers remembered by their heartbeats?
+        enable_register_producer: bool = "enableRegisterProducer";
+        /// Are the system groups there from the start?
+        enable_create_sys_group: bool = "enableCreateSysGroup";
+        /// Keys that request 25 must not change.
+        config_black_list: Vec<String> = "configBlackList";
+        /// A queue lock that is not renewed for so many ms is free.
+        rebalance_lock_max_live_time: u64 = "rocketmq.broker.rebalance.lockMaxLiveTime";
+    }
+}
+
+settings! {
+    /// What `store` is made with, and the limits that `broker` checks for it.
+    StoreSettings via read_store {
+        /// Everything lies below it.
+        store_path_root_dir: PathBuf = "storePathRootDir";
+        /// The commit log.
+        store_path_commit_log: PathBuf = "storePathCommitLog";
+        /// Bytes of one file of the log, if there are none yet on disk.
+        mapped_file_size_commit_log: u64 = "mappedFileSizeCommitLog";
+        /// Bytes of one file of a consume queue: a multiple of 20.
+        mapped_file_size_consume_queue: u64 = "mappedFileSizeConsumeQueue";
+        /// When a send is acknowledged.
+        flush_disk_type: FlushDiskType = "flushDiskType";
+        /// Master, alone or waiting for copies.
+        broker_role: BrokerRole = "brokerRole";
+        /// How many copies an acknowledgement stands for, our own included.
+        in_sync_replicas: u32 = "inSyncReplicas";
+        /// How long a send may wait for the device, in ms.
+        sync_flush_timeout: u64 = "syncFlushTimeout";
+        /// Pause between flushes of the log in ASYNC_FLUSH, in ms.
+        flush_interval_commit_log: u64 = "flushIntervalCommitLog";
+        /// Pause between flushes of the consume queues, in ms.
+        flush_interval_consume_queue: u64 = "flushIntervalConsumeQueue";
+        /// Hours of the day at which expired files go.
+        delete_when: Vec<u8> = "deleteWhen";
+        /// Hours that a file is kept.
+        file_reserved_time: u64 = "fileReservedTime";
+        /// Percent of the disk above which expired files go at any hour.
+        disk_max_used_space_ratio: u32 = "diskMaxUsedSpaceRatio";
+        /// Percent above which the oldest files go, expired or not.
+        disk_space_clean_forcibly_ratio: u32 = "diskSpaceCleanForciblyRatio";
+        /// Percent above which sends are refused.
+        disk_space_warning_level_ratio: u32 = "diskSpaceWarningLevelRatio";
+        /// May files go that have not expired?
+        clean_file_forcibly_enable: bool = "cleanFileForciblyEnable";
+        /// Pause between looks at the disk, in ms.
+        clean_resource_interval: u64 = "cleanResourceInterval";
+        /// Pause between two deletions, in ms.
+        delete_commit_log_files_interval: u64 = "deleteCommitLogFilesInterval";
+        /// Longest body, in bytes.
+        max_message_size: usize = "maxMessageSize";
+        /// Longest name of a topic.
+        max_topic_length: usize = "maxTopicLength";
+        /// Are bodies checked against their CRC in recovery?
+        check_crc_on_recover: bool = "checkCRCOnRecover";
+        /// Limits of one pull from memory and from disk.
+        max_transfer_bytes_on_message_in_memory: usize = "maxTransferBytesOnMessageInMemory";
+        /// See above.
+        max_transfer_count_on_message_in_memory: usize = "maxTransferCountOnMessageInMemory";
+        /// See above.
+        max_transfer_bytes_on_message_in_disk: usize = "maxTransferBytesOnMessageInDisk";
+        /// See above.
+        max_transfer_count_on_message_in_disk: usize = "maxTransferCountOnMessageInDisk";
+        /// Most messages of one pull, whatever the client asks for.
+        pull_batch_max_message_count: usize = "pullBatchMaxMessageCount";
+        /// Bytes of a consume queue that one filtered pull looks through.
+        max_filter_message_size: usize = "maxFilterMessageSize";
+        /// The delay table.
+        message_delay_level: String = "messageDelayLevel";
+        /// Pause between exports of how far delayed delivery got, in ms.
+        flush_delay_offset_interval: u64 = "flushDelayOffsetInterval";
+    }
+}
+
+settings! {
+    /// What `names` is made with.
+    NamesSettings via read_names {
+        /// Where the KV table is kept.
+        kv_config_path: PathBuf = "kvConfigPath";
+        /// Where changed settings are kept.
+        config_store_path: PathBuf = "configStorePath";
+        /// Does a route carry `orderTopicConf`?
+        order_message_enable: bool = "orderMessageEnable";
+        /// Does the answer to a registration carry the order table?
+        return_order_topic_config_to_broker: bool = "returnOrderTopicConfigToBroker";
+        /// Is an unknown topic looked up elsewhere?
+        cluster_test: bool = "clusterTest";
+        /// Pause between looks for brokers that are gone, in ms.
+        scan_not_active_broker_interval: u64 = "scanNotActiveBrokerInterval";
+        /// Is request 206 answered?
+        enable_all_topic_list: bool = "enableAllTopicList";
+        /// Are the other topic lists answered?
+        enable_topic_list: bool = "enableTopicList";
+        /// Are routes held back after a start, until brokers had time to register?
+        need_wait_for_service: bool = "needWaitForService";
+        /// For how many seconds.
+        wait_seconds_for_service: u64 = "waitSecondsForService";
+        /// Does a registration take topics away that it does not name?
+        delete_topic_with_broker_registration: bool = "deleteTopicWithBrokerRegistration";
+        /// Keys that request 318 must not change.
+        config_black_list: Vec<String> = "configBlackList";
+    }
+}
+
+settings! {
+    /// What listeners and outgoing calls are made with.
+    NetSettings via read_net {
+        /// Where to listen.
+        bind_address: IpAddr = "bindAddress";
+        /// The port of the broker, or of a name server that runs alone.
+        listen_port: u16 = "listenPort";
+        /// Connections that wait to be accepted.
+        server_socket_backlog: u32 = "serverSocketBacklog";
+        /// A connection that says nothing for so many seconds is closed.
+        server_channel_max_idle_time_seconds: u64 = "serverChannelMaxIdleTimeSeconds";
+        /// The kernel's send buffer; 0 leaves it to the kernel.
+        server_socket_snd_buf_size: usize = "serverSocketSndBufSize";
+        /// The kernel's receive buffer; 0 leaves it to the kernel.
+        server_socket_rcv_buf_size: usize = "serverSocketRcvBufSize";
+        /// How long a stop waits for connections to finish, in seconds.
+        shutdown_wait_time_seconds: u64 = "shutdownWaitTimeSeconds";
+        /// Longest frame.
+        frame_max_length: usize = "com.rocketmq.remoting.frameMaxLength";
+        /// How long an outgoing connection may take, in ms.
+        connect_timeout_millis: u64 = "connectTimeoutMillis";
+    }
+}
+
+settings! {
+    /// TLS, for both directions.
+    TlsSettings via read_tls {
+        /// What our port takes.
+        mode: TlsMode = "tls.server.mode";
+        /// Make a certificate at start, and ask no client for one.
+        test_mode: bool = "tls.test.mode.enable";
+        /// Must clients show a certificate?
+        need_client_auth: ClientAuth = "tls.server.need.client.auth";
+        /// Our key.
+        key_path: Option<PathBuf> = "tls.server.keyPath";
+        /// Its password.
+        key_password: Option<String> = "tls.server.keyPassword";
+        /// Our certificates.
+        cert_path: Option<PathBuf> = "tls.server.certPath";
+        /// Are the certificates of clients checked?
+        auth_client: bool = "tls.server.authClient";
+        /// Against these.
+        trust_cert_path: Option<PathBuf> = "tls.server.trustCertPath";
+        /// Is TLS used towards name servers?
+        client_enable: bool = "tls.enable";
+        /// RocketMQ's other word for the same.
+        client_use_tls: bool = "useTLS";
+        /// Our key towards name servers.
+        client_key_path: Option<PathBuf> = "tls.client.keyPath";
+        /// Its password.
+        client_key_password: Option<String> = "tls.client.keyPassword";
+        /// Our certificates towards name servers.
+        client_cert_path: Option<PathBuf> = "tls.client.certPath";
+        /// Are the certificates of name servers checked?
+        client_auth_server: bool = "tls.client.authServer";
+        /// Against these.
+        client_trust_cert_path: Option<PathBuf> = "tls.client.trustCertPath";
+        /// Where these lines were looked for besides `broker.conf`.
+        config_file: PathBuf = "tls.config.file";
+    }
+}
+
+impl Settings {
+    /// What the broker is made with.
+    pub fn broker(&self) -> Result<BrokerSettings, ConfigError> {
+        self.read_broker()
+    }
+
+    /// What the store is made with.
+    pub fn store(&self) -> Result<StoreSettings, ConfigError> {
+        let mut store = self.read_store()?;
+        let rounded = round_up(i64::try_from(store.mapped_file_size_consume_queue).unwrap_or(i64::MAX));
+        store.mapped_file_size_consume_queue = rounded.unsigned_abs();
+        let clamp = |ratio: &mut u32, (_, low, high): (&str, i64, i64)| {
+            *ratio = u32::try_from(i64::from(*ratio).clamp(low, high)).unwrap_or(*ratio);
+        };
+        let [max_used, forcibly, warning] = RATIO_LIMITS;
+        clamp(&mut store.disk_max_used_space_ratio, max_used);
+        clamp(&mut store.disk_space_clean_forcibly_ratio, forcibly);
+        clamp(&mut store.disk_space_warning_level_ratio, warning);
+        Ok(store)
+    }
+
+    /// What the name server is made with.
+    pub fn names(&self) -> Result<NamesSettings, ConfigError> {
+        self.read_names()
+    }
+
+    /// What listeners and outgoing calls are made with.
+    pub fn net(&self) -> Result<NetSettings, ConfigError> {
+        self.read_net()
+    }
+
+    /// TLS, for both directions.
+    pub fn tls(&self) -> Result<TlsSettings, ConfigError> {
+        self.read_tls()
+    }
+
+    /// Defaults that are found out at start.
+    pub(crate) fn found(&self, name: &str) -> Option<String> {
+        let path = |path: PathBuf| Some(path.to_string_lossy().into_owned());
+        let in_data = |leaf: &str, home_leaf: &str| match &self.data {
+            Some(data) => path(data.join(leaf)),
+            None => path(self.machine.home.join(home_leaf)),
+        };
+        match name {
+            "brokerName" => Some(self.machine.host_name.clone()),
+            "brokerIP1" => Some(self.own_address()),
+            "brokerIP2" => Some(self.text("brokerIP1")),
+            "bindAddress" => Some(if self.has_file { "0.0.0.0" } else { "127.0.0.1" }.to_owned()),
+            "listenPort" => Some(if self.role().has_broker() { "10911" } else { "9876" }.to_owned()),
+            "storePathRootDir" => in_data("store", "store"),
+            "storePathCommitLog" => path(PathBuf::from(self.text("storePathRootDir")).join("commitlog")),
+            "kvConfigPath" => in_data("namesrv/kvConfig.json", "namesrv/kvConfig.json"),
+            "configStorePath" => in_data("namesrv/namesrv.properties", "namesrv/namesrv.properties"),
+            "useTLS" => Some(self.text("tls.enable")),
+            _ => None,
+        }
+    }
+
+    /// What others reach us by, when nobody says: the address we listen on if it is one, else the machine's own.
+    fn own_address(&self) -> String {
+        match self.text("bindAddress").parse::<IpAddr>() {
+            Ok(bound) if !bound.is_unspecified() => bound.to_string(),
+            Ok(_) | Err(_) => self.machine.address.to_string(),
+        }
+    }
+}
