@@ -1,1 +1,331 @@
+use std::path::Path;
+use std::sync::Arc;
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::disk::RealDisk;
+
+const UNITS_PER_FILE: u64 = 10;
+
+fn options() -> QueueLogOptions {
+    QueueLogOptions { file_bytes: UNITS_PER_FILE * 20, descriptors: 8, ..QueueLogOptions::default() }
+}
+
+fn open(dir: &Path) -> (QueueLogs, Loaded) {
+    QueueLogs::open(dir, options(), Arc::new(RealDisk)).unwrap()
+}
+
+/// The unit of the `n`th record of 100 bytes.
+fn unit(n: u64) -> Unit {
+    Unit { at: LogOffset(n * 100), size: 100, tags: n as i64 - 3 }
+}
+
+fn units(queue: &ConsumeQueue, from: u64, max: usize) -> Vec<Unit> {
+    let mut out = Vec::new();
+    queue.read_units(from, max, true, &mut out).unwrap();
+    out
+}
+
+fn numbers(range: std::ops::Range<u64>) -> Vec<Unit> {
+    range.map(unit).collect()
+}
+
+#[test]
+fn a_pushed_unit_is_readable_at_once_and_after_the_flush_and_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("orders", 3);
+    for n in 0..25 {
+        queue.push(unit(n));
+    }
+    assert_eq!(units(&queue, 0, 100), numbers(0..25));
+    logs.flush_all().unwrap();
+    queue.push(unit(25));
+    assert_eq!(units(&queue, 7, 100), numbers(7..26));
+    // At rest, nothing is left in memory.
+    logs.sync_all().unwrap();
+    logs.flush_all().unwrap();
+    assert!(queue.tail.lock().is_none());
+    assert_eq!(logs.pending_bytes(), 0);
+    assert_eq!(units(&queue, 7, 12), numbers(7..19));
+    assert_eq!(units(&queue, 26, 12), []);
+
+    let (logs, loaded) = open(dir.path());
+    assert!(loaded.findings.is_empty() && loaded.rebuild_from.is_none());
+    let queue = logs.get("orders", 3).unwrap();
+    assert_eq!((queue.min_offset(), queue.max_offset(), logs.max_log_end()), (0, 26, LogOffset(2_600)));
+    assert_eq!(units(&queue, 0, 100), numbers(0..26));
+    let names: Vec<_> = std::fs::read_dir(queue.dir()).unwrap().map(|entry| entry.unwrap()).collect();
+    assert_eq!(names.len(), 3);
+    assert!(names.iter().all(|entry| entry.metadata().unwrap().len() == UNITS_PER_FILE * 20));
+}
+
+#[test]
+fn what_is_cached_is_read_without_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    (0..15).for_each(|n| queue.push(unit(n)));
+    logs.flush_all().unwrap();
+    logs.flush_all().unwrap();
+    let mut out = Vec::new();
+    assert_eq!(queue.read_units(0, 15, false, &mut out).unwrap(), UnitsRead::Units(15));
+    assert_eq!(out, numbers(0..15));
+}
+
+#[test]
+fn a_queue_that_begins_late_is_filled_with_blanks_as_apache_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    assert_eq!(queue.push_at(34, unit(34)).unwrap(), PushedAt::Added);
+    assert_eq!(queue.push_at(34, unit(34)).unwrap(), PushedAt::Already);
+    assert_eq!(queue.push_at(35, unit(35)).unwrap(), PushedAt::Added);
+    assert!(matches!(queue.push_at(37, unit(37)), Err(QueueError::Gap { next: 36, offset: 37, .. })));
+    assert_eq!(queue.min_offset(), 34);
+    logs.flush_all().unwrap();
+    let bytes = std::fs::read(queue.dir().join("00000000000000000600")).unwrap();
+    assert_eq!(bytes[..80], Unit::BLANK.encode().repeat(4));
+    assert_eq!(bytes[80..100], unit(34).encode());
+
+    let (logs, _) = open(dir.path());
+    let queue = logs.get("t", 0).unwrap();
+    logs.trim_below(LogOffset(0)).unwrap();
+    assert_eq!((queue.min_offset(), queue.max_offset()), (34, 36));
+}
+
+#[test]
+fn recovery_mends_a_unit_that_is_not_what_the_log_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    (0..5).for_each(|n| queue.push(unit(n)));
+    queue.push(Unit { at: LogOffset(7), size: 7, tags: 7 });
+    logs.flush_all().unwrap();
+    logs.flush_all().unwrap();
+    assert_eq!(queue.push_at(4, unit(4)).unwrap(), PushedAt::Already);
+    assert_eq!(queue.push_at(5, unit(5)).unwrap(), PushedAt::Mended);
+    assert_eq!(logs.max_log_end(), LogOffset(600));
+    assert_eq!(units(&queue, 0, 9), numbers(0..6));
+}
+
+#[test]
+fn trimming_follows_the_log_and_keeps_the_last_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    (0..35).for_each(|n| queue.push(unit(n)));
+    logs.flush_all().unwrap();
+    assert_eq!(logs.trim_below(LogOffset(2_250)).unwrap(), 2);
+    assert_eq!(queue.min_offset(), 23);
+    assert_eq!(units(&queue, 5, 3), []);
+    assert_eq!(units(&queue, 23, 3), numbers(23..26));
+    assert_eq!(logs.trim_below(LogOffset(9_000)).unwrap(), 1);
+    assert_eq!((queue.min_offset(), queue.max_offset()), (35, 35));
+    queue.push(unit(90));
+    assert_eq!(units(&queue, 35, 3), [unit(90)]);
+
+    logs.flush_all().unwrap();
+    let (logs, _) = open(dir.path());
+    logs.trim_below(LogOffset(9_000)).unwrap();
+    let queue = logs.get("t", 0).unwrap();
+    assert_eq!((queue.min_offset(), queue.max_offset()), (35, 36));
+}
+
+#[test]
+fn what_points_above_the_log_is_cut_in_memory_and_on_disk() {
+    for flushes in [0, 1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let (logs, _) = open(dir.path());
+        let queue = logs.get_or_create("t", 0);
+        (0..35).for_each(|n| queue.push(unit(n)));
+        (0..flushes).for_each(|_| logs.flush_all().unwrap());
+        assert_eq!(logs.truncate_above(LogOffset(1_300)).unwrap(), 22);
+        assert_eq!((queue.max_offset(), queue.log_end()), (13, LogOffset(1_300)));
+        logs.flush_all().unwrap();
+        assert_eq!(logs.pending_bytes(), 0);
+        let (logs, _) = open(dir.path());
+        let queue = logs.get("t", 0).unwrap();
+        assert_eq!((queue.max_offset(), queue.log_end()), (13, LogOffset(1_300)));
+        queue.push(unit(13));
+        assert_eq!(units(&queue, 0, 99), numbers(0..14));
+        logs.truncate_above(LogOffset(0)).unwrap();
+        assert_eq!((queue.max_offset(), logs.max_log_end()), (0, LogOffset(0)));
+        queue.push(unit(0));
+        assert_eq!(units(&queue, 0, 99), numbers(0..1));
+    }
+}
+
+#[test]
+fn a_file_that_lost_its_end_is_named_and_to_be_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    for id in 0..2 {
+        let queue = logs.get_or_create("t", id);
+        (0..15).for_each(|n| queue.push(unit(n)));
+    }
+    logs.flush_all().unwrap();
+    let path = dir.path().join("t/1/00000000000000000200");
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(50).unwrap();
+    std::fs::write(dir.path().join("t/1/00000000000000000400"), b"").unwrap();
+    let (logs, loaded) = open(dir.path());
+    assert_eq!(loaded.findings.len(), 1, "{:?}", loaded.findings);
+    assert_eq!(loaded.rebuild_from, Some(LogOffset(1_200)));
+    assert_eq!(logs.get("t", 1).unwrap().max_offset(), 12);
+    drop(logs);
+    std::fs::OpenOptions::new().write(true).open(dir.path().join("t/1/00000000000000000000")).unwrap().set_len(50).unwrap();
+    let error = QueueLogs::open(dir.path(), options(), Arc::new(RealDisk)).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("t/1/00000000000000000000 has 50 bytes"), "{error}");
+}
+
+#[test]
+fn the_size_of_files_on_disk_wins_over_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    (0..15).for_each(|n| queue.push(unit(n)));
+    logs.flush_all().unwrap();
+    let other = QueueLogOptions { file_bytes: 400, ..options() };
+    let (logs, loaded) = QueueLogs::open(dir.path(), other, Arc::new(RealDisk)).unwrap();
+    assert_eq!((logs.file_bytes(), loaded.findings.len()), (200, 1));
+    assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 99), numbers(0..15));
+}
+
+#[test]
+fn a_deleted_topic_is_gone_and_may_come_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    (0..15).for_each(|n| queue.push(unit(n)));
+    logs.flush_all().unwrap();
+    logs.delete_topic("t").unwrap();
+    queue.push(unit(15));
+    logs.flush_all().unwrap();
+    assert!(logs.get("t", 0).is_none() && !dir.path().join("t").exists());
+    let again = logs.get_or_create("t", 0);
+    again.push(unit(20));
+    logs.sync_all().unwrap();
+    assert_eq!(units(&again, 0, 9), [unit(20)]);
+    assert_eq!(logs.pending_bytes(), 0);
+}
+
+#[test]
+fn descriptors_stay_few_and_the_bell_rings_when_much_is_unwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = QueueLogOptions { buffered_bytes: 20 * 300, ..options() };
+    let (logs, _) = QueueLogs::open(dir.path(), limits, Arc::new(RealDisk)).unwrap();
+    for round in 0..3 {
+        for id in 0..100 {
+            logs.get_or_create("t", id).push(unit(round));
+        }
+    }
+    assert!(logs.wait_until_wanted(Duration::ZERO));
+    logs.sync_all().unwrap();
+    assert!(!logs.wait_until_wanted(Duration::ZERO));
+    assert!(logs.open_files() <= 8);
+    assert!(logs.queues().iter().all(|queue| units(queue, 0, 9) == numbers(0..3)));
+}
+
+#[test]
+fn a_queue_at_rest_needs_no_more_than_300_bytes() {
+    // The queue behind its two counters, its place in the topic's list, and a share of the topic's name.
+    assert!(size_of::<ConsumeQueue>() + 16 + 8 + 64 <= 300, "{}", size_of::<ConsumeQueue>());
+}
+
+fn by_time(queue: &ConsumeQueue, times: &[i64], timestamp: i64, boundary: Boundary) -> u64 {
+    let read = |unit: &Unit| times.get((unit.at.0 / 100) as usize).copied();
+    queue.offset_by_time(timestamp, boundary, LogOffset(0), read).unwrap()
+}
+
+#[test]
+fn search_by_time_answers_as_apache_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    assert_eq!(by_time(&queue, &[], 5, Boundary::Lower), 0);
+    // The example of Apache's own comment: between t1 and t3, the lower boundary is above the upper one.
+    let times = [10, 10, 10, 30, 30];
+    (0..5).for_each(|n| queue.push(unit(n)));
+    let both = |timestamp| {
+        (by_time(&queue, &times, timestamp, Boundary::Lower), by_time(&queue, &times, timestamp, Boundary::Upper))
+    };
+    assert_eq!(both(20), (3, 2));
+    assert_eq!(both(10), (0, 2));
+    assert_eq!(both(30), (3, 4));
+    assert_eq!(both(31), (5, 4));
+    assert_eq!(both(9), (0, 0));
+    let unreadable = queue.offset_by_time(20, Boundary::Lower, LogOffset(0), |unit| match unit.at.0 {
+        0 => Some(10),
+        400 => Some(30),
+        _inner => None,
+    });
+    assert_eq!(unreadable.unwrap(), 0);
+}
+
+proptest! {
+    #[test]
+    fn search_by_time_is_the_partition_point(steps in prop::collection::vec(0i64..3, 1..60), timestamp in 0i64..120) {
+        let dir = tempfile::tempdir().unwrap();
+        let (logs, _) = open(dir.path());
+        let queue = logs.get_or_create("t", 0);
+        let times: Vec<i64> = steps.iter().scan(10, |now, step| { *now += step; Some(*now) }).collect();
+        (0..times.len() as u64).for_each(|n| queue.push(unit(n)));
+        let lower = times.partition_point(|time| *time < timestamp) as u64;
+        let upper = (times.partition_point(|time| *time <= timestamp) as u64).saturating_sub(1);
+        prop_assert_eq!(by_time(&queue, &times, timestamp, Boundary::Lower), lower);
+        prop_assert_eq!(by_time(&queue, &times, timestamp, Boundary::Upper), upper);
+    }
+
+    #[test]
+    fn a_queue_is_the_list_of_what_was_pushed(steps in prop::collection::vec(0u8..8, 1..120)) {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut logs, _) = open(dir.path());
+        let (mut first, mut next) = (0u64, 0u64);
+        for step in steps {
+            let queue = logs.get_or_create("t", 0);
+            match step {
+                0..=3 => for _ in 0..=step * 2 { queue.push(unit(next)); next += 1; },
+                4 => logs.flush_all().unwrap(),
+                5 => { first = first.max(next.saturating_sub(12)); logs.trim_below(LogOffset(first * 100)).unwrap(); }
+                6 => { next = first.max(next.saturating_sub(7)); logs.truncate_above(LogOffset(next * 100)).unwrap(); }
+                _reopen => {
+                    logs.flush_all().unwrap();
+                    logs = open(dir.path()).0;
+                    logs.trim_below(LogOffset(first * 100)).unwrap();
+                }
+            }
+            let queue = logs.get_or_create("t", 0);
+            prop_assert_eq!(queue.max_offset(), next);
+            prop_assert_eq!(queue.min_offset(), first);
+            prop_assert_eq!(units(&queue, first, 1000), numbers(first..next));
+        }
+    }
+}
+
+#[test]
+fn readers_beside_a_writer_and_a_flusher_see_a_dense_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    let total = 20_000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..total).for_each(|n| queue.push(unit(n))));
+        scope.spawn(|| {
+            while queue.max_offset() < total {
+                logs.flush_all().unwrap();
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let (mut from, mut out) = (0, Vec::new());
+                while from < total {
+                    out.clear();
+                    queue.read_units(from, 32, true, &mut out).unwrap();
+                    assert_eq!(out, numbers(from..from + out.len() as u64));
+                    from += out.len() as u64;
+                }
+            });
+        }
+    });
+}
