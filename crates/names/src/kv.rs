@@ -56,8 +56,9 @@ impl KvConfig {
         let io = |source| KvError::Io { path: path.to_owned(), source };
         let table = match std::fs::read(path) {
             Ok(text) if text.is_empty() => File::default(),
-            Ok(text) => fastjson::from_slice(&text)
-                .map_err(|source| KvError::Malformed { path: path.to_owned(), source })?,
+            Ok(text) => {
+                fastjson::from_slice(&text).map_err(|source| KvError::Malformed { path: path.to_owned(), source })?
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => File::default(),
             Err(error) => return Err(io(error)),
         };

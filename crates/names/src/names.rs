@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use env::Clock;
-use net::{Burst, Connection, Outgoing, ReplyTo, Request, Service};
+use net::{Burst, Client, ClientOptions, Connection, Outgoing, ReplyTo, Request, Service};
 use parking_lot::RwLock;
 use protocol::code::{ResponseCode, request};
 use protocol::header::EncodeFields;
@@ -31,8 +32,8 @@ pub struct Names {
     pub(crate) table: RwLock<RouteTable>,
     pub(crate) routes: RouteCache,
     pub(crate) kv: KvConfig,
-    /// Brokers' connections by id, to tell them of an acting master.
-    brokers: papaya::HashMap<u64, Connection<()>>,
+    /// Calls brokers, to tell them of an acting master: they answer that on the port where they listen.
+    client: Client,
 }
 
 /// What is remembered about one connection.
@@ -77,7 +78,7 @@ impl Names {
             table: RwLock::new(RouteTable::default()),
             routes: RouteCache::default(),
             kv,
-            brokers: papaya::HashMap::new(),
+            client: Client::new(ClientOptions::default()),
         }))
     }
 
@@ -103,28 +104,26 @@ impl Names {
         }
     }
 
-    pub(crate) fn remember(&self, session: &mut Session) {
-        session.is_broker = true;
-        self.brokers.pin().insert(session.connection.id(), session.connection.clone());
-    }
-
     /// Tells the replicas of a name who has the smallest id (905).
     pub(crate) fn notify(&self, change: &MinBrokerIdChange) {
         if !self.options.load().notify_min_broker_id_changed {
             return;
         }
-        let fields = NotifyMinBrokerIdChange {
-            min_broker_id: Some(change.min_broker_id),
-            broker_name: Some(&change.broker_name),
-            min_broker_addr: Some(&change.min_broker_address),
-            offline_broker_addr: change.offline_address.as_deref(),
-            ha_broker_addr: change.ha_address.as_deref(),
-        };
-        let brokers = self.brokers.pin();
-        for connection in change.connections.iter().filter_map(|id| brokers.get(id)) {
-            if !connection.oneway(request::NOTIFY_MIN_BROKER_ID_CHANGE, &fields, &bytes::Bytes::new()) {
-                warn!(peer = %connection.peer(), broker = change.broker_name, "could not tell of the new smallest id");
-            }
+        for address in change.addresses.clone() {
+            let (client, change) = (self.client.clone(), change.clone());
+            tokio::spawn(async move {
+                let fields = NotifyMinBrokerIdChange {
+                    min_broker_id: Some(change.min_broker_id),
+                    broker_name: Some(&change.broker_name),
+                    min_broker_addr: Some(&change.min_broker_address),
+                    offline_broker_addr: change.offline_address.as_deref(),
+                    ha_broker_addr: change.ha_address.as_deref(),
+                };
+                let told = client.oneway(&address, request::NOTIFY_MIN_BROKER_ID_CHANGE, &fields, Bytes::new()).await;
+                if let Err(error) = told {
+                    warn!(address, broker = change.broker_name, %error, "could not tell of the new smallest id");
+                }
+            });
         }
     }
 
@@ -153,10 +152,9 @@ impl Names {
             request::GET_KVLIST_BY_NAMESPACE => lists::list_kv(self, asked, out),
             request::UPDATE_NAMESRV_CONFIG => crate::configuration::update(self, asked, out).await,
             request::GET_NAMESRV_CONFIG => crate::configuration::get(self, asked, out),
-            code => Err(Refusal::new(
-                ResponseCode::RequestCodeNotSupported,
-                format!(" request type {code} not supported"),
-            )),
+            code => {
+                Err(Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported")))
+            }
         }
     }
 }
@@ -188,7 +186,6 @@ impl Service for Names {
     fn close(&self, session: Session) {
         if session.is_broker {
             let id = session.connection.id();
-            self.brokers.pin().remove(&id);
             let gone = self.table.read().disconnected(id);
             self.take_out(&gone, "connection closed");
         }

@@ -169,7 +169,9 @@ impl Options {
             if key.starts_with(['#', '!']) {
                 continue;
             }
-            if ALWAYS_BLACK_LISTED.contains(&key) || self.config_black_list.split(';').any(|listed| listed.trim() == key) {
+            if ALWAYS_BLACK_LISTED.contains(&key)
+                || self.config_black_list.split(';').any(|listed| listed.trim() == key)
+            {
                 return Err(SettingError::BlackListed);
             }
             if !updated.set(key, value)? {

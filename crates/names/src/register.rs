@@ -33,8 +33,9 @@ pub(crate) fn broker(
     if header.body_crc32 != 0 && i64::from(header.body_crc32) != i64::from(crc) {
         return Err(Refusal::new(ResponseCode::SystemError, "crc32 not match"));
     }
-    let unreadable =
-        |error: &dyn std::fmt::Display| Refusal::new(ResponseCode::SystemError, format!("register broker body: {error}"));
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Refusal::new(ResponseCode::SystemError, format!("register broker body: {error}"))
+    };
     let body = if asked.body.is_empty() {
         RegisterBrokerBody::default()
     } else if asked.header.version < VERSION_WITH_BODY {
@@ -62,7 +63,7 @@ pub(crate) fn broker(
         .write()
         .register(names.clock.now(), registration, options.delete_topic_with_broker_registration)
         .ok_or_else(|| Refusal::new(ResponseCode::SystemError, "register broker failed"))?;
-    names.remember(session);
+    session.is_broker = true;
     if is_new {
         info!(broker = header.broker_name, id = header.broker_id, address = header.broker_addr, "broker registered");
     }

@@ -89,8 +89,7 @@ fn kept(names: &Names, topic: &str, with_order: bool, support_acting_master: boo
 /// dialect whatever the client's version.
 fn of_zone(names: &Names, asked: &Request<'_>, topic: &str, zone: &str, out: &mut Outgoing) -> Result<(), Refusal> {
     let options = names.options.load();
-    let mut route =
-        names.table.read().route(topic, options.support_acting_master).ok_or_else(|| no_route(topic))?;
+    let mut route = names.table.read().route(topic, options.support_acting_master).ok_or_else(|| no_route(topic))?;
     if options.order_message_enable {
         route.order_topic_conf = names.kv.get(ORDER_TOPICS, topic);
     }

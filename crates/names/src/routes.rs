@@ -71,8 +71,8 @@ pub struct MinBrokerIdChange {
     pub offline_address: Option<String>,
     /// The replication address of the one with the smallest id.
     pub ha_address: Option<String>,
-    /// The connections to tell.
-    pub connections: Vec<u64>,
+    /// The brokers to tell.
+    pub addresses: Vec<String>,
 }
 
 /// A broker that leaves.
@@ -160,9 +160,8 @@ impl RouteTable {
         }
 
         let is_master = new.broker_id == MASTER_ID;
-        let is_prime_slave = new.acting_master.is_some()
-            && !is_master
-            && broker.broker_addrs.keys().next() == Some(&new.broker_id);
+        let is_prime_slave =
+            new.acting_master.is_some() && !is_master && broker.broker_addrs.keys().next() == Some(&new.broker_id);
         if is_master || is_prime_slave {
             let is_read_only = is_prime_slave && acting_master;
             self.apply_topics(&new, is_first, is_read_only, forget_missing);
@@ -383,7 +382,7 @@ impl RouteTable {
             min_broker_address: address.clone(),
             offline_address,
             ha_address: live(address).map(|live| live.ha_address.clone()),
-            connections: broker.broker_addrs.values().filter_map(live).map(|live| live.connection).collect(),
+            addresses: broker.broker_addrs.values().cloned().collect(),
         })
     }
 
@@ -407,7 +406,9 @@ impl RouteTable {
 
     /// Forgets a broker name without addresses, and what only it served.
     fn drop_empty(&mut self, broker_name: &str) {
-        let Some(broker) = self.brokers.get(broker_name).filter(|broker| broker.broker_addrs.is_empty()) else { return };
+        let Some(broker) = self.brokers.get(broker_name).filter(|broker| broker.broker_addrs.is_empty()) else {
+            return;
+        };
         if let Some(names) = self.clusters.get_mut(&broker.cluster) {
             names.remove(broker_name);
             if names.is_empty() {

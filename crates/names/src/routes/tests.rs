@@ -90,7 +90,10 @@ fn a_broker_that_has_only_one_topic_yet_is_turned_down() {
     assert!(table.cluster_info().broker_addr_table.is_empty());
     assert!(table.cluster_info().cluster_addr_table.is_empty());
     table.register(T0, registration("m", 0, 1, &["A", "B"]), false);
-    assert!(table.register(T0, registration("m", 0, 2, &["C"]), false).is_some(), "known brokers register single topics");
+    assert!(
+        table.register(T0, registration("m", 0, 2, &["C"]), false).is_some(),
+        "known brokers register single topics"
+    );
     assert!(table.route("A", false).is_some() && table.route("C", false).is_some());
 }
 
