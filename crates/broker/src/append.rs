@@ -324,8 +324,14 @@ impl Broker {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            let AppendError::NoRoomYet { needed } = error else {
-                return Err(Refusal::new(ResponseCode::ServiceNotAvailable, format!("{NOT_AVAILABLE} {error}")));
+            let needed = match error {
+                AppendError::NoRoomYet { needed } => needed,
+                AppendError::NotWritable(why) => {
+                    return Err(Refusal::new(ResponseCode::ServiceNotAvailable, format!("{NOT_AVAILABLE} {why}")));
+                }
+                AppendError::TooLong { .. } => {
+                    return Err(Refusal::new(ResponseCode::MessageIllegal, format!("the message is illegal, {error}")));
+                }
             };
             let left = deadline.saturating_sub(self.clock.elapsed());
             if left.is_zero() || timeout(left, self.store.room().reached(needed)).await.is_err() {

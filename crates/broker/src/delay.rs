@@ -18,10 +18,11 @@ use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::names;
 use protocol::properties::name;
-use protocol::record::{self, Scanned};
+use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
 use store::journal::Table;
-use store::{LogSlice, RecordBatch, Store, StoreError, TagsCode};
+use store::queue_log::UnitsRead;
+use store::{LogSlice, QueueError, RecordBatch, Store, StoreError, TagsCode, Unit};
 use tokio::sync::{Notify, oneshot};
 
 use crate::append;
@@ -71,7 +72,7 @@ impl Delay {
         let topic = topics.schedule();
         let next: Vec<AtomicU64> = (0..levels).map(|_| AtomicU64::new(0)).collect();
         let mut scan_from = None;
-        store.journal().load(tables::DELAYS, &mut |key, value| {
+        store.journal().load(tables::DELAYS, |key, value| {
             let (Ok(key), Ok(value)) =
                 (key.try_into().map(u32::from_be_bytes), value.try_into().map(u64::from_be_bytes))
             else {
@@ -87,12 +88,17 @@ impl Delay {
         // Without the entry nothing was ever delivered by us; a log that is shorter than it was has lost those deliveries.
         let scan_from = LogOffset(scan_from.unwrap_or(end.0).clamp(store.min_offset().0.min(end.0), end.0));
         let mut delivered = HashSet::new();
-        store.scan(scan_from, &mut |_, view| {
+        let mut visit = |_: LogOffset, view: &RecordView<'_>| {
             let prepared = view.prepared_offset();
             if prepared < 0 {
                 delivered.insert(!prepared as u64);
             }
-        })?;
+        };
+        if let Err(error) = store.scan(scan_from, &mut visit) {
+            // Deliveries found twice are found once; reading everything costs time, believing too little costs double messages.
+            tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
+            store.scan(store.min_offset(), &mut visit)?;
+        }
         Ok(Delay {
             topic,
             bell: Arc::clone(topics.schedule_bell()),
@@ -167,7 +173,10 @@ struct Delivery {
     loaded: (LogOffset, LogOffset),
     unflushed: VecDeque<Unflushed>,
     scan_from: LogOffset,
+    /// The next place to read from, once the log is flushed up to it. The end of the log at some moment, so a record begins there.
+    scan_from_next: Option<LogOffset>,
     batch: RecordBatch,
+    units: Vec<Unit>,
 }
 
 /// Delivers until the broker stops.
@@ -182,7 +191,9 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         loaded: (loaded.scan_from, loaded.end),
         unflushed: VecDeque::new(),
         scan_from: loaded.scan_from,
+        scan_from_next: None,
         batch: RecordBatch::new(),
+        units: Vec::new(),
         broker,
     };
     // Before the first delivery the journal must hold where to look for it.
@@ -198,7 +209,7 @@ impl Delivery {
             self.note_progress(delay);
             let now = self.broker.clock.now().0;
             match self.schedule.step(now) {
-                Step::Look(level) => self.look(level, now),
+                Step::Look(level) => self.look(level, now).await,
                 Step::Deliver(level) => {
                     if !self.deliver(level, now).await {
                         self.wait(delay, Some(RETRY)).await;
@@ -217,9 +228,10 @@ impl Delivery {
     /// Waits for a new message, the time, or a flush that lets the journal know of more.
     async fn wait(&mut self, delay: &Delay, limit: Option<Duration>) {
         let store = &self.broker.store;
-        let flushed_to = match self.unflushed.front() {
-            Some(first) => first.end.0,
-            None => self.scan_from.0 + SCAN_BYTES_MAX,
+        let flushed_to = match (self.unflushed.front(), self.scan_from_next) {
+            (Some(first), _) => first.end.0,
+            (None, Some(next)) => next.0,
+            (None, None) => self.scan_from.0 + SCAN_BYTES_MAX,
         };
         tokio::select! {
             () = delay.bell.notified() => self.schedule.arrived(),
@@ -237,13 +249,22 @@ impl Delivery {
             put(store, first.level as u32 + 1, first.next);
             self.unflushed.pop_front();
         }
-        let scan_from = self.unflushed.front().map_or(flushed, |first| first.start.0.min(flushed));
-        // Deliveries found in the log stay in front of it until they have been skipped.
-        let is_worth_it = scan_from >= self.scan_from.0 + SCAN_BYTES_MAX;
-        if is_worth_it && self.delivered.is_empty() {
-            self.scan_from = LogOffset(scan_from);
-            delay.scan_from.store(scan_from, Ordering::Release);
-            put(store, SCAN_FROM, scan_from);
+        // Deliveries that the start has found stay in front of it until they have been skipped.
+        if !self.unflushed.is_empty() || !self.delivered.is_empty() {
+            return;
+        }
+        match self.scan_from_next {
+            Some(next) if next.0 <= flushed => {
+                self.scan_from_next = None;
+                self.scan_from = next;
+                delay.scan_from.store(next.0, Ordering::Release);
+                put(store, SCAN_FROM, next.0);
+            }
+            Some(_) => {}
+            None => {
+                let end = store.end();
+                self.scan_from_next = (end.0 >= self.scan_from.0 + SCAN_BYTES_MAX).then_some(end);
+            }
         }
     }
 
@@ -253,7 +274,7 @@ impl Delivery {
     }
 
     /// Finds out when the head of a level is due.
-    fn look(&mut self, level: usize, now: i64) {
+    async fn look(&mut self, level: usize, now: i64) {
         let Some(lane) = self.lane(level) else {
             return self.schedule.saw(level, None, now);
         };
@@ -267,25 +288,53 @@ impl Delivery {
             );
             self.schedule.skip_to(level, min);
         }
-        let unit = lane.queue.unit_at(self.schedule.next(level));
-        self.schedule.saw(level, unit.map(|unit| unit.tags), now);
+        let head = match self.read_units(&lane, self.schedule.next(level), 1).await {
+            Ok(()) => self.units.first().map(|unit| unit.tags),
+            Err(error) => {
+                tracing::error!(level, %error, "queue of delayed messages cannot be read");
+                Some(now + RETRY.as_millis() as i64)
+            }
+        };
+        self.schedule.saw(level, head, now);
+    }
+
+    /// Fills `units` with those from `from` on; on a cold-read thread where they are not in memory.
+    async fn read_units(&mut self, lane: &Lane, from: u64, max: usize) -> Result<(), QueueError> {
+        self.units.clear();
+        if let UnitsRead::Units(_) = lane.queue.read_units(from, max, false, &mut self.units)? {
+            return Ok(());
+        }
+        if !self.units.is_empty() {
+            return Ok(());
+        }
+        let queue = Arc::clone(&lane.queue);
+        let read = in_the_cold(&self.broker.store, move |_| {
+            let mut units = Vec::new();
+            queue.read_units(from, max, true, &mut units).map(|_| units)
+        });
+        if let Some(units) = read.await {
+            self.units = units?;
+        }
+        Ok(())
     }
 
     /// Delivers what is due at the head of a level. False when the store refused.
     async fn deliver(&mut self, level: usize, now: i64) -> bool {
         let Some(lane) = self.lane(level) else { return false };
         let first = self.schedule.next(level);
+        if let Err(error) = self.read_units(&lane, first, BATCH_MAX).await {
+            tracing::error!(level, %error, "queue of delayed messages cannot be read");
+            return false;
+        }
+        let units = std::mem::take(&mut self.units);
         let mut lanes: Vec<Arc<Lane>> = Vec::new();
         let mut next = first;
         let mut has_skipped = false;
         self.batch.clear();
-        while self.batch.len() < BATCH_MAX
-            && self.batch.bytes() < BATCH_BYTES_MAX
-            && next - first < 16 * BATCH_MAX as u64
-        {
-            let Some(unit) = lane.queue.unit_at(next).filter(|unit| self.schedule.is_due(level, unit.tags, now)) else {
+        for unit in &units {
+            if self.batch.bytes() >= BATCH_BYTES_MAX || !self.schedule.is_due(level, unit.tags, now) {
                 break;
-            };
+            }
             next += 1;
             if self.delivered.remove(&unit.at.0) {
                 has_skipped = true;
@@ -301,6 +350,7 @@ impl Delivery {
                 lanes.push(target);
             }
         }
+        self.units = units;
         // Whatever this level had delivered before the start lies in front of the first offset that was not.
         let mut start = if has_skipped { self.loaded.0 } else { self.broker.store.end() };
         let mut end = if has_skipped { self.loaded.1 } else { start };
@@ -384,18 +434,26 @@ async fn sleep(limit: Option<Duration>) {
 
 /// A record, from memory or by way of the cold-read threads. `None` when it was deleted.
 async fn record(store: &Arc<Store>, at: LogOffset) -> Option<LogSlice> {
-    if let Ok(found) = store.record_at(at) {
-        return found;
+    match store.record_at(at) {
+        Ok(found) => found,
+        Err(_) => in_the_cold(store, move |store| store.record_at_cold(at)).await.flatten(),
     }
+}
+
+/// Runs `read` on a cold-read thread. `None` when the store is closing.
+async fn in_the_cold<T: Send + 'static>(
+    store: &Arc<Store>,
+    read: impl FnOnce(&Store) -> T + Clone + Send + 'static,
+) -> Option<T> {
     loop {
         let (give, take) = oneshot::channel();
-        let reader = Arc::clone(store);
+        let (reader, read) = (Arc::clone(store), read.clone());
         let job = Box::new(move || {
             // Nobody waits any more only when the broker stops.
-            let _ = give.send(reader.record_at_cold(at));
+            let _ = give.send(read(&reader));
         });
         if store.cold_read(job).is_ok() {
-            return take.await.ok().flatten();
+            return take.await.ok();
         }
         // Many consumers read cold data; a delayed message can wait for its turn.
         tokio::time::sleep(Duration::from_millis(10)).await;

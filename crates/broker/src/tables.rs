@@ -6,10 +6,24 @@ use store::journal::{Table, TableId};
 pub(crate) const TOPICS: TableId = TableId(1);
 /// Name of a table → its data version as JSON.
 pub(crate) const VERSIONS: TableId = TableId(2);
-/// The row of [`VERSIONS`] for [`TOPICS`].
-pub(crate) const TOPICS_VERSION: &[u8] = b"topics";
 /// Delay level → offset of the next message to deliver; see `delay.rs`.
 pub(crate) const DELAYS: TableId = TableId(3);
+
+/// Group name → its configuration as JSON.
+pub(crate) const GROUPS: TableId = TableId(4);
+/// `group@topic` → bits of what the group may not do, 4 bytes little-endian.
+pub(crate) const FORBIDDEN: TableId = TableId(5);
+/// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → the committed offset, 8 bytes little-endian.
+pub(crate) const OFFSETS: TableId = TableId(6);
+/// Name of a JSON file → hashes of what we last wrote there, as JSON.
+pub(crate) const EXPORTS: TableId = TableId(7);
+/// Name of a JSON file → members that another broker wrote and we do not know, as JSON.
+pub(crate) const EXTRAS: TableId = TableId(8);
+
+/// Keys of [`VERSIONS`].
+pub(crate) const TOPICS_VERSION: &[u8] = b"topics";
+pub(crate) const GROUPS_VERSION: &[u8] = b"groups";
+pub(crate) const OFFSETS_VERSION: &[u8] = b"offsets";
 
 /// A table whose owner is a function: it gives every row.
 pub(crate) struct Rows<F>(pub(crate) F);

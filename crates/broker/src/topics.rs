@@ -168,7 +168,7 @@ impl Topics {
             store,
             clock,
         };
-        topics.store.journal().load(tables::TOPICS, &mut |name, value| match serde_json::from_slice::<TopicConfig>(
+        topics.store.journal().load(tables::TOPICS, |name, value| match serde_json::from_slice::<TopicConfig>(
             value,
         ) {
             Ok(config) => {
@@ -180,7 +180,7 @@ impl Topics {
                 tracing::error!(topic = %String::from_utf8_lossy(name), %error, "topic in the journal not understood")
             }
         });
-        topics.store.journal().load(tables::VERSIONS, &mut |name, value| {
+        topics.store.journal().load(tables::VERSIONS, |name, value| {
             if name == tables::TOPICS_VERSION
                 && let Ok(version) = serde_json::from_slice::<DataVersion>(value)
             {

@@ -10,7 +10,7 @@ use protocol::code::ResponseCode;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
-use store::{Boundary, ConsumeQueue, LogSlice, Store};
+use store::{Boundary, ConsumeQueue, LogSlice, QueueError, Store};
 
 use crate::broker::Broker;
 use crate::hold::Errand;
@@ -150,22 +150,22 @@ pub(crate) fn earliest_store_time(
 ) -> Result<(), Refusal> {
     let asked = GetEarliestStoreTime::decode(&request.header.fields)?;
     let reply_to = request.reply_to();
-    let first = queue(broker, asked.topic, asked.queue_id).and_then(|queue| queue.unit_at(queue.min_offset()));
-    let Some(unit) = first else {
+    let Some(queue) = queue(broker, asked.topic, asked.queue_id) else {
         out.reply(reply_to, ResponseCode::Success, None, &EarliestStoreTimeReply { timestamp: -1 }, &[]);
         return Ok(());
     };
-    with_record(broker, session, unit.at, out, move |_, _, found, out| {
-        let timestamp = found.as_ref().and_then(|slice| store_time(slice.as_ref())).unwrap_or(-1);
-        out.reply(reply_to, ResponseCode::Success, None, &EarliestStoreTimeReply { timestamp }, &[]);
-    })
-}
-
-fn store_time(record: &[u8]) -> Option<i64> {
-    match protocol::record::scan(record, false) {
-        Ok(protocol::record::Scanned::Record(view)) => Some(view.store_timestamp()),
-        Ok(_) | Err(_) => None,
-    }
+    in_the_cold(
+        broker,
+        session,
+        move |store| Ok(queue.unit_at(queue.min_offset())?.and_then(|unit| store.store_time(&unit))),
+        move |_, _, found: Result<Option<i64>, QueueError>, out| match found {
+            Ok(time) => {
+                let reply = EarliestStoreTimeReply { timestamp: time.unwrap_or(-1) };
+                out.reply(reply_to, ResponseCode::Success, None, &reply, &[]);
+            }
+            Err(error) => refuse(reply_to, &Refusal::failed(error), out),
+        },
+    )
 }
 
 fn reply_offset(reply_to: ReplyTo, offset: i64, out: &mut Outgoing) -> Result<(), Refusal> {

@@ -16,7 +16,8 @@ use protocol::header::EncodeFields;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::{PullMessage, SendMessage};
 use protocol::sys_flag::pull as bits;
-use store::{FlushMode, RealDisk, Store, StoreEnv, StoreOptions};
+use store::disk::RealDisk;
+use store::{FlushMode, Store, StoreEnv, StoreOptions};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -77,22 +78,20 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
 }
 
 impl Running {
-    /// Shuts down in order, and gives back where everything lies.
+    /// Shuts down in order, and gives back what it left: a copy, since this process may hold the lock of the original a little longer.
     pub async fn stop(mut self) -> Arc<TempDir> {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
-        let _ = timeout(DEADLINE, self.listening).await;
+        let _ = timeout(DEADLINE, &mut self.listening).await;
         self.broker.stop().await;
         self.store.close().unwrap();
-        self.dir
+        copy_of(self.dir.path())
     }
 
     /// What the disk would hold if the process died now: what is in the kernel is there.
     pub fn image(&self) -> Arc<TempDir> {
-        let image = tempfile::tempdir().unwrap();
-        copy(self.dir.path(), image.path());
-        Arc::new(image)
+        copy_of(self.dir.path())
     }
 
     async fn listen(broker: Arc<Broker>) -> (String, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
@@ -152,6 +151,12 @@ impl Running {
             let _ = timeout(DEADLINE, self.pull(&waiting(from(topic, queue_id, offset), 200))).await;
         }
     }
+}
+
+fn copy_of(dir: &Path) -> Arc<TempDir> {
+    let image = tempfile::tempdir().unwrap();
+    copy(dir, image.path());
+    Arc::new(image)
 }
 
 fn copy(from: &Path, to: &Path) {
