@@ -275,7 +275,7 @@ impl Unflushed {
         let hold = Arc::clone(&broker.hold);
         let settings = broker.settings.load_full();
         let host = broker.advertised;
-        let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout.max(0) as u64);
+        let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
         async move {
             if self.durable_after > 0 {
                 store.journal().written().reached(self.durable_after).await;

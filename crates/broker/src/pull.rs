@@ -11,6 +11,7 @@ use protocol::code::{ResponseCode, request};
 use protocol::request::{PullMessage, PullReply};
 use protocol::sys_flag::{perm, pull as bits};
 use protocol::tags::Subscription;
+use store::queue_log::UNIT_BYTES;
 use store::{LogSlice, Read, ReadLimits, ReadStatus};
 
 use crate::broker::Broker;
@@ -119,12 +120,11 @@ pub(crate) fn pull(
         Duration::ZERO
     } else {
         let settings = broker.settings.load();
-        let ms = if settings.long_polling_enable {
-            message.suspend_timeout_millis
+        Duration::from_millis(if settings.long_polling_enable {
+            u64::try_from(message.suspend_timeout_millis).unwrap_or(0)
         } else {
             settings.short_polling_time_mills
-        };
-        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+        })
     };
     read(broker, session, order, Patience::Fresh(patience), out);
     Ok(())
@@ -185,6 +185,16 @@ fn check(
     };
     drop(config);
     let filter = subscription(broker, message, group_config.consume_broadcast_enable)?;
+    if settings.reject_pull_consumer_enable {
+        let consumers = broker.clients.consumers(message.consumer_group);
+        if consumers.is_none_or(|consumers| consumers.is_active_pull()) {
+            let remark = format!(
+                "the consumer's group info not exist: group {} pulls actively (rejectPullConsumerEnable is true){SEE_FAQ}",
+                message.consumer_group
+            );
+            return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
+        }
+    }
     let lane = topic.lane(&broker.store, queue_id).map_err(Refusal::failed)?;
     Ok(PullOrder {
         reply_to: request.reply_to(),
@@ -333,15 +343,16 @@ fn read_once(broker: &Broker, order: &PullOrder, limits: &ReadLimits, slices: &m
 
 fn limits(broker: &Broker, order: &PullOrder, may_fault: bool) -> ReadLimits {
     let settings = broker.store_settings.load();
-    let count = order.count_max.max(1);
-    let bytes = order.bytes_max.filter(|bytes| *bytes > 0).unwrap_or(i32::MAX);
+    let count = usize::try_from(order.count_max).unwrap_or(0).max(1);
+    let bytes =
+        order.bytes_max.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes > 0).unwrap_or(usize::MAX);
     ReadLimits {
-        max_count: count as usize,
-        count_memory: settings.max_transfer_count_on_message_in_memory.clamp(1, i32::MAX) as usize,
-        bytes_memory: settings.max_transfer_bytes_on_message_in_memory.clamp(1, bytes) as usize,
-        count_disk: settings.max_transfer_count_on_message_in_disk.clamp(1, i32::MAX) as usize,
-        bytes_disk: settings.max_transfer_bytes_on_message_in_disk.clamp(1, bytes) as usize,
-        scan_bytes: 16_000.max(count as usize * 20),
+        max_count: count,
+        count_memory: settings.max_transfer_count_on_message_in_memory.max(1),
+        bytes_memory: settings.max_transfer_bytes_on_message_in_memory.min(bytes).max(1),
+        count_disk: settings.max_transfer_count_on_message_in_disk.max(1),
+        bytes_disk: settings.max_transfer_bytes_on_message_in_disk.min(bytes).max(1),
+        scan_bytes: settings.max_filter_message_size.max(count.saturating_mul(UNIT_BYTES)),
         may_fault,
     }
 }

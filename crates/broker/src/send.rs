@@ -315,7 +315,7 @@ fn gather_batch(
     if request.body.is_empty() {
         return Err(too_large(broker, 0, message.properties.map_or(0, str::len)));
     }
-    let body_bytes_max = broker.store_settings.load().max_message_size as usize;
+    let body_bytes_max = broker.store_settings.load().max_message_size;
     if request.body.len() > body_bytes_max {
         return Err(too_large(broker, request.body.len(), 0));
     }
@@ -431,7 +431,7 @@ fn refuse_what_is_missing(is_half: bool, sys_flag: i32, facts: &Facts<'_>, level
 }
 
 fn check_size(broker: &Broker, body: &Bytes, properties_bytes: usize) -> Result<(), Refusal> {
-    let body_bytes_max = broker.store_settings.load().max_message_size as usize;
+    let body_bytes_max = broker.store_settings.load().max_message_size;
     if body.is_empty() || body.len() > body_bytes_max || properties_bytes > PROPERTIES_MAX {
         return Err(too_large(broker, body.len(), properties_bytes));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use broker::{Broker, Start};
 use bytes::Bytes;
-use config::{BrokerSettings, StoreSettings};
+use config::{Machine, Role, Settings, Sources};
 use env::{Clock, Random};
 use net::{CallError, Client, ClientOptions, Listener, ListenerOptions, Response};
 use protocol::batch::{self, InnerMessage};
@@ -57,8 +57,20 @@ pub async fn start(setup: Setup) -> Running {
 
 /// A broker on what another one has left.
 pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
-    let settings = BrokerSettings { broker_name: "broker-a".into(), ..BrokerSettings::default() };
-    let store_settings = StoreSettings { message_delay_level: setup.levels.into(), ..StoreSettings::default() };
+    let given = [
+        ("brokerName", "broker-a"),
+        ("messageDelayLevel", setup.levels),
+        ("flushDiskType", if setup.is_sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }),
+    ];
+    let machine =
+        Machine { host_name: "localhost".into(), address: "127.0.0.1".parse().unwrap(), home: dir.path().into() };
+    let configuration = Settings::load(Sources {
+        command_line: given.map(|(key, value)| (key.into(), value.into(), "test".into())).into(),
+        data: Some(dir.path().into()),
+        ..Sources::new(Role::Broker, machine)
+    })
+    .unwrap();
+    let (settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
     let (clock, random) = (Clock::real(), Random::seeded(1));
     let options = StoreOptions {
         segment_bytes: 64 << 20,
@@ -71,7 +83,17 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     let advertised = "127.0.0.1:10911".parse().unwrap();
     let name_servers = Vec::new();
     let store_of_broker = Arc::clone(&store);
-    let start = Start { settings, store_settings, store: store_of_broker, advertised, name_servers, clock, random };
+    let start = Start {
+        settings,
+        store_settings,
+        store: store_of_broker,
+        advertised,
+        name_servers,
+        configuration,
+        config_file: None,
+        clock,
+        random,
+    };
     let broker = Broker::start(start).await.unwrap();
     let (address, stop, listening) = Running::listen(Arc::clone(&broker)).await;
     Running { broker, client: Client::new(ClientOptions::default()), address, stop: Some(stop), listening, store, dir }
@@ -137,17 +159,30 @@ impl Running {
         Pulled::of(self.call(request::PULL_MESSAGE, pull, Bytes::new()).await)
     }
 
+    /// Everything a queue holds.
+    pub async fn all(&self, topic: &str, queue_id: i32) -> Vec<Message> {
+        let mut all = Vec::new();
+        loop {
+            // How much one pull gives depends on where the messages lie.
+            let found = self.pull(&from(topic, queue_id, all.len() as i64)).await;
+            if found.code != 0 {
+                return all;
+            }
+            all.extend(found.messages);
+        }
+    }
+
     /// Pulls from a queue until it holds `count` messages, and returns them.
     pub async fn wait_for(&self, topic: &str, queue_id: i32, count: usize) -> Vec<Message> {
         let deadline = Instant::now() + DEADLINE;
         loop {
-            let found = self.pull(&PullMessage { max_msg_nums: 32, ..from(topic, queue_id, 0) }).await;
-            if found.messages.len() >= count {
-                return found.messages;
+            let found = self.all(topic, queue_id).await;
+            if found.len() >= count {
+                return found;
             }
-            assert!(Instant::now() < deadline, "{topic}/{queue_id} holds {} of {count} messages", found.messages.len());
+            assert!(Instant::now() < deadline, "{topic}/{queue_id} holds {} of {count} messages", found.len());
             // Wait for the next one where it will come.
-            let offset = found.messages.len() as i64;
+            let offset = found.len() as i64;
             let _ = timeout(DEADLINE, self.pull(&waiting(from(topic, queue_id, offset), 200))).await;
         }
     }
