@@ -3,26 +3,39 @@
 //! Requests come from `net` in bursts, one task a connection; handlers are synchronous and never block. What has to be waited
 //! for (room in the log, the journal, a flush) is waited for in `serve`, after the handlers, so that a burst waits once.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
-use net::{Burst, Connection, Outgoing, Request, Service};
+use net::{Burst, Connection, ListenerTag, Outgoing, Request, Service};
+use parking_lot::Mutex;
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
 use store::journal::Table;
 use store::{Store, StoreError};
 
+use crate::admin::configuration::Configuration;
+use crate::clients::Clients;
 use crate::delay::Delay;
+use crate::exchange::{Exchange, ExchangeError};
+use crate::groups::Groups;
 use crate::hold::{Errand, Hold};
 use crate::ids::Ids;
+use crate::offsets::Offsets;
+use crate::order_lock::OrderLocks;
 use crate::refusal::Refusal;
+use crate::register::Registry;
+use crate::routes::Routes;
 use crate::session::{Session, Work};
-use crate::tables::{self, Rows};
+use crate::stats::Stats;
+use crate::tables;
 use crate::topics::Topics;
-use crate::{append, pull, retry, send, view};
+use crate::upkeep::{self, Upkeep};
+use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, retry, send, view};
 
 /// What a broker is started with.
 pub struct Start {
@@ -36,6 +49,10 @@ pub struct Start {
     pub advertised: SocketAddr,
     /// Where to register; may be empty.
     pub name_servers: Vec<String>,
+    /// All settings with their origins, for requests that show or change them.
+    pub configuration: config::Settings,
+    /// The file that changed settings are written to, if there is one.
+    pub config_file: Option<PathBuf>,
     /// The time.
     pub clock: Clock,
     /// Chance.
@@ -49,7 +66,6 @@ pub struct Broker {
     pub(crate) store_settings: ArcSwap<StoreSettings>,
     pub(crate) store: Arc<Store>,
     pub(crate) advertised: SocketAddr,
-    pub(crate) name_servers: Vec<String>,
     pub(crate) clock: Clock,
     pub(crate) random: Random,
     pub(crate) delay_levels: DelayLevels,
@@ -57,6 +73,20 @@ pub struct Broker {
     pub(crate) hold: Arc<Hold>,
     pub(crate) delay: Arc<Delay>,
     pub(crate) ids: Ids,
+    pub(crate) groups: Arc<Groups>,
+    pub(crate) offsets: Arc<Offsets>,
+    pub(crate) clients: Clients<Connection<Work>>,
+    /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
+    pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
+    pub(crate) order_locks: OrderLocks,
+    pub(crate) stats: Stats,
+    pub(crate) configuration: Configuration,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) routes: Arc<Routes>,
+    /// `brokerIP2:haListenPort`, told to name servers.
+    pub(crate) ha_address: String,
+    upkeep: Upkeep,
 }
 
 /// Why a broker does not start.
@@ -65,6 +95,9 @@ pub enum StartError {
     /// Its files.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// RocketMQ's JSON files.
+    #[error(transparent)]
+    Exchange(#[from] ExchangeError),
     /// A setting.
     #[error("{0}")]
     Setting(String),
@@ -73,12 +106,28 @@ pub enum StartError {
 impl Broker {
     /// Loads what the journal holds, creates the system topics, and starts the tasks. Needs a running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
-        let Start { settings, store_settings, store, advertised, name_servers, clock, random } = start;
+        let Start { settings, store_settings, store, advertised, name_servers, configuration, config_file, clock, random } = start;
         let delay_levels = DelayLevels::parse(&store_settings.message_delay_level)
             .map_err(|error| StartError::Setting(format!("messageDelayLevel: {error}")))?;
         let topics = Arc::new(Topics::load(Arc::clone(&store), clock.clone())?);
         topics.create_system_topics(&settings, &delay_levels);
+        let groups = Groups::load(Arc::clone(&store), clock.clone(), settings.auto_create_subscription_group);
+        let offsets = Offsets::new(clock.clone());
+        upkeep::load_offsets(&store, &offsets);
+        let config_folder = store_settings.store_path_root_dir.join("config");
         let broker = Arc::new(Broker {
+            groups: Arc::new(groups),
+            offsets: Arc::new(offsets),
+            clients: Clients::new(),
+            untold: Mutex::default(),
+            order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
+            stats: Stats::new(clock.clone()),
+            configuration: Configuration::new(configuration, config_file),
+            exchange: Arc::new(Exchange::load(config_folder, Arc::clone(&store))),
+            registry: Arc::new(Registry::new(&name_servers)),
+            routes: Arc::default(),
+            ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
+            upkeep: Upkeep::new(),
             hold: Arc::new(Hold::new(clock.clone())),
             ids: Ids::new(advertised.ip(), clock.clone(), &random),
             delay: Arc::new(Delay::load(&store, &topics, delay_levels.max_level() as usize)?),
@@ -86,16 +135,23 @@ impl Broker {
             store_settings: ArcSwap::from_pointee(store_settings),
             store,
             advertised,
-            name_servers,
             clock,
             random,
             delay_levels,
             topics,
         });
         broker.attach_tables();
+        for sentence in broker.exchange.import(&broker)? {
+            tracing::info!("{sentence}");
+        }
+        upkeep::put_offsets(&broker.store, &broker.offsets);
+        let registry = Arc::clone(&broker.registry);
+        broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
+        protect::begin(&broker);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         tokio::spawn(Arc::clone(&broker.hold).expire());
         tokio::spawn(crate::delay::deliver(Arc::clone(&broker)));
+        broker.upkeep.start(&broker);
         Ok(broker)
     }
 
@@ -104,12 +160,7 @@ impl Broker {
         let journal = self.store.journal();
         journal.attach(tables::TOPICS, Arc::clone(&self.topics) as Arc<dyn Table>);
         journal.attach(tables::DELAYS, Arc::clone(&self.delay) as Arc<dyn Table>);
-        let topics = Arc::clone(&self.topics);
-        let versions = Rows(move |f: &mut dyn FnMut(&[u8], &[u8])| {
-            // Three numbers always serialise.
-            f(tables::TOPICS_VERSION, &serde_json::to_vec(&topics.version()).unwrap_or_default());
-        });
-        journal.attach(tables::VERSIONS, Arc::new(versions));
+        upkeep::attach(self);
     }
 
     /// How many pulls wait for a message.
@@ -121,6 +172,7 @@ impl Broker {
     pub async fn stop(&self) {
         self.delay.stop().await;
         self.hold.stop();
+        self.upkeep.stop(self).await;
     }
 
     /// Does what others have laid into the connection's inbox.
@@ -140,6 +192,7 @@ impl Broker {
     /// Answers one request. Sends are not seen here: `serve` gathers them.
     fn answer(&self, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
         let answered = match request.header.code {
+            code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => Err(not_registered(code)),
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
             request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
             request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
@@ -147,12 +200,72 @@ impl Broker {
             request::GET_MAX_OFFSET => view::max_offset(self, session, request, out),
             request::GET_MIN_OFFSET => view::min_offset(self, session, request, out),
             request::GET_EARLIEST_MSG_STORETIME => view::earliest_store_time(self, session, request, out),
+            request::HEART_BEAT => heartbeat::beat(self, session, request, out),
+            request::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
+            request::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
+            request::CHECK_CLIENT_CONFIG => heartbeat::check(request, out),
+            request::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, request, out),
+            request::QUERY_CONSUMER_OFFSET => offsets::requests::query(self, session, request, out),
+            request::GET_ALL_CONSUMER_OFFSET => offsets::requests::all(self, request, out),
+            request::CLONE_GROUP_OFFSET => offsets::requests::copy(self, request, out),
+            request::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
+            request::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
+            request::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
+            request::SET_MESSAGE_REQUEST_MODE => assignment::set_mode(self, request, out),
+            request::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
+            request::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
+            request::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
+            request::GET_ALL_TOPIC_CONFIG => admin::topics::all(self, request, out),
+            request::GET_TOPIC_CONFIG => admin::topics::one(self, request, out),
+            request::GET_TOPIC_STATS_INFO => admin::topics::stats(self, session, request, out),
+            request::QUERY_TOPIC_CONSUME_BY_WHO => admin::topics::consumed_by(self, request, out),
+            request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER => admin::topics::system(self, request, out),
+            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => admin::groups::create(self, session, request, out),
+            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST => admin::groups::create_all(self, session, request, out),
+            request::DELETE_SUBSCRIPTIONGROUP => admin::groups::delete(self, session, request, out),
+            request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => admin::groups::all(self, request, out),
+            request::GET_SUBSCRIPTIONGROUP_CONFIG => admin::groups::one(self, request, out),
+            request::QUERY_TOPICS_BY_CONSUMER => admin::groups::topics(self, request, out),
+            request::QUERY_SUBSCRIPTION_BY_CONSUMER => admin::groups::subscription(self, request, out),
+            request::UPDATE_AND_GET_GROUP_FORBIDDEN => admin::groups::forbid(self, session, request, out),
+            request::GET_CONSUMER_CONNECTION_LIST => admin::connections::consumers(self, request, out),
+            request::GET_PRODUCER_CONNECTION_LIST => admin::connections::producers(self, request, out),
+            request::GET_ALL_PRODUCER_INFO => admin::connections::all_producers(self, request, out),
+            request::GET_CONSUMER_RUNNING_INFO => admin::relay::running_info(self, session, request, out),
+            request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS => admin::relay::consumer_status(self, session, request, out),
+            request::INVOKE_BROKER_TO_RESET_OFFSET => admin::reset::reset(self, session, request, out),
+            request::GET_CONSUME_STATS => admin::progress::of_group(self, session, request, out),
+            request::GET_BROKER_CONSUME_STATS => admin::progress::of_all(self, session, request, out),
+            request::QUERY_CONSUME_TIME_SPAN => admin::progress::time_spans(self, session, request, out),
+            request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
+            request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
+            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),
+            request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
+            request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
             code => Err(unsupported(code)),
         };
         if let Err(refusal) = answered {
             out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
         }
     }
+}
+
+/// Whether a request is served on the advertised port only: RocketMQ's second port is there for sends, not to be held up by pulls.
+fn is_main_only(code: i32) -> bool {
+    matches!(
+        code,
+        request::PULL_MESSAGE
+            | request::LITE_PULL_MESSAGE
+            | request::POP_MESSAGE
+            | request::PEEK_MESSAGE
+            | request::NOTIFICATION
+            | request::POLLING_INFO
+    )
+}
+
+/// Code 3 in Apache's words, leading blank included.
+fn not_registered(code: i32) -> Refusal {
+    Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
 }
 
 /// Code 3. What exists in RocketMQ and not yet here says so; the rest gets Apache's sentence, leading blank included.

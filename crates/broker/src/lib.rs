@@ -4,20 +4,33 @@
 //! one promise: `send` takes messages, `pull` gives them, `hold` parks a pull until there is something to give, and so on.
 //! Nothing here touches a socket or a file: `net` brings requests, `store` keeps bytes.
 
+mod admin;
 mod append;
+mod assignment;
 mod broker;
+mod clients;
 mod delay;
+mod exchange;
 mod facts;
+mod groups;
+mod heartbeat;
 mod hold;
 mod ids;
+mod offsets;
+mod order_lock;
+mod protect;
 mod pull;
 mod refusal;
+mod register;
 mod retry;
+mod routes;
 mod schedule;
 mod send;
 mod session;
+mod stats;
 mod tables;
 mod topics;
+mod upkeep;
 mod view;
 
 pub use broker::{Broker, Start};

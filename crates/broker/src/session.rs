@@ -47,6 +47,7 @@ impl Session {
     }
 
     pub(crate) fn close(self, broker: &Broker) {
+        crate::heartbeat::closed(broker, self.connection.id());
         broker.hold.forget(&self.inbox);
     }
 

@@ -273,6 +273,16 @@ impl Topics {
         Some(position)
     }
 
+    /// Forgets a topic that another broker has deleted; its queues are that broker's business.
+    pub(crate) fn forget(&self, name: &str) {
+        let _changing = self.changing.lock();
+        if let Some(topic) = self.table.pin().remove(name) {
+            topic.is_gone.store(true, Ordering::Release);
+            self.store.journal().delete(tables::TOPICS, name.as_bytes());
+            self.bump();
+        }
+    }
+
     /// A topic for a message that was sent to a name that does not exist yet: queues and permissions come from the template that the
     /// client names, if that may be inherited from.
     pub(crate) fn create_for_send(

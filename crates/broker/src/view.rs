@@ -69,7 +69,7 @@ pub(crate) fn with_record(
 }
 
 /// Runs `read` on a cold-read thread, and `then` on the connection's own task.
-fn in_the_cold<T: Send + 'static>(
+pub(crate) fn in_the_cold<T: Send + 'static>(
     broker: &Broker,
     session: &Session,
     read: impl FnOnce(&Store) -> T + Send + 'static,

@@ -1,0 +1,179 @@
+//! Attributes of topics and groups: which there are, what they may be, and how a request changes them.
+//!
+//! A request says `+key=value` to set and `-key` to remove, as `mqadmin updateTopic -a` writes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::code::ResponseCode;
+
+use crate::refusal::Refusal;
+
+/// What an attribute may be.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    OneOf(&'static [&'static str]),
+    /// Between two numbers.
+    Number(i64, i64),
+}
+
+/// One attribute.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attribute {
+    name: &'static str,
+    kind: Kind,
+    /// May be set after creation too.
+    is_changeable: bool,
+    /// Values that Apache knows and that this broker does not keep yet, with what is missing.
+    not_yet: Option<(&'static str, &'static str)>,
+}
+
+/// Of topics.
+pub(crate) const OF_TOPICS: &[Attribute] = &[
+    Attribute {
+        name: "queue.type",
+        kind: Kind::OneOf(&["BatchCQ", "SimpleCQ"]),
+        is_changeable: false,
+        not_yet: Some(("BatchCQ", "queues that index batches")),
+    },
+    Attribute {
+        name: "cleanup.policy",
+        kind: Kind::OneOf(&["DELETE", "COMPACTION"]),
+        is_changeable: false,
+        not_yet: Some(("COMPACTION", "compaction")),
+    },
+    Attribute {
+        name: "message.type",
+        kind: Kind::OneOf(&["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]),
+        is_changeable: true,
+        not_yet: None,
+    },
+    Attribute { name: "reserve.time", kind: Kind::Number(-1, i64::MAX), is_changeable: true, not_yet: None },
+];
+
+/// Of groups.
+pub(crate) const OF_GROUPS: &[Attribute] = &[
+    Attribute { name: "priority.factor", kind: Kind::Number(0, 100), is_changeable: true, not_yet: None },
+];
+
+/// Reads `+key=value,-key`. An empty text changes nothing.
+pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut changes = BTreeMap::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (key, value) = match part.split_once('=') {
+            Some((key, value)) => (key.trim(), value.trim()),
+            None if part.starts_with('-') => (part, ""),
+            None => return Err(wrong(format!("add attribute without value: {part}"))),
+        };
+        if changes.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(wrong(format!("key duplication: {key}")));
+        }
+    }
+    Ok(changes)
+}
+
+/// The attributes after the changes.
+pub(crate) fn alter(
+    known: &[Attribute],
+    is_creation: bool,
+    current: &BTreeMap<String, String>,
+    changes: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut after = current.clone();
+    let mut seen = BTreeSet::new();
+    for (signed, value) in changes {
+        let (sign, key) = match (signed.strip_prefix('+'), signed.strip_prefix('-')) {
+            (Some(key), _) => ('+', key),
+            (None, Some(key)) => ('-', key),
+            (None, None) => return Err(wrong(format!("wrong format key: {signed}"))),
+        };
+        if !seen.insert(key) {
+            return Err(wrong(format!("alter duplication key. key: {key}")));
+        }
+        if is_creation && sign == '-' {
+            return Err(wrong(format!("only add attribute is supported while creating topic. key: {key}")));
+        }
+        if sign == '-' && !current.contains_key(key) {
+            return Err(wrong(format!("attempt to delete a nonexistent key: {key}")));
+        }
+        let Some(attribute) = known.iter().find(|attribute| attribute.name == key) else {
+            return Err(wrong(format!("unsupported key: {key}")));
+        };
+        if !is_creation && !attribute.is_changeable {
+            return Err(wrong(format!("attempt to update an unchangeable attribute. key: {key}")));
+        }
+        if sign == '-' {
+            after.remove(key);
+            continue;
+        }
+        attribute.check(value)?;
+        after.insert(key.to_owned(), value.clone());
+    }
+    Ok(after)
+}
+
+impl Attribute {
+    fn check(&self, value: &str) -> Result<(), Refusal> {
+        let name = self.name;
+        match self.kind {
+            Kind::OneOf(values) if !values.contains(&value) => {
+                return Err(wrong(format!("value is not in set: {name}={value}, allowed: {}", values.join(", "))));
+            }
+            Kind::Number(least, most) if !value.parse::<i64>().is_ok_and(|number| (least..=most).contains(&number)) => {
+                return Err(wrong(format!("value is not in range({least}, {most}): {name}={value}")));
+            }
+            Kind::OneOf(_) | Kind::Number(..) => {}
+        }
+        match self.not_yet {
+            Some((unknown, missing)) if unknown == value => {
+                Err(wrong(format!("{name}={value} is not supported: this broker has no {missing} yet")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+fn wrong(remark: String) -> Refusal {
+    Refusal::new(ResponseCode::SystemError, remark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn altered(is_creation: bool, current: &[(&str, &str)], text: &str) -> Result<BTreeMap<String, String>, String> {
+        let changes = parse(text).map_err(|refusal| refusal.remark)?;
+        alter(OF_TOPICS, is_creation, &map(current), &changes).map_err(|refusal| refusal.remark)
+    }
+
+    #[test]
+    fn attributes_are_set_changed_and_removed() {
+        assert_eq!(altered(true, &[], "+message.type=FIFO"), Ok(map(&[("message.type", "FIFO")])));
+        let current = [("message.type", "FIFO")];
+        assert_eq!(altered(false, &current, "+message.type=NORMAL, +reserve.time=5"), Ok(map(&[("message.type", "NORMAL"), ("reserve.time", "5")])));
+        assert_eq!(altered(false, &current, "-message.type"), Ok(map(&[])));
+        assert_eq!(altered(false, &current, ""), Ok(map(&current)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        for (is_creation, current, text, part) in [
+            (true, vec![], "+colour=red", "unsupported key: colour"),
+            (true, vec![], "+message.type=LOUD", "message.type=LOUD"),
+            (true, vec![], "+reserve.time=soon", "reserve.time=soon"),
+            (true, vec![], "-message.type", "only add"),
+            (false, vec![], "-message.type", "nonexistent"),
+            (false, vec![("queue.type", "SimpleCQ")], "+queue.type=SimpleCQ", "unchangeable"),
+            (true, vec![], "+queue.type=BatchCQ", "no queues that index batches yet"),
+            (true, vec![], "message.type=FIFO", "wrong format"),
+            (true, vec![], "+message.type", "without value"),
+            (false, vec![("message.type", "FIFO")], "+message.type=NORMAL,-message.type", "duplication"),
+        ] {
+            let remark = altered(is_creation, &current, text).unwrap_err();
+            assert!(remark.contains(part), "{text}: {remark}");
+        }
+    }
+}

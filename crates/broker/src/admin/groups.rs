@@ -1,0 +1,165 @@
+//! Subscription groups, as operators see and change them: 200, 201, 207, 225, 343, 345, 352, 353.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use net::{Outgoing, Request};
+use protocol::body::{
+    GroupForbidden, QuerySubscriptionReply, SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable, TopicList,
+};
+use protocol::code::ResponseCode;
+use protocol::fastjson::{self, Dialect};
+use protocol::names;
+use protocol::request::{
+    DeleteGroup, GetAllGroups, GetAllGroupsReply, GetGroupConfig, QuerySubscriptionByConsumer, QueryTopicsByConsumer,
+    UpdateGroupForbidden,
+};
+
+use crate::admin::{attributes, body, reply_json, reply_ok};
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+
+/// Groups that 201 sends in one piece to who asks for pieces without saying how large.
+const PIECE: i32 = 2000;
+/// More queues of a retry topic, or more retries, are a mistake.
+const RETRIES_MAX: i32 = 65_536;
+
+/// 200: make or change a group.
+pub(crate) fn create(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let config = checked(broker, body(request)?)?;
+    put(broker, session, config);
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// 225: the same for several, all or none.
+pub(crate) fn create_all(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wanted: SubscriptionGroupList = body(request)?;
+    let mut checked_all = Vec::with_capacity(wanted.group_config_list.len());
+    for config in wanted.group_config_list {
+        checked_all.push(checked(broker, config)?);
+    }
+    for config in checked_all {
+        put(broker, session, config);
+    }
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// The configuration as it will be. On the way in, attributes are changes; on the way out, they are what is left.
+fn checked(broker: &Broker, config: SubscriptionGroupConfig) -> Result<SubscriptionGroupConfig, Refusal> {
+    let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
+    names::check_group(&config.group_name).map_err(|error| invalid(error.to_string()))?;
+    for (field, number) in [("retryQueueNums", config.retry_queue_nums), ("retryMaxTimes", config.retry_max_times)] {
+        if number > RETRIES_MAX {
+            return Err(invalid(format!("{field}={number} of group {} is more than {RETRIES_MAX}", config.group_name)));
+        }
+    }
+    let before = broker.groups.get(&config.group_name).map(|group| group.config.load_full());
+    let current = before.as_ref().map(|config| &config.attributes);
+    let attributes =
+        attributes::alter(attributes::OF_GROUPS, before.is_none(), current.unwrap_or(&BTreeMap::new()), &config.attributes)?;
+    Ok(SubscriptionGroupConfig { attributes, ..config })
+}
+
+fn put(broker: &Broker, session: &mut Session, config: SubscriptionGroupConfig) {
+    if broker.groups.get(&config.group_name).is_some_and(|group| **group.config.load() == config) {
+        return;
+    }
+    tracing::info!(group = config.group_name, peer = %session.connection.peer(), "group created or changed by request");
+    session.durable_after(broker.groups.put(config));
+}
+
+/// 207: delete a group; with its offsets if wanted.
+pub(crate) fn delete(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wanted = DeleteGroup::decode(&request.header.fields)?;
+    tracing::info!(group = wanted.group_name, peer = %session.connection.peer(), "group deleted by request");
+    if let Some(position) = broker.groups.delete(wanted.group_name) {
+        session.durable_after(position);
+    }
+    broker.stats.forget_group(wanted.group_name);
+    if wanted.clean_offset {
+        broker.offsets.forget_group(wanted.group_name);
+    }
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// 201: all groups; in pieces for who says which.
+pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = GetAllGroups::decode(&request.header.fields)?;
+    let mut table = table(broker);
+    let total = i32::try_from(table.subscription_group_table.len()).unwrap_or(i32::MAX);
+    if let Some(first) = asked.group_seq {
+        let count = asked.max_group_num.filter(|count| *count > 0).unwrap_or(PIECE);
+        let groups = std::mem::take(&mut table.subscription_group_table);
+        table.subscription_group_table = groups.into_iter().skip(first.max(0) as usize).take(count as usize).collect();
+    }
+    let fields = GetAllGroupsReply { total_group_num: Some(total) };
+    out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &fastjson::to_vec(&table, Dialect::FastJson));
+    Ok(())
+}
+
+/// All groups, as 201 and `subscriptionGroup.json` show them.
+pub(crate) fn table(broker: &Broker) -> SubscriptionGroupTable {
+    let groups = broker.groups.all();
+    SubscriptionGroupTable {
+        data_version: broker.groups.version(),
+        forbidden_table: broker.groups.forbidden(),
+        subscription_group_table: groups
+            .iter()
+            .map(|group| (group.name.to_string(), SubscriptionGroupConfig::clone(&group.config.load())))
+            .collect(),
+    }
+}
+
+/// 352: one group.
+pub(crate) fn one(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let name = GetGroupConfig::decode(&request.header.fields)?.group;
+    let Some(group) = broker.groups.get(name) else {
+        return Err(Refusal::new(ResponseCode::SubscriptionGroupNotExist, "No group in this broker"));
+    };
+    reply_json(request, out, &**group.config.load());
+    Ok(())
+}
+
+/// 343: the topics that a group has come some way in.
+pub(crate) fn topics(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let group = QueryTopicsByConsumer::decode(&request.header.fields)?.group;
+    let topics: BTreeSet<_> = broker.offsets.topics_of(group);
+    let list = TopicList {
+        broker_addr: Some(broker.advertised.to_string()),
+        topic_list: topics.iter().map(|topic| topic.to_string()).collect(),
+    };
+    reply_json(request, out, &list);
+    Ok(())
+}
+
+/// 345: what a group subscribes to in a topic, if it is connected.
+pub(crate) fn subscription(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = QuerySubscriptionByConsumer::decode(&request.header.fields)?;
+    let topic = asked.topic.unwrap_or_default();
+    let found = broker.clients.subscription(asked.group, topic);
+    let reply = QuerySubscriptionReply {
+        group: asked.group.to_owned(),
+        subscription_data: found.map(|subscription| subscription.data.clone()),
+        topic: topic.to_owned(),
+    };
+    reply_json(request, out, &reply);
+    Ok(())
+}
+
+/// 353: may this group read that topic? Without a value: tells only.
+pub(crate) fn forbid(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wanted = UpdateGroupForbidden::decode(&request.header.fields)?;
+    if let Some(is_readable) = wanted.readable {
+        session.durable_after(broker.groups.set_readable(wanted.group, wanted.topic, is_readable));
+    }
+    let reply = GroupForbidden {
+        group: wanted.group.to_owned(),
+        readable: !broker.groups.is_read_forbidden(wanted.group, wanted.topic, 0),
+        topic: wanted.topic.to_owned(),
+    };
+    reply_json(request, out, &reply);
+    Ok(())
+}

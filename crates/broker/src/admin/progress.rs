@@ -1,0 +1,170 @@
+//! How far groups are behind: 208, 303, 317.
+//!
+//! Offsets are in memory; the times of messages may lie on the disk, so a cold-read thread puts the answer together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use net::{Outgoing, Request};
+use protocol::body::{BrokerConsumeStats, ConsumeOffset, ConsumeStats, ConsumeTimeSpans, MessageQueue, QueueTimeSpan};
+use protocol::code::ResponseCode;
+use protocol::fastjson::{self, Dialect};
+use protocol::request::{GetBrokerConsumeStats, GetConsumeStats, QueryConsumeTimeSpan};
+use store::{ConsumeQueue, Store};
+
+use crate::admin::topics::{ends, queues};
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::view;
+
+/// One queue that a group consumes, before the time is known.
+struct Progress {
+    message_queue: MessageQueue,
+    queue: Option<Arc<ConsumeQueue>>,
+    offset: ConsumeOffset,
+}
+
+/// 208: how far a group is behind.
+pub(crate) fn of_group(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = GetConsumeStats::decode(&request.header.fields)?;
+    let group = asked.consumer_group;
+    let listed = asked.topic_list.map(|list| list.split(';').filter(|topic| !topic.is_empty()).map(Arc::from).collect::<BTreeSet<_>>());
+    let topics = match (listed, asked.topic.filter(|topic| !topic.is_empty())) {
+        (Some(topics), _) if !topics.is_empty() => topics,
+        (_, Some(topic)) => subscribed(broker, group, BTreeSet::from([Arc::from(topic)])),
+        (_, None) => subscribed(broker, group, broker.offsets.topics_of(group)),
+    };
+    let consume_tps = topics.iter().map(|topic| broker.stats.consume_tps(group, topic)).sum();
+    let progress: Vec<Progress> = topics.iter().flat_map(|topic| progress(broker, group, topic)).collect();
+    let reply_to = request.reply_to();
+    view::in_the_cold(
+        broker,
+        session,
+        move |store| ConsumeStats { consume_tps, offset_table: progress.into_iter().map(|queue| timed(store, queue)).collect() },
+        move |_, _, stats, out| {
+            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&stats, Dialect::FastJson));
+        },
+    )
+}
+
+/// Of a group that is connected, only what it subscribes to counts.
+fn subscribed(broker: &Broker, group: &str, topics: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+    match broker.clients.consumers(group).filter(|consumers| consumers.has_subscriptions()) {
+        Some(consumers) => topics.into_iter().filter(|topic| consumers.subscription(topic).is_some()).collect(),
+        None => topics,
+    }
+}
+
+fn progress(broker: &Broker, group: &str, topic: &str) -> Vec<Progress> {
+    let Some(found) = broker.topics.get(topic) else { return Vec::new() };
+    let broker_name = broker.settings.load().broker_name.clone();
+    let read_queues = found.config().read_queue_nums;
+    let progress = queues(broker, &found).into_iter().take_while(|(id, _)| *id < read_queues).map(|(queue_id, queue)| {
+        let broker_offset = queue.as_ref().map_or(0, |queue| ends(queue).1);
+        let consumer_offset = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
+        let pulled = broker.offsets.last_pulled(group, topic, queue_id).unwrap_or(0);
+        let pull_offset = consumer_offset.max(pulled);
+        let offset = ConsumeOffset { broker_offset, consumer_offset, last_timestamp: 0, pull_offset };
+        Progress { message_queue: MessageQueue { broker_name: broker_name.clone(), queue_id, topic: topic.to_owned() }, queue, offset }
+    });
+    progress.collect()
+}
+
+/// Adds when the last consumed message was stored.
+fn timed(store: &Store, progress: Progress) -> (MessageQueue, ConsumeOffset) {
+    let Progress { message_queue, queue, mut offset } = progress;
+    if let Some(queue) = queue {
+        offset.last_timestamp = store_time(store, &queue, offset.consumer_offset - 1);
+    }
+    (message_queue, offset)
+}
+
+/// When the message at an offset was stored; 0 when there is none. May read the disk.
+pub(crate) fn store_time(store: &Store, queue: &ConsumeQueue, offset: i64) -> i64 {
+    let found = || {
+        let unit = queue.unit_at(u64::try_from(offset).ok()?).ok()??;
+        store.store_time(&unit)
+    };
+    found().unwrap_or(0)
+}
+
+/// 317: the same for all groups of this broker.
+pub(crate) fn of_all(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = GetBrokerConsumeStats::decode(&request.header.fields)?;
+    let mut groups = Vec::new();
+    for group in broker.groups.all() {
+        let mut topics = Vec::new();
+        for topic in subscribed(broker, &group.name, broker.offsets.topics_of(&group.name)) {
+            let Some(found) = broker.topics.get(&topic) else { continue };
+            if asked.is_order && !found.config().order {
+                continue;
+            }
+            let tps = broker.stats.consume_tps(&group.name, &topic);
+            let progress = progress(broker, &group.name, &topic);
+            if !progress.is_empty() {
+                topics.push((tps, progress));
+            }
+        }
+        groups.push((group.name.to_string(), topics));
+    }
+    let broker_addr = broker.advertised.to_string();
+    let reply_to = request.reply_to();
+    view::in_the_cold(
+        broker,
+        session,
+        move |store| {
+            let mut stats = BrokerConsumeStats { broker_addr, ..BrokerConsumeStats::default() };
+            for (group, topics) in groups {
+                let of_topics: Vec<ConsumeStats> = topics
+                    .into_iter()
+                    .map(|(consume_tps, progress)| ConsumeStats {
+                        consume_tps,
+                        offset_table: progress.into_iter().map(|queue| timed(store, queue)).collect(),
+                    })
+                    .collect();
+                for offset in of_topics.iter().flat_map(|stats| stats.offset_table.values()) {
+                    stats.total_diff += offset.broker_offset - offset.consumer_offset;
+                    stats.total_inflight_diff += offset.pull_offset - offset.consumer_offset;
+                }
+                stats.consume_stats_list.push(BTreeMap::from([(group, of_topics)]));
+            }
+            stats
+        },
+        move |_, _, stats, out| {
+            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&stats, Dialect::FastJson));
+        },
+    )
+}
+
+/// 303: from when the messages are that a group has consumed, and that it has not.
+pub(crate) fn time_spans(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = QueryConsumeTimeSpan::decode(&request.header.fields)?;
+    if broker.topics.get(asked.topic).is_none() {
+        return Err(Refusal::new(ResponseCode::TopicNotExist, format!("topic[{}] not exist", asked.topic)));
+    }
+    let progress = progress(broker, asked.group, asked.topic);
+    let reply_to = request.reply_to();
+    let now = broker.clock.now();
+    view::in_the_cold(
+        broker,
+        session,
+        move |store| {
+            let spans = progress.into_iter().map(|Progress { message_queue, queue, offset }| {
+                let time = |at: i64| queue.as_ref().map_or(0, |queue| store_time(store, queue, at));
+                let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
+                let min_time_stamp = time(min);
+                let max_time_stamp = time(max - 1);
+                let consumed = offset.consumer_offset;
+                let consume_time_stamp = if consumed > 0 { time(consumed - 1) } else { min_time_stamp };
+                // Behind by the age of the next message, if there is one.
+                let delay_time = if consumed < max { now.0 - time(consumed) } else { 0 };
+                QueueTimeSpan { consume_time_stamp, delay_time, max_time_stamp, message_queue, min_time_stamp }
+            });
+            ConsumeTimeSpans { consume_time_span_set: spans.collect() }
+        },
+        move |_, _, spans, out| {
+            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&spans, Dialect::FastJson));
+        },
+    )
+}

@@ -1,0 +1,179 @@
+//! 222: sets where a group goes on, by time or to an offset.
+//!
+//! With `useServerSideResetOffset` the broker sets the offsets itself and tells the next pull of each queue (code 21); clients need not be
+//! there. Without, it computes them and tells each client by request 220, which sets its own and commits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use net::{Connection, Outgoing, ReplyTo, Request};
+use protocol::body::{MessageQueue, QueueOffsetForC, ResetOffsetBody, ResetOffsetBodyForC};
+use protocol::code::{ResponseCode, request};
+use protocol::fastjson::{self, Dialect};
+use protocol::header::Language;
+use protocol::request::ResetOffset;
+use store::{Boundary, ConsumeQueue, Store};
+
+use crate::admin::topics::{ends, queues};
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::{Session, Work};
+use crate::view;
+
+/// Clients before this (3.0.7) do not know request 220.
+const VERSION_WITH_RESET: i32 = 28;
+/// The timestamp that stands for the end of each queue.
+const TO_THE_END: i64 = -1;
+
+/// What is to be reset.
+struct Order {
+    topic: String,
+    group: String,
+    timestamp: i64,
+    is_force: bool,
+    is_for_cpp: bool,
+    reply_to: ReplyTo,
+    queues: Vec<(i32, Option<Arc<ConsumeQueue>>)>,
+}
+
+pub(crate) fn reset(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wanted = ResetOffset::decode(&request.header.fields)?;
+    tracing::info!(
+        topic = wanted.topic, group = wanted.group, timestamp = wanted.timestamp, queue = wanted.queue_id,
+        peer = %session.connection.peer(), "offset reset by request"
+    );
+    let is_on_server = broker.settings.load().use_server_side_reset_offset;
+    let Some(topic) = broker.topics.get(wanted.topic) else {
+        let remark = if is_on_server { format!("Topic {} does not exist", wanted.topic) } else { format!("topic {} not exist", wanted.topic) };
+        return Err(Refusal::new(ResponseCode::TopicNotExist, remark));
+    };
+    let config = topic.config();
+    let mut order = Order {
+        topic: wanted.topic.to_owned(),
+        group: wanted.group.to_owned(),
+        timestamp: wanted.timestamp,
+        is_force: wanted.is_force,
+        is_for_cpp: request.header.language == Language::Cpp,
+        reply_to: request.reply_to(),
+        queues: Vec::new(),
+    };
+    let all = queues(broker, &topic);
+    if !is_on_server {
+        order.queues = all.into_iter().take_while(|(id, _)| *id < config.write_queue_nums).collect();
+        return view::in_the_cold(broker, session, move |store| { let found = by_time(store, &order); (order, found) }, on_clients);
+    }
+    if broker.groups.find(wanted.group).is_err() {
+        return Err(Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} does not exist", wanted.group)));
+    }
+    let is_meant = |id: i32| id < config.read_queue_nums && (wanted.queue_id < 0 || id == wanted.queue_id);
+    order.queues = all.into_iter().filter(|(id, _)| is_meant(*id)).collect();
+    if order.queues.is_empty() {
+        return Err(Refusal::new(ResponseCode::SystemError, "No queues to reset."));
+    }
+    match wanted.offset.filter(|offset| *offset >= 0) {
+        Some(offset) => {
+            for (_, queue) in &order.queues {
+                let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
+                if !(min..=max.saturating_add(1)).contains(&offset) {
+                    let remark = format!("Target offset {offset} not in consume queue range [{min}-{max}]");
+                    return Err(Refusal::new(ResponseCode::SystemError, remark));
+                }
+            }
+            let targets = order.queues.iter().map(|(id, _)| (*id, offset)).collect();
+            on_server(broker, session, (order, targets), out);
+            Ok(())
+        }
+        None => view::in_the_cold(broker, session, move |store| { let found = by_time(store, &order); (order, found) }, on_server),
+    }
+}
+
+/// Where each queue stood at the time that is asked for.
+fn by_time(store: &Store, order: &Order) -> BTreeMap<i32, i64> {
+    let mut targets = BTreeMap::new();
+    for (id, queue) in &order.queues {
+        let target = match queue {
+            None => 0,
+            Some(queue) if order.timestamp == TO_THE_END => ends(queue).1,
+            Some(queue) => match store.offset_by_time(queue, order.timestamp, Boundary::Lower) {
+                Ok(offset) => i64::try_from(offset).unwrap_or(i64::MAX),
+                Err(error) => {
+                    tracing::warn!(topic = order.topic, queue = id, %error, "offset by time not found, queue not reset");
+                    continue;
+                }
+            },
+        };
+        targets.insert(*id, target);
+    }
+    targets
+}
+
+fn on_server(broker: &Broker, _: &mut Session, (order, targets): (Order, BTreeMap<i32, i64>), out: &mut Outgoing) {
+    for (queue_id, offset) in &targets {
+        broker.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
+    }
+    reply(broker, &order, &targets, out);
+}
+
+fn on_clients(broker: &Broker, _: &mut Session, (order, targets): (Order, BTreeMap<i32, i64>), out: &mut Outgoing) {
+    let Order { topic, group, .. } = &order;
+    let mut chosen = BTreeMap::new();
+    for (queue_id, target) in targets {
+        let Some(committed) = broker.offsets.committed(group, topic, queue_id) else {
+            let remark = format!("THe consumer group <{group}> not exist");
+            return refuse(&order, ResponseCode::SystemError, &remark, out);
+        };
+        chosen.insert(queue_id, if order.is_force { target } else { target.min(committed) });
+    }
+    let Some(consumers) = broker.clients.consumers(group) else {
+        let timestamp = order.timestamp;
+        let remark = format!("Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}");
+        return refuse(&order, ResponseCode::ConsumerNotOnline, &remark, out);
+    };
+    if let Some(old) = consumers.members().iter().find(|member| member.client.version < VERSION_WITH_RESET) {
+        let remark = format!("the client does not support this feature. version={}", old.client.version);
+        return refuse(&order, ResponseCode::SystemError, &remark, out);
+    }
+    for member in consumers.members() {
+        tell(broker, &order, &chosen, &member.client.connection);
+    }
+    reply(broker, &order, &chosen, out);
+}
+
+fn tell(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, connection: &Connection<Work>) {
+    let fields = ResetOffset {
+        group: &order.group,
+        topic: &order.topic,
+        queue_id: -1,
+        offset: None,
+        timestamp: order.timestamp,
+        is_force: order.is_force,
+    };
+    // False when it has gone in this moment: then there is nobody to tell.
+    connection.oneway(request::RESET_CONSUMER_CLIENT_OFFSET, &fields, &Bytes::from(body(broker, order, offsets)));
+}
+
+fn body(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>) -> Vec<u8> {
+    let broker_name = &broker.settings.load().broker_name;
+    if order.is_for_cpp {
+        let offset_table = offsets.iter().map(|(queue_id, offset)| QueueOffsetForC {
+            broker_name: broker_name.clone(),
+            offset: *offset,
+            queue_id: *queue_id,
+            topic: order.topic.clone(),
+        });
+        return fastjson::to_vec(&ResetOffsetBodyForC { offset_table: offset_table.collect() }, Dialect::FastJson);
+    }
+    let offset_table = offsets.iter().map(|(queue_id, offset)| {
+        (MessageQueue { broker_name: broker_name.clone(), queue_id: *queue_id, topic: order.topic.clone() }, *offset)
+    });
+    fastjson::to_vec(&ResetOffsetBody { offset_table: offset_table.collect() }, Dialect::FastJson)
+}
+
+fn reply(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, out: &mut Outgoing) {
+    out.reply(order.reply_to, ResponseCode::Success, None, &(), &body(broker, order, offsets));
+}
+
+fn refuse(order: &Order, code: ResponseCode, remark: &str, out: &mut Outgoing) {
+    out.reply(order.reply_to, code, Some(remark), &(), &[]);
+}

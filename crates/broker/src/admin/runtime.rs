@@ -1,0 +1,141 @@
+//! What the broker does at this moment: 28, 45, 315.
+
+use std::collections::BTreeMap;
+
+use net::{Outgoing, Request};
+use protocol::body::{DataVersion, DelayOffsets, KvTable};
+use protocol::code::ResponseCode;
+use protocol::request::ViewBrokerStats;
+
+use crate::admin::reply_json;
+use crate::admin::topics::ends;
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::stats::Stat;
+
+/// Ordinal and name of the RocketMQ version that we answer as.
+const VERSION_NAME: &str = "V5_3_3";
+
+/// 28: everything at a glance.
+pub(crate) fn info(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    reply_json(request, out, &KvTable { table: table(broker) });
+    Ok(())
+}
+
+fn table(broker: &Broker) -> BTreeMap<String, String> {
+    let mut table = BTreeMap::new();
+    let mut put = |key: &str, value: String| {
+        table.insert(key.to_owned(), value);
+    };
+    let store = &broker.store;
+    let (min, end) = (store.min_offset().0, store.end().0);
+    put("commitLogMinOffset", min.to_string());
+    put("commitLogMaxOffset", end.to_string());
+    // A figure that the system does not give is left out rather than made up.
+    if let Ok(disk) = store.disk_use() {
+        let ratio = f64::from(disk.used_percent()) / 100.0;
+        put("commitLogDiskRatio", ratio.to_string());
+        put(&format!("commitLogDiskRatio_{}", store.options().commit_log_dir.display()), ratio.to_string());
+        put("consumeQueueDiskRatio", ratio.to_string());
+        put("commitLogDirCapacity", format!("Total : {}, Free : {}.", size_text(disk.total), size_text(disk.available)));
+    }
+    let now = broker.clock.now();
+    let started = broker.stats.started_at();
+    put("bootTimestamp", started.0.to_string());
+    put("runtime", span_text(now.since(started)));
+    put("brokerVersion", protocol::VERSION.to_string());
+    put("brokerVersionDesc", VERSION_NAME.to_owned());
+    put("brokerActive", "true".to_owned());
+    put("startAcceptSendRequestTimeStamp", broker.settings.load().start_accept_send_request_time_stamp.to_string());
+
+    let totals = broker.stats.totals();
+    let mornings = broker.stats.mornings();
+    put("putMessageTimesTotal", totals.put_messages.to_string());
+    put("putMessageSizeTotal", totals.put_bytes.to_string());
+    let average = if totals.put_messages > 0 { totals.put_bytes as f64 / totals.put_messages as f64 } else { 0.0 };
+    put("putMessageAverageSize", average.to_string());
+    put("msgPutTotalYesterdayMorning", mornings.put_yesterday.to_string());
+    put("msgPutTotalTodayMorning", mornings.put_today.to_string());
+    put("msgPutTotalTodayNow", totals.put_messages.to_string());
+    put("msgGetTotalYesterdayMorning", mornings.got_yesterday.to_string());
+    put("msgGetTotalTodayMorning", mornings.got_today.to_string());
+    put("msgGetTotalTodayNow", totals.got_messages.to_string());
+    put("putTps", rates_text(broker.stats.rates(|totals| totals.put_messages)));
+    put("getFoundTps", rates_text(broker.stats.rates(|totals| totals.pulls_found)));
+    put("getMissTps", rates_text(broker.stats.rates(|totals| totals.pulls_missed)));
+    put("getTotalTps", rates_text(broker.stats.rates(|totals| totals.pulls_found + totals.pulls_missed)));
+    put("getTransferredTps", rates_text(broker.stats.rates(|totals| totals.got_messages)));
+
+    // Queue and key index entries are made when a record is appended: nothing is ever behind.
+    put("dispatchBehindBytes", "0".to_owned());
+    put("remainHowManyDataToFlush", size_text(end.saturating_sub(store.flushed().get())));
+    // No pools and no queues before them: what Apache calls their sizes is what the connections hold.
+    for pool in ["send", "pull", "litePull", "query", "ack"] {
+        put(&format!("{pool}ThreadPoolQueueSize"), "0".to_owned());
+        put(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), "0".to_owned());
+    }
+    put("pageCacheLockTimeMills", "0".to_owned());
+    put("EndTransactionQueueSize", "0".to_owned());
+    let topic = broker.delay.topic();
+    for (level, offset) in broker.delay.offsets() {
+        let queue = u32::try_from(level - 1).ok().and_then(|id| store.existing_queue(topic.name(), id));
+        let max = queue.map_or(0, |queue| ends(&queue).1);
+        put(&format!("scheduleMessageOffset_{level}"), format!("{offset},{max}"));
+    }
+    table
+}
+
+/// Three rates, as Apache prints them.
+fn rates_text(rates: [f64; 3]) -> String {
+    let [ten_seconds, minute, ten_minutes] = rates;
+    format!("{ten_seconds} {minute} {ten_minutes}")
+}
+
+fn size_text(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
+    let mut size = bytes as f64;
+    let mut unit = 0;
+    while size >= 1024.0 && unit + 1 < UNITS.len() {
+        size /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{size:.2} {}", UNITS[unit]) }
+}
+
+fn span_text(ms: i64) -> String {
+    let seconds = ms.max(0) / 1000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    format!("[ {days} days, {hours} hours, {minutes} minutes, {} seconds ]", seconds % 60)
+}
+
+/// 315: one figure over the last minute, hour and day.
+pub(crate) fn stats(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = ViewBrokerStats::decode(&request.header.fields)?;
+    let found = Stat::named(asked.stats_name).and_then(|stat| broker.stats.window(stat, asked.stats_key));
+    let Some(windows) = found else {
+        let remark = format!("The stats <{}> <{}> not exist", asked.stats_name, asked.stats_key);
+        return Err(Refusal::new(ResponseCode::SystemError, remark));
+    };
+    reply_json(request, out, &windows);
+    Ok(())
+}
+
+/// 45: how far each delay level has been delivered, for a slave.
+pub(crate) fn delay_offsets(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
+    reply_json(request, out, &DelayOffsets { data_version: Some(DataVersion::default()), offset_table });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_as_apache_prints_them() {
+        assert_eq!(span_text(90_061_000), "[ 1 days, 1 hours, 1 minutes, 1 seconds ]");
+        assert_eq!(size_text(0), "0 B");
+        assert_eq!(size_text(500 << 30), "500.00 G");
+        assert_eq!(rates_text([1.0, 0.5, 0.0]), "1 0.5 0");
+    }
+}

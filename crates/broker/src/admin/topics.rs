@@ -1,0 +1,217 @@
+//! Topics, as operators see and change them: 17, 18, 21, 202, 215, 300, 305, 351.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use net::{Outgoing, Request};
+use protocol::body::{
+    GroupList, MessageQueue, TopicConfig, TopicConfigList, TopicConfigTable, TopicFilterType, TopicList, TopicOffset, TopicStatsTable,
+};
+use protocol::code::ResponseCode;
+use protocol::fastjson::{self, Dialect};
+use protocol::names;
+use protocol::request::{
+    CreateTopic, DeleteTopic, GetAllTopicConfig, GetAllTopicConfigReply, GetTopicConfig, GetTopicStats, QueryTopicConsumeByWho,
+};
+use store::ConsumeQueue;
+
+use crate::admin::progress::store_time;
+use crate::admin::{attributes, body, reply_json, reply_ok};
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::stats::Stat;
+use crate::topics::{QUEUES_MAX, Topic};
+use crate::view;
+
+/// Topics that 21 sends in one piece to who asks for pieces without saying how large.
+const PIECE: i32 = 2000;
+
+/// 17: make or change a topic.
+pub(crate) fn create(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wanted = CreateTopic::decode(&request.header.fields)?;
+    let config = TopicConfig {
+        attributes: attributes::parse(wanted.attributes.unwrap_or_default())?,
+        order: wanted.order,
+        perm: wanted.perm,
+        read_queue_nums: wanted.read_queue_nums,
+        topic_filter_type: TopicFilterType::from_name(wanted.topic_filter_type).unwrap_or_default(),
+        topic_name: wanted.topic.to_owned(),
+        topic_sys_flag: wanted.topic_sys_flag.unwrap_or(0),
+        write_queue_nums: wanted.write_queue_nums,
+    };
+    let config = checked(broker, config)?;
+    put(broker, session, config);
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// 18: the same for several, all or none.
+pub(crate) fn create_all(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wanted: TopicConfigList = body(request)?;
+    let mut checked_all = Vec::with_capacity(wanted.topic_config_list.len());
+    for config in wanted.topic_config_list {
+        checked_all.push(checked(broker, config)?);
+    }
+    for config in checked_all {
+        put(broker, session, config);
+    }
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// The configuration as it will be. On the way in, attributes are changes; on the way out, they are what is left.
+fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal> {
+    let settings = broker.settings.load();
+    let name = config.topic_name.as_str();
+    let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
+    names::check_topic(name).map_err(|error| invalid(error.to_string()))?;
+    if settings.validate_system_topic_when_update_topic && is_system_topic(broker, name) {
+        return Err(invalid(format!("The topic[{name}] is conflict with system topic.")));
+    }
+    for (field, queues) in [("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)] {
+        if !(0..=QUEUES_MAX).contains(&queues) {
+            return Err(invalid(format!("{field}={queues} of topic {name} is not between 0 and {QUEUES_MAX}")));
+        }
+    }
+    if config.attributes.get("+message.type").is_some_and(|kind| kind == "MIXED") && !settings.enable_mixed_message_type {
+        return Err(invalid("MIXED message type is not supported.".to_owned()));
+    }
+    let before = broker.topics.get(name).map(|topic| topic.config());
+    let current = before.as_ref().map(|config| &config.attributes);
+    let attributes =
+        attributes::alter(attributes::OF_TOPICS, before.is_none(), current.unwrap_or(&BTreeMap::new()), &config.attributes)?;
+    Ok(TopicConfig { attributes, ..config })
+}
+
+/// Nothing is written, and nobody told, when nothing changes.
+fn put(broker: &Broker, session: &mut Session, config: TopicConfig) {
+    if broker.topics.get(&config.topic_name).is_some_and(|topic| *topic.config() == config) {
+        return;
+    }
+    tracing::info!(topic = config.topic_name, peer = %session.connection.peer(), "topic created or changed by request");
+    let changed = broker.topics.create(config);
+    session.durable_after(changed.position);
+}
+
+/// Apache counts the topics of the cluster's and the broker's own name too.
+fn is_system_topic(broker: &Broker, name: &str) -> bool {
+    names::is_system_topic(name) || own_topics(broker).iter().any(|own| own == name)
+}
+
+fn own_topics(broker: &Broker) -> [String; 3] {
+    let settings = broker.settings.load();
+    let cluster = &settings.broker_cluster_name;
+    [cluster.clone(), settings.broker_name.clone(), format!("{cluster}{}", names::REPLY_TOPIC_SUFFIX)]
+}
+
+/// 215: delete a topic. Its messages stay in the log until that is deleted.
+pub(crate) fn delete(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let topic = DeleteTopic::decode(&request.header.fields)?.topic;
+    if topic.trim().is_empty() {
+        return Err(Refusal::new(ResponseCode::InvalidParameter, "The specified topic is blank."));
+    }
+    if broker.settings.load().validate_system_topic_when_update_topic && is_system_topic(broker, topic) {
+        let remark = format!("The topic[{topic}] is conflict with system topic.");
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
+    tracing::info!(topic, peer = %session.connection.peer(), "topic deleted by request");
+    if let Some(position) = broker.topics.delete(topic) {
+        session.durable_after(position);
+    }
+    broker.offsets.forget_topic(topic);
+    broker.stats.forget_topic(topic);
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// 21: all topics; in pieces for who says which.
+pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = GetAllTopicConfig::decode(&request.header.fields)?;
+    let mut table: BTreeMap<String, TopicConfig> =
+        broker.topics.all().iter().map(|topic| (topic.name().to_owned(), TopicConfig::clone(&topic.config()))).collect();
+    let total = i32::try_from(table.len()).unwrap_or(i32::MAX);
+    if let Some(first) = asked.topic_seq {
+        let count = asked.max_topic_num.filter(|count| *count > 0).unwrap_or(PIECE);
+        table = table.into_iter().skip(first.max(0) as usize).take(count as usize).collect();
+    }
+    let body = TopicConfigTable {
+        data_version: broker.topics.version(),
+        mapping_data_version: Some(protocol::body::DataVersion::default()),
+        topic_config_table: table,
+        topic_queue_mapping_detail_map: Some(BTreeMap::new()),
+        topic_queue_mapping_info_map: Some(BTreeMap::new()),
+    };
+    let fields = GetAllTopicConfigReply { total_topic_num: Some(total) };
+    out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &fastjson::to_vec(&body, Dialect::FastJson));
+    Ok(())
+}
+
+/// 351: one topic.
+pub(crate) fn one(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let topic = GetTopicConfig::decode(&request.header.fields)?.topic;
+    let Some(found) = broker.topics.get(topic) else {
+        return Err(Refusal::new(ResponseCode::TopicNotExist, format!("No topic in this broker. topic: {topic}")));
+    };
+    reply_json(request, out, &*found.config());
+    Ok(())
+}
+
+/// 202: offsets and times of the queues of a topic.
+pub(crate) fn stats(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+    let topic = GetTopicStats::decode(&request.header.fields)?.topic;
+    let Some(found) = broker.topics.get(topic) else {
+        return Err(Refusal::new(ResponseCode::TopicNotExist, format!("topic[{topic}] not exist")));
+    };
+    let broker_name = broker.settings.load().broker_name.clone();
+    let topic_put_tps = broker.stats.window(Stat::TopicPutNums, topic).map_or(0.0, |windows| windows.stats_minute.tps);
+    let queues = queues(broker, &found);
+    let reply_to = request.reply_to();
+    view::in_the_cold(
+        broker,
+        session,
+        move |store| {
+            let offsets = queues.into_iter().map(|(queue_id, queue)| {
+                let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
+                let last_update_timestamp = queue.as_ref().map_or(0, |queue| store_time(store, queue, max - 1));
+                let offset = TopicOffset { last_update_timestamp, max_offset: max, min_offset: min };
+                (MessageQueue { broker_name: broker_name.clone(), queue_id, topic: found.name().to_owned() }, offset)
+            });
+            TopicStatsTable { offset_table: offsets.collect(), topic_put_tps }
+        },
+        move |_, _, table, out| {
+            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&table, Dialect::FastJson));
+        },
+    )
+}
+
+/// Queue ids that can be read or written, with the queue where it has ever been used.
+pub(crate) fn queues(broker: &Broker, topic: &Topic) -> Vec<(i32, Option<Arc<ConsumeQueue>>)> {
+    let config = topic.config();
+    let queues = config.read_queue_nums.max(config.write_queue_nums);
+    (0..queues).map(|id| (id, broker.store.existing_queue(topic.name(), id as u32))).collect()
+}
+
+/// Smallest and next offset of a queue, as RocketMQ's signed numbers.
+pub(crate) fn ends(queue: &ConsumeQueue) -> (i64, i64) {
+    let signed = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
+    (signed(queue.min_offset()), signed(queue.max_offset()))
+}
+
+/// 300: which groups consume a topic: those that subscribe now, and those that have come some way in it.
+pub(crate) fn consumed_by(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let topic = QueryTopicConsumeByWho::decode(&request.header.fields)?.topic;
+    let mut groups: BTreeSet<Arc<str>> = broker.clients.groups_of(topic);
+    groups.extend(broker.offsets.groups_of(topic));
+    reply_json(request, out, &GroupList { group_list: groups.iter().map(|group| group.to_string()).collect() });
+    Ok(())
+}
+
+/// 305: the topics that are not the users'.
+pub(crate) fn system(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let mut topics: BTreeSet<String> = own_topics(broker).into_iter().collect();
+    topics.extend(names::SYSTEM_TOPICS.iter().map(|name| (*name).to_owned()));
+    topics.extend(broker.topics.all().iter().map(|topic| topic.name().to_owned()).filter(|name| names::is_system_topic(name)));
+    reply_json(request, out, &TopicList { broker_addr: None, topic_list: topics.into_iter().collect() });
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! Which queues a client consumes, when the broker divides them (400), and by which mode a group gets its messages (401).
+//!
+//! The division is a pure function of the sorted queues and the sorted client ids, and the same as the clients' own, so that groups may
+//! mix clients that divide by themselves with clients that ask.
+
+use std::sync::Arc;
+
+use net::{Outgoing, Request};
+use protocol::body::{
+    MessageModel, MessageQueue, MessageQueueAssignment, MessageRequestMode, QueryAssignment, QueryAssignmentReply,
+    SetMessageRequestMode,
+};
+use protocol::code::ResponseCode;
+use protocol::fastjson::{self, Dialect};
+use protocol::names;
+
+use crate::admin::{body, reply_json, reply_ok};
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+
+/// How queues are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strategy {
+    /// Neighbours together.
+    Average,
+    /// One by one.
+    Circle,
+}
+
+impl Strategy {
+    fn named(name: Option<&str>) -> Result<Strategy, Refusal> {
+        match name {
+            None | Some("AVG") => Ok(Strategy::Average),
+            Some("AVG_BY_CIRCLE") => Ok(Strategy::Circle),
+            Some(other) => {
+                let remark = format!("allocate strategy {other} is not known, known are AVG and AVG_BY_CIRCLE");
+                Err(Refusal::new(ResponseCode::SystemError, remark))
+            }
+        }
+    }
+
+    /// The places of the queues that the client at `at` of `clients` gets, out of `queues`.
+    fn share(self, queues: usize, clients: usize, at: usize) -> Vec<usize> {
+        match self {
+            Strategy::Average => {
+                let (each, more) = (queues / clients, queues % clients);
+                let start = at * each + at.min(more);
+                let count = each + usize::from(at < more);
+                (start..start + count).collect()
+            }
+            Strategy::Circle => (at..queues).step_by(clients).collect(),
+        }
+    }
+}
+
+/// 400: which queues are mine?
+///
+/// A topic may lie on several brokers, and the client asks only one of them; so the queues come from the name servers, unless there are
+/// none. Asking them takes a while: a task of its own does it, and lays the answer into the client's inbox.
+pub(crate) fn query(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let asked: QueryAssignment = body(request)?;
+    if !broker.settings.load().server_load_balancer_enable {
+        let remark = "server load balancer is off (serverLoadBalancerEnable=false)";
+        return Err(Refusal::new(ResponseCode::SystemError, remark));
+    }
+    let strategy = Strategy::named(asked.strategy_name.as_deref())?;
+    let ids = broker.clients.consumers(&asked.consumer_group).map(|group| group.client_ids()).unwrap_or_default();
+    let now = broker.clock.now();
+    if broker.registry.addresses().next().is_none() {
+        reply_json(request, out, &divide(&asked, strategy, &ids, &own_queues(broker, &asked.topic)));
+        return Ok(());
+    }
+    if let Some(queues) = broker.routes.fresh(&asked.topic, now) {
+        reply_json(request, out, &divide(&asked, strategy, &ids, &queues));
+        return Ok(());
+    }
+    let own = own_queues(broker, &asked.topic);
+    let (routes, registry) = (Arc::clone(&broker.routes), Arc::clone(&broker.registry));
+    let (connection, reply_to) = (session.connection.clone(), request.reply_to());
+    tokio::spawn(async move {
+        let found = routes.find(&registry, &asked.topic, now).await;
+        let queues = found.as_deref().unwrap_or(&own);
+        let reply = divide(&asked, strategy, &ids, queues);
+        let mut out = Outgoing::new();
+        out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&reply, Dialect::FastJson));
+        // The client may have gone meanwhile; then nobody misses the reply.
+        connection.send(out.take());
+    });
+    Ok(())
+}
+
+fn divide(asked: &QueryAssignment, strategy: Strategy, ids: &[String], queues: &[MessageQueue]) -> QueryAssignmentReply {
+    let mine: Vec<MessageQueue> = match asked.message_model {
+        MessageModel::Broadcasting => queues.to_vec(),
+        MessageModel::Clustering => {
+            // A client that has not sent a heartbeat yet has no share; it asks again.
+            let share = ids.iter().position(|id| *id == asked.client_id).map(|at| strategy.share(queues.len(), ids.len(), at));
+            share.unwrap_or_default().into_iter().filter_map(|at| queues.get(at).cloned()).collect()
+        }
+    };
+    let assignments = mine
+        .into_iter()
+        .map(|message_queue| MessageQueueAssignment { attachments: None, message_queue, mode: MessageRequestMode::Pull });
+    QueryAssignmentReply { message_queue_assignments: assignments.collect() }
+}
+
+/// 401: how is a group to get the messages of a topic?
+pub(crate) fn set_mode(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wanted: SetMessageRequestMode = body(request)?;
+    if names::is_retry_topic(&wanted.topic) {
+        return Err(Refusal::new(ResponseCode::NoPermission, "retry topic is not allowed to set mode"));
+    }
+    if broker.topics.get(&wanted.topic).is_none() {
+        return Err(Refusal::topic_not_exist(&wanted.topic));
+    }
+    broker.groups.find(&wanted.consumer_group)?;
+    match wanted.mode {
+        // What every group does; there is nothing to remember.
+        MessageRequestMode::Pull => reply_ok(request, out),
+        MessageRequestMode::Pop => {
+            let remark = format!(
+                "mode POP of group {} on topic {} is not supported: this broker has no pop consumption yet",
+                wanted.consumer_group, wanted.topic
+            );
+            return Err(Refusal::new(ResponseCode::RequestCodeNotSupported, remark));
+        }
+    }
+    Ok(())
+}
+
+/// The queues of a topic that can be read here, in the order in which every client sorts them.
+fn own_queues(broker: &Broker, topic: &str) -> Vec<MessageQueue> {
+    let settings = broker.settings.load();
+    let Some(found) = broker.topics.get(topic) else { return Vec::new() };
+    let count = found.config().read_queue_nums;
+    (0..count)
+        .map(|queue_id| MessageQueue { broker_name: settings.broker_name.clone(), queue_id, topic: topic.to_owned() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn shares_are_those_of_the_java_client() {
+        // AllocateMessageQueueAveragely and …ByCircle with 8 queues and 3 clients.
+        let shares = |strategy: Strategy| (0..3).map(|at| strategy.share(8, 3, at)).collect::<Vec<_>>();
+        assert_eq!(shares(Strategy::Average), [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7]]);
+        assert_eq!(shares(Strategy::Circle), [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5]]);
+        assert_eq!(Strategy::Average.share(2, 4, 3), Vec::<usize>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn every_queue_has_exactly_one_owner(queues in 0..200usize, clients in 1..50usize) {
+            for strategy in [Strategy::Average, Strategy::Circle] {
+                let mut owned: Vec<usize> = (0..clients).flat_map(|at| strategy.share(queues, clients, at)).collect();
+                owned.sort_unstable();
+                prop_assert_eq!(owned, (0..queues).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_strategy_is_refused_by_name() {
+        assert!(Strategy::named(Some("ROOM")).unwrap_err().remark.contains("ROOM"));
+        assert_eq!(Strategy::named(None), Ok(Strategy::Average));
+    }
+}

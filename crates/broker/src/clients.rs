@@ -1,0 +1,420 @@
+//! Who is connected: consumers and producers by group, and what consumers subscribe to.
+//!
+//! A group is a snapshot that its readers share; every pull looks at one. Whoever changes a group holds `changing`. A heartbeat that says
+//! nothing new, as nearly all of them, takes no lock. Nothing is sent from here: a change returns whom to tell. So the rules are a
+//! function of what clients say and of the time, and `C`, the connection, may be anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use env::TimeMs;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
+use protocol::tags;
+
+/// What a client says of itself in a heartbeat, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Client<C> {
+    /// Its connection.
+    pub connection: C,
+    /// The connection's number.
+    pub connection_id: u64,
+    /// The other end.
+    pub peer: SocketAddr,
+    /// As it calls itself.
+    pub client_id: Arc<str>,
+    /// RocketMQ's name of its language.
+    pub language: &'static str,
+    /// Ordinal of its version.
+    pub version: i32,
+}
+
+/// A client in a group.
+#[derive(Debug)]
+pub struct Member<C> {
+    /// Who.
+    pub client: Client<C>,
+    /// When it was last heard of, in milliseconds. Relaxed: the number stands alone.
+    heard_at: AtomicI64,
+}
+
+impl<C> Member<C> {
+    /// When it was last heard of.
+    pub fn heard_at(&self) -> TimeMs {
+        TimeMs(self.heard_at.load(Ordering::Relaxed))
+    }
+}
+
+/// A subscription, compiled when it is first heard of.
+#[derive(Debug)]
+pub struct ClientSubscription {
+    /// The client's clock when it subscribed.
+    pub version: i64,
+    /// By tags; anything else is a kind of expression that this broker does not evaluate.
+    pub is_tag: bool,
+    /// `TAG` or `SQL92`.
+    pub expression_type: String,
+    /// The tags; everything when it is another kind of expression.
+    pub tags: Arc<tags::Subscription>,
+    /// As the client sent it.
+    pub data: SubscriptionData,
+}
+
+impl ClientSubscription {
+    fn new(data: SubscriptionData) -> ClientSubscription {
+        // Apache compares the codes that the client computed, unless the expression is `*`. An expression without codes comes from
+        // clients that leave this to the broker.
+        let compiled = if data.sub_string == tags::ALL {
+            tags::Subscription::all()
+        } else if data.code_set.is_empty() {
+            tags::Subscription::parse(&data.sub_string).unwrap_or_else(tags::Subscription::all)
+        } else {
+            tags::Subscription::of_codes(data.code_set.clone())
+        };
+        ClientSubscription {
+            version: data.sub_version,
+            is_tag: is_tag(&data.expression_type),
+            expression_type: data.expression_type.clone(),
+            tags: Arc::new(compiled),
+            data,
+        }
+    }
+}
+
+/// Whether an expression is by tags; clients of old leave the type out.
+pub(crate) fn is_tag(expression_type: &str) -> bool {
+    expression_type.is_empty() || expression_type == "TAG"
+}
+
+/// The clients that consume as one group, at one moment.
+#[derive(Debug)]
+pub struct ConsumerGroup<C> {
+    /// Its name.
+    pub name: Arc<str>,
+    /// How its members get messages, as the last of them said.
+    pub consume_type: ConsumeType,
+    /// Whether they share them.
+    pub message_model: MessageModel,
+    /// Where a new group begins.
+    pub consume_from_where: ConsumeFromWhere,
+    members: Vec<Arc<Member<C>>>,
+    subscriptions: HashMap<Box<str>, Arc<ClientSubscription>>,
+    /// Of the subscriptions, as the client computes it (heartbeat v2); 0: unknown.
+    fingerprint: i32,
+}
+
+impl<C> ConsumerGroup<C> {
+    /// Whether each member gets every message.
+    pub fn is_broadcasting(&self) -> bool {
+        self.message_model == MessageModel::Broadcasting
+    }
+
+    /// Whether members ask for messages by themselves, queue by queue.
+    pub fn is_active_pull(&self) -> bool {
+        self.consume_type == ConsumeType::ConsumeActively
+    }
+
+    /// What it subscribes to in a topic.
+    pub fn subscription(&self, topic: &str) -> Option<Arc<ClientSubscription>> {
+        self.subscriptions.get(topic).cloned()
+    }
+
+    /// Everything that it subscribes to, by topic.
+    pub fn subscriptions(&self) -> BTreeMap<String, SubscriptionData> {
+        self.subscriptions.iter().map(|(topic, subscription)| (topic.to_string(), subscription.data.clone())).collect()
+    }
+
+    /// Whether it subscribes to anything.
+    pub fn has_subscriptions(&self) -> bool {
+        !self.subscriptions.is_empty()
+    }
+
+    /// Who is there.
+    pub fn members(&self) -> &[Arc<Member<C>>] {
+        &self.members
+    }
+
+    /// The ids of its members, sorted, each once: what every member computes its share from.
+    pub fn client_ids(&self) -> Vec<String> {
+        let ids: BTreeSet<&str> = self.members.iter().map(|member| &*member.client.client_id).collect();
+        ids.into_iter().map(str::to_owned).collect()
+    }
+
+    /// The member of that name.
+    pub fn member(&self, client_id: &str) -> Option<&Arc<Member<C>>> {
+        self.members.iter().find(|member| &*member.client.client_id == client_id)
+    }
+
+    fn at(&self, connection_id: u64) -> Option<&Arc<Member<C>>> {
+        self.members.iter().find(|member| member.client.connection_id == connection_id)
+    }
+
+    /// Whether a heartbeat says what is known already.
+    fn is_as(&self, client: &Client<C>, beat: &Beat<'_>) -> bool {
+        let data = beat.data;
+        let knows_subscriptions = beat.without_sub
+            || data.subscription_data_set.len() == self.subscriptions.len()
+                && data.subscription_data_set.iter().all(|subscription| {
+                    let known = self.subscriptions.get(subscription.topic.as_str());
+                    known.is_some_and(|known| known.version >= subscription.sub_version)
+                });
+        knows_subscriptions
+            && self.fingerprint == beat.fingerprint
+            && self.consume_type == data.consume_type
+            && self.message_model == data.message_model
+            && self.consume_from_where == data.consume_from_where
+            && self.at(client.connection_id).is_some_and(|member| member.client.client_id == client.client_id)
+    }
+}
+
+/// One group of a heartbeat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beat<'a> {
+    pub(crate) data: &'a ConsumerData,
+    /// 0: heartbeat v1.
+    pub(crate) fingerprint: i32,
+    /// Subscriptions are left out.
+    pub(crate) without_sub: bool,
+    /// The group wants its members to be told of each other.
+    pub(crate) may_notify: bool,
+}
+
+/// Members to be told that their group has changed.
+#[derive(Debug)]
+pub(crate) struct Notice<C> {
+    pub(crate) group: Arc<str>,
+    pub(crate) members: Vec<Arc<Member<C>>>,
+}
+
+/// What became of a heartbeat.
+#[derive(Debug)]
+pub(crate) struct Beaten<C> {
+    /// The client is to send its subscriptions in full next time.
+    pub(crate) must_resend: bool,
+    /// There is something that was not known before.
+    pub(crate) is_news: bool,
+    pub(crate) notice: Option<Notice<C>>,
+}
+
+type Groups<G> = papaya::HashMap<Arc<str>, Arc<G>, foldhash::fast::RandomState>;
+
+/// Groups that a connection is in.
+#[derive(Debug, Default)]
+struct Places {
+    consumes: BTreeSet<Arc<str>>,
+    produces: BTreeSet<Arc<str>>,
+}
+
+/// Everybody who is connected and has sent a heartbeat.
+pub struct Clients<C> {
+    consumers: Groups<ConsumerGroup<C>>,
+    producers: Groups<Vec<Arc<Member<C>>>>,
+    /// Guards every change of the two tables; holds the groups of each connection.
+    changing: Mutex<HashMap<u64, Places>>,
+}
+
+impl<C: Clone> Clients<C> {
+    pub(crate) fn new() -> Clients<C> {
+        Clients {
+            consumers: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            producers: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            changing: Mutex::default(),
+        }
+    }
+
+    /// The consumers of a group, at this moment.
+    pub fn consumers(&self, group: &str) -> Option<Arc<ConsumerGroup<C>>> {
+        self.consumers.pin().get(group).cloned()
+    }
+
+    /// The producers of a group, at this moment.
+    pub fn producers(&self, group: &str) -> Option<Arc<Vec<Arc<Member<C>>>>> {
+        self.producers.pin().get(group).cloned()
+    }
+
+    /// What a group subscribes to in a topic.
+    pub fn subscription(&self, group: &str, topic: &str) -> Option<Arc<ClientSubscription>> {
+        self.consumers(group)?.subscription(topic)
+    }
+
+    /// The groups that subscribe to a topic.
+    pub fn groups_of(&self, topic: &str) -> BTreeSet<Arc<str>> {
+        let consumers = self.consumers.pin();
+        let subscribed = consumers.iter().filter(|(_, group)| group.subscriptions.contains_key(topic));
+        subscribed.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    /// All producers by group.
+    pub fn all_producers(&self) -> BTreeMap<String, Arc<Vec<Arc<Member<C>>>>> {
+        self.producers.pin().iter().map(|(name, members)| (name.to_string(), Arc::clone(members))).collect()
+    }
+
+    /// A client says that it consumes in a group.
+    pub(crate) fn consume(&self, client: &Client<C>, beat: &Beat<'_>, now: TimeMs) -> Beaten<C> {
+        let name = beat.data.group_name.as_str();
+        if let Some(group) = self.consumers(name)
+            && group.is_as(client, beat)
+            && let Some(member) = group.at(client.connection_id)
+        {
+            member.heard_at.store(now.0, Ordering::Relaxed);
+            let must_resend = beat.without_sub && !group.has_subscriptions();
+            return Beaten { must_resend, is_news: false, notice: None };
+        }
+        let mut places = self.changing.lock();
+        let before = self.consumers(name);
+        let group = updated(before.as_deref(), client, beat, now);
+        let has_come = before.as_ref().is_none_or(|before| before.at(client.connection_id).is_none());
+        let has_other_topics = before.as_ref().map_or(group.has_subscriptions(), |before| {
+            before.subscriptions.len() != group.subscriptions.len()
+                || before.subscriptions.keys().any(|topic| !group.subscriptions.contains_key(topic))
+        });
+        // A fingerprint that is unlike the known one means other subscriptions; one that comes without them and is not known at all
+        // means that we have been restarted, which Apache does not notice.
+        let known = before.as_ref().map_or(0, |before| before.fingerprint);
+        let must_resend = beat.fingerprint != 0
+            && (known != 0 && known != beat.fingerprint || beat.without_sub && (known == 0 || !group.has_subscriptions()));
+        let is_news = has_come || has_other_topics;
+        let tells = is_news && beat.may_notify && !group.is_broadcasting();
+        let notice = tells.then(|| Notice { group: Arc::clone(&group.name), members: group.members.clone() });
+        places.entry(client.connection_id).or_default().consumes.insert(Arc::clone(&group.name));
+        self.consumers.pin().insert(Arc::clone(&group.name), Arc::new(group));
+        Beaten { must_resend, is_news, notice }
+    }
+
+    /// A client says that it produces in a group.
+    pub(crate) fn produce(&self, client: &Client<C>, group: &str, now: TimeMs) {
+        let known = |members: &[Arc<Member<C>>]| {
+            let mut same = members.iter().filter(|member| member.client.connection_id == client.connection_id);
+            let member = same.next().filter(|member| member.client.client_id == client.client_id);
+            member.map(|member| member.heard_at.store(now.0, Ordering::Relaxed)).is_some()
+        };
+        if self.producers(group).is_some_and(|members| known(&members)) {
+            return;
+        }
+        let mut places = self.changing.lock();
+        let name: Arc<str> = group.into();
+        let members = with(self.producers(group).as_deref().map_or(&[], Vec::as_slice), client, now);
+        places.entry(client.connection_id).or_default().produces.insert(Arc::clone(&name));
+        self.producers.pin().insert(name, Arc::new(members));
+    }
+
+    /// A client says that it leaves these groups. `may_notify` is the group's setting.
+    pub(crate) fn leave(
+        &self,
+        connection_id: u64,
+        producer_group: Option<&str>,
+        consumer_group: Option<&str>,
+        may_notify: bool,
+    ) -> Option<Notice<C>> {
+        let mut places = self.changing.lock();
+        if let Some(group) = producer_group {
+            self.drop_producer(group, connection_id);
+        }
+        let notice = consumer_group.and_then(|group| self.drop_consumer(group, connection_id));
+        if let Some(place) = places.get_mut(&connection_id) {
+            producer_group.map(|group| place.produces.remove(group));
+            consumer_group.map(|group| place.consumes.remove(group));
+            if place.produces.is_empty() && place.consumes.is_empty() {
+                places.remove(&connection_id);
+            }
+        }
+        notice.filter(|_| may_notify)
+    }
+
+    /// A connection is gone.
+    pub(crate) fn closed(&self, connection_id: u64) -> Vec<Notice<C>> {
+        let mut places = self.changing.lock();
+        let Some(place) = places.remove(&connection_id) else { return Vec::new() };
+        for group in &place.produces {
+            self.drop_producer(group, connection_id);
+        }
+        place.consumes.iter().filter_map(|group| self.drop_consumer(group, connection_id)).collect()
+    }
+
+    /// The connections whose clients have been silent for too long.
+    pub(crate) fn silent(&self, now: TimeMs, longest_ms: i64) -> Vec<C> {
+        let is_silent = |member: &&Arc<Member<C>>| now.since(member.heard_at()) > longest_ms;
+        let mut found = BTreeMap::new();
+        for (_, group) in &self.consumers.pin() {
+            found.extend(group.members.iter().filter(is_silent).map(|member| (member.client.connection_id, Arc::clone(member))));
+        }
+        for (_, members) in &self.producers.pin() {
+            found.extend(members.iter().filter(is_silent).map(|member| (member.client.connection_id, Arc::clone(member))));
+        }
+        found.into_values().map(|member| member.client.connection.clone()).collect()
+    }
+
+    /// Under `changing`. Returns whom to tell.
+    fn drop_consumer(&self, name: &str, connection_id: u64) -> Option<Notice<C>> {
+        let group = self.consumers(name)?;
+        group.at(connection_id)?;
+        let members: Vec<_> = group.members.iter().filter(|member| member.client.connection_id != connection_id).cloned().collect();
+        if members.is_empty() {
+            self.consumers.pin().remove(name);
+            return None;
+        }
+        let notice = Notice { group: Arc::clone(&group.name), members: members.clone() };
+        let is_broadcasting = group.is_broadcasting();
+        let less = ConsumerGroup {
+            name: Arc::clone(&group.name),
+            consume_type: group.consume_type,
+            message_model: group.message_model,
+            consume_from_where: group.consume_from_where,
+            members,
+            subscriptions: group.subscriptions.clone(),
+            fingerprint: group.fingerprint,
+        };
+        self.consumers.pin().insert(Arc::clone(&group.name), Arc::new(less));
+        (!is_broadcasting).then_some(notice)
+    }
+
+    /// Under `changing`.
+    fn drop_producer(&self, name: &str, connection_id: u64) {
+        let Some(members) = self.producers(name) else { return };
+        let rest: Vec<_> = members.iter().filter(|member| member.client.connection_id != connection_id).cloned().collect();
+        if rest.is_empty() {
+            self.producers.pin().remove(name);
+        } else if rest.len() < members.len() {
+            self.producers.pin().insert(name.into(), Arc::new(rest));
+        }
+    }
+}
+
+/// The group after a heartbeat.
+fn updated<C: Clone>(before: Option<&ConsumerGroup<C>>, client: &Client<C>, beat: &Beat<'_>, now: TimeMs) -> ConsumerGroup<C> {
+    let data = beat.data;
+    let known = before.map(|before| &before.subscriptions);
+    let subscriptions = if beat.without_sub {
+        known.cloned().unwrap_or_default()
+    } else {
+        let compile = |data: &SubscriptionData| match known.and_then(|known| known.get(data.topic.as_str())) {
+            // Of two members that differ, the one that subscribed last is right: the other has not been restarted yet.
+            Some(known) if known.version >= data.sub_version => Arc::clone(known),
+            Some(_) | None => Arc::new(ClientSubscription::new(data.clone())),
+        };
+        data.subscription_data_set.iter().map(|data| (data.topic.as_str().into(), compile(data))).collect()
+    };
+    ConsumerGroup {
+        name: before.map_or_else(|| data.group_name.as_str().into(), |before| Arc::clone(&before.name)),
+        consume_type: data.consume_type,
+        message_model: data.message_model,
+        consume_from_where: data.consume_from_where,
+        members: with(before.map_or(&[], |before| &before.members), client, now),
+        subscriptions,
+        fingerprint: beat.fingerprint,
+    }
+}
+
+/// The members, this one among them.
+fn with<C: Clone>(members: &[Arc<Member<C>>], client: &Client<C>, now: TimeMs) -> Vec<Arc<Member<C>>> {
+    let others = members.iter().filter(|member| member.client.connection_id != client.connection_id);
+    let mut members: Vec<_> = others.cloned().collect();
+    members.push(Arc::new(Member { client: client.clone(), heard_at: AtomicI64::new(now.0) }));
+    members
+}
+
+#[cfg(test)]
+mod tests;

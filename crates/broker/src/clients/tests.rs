@@ -1,0 +1,139 @@
+use super::*;
+
+fn client(connection_id: u64, id: &str) -> Client<u64> {
+    Client {
+        connection: connection_id,
+        connection_id,
+        peer: "10.0.0.1:1000".parse().unwrap(),
+        client_id: id.into(),
+        language: "JAVA",
+        version: 479,
+    }
+}
+
+fn subscription(topic: &str, version: i64, expression: &str, codes: &[i32]) -> SubscriptionData {
+    SubscriptionData {
+        topic: topic.to_owned(),
+        sub_version: version,
+        sub_string: expression.to_owned(),
+        code_set: codes.to_vec(),
+        ..SubscriptionData::default()
+    }
+}
+
+fn data(topics: &[SubscriptionData]) -> ConsumerData {
+    ConsumerData { group_name: "G".to_owned(), subscription_data_set: topics.to_vec(), ..ConsumerData::default() }
+}
+
+fn beat(data: &ConsumerData) -> Beat<'_> {
+    Beat { data, fingerprint: 0, without_sub: false, may_notify: true }
+}
+
+fn told(notice: Option<Notice<u64>>) -> Vec<u64> {
+    notice.map(|notice| notice.members.iter().map(|member| member.client.connection_id).collect()).unwrap_or_default()
+}
+
+const NOW: TimeMs = TimeMs(1000);
+
+#[test]
+fn everybody_is_told_when_a_member_comes_or_leaves_and_nobody_when_it_only_lives() {
+    let clients = Clients::new();
+    let data = data(&[subscription("T", 1, "*", &[])]);
+    assert_eq!(told(clients.consume(&client(1, "a"), &beat(&data), NOW).notice), [1]);
+    assert_eq!(told(clients.consume(&client(2, "b"), &beat(&data), NOW).notice), [1, 2]);
+    assert_eq!(told(clients.consume(&client(1, "a"), &beat(&data), NOW + 30_000).notice), []);
+    assert_eq!(clients.consumers("G").unwrap().client_ids(), ["a", "b"]);
+    assert_eq!(told(clients.leave(1, None, Some("G"), true)), [2]);
+    assert_eq!(told(clients.leave(1, None, Some("G"), true)), [], "it had left already");
+    assert!(clients.closed(2).is_empty(), "nobody is left to be told");
+    assert!(clients.consumers("G").is_none());
+    assert!(clients.changing.lock().is_empty());
+}
+
+#[test]
+fn other_topics_are_news_and_another_expression_is_not() {
+    let clients = Clients::new();
+    let me = client(1, "a");
+    clients.consume(&me, &beat(&data(&[subscription("T", 1, "A", &[65])])), NOW);
+    let changed = clients.consume(&me, &beat(&data(&[subscription("T", 2, "B", &[66])])), NOW);
+    assert!(!changed.is_news);
+    assert!(clients.subscription("G", "T").unwrap().tags.matches(66));
+    let older = clients.consume(&me, &beat(&data(&[subscription("T", 1, "A", &[65])])), NOW);
+    assert!(!older.is_news);
+    assert_eq!(clients.subscription("G", "T").unwrap().version, 2);
+    let more = clients.consume(&me, &beat(&data(&[subscription("T", 2, "B", &[66]), subscription("U", 2, "*", &[])])), NOW);
+    assert_eq!(told(more.notice), [1]);
+    let less = clients.consume(&me, &beat(&data(&[subscription("U", 2, "*", &[])])), NOW);
+    assert_eq!(told(less.notice), [1]);
+    assert!(clients.subscription("G", "T").is_none());
+}
+
+#[test]
+fn a_group_that_broadcasts_or_does_not_want_to_is_not_told() {
+    let clients = Clients::new();
+    let mut data = data(&[subscription("T", 1, "*", &[])]);
+    let quiet = Beat { may_notify: false, ..beat(&data) };
+    assert!(clients.consume(&client(1, "a"), &quiet, NOW).notice.is_none());
+    data.message_model = MessageModel::Broadcasting;
+    assert!(clients.consume(&client(2, "b"), &beat(&data), NOW).notice.is_none());
+    assert!(clients.closed(2).is_empty());
+}
+
+#[test]
+fn a_short_heartbeat_keeps_the_subscriptions_and_an_unknown_fingerprint_asks_for_them() {
+    let clients = Clients::new();
+    let (full, short) = (data(&[subscription("T", 1, "*", &[])]), data(&[]));
+    let with = |data, fingerprint, without_sub| Beat { data, fingerprint, without_sub, may_notify: true };
+    assert!(!clients.consume(&client(1, "a"), &with(&full, 7, false), NOW).must_resend);
+    assert!(!clients.consume(&client(1, "a"), &with(&short, 7, true), NOW).must_resend);
+    assert!(clients.subscription("G", "T").is_some());
+    assert!(clients.consume(&client(1, "a"), &with(&short, 8, true), NOW).must_resend, "it subscribes to something else");
+    let restarted = Clients::new();
+    assert!(restarted.consume(&client(1, "a"), &with(&short, 7, true), NOW).must_resend);
+    assert!(restarted.consume(&client(1, "a"), &with(&short, 7, true), NOW).must_resend, "until it has sent them");
+    assert!(!restarted.consume(&client(1, "a"), &with(&full, 7, false), NOW).must_resend);
+}
+
+#[test]
+fn a_client_that_reconnects_counts_once() {
+    let clients = Clients::new();
+    let data = data(&[subscription("T", 1, "*", &[])]);
+    clients.consume(&client(1, "a"), &beat(&data), NOW);
+    clients.consume(&client(2, "a"), &beat(&data), NOW);
+    assert_eq!(clients.consumers("G").unwrap().client_ids(), ["a"]);
+    clients.closed(1);
+    assert_eq!(clients.consumers("G").unwrap().client_ids(), ["a"]);
+}
+
+#[test]
+fn who_is_silent_for_too_long_is_found_once_whatever_groups_it_is_in() {
+    let clients = Clients::new();
+    clients.consume(&client(1, "a"), &beat(&data(&[])), NOW);
+    clients.produce(&client(1, "a"), "P", NOW);
+    clients.produce(&client(2, "b"), "P", NOW + 10_000);
+    assert_eq!(clients.silent(NOW + 120_000, 120_000), []);
+    assert_eq!(clients.silent(NOW + 120_001, 120_000), [1]);
+    clients.produce(&client(1, "a"), "P", NOW + 120_000);
+    assert_eq!(clients.silent(NOW + 120_001, 120_000), [1], "its consumer is silent still");
+}
+
+#[test]
+fn producers_come_and_go() {
+    let clients = Clients::new();
+    clients.produce(&client(1, "a"), "P", NOW);
+    clients.produce(&client(1, "a"), "P", NOW + 1);
+    clients.produce(&client(2, "b"), "P", NOW);
+    let members = clients.producers("P").unwrap();
+    assert_eq!(members.len(), 2);
+    assert_eq!(members[0].heard_at(), NOW + 1);
+    clients.leave(1, Some("P"), None, true);
+    clients.closed(2);
+    assert!(clients.producers("P").is_none());
+}
+
+#[test]
+fn an_expression_without_codes_is_compiled_here() {
+    let compiled = ClientSubscription::new(subscription("T", 1, "A || B", &[]));
+    assert_eq!(compiled.tags.codes(), [65, 66]);
+    assert!(ClientSubscription::new(subscription("T", 1, "*", &[5])).tags.is_all());
+}

@@ -1,0 +1,170 @@
+//! Clients come, live and leave: 34, 35, 38, 46, closed connections, and silence.
+//!
+//! The rules are those of `clients.rs`; here they meet the connections. Members of a group are told of a change by request 40, which
+//! nobody answers: who misses one asks again within 20 s anyway.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use net::{Connection, Outgoing, Request};
+use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat};
+use protocol::code::{ResponseCode, request};
+use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, UnregisterClient};
+use protocol::sys_flag;
+use protocol::tags::Subscription;
+use protocol::names;
+
+use crate::admin::{body, reply_json, reply_ok};
+use crate::broker::Broker;
+use crate::clients::{Beat, Client, Notice, is_tag};
+use crate::refusal::Refusal;
+use crate::session::{Session, Work};
+
+/// 34: a client lives, and says what it produces and consumes.
+pub(crate) fn beat(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let said: Heartbeat = body(request)?;
+    let settings = broker.settings.load();
+    let connection = &session.connection;
+    let client = Client {
+        connection: connection.clone(),
+        connection_id: connection.id(),
+        peer: connection.peer(),
+        client_id: said.client_id.as_str().into(),
+        language: request.header.language.name(),
+        version: request.header.version,
+    };
+    let now = broker.clock.now();
+    // To a client of v1 Apache says that something has changed, whatever has; it does not look.
+    let mut is_sub_change = said.heartbeat_fingerprint == 0;
+    for data in &said.consumer_data_set {
+        if settings.reject_pull_consumer_enable && data.consume_type == ConsumeType::ConsumeActively {
+            continue;
+        }
+        // A group that may not be made is skipped, not refused: its other groups, and its pulls, will say what is wrong.
+        let Ok(group) = broker.groups.find(&data.group_name) else { continue };
+        let (may_notify, retry_queues) = {
+            let config = group.config.load();
+            (config.notify_consumer_ids_changed_enable, config.retry_queue_nums)
+        };
+        let position = make_retry_topic(broker, data, retry_queues);
+        session.durable_after(position);
+        let beat = Beat { data, fingerprint: said.heartbeat_fingerprint, without_sub: said.without_sub, may_notify };
+        let beaten = broker.clients.consume(&client, &beat, now);
+        is_sub_change |= beaten.must_resend;
+        if beaten.is_news {
+            tracing::info!(group = data.group_name, client = said.client_id, peer = %client.peer, "consumers of a group changed");
+        }
+        if let Some(notice) = beaten.notice {
+            tell(broker, notice);
+        }
+    }
+    if settings.enable_register_producer {
+        for data in &said.producer_data_set {
+            broker.clients.produce(&client, &data.group_name, now);
+        }
+    }
+    let fields = HeartbeatReply { is_support_heart_beat_v2: true, is_sub_change };
+    out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &[]);
+    Ok(())
+}
+
+/// `%RETRY%group` exists from the first heartbeat on, because consumers subscribe to it.
+fn make_retry_topic(broker: &Broker, data: &ConsumerData, queues: i32) -> u64 {
+    if queues <= 0 {
+        return 0;
+    }
+    let flag = if data.unit_mode { sys_flag::topic::UNIT_SUB } else { 0 };
+    broker.topics.create_for_group(&names::retry_topic(&data.group_name), queues, flag).position
+}
+
+/// 35: a client leaves a group.
+pub(crate) fn unregister(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let said = UnregisterClient::decode(&request.header.fields)?;
+    let may_notify = said.consumer_group.and_then(|name| broker.groups.get(name)).is_none_or(|group| {
+        group.config.load().notify_consumer_ids_changed_enable
+    });
+    let id = session.connection.id();
+    if let Some(notice) = broker.clients.leave(id, said.producer_group, said.consumer_group, may_notify) {
+        tell(broker, notice);
+    }
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// 38: who consumes in this group?
+pub(crate) fn consumer_ids(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let name = GetConsumerList::decode(&request.header.fields)?.consumer_group;
+    let consumer_id_list = broker.clients.consumers(name).map(|group| group.client_ids()).unwrap_or_default();
+    if consumer_id_list.is_empty() {
+        return Err(Refusal::new(ResponseCode::SystemError, format!("no consumer for this group, {name}")));
+    }
+    reply_json(request, out, &ConsumerIdList { consumer_id_list });
+    Ok(())
+}
+
+/// 46: would this subscription do? Clients ask before they start with anything but tags.
+pub(crate) fn check(request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let asked: Option<CheckClientConfig> = body(request).ok();
+    if let Some(subscription) = asked.and_then(|asked| asked.subscription_data) {
+        if !is_tag(&subscription.expression_type) {
+            let remark = format!(
+                "The broker does not support consumer to filter message by {}: this broker filters by TAG only, until it has SQL92",
+                subscription.expression_type
+            );
+            return Err(Refusal::new(ResponseCode::SystemError, remark));
+        }
+        if Subscription::parse(&subscription.sub_string).is_none() {
+            let remark = format!("subscription \"{}\" to {} has no tags", subscription.sub_string, subscription.topic);
+            return Err(Refusal::new(ResponseCode::SubscriptionParseFailed, remark));
+        }
+    }
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// A connection is gone: its client leaves all its groups.
+pub(crate) fn closed(broker: &Broker, connection_id: u64) {
+    for notice in broker.clients.closed(connection_id) {
+        tell(broker, notice);
+    }
+}
+
+/// Closes the connections of clients that have been silent for longer than `channelExpiredTimeout`; closing does the rest.
+pub(crate) fn close_silent(broker: &Broker) {
+    let longest = broker.settings.load().channel_expired_timeout;
+    for connection in broker.clients.silent(broker.clock.now(), longest.try_into().unwrap_or(i64::MAX)) {
+        tracing::info!(peer = %connection.peer(), "connection closed: no heartbeat in time");
+        connection.close();
+    }
+}
+
+/// Tells the members of a group that it has changed: at once, or with the next housekeeping if so configured.
+fn tell(broker: &Broker, notice: Notice<Connection<Work>>) {
+    let settings = broker.settings.load();
+    if !settings.notify_consumer_ids_changed_enable {
+        return;
+    }
+    if !settings.real_time_notify_consumer_change {
+        broker.untold.lock().insert(notice.group);
+        return;
+    }
+    tell_now(&notice);
+}
+
+fn tell_now(notice: &Notice<Connection<Work>>) {
+    let fields = NotifyConsumerIdsChanged { consumer_group: &notice.group };
+    for member in &notice.members {
+        // False when it has gone in this moment, or reads nothing: the first needs no notice, the second will not see it.
+        member.client.connection.oneway(request::NOTIFY_CONSUMER_IDS_CHANGED, &fields, &Bytes::new());
+    }
+}
+
+/// Tells the groups that were not told at once (`realTimeNotifyConsumerChange=false`).
+pub(crate) fn tell_late(broker: &Broker) {
+    let groups = std::mem::take(&mut *broker.untold.lock());
+    for name in groups {
+        if let Some(group) = broker.clients.consumers(&name) {
+            tell_now(&Notice { group: Arc::clone(&name), members: group.members().to_vec() });
+        }
+    }
+}

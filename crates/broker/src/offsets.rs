@@ -1,0 +1,440 @@
+//! How far each group has come in each queue.
+//!
+//! A commit changes one number in memory and marks it; the task of `upkeep.rs` carries marked numbers to the journal in bundles, at
+//! most [`BUNDLE`] later (Apache writes them every 5 s). So a commit costs one look-up, no allocation and no lock that a reader of
+//! another group would feel. Pulled offsets and pending resets live in memory only, as in Apache.
+
+pub(crate) mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use env::{Clock, TimeMs};
+use parking_lot::{Mutex, RwLock};
+use protocol::body::DataVersion;
+use tokio::sync::Notify;
+
+use crate::topics::QUEUES_MAX;
+
+/// How long a commit may wait for company on its way to the journal.
+pub(crate) const BUNDLE: Duration = Duration::from_millis(50);
+/// The data version changes once in so many commits (`consumerOffsetUpdateVersionStep`), since only slaves compare it.
+const COMMITS_PER_VERSION: u64 = 500;
+/// Between topic and group in RocketMQ's keys; neither name may hold it.
+pub(crate) const SEPARATOR: char = '@';
+/// No offset.
+const NONE: i64 = -1;
+
+/// A group and a topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    group: Arc<str>,
+    topic: Arc<str>,
+}
+
+/// The same, borrowed, so that a look-up allocates nothing.
+struct KeyRef<'a> {
+    group: &'a str,
+    topic: &'a str,
+}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        KeyRef { group: &self.group, topic: &self.topic }.hash(state);
+    }
+}
+
+impl Hash for KeyRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.group.hash(state);
+        self.topic.hash(state);
+    }
+}
+
+impl papaya::Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        *self.group == *key.group && *self.topic == *key.topic
+    }
+}
+
+/// One queue. Relaxed throughout: each number stands alone, and the last writer wins, as it does in Apache.
+struct Slot {
+    committed: AtomicI64,
+    pulled: AtomicI64,
+    /// Where the next pull is to begin, once.
+    reset: AtomicI64,
+    is_marked: AtomicBool,
+}
+
+impl Slot {
+    fn empty() -> Slot {
+        Slot {
+            committed: AtomicI64::new(NONE),
+            pulled: AtomicI64::new(NONE),
+            reset: AtomicI64::new(NONE),
+            is_marked: AtomicBool::new(false),
+        }
+    }
+}
+
+struct Entry {
+    key: Key,
+    /// By queue id. The lock is for growing; numbers change under its read side.
+    slots: RwLock<Vec<Slot>>,
+    is_marked: AtomicBool,
+    /// When something was last committed that was news, in milliseconds. Relaxed: the number stands alone.
+    committed_at: AtomicI64,
+    /// Deleted: what is still marked must not come back into the journal.
+    is_gone: AtomicBool,
+    /// Deleted from the journal too. Whoever still holds this entry cannot touch what came after it.
+    is_buried: AtomicBool,
+}
+
+impl Entry {
+    fn new(key: Key, now: TimeMs) -> Arc<Entry> {
+        Arc::new(Entry {
+            key,
+            slots: RwLock::default(),
+            is_marked: AtomicBool::new(false),
+            committed_at: AtomicI64::new(now.0),
+            is_gone: AtomicBool::new(false),
+            is_buried: AtomicBool::new(false),
+        })
+    }
+
+    fn with<R>(&self, queue_id: usize, f: impl FnOnce(&Slot) -> R) -> R {
+        {
+            let slots = self.slots.read();
+            if let Some(slot) = slots.get(queue_id) {
+                return f(slot);
+            }
+        }
+        let mut slots = self.slots.write();
+        if slots.len() <= queue_id {
+            slots.resize_with(queue_id + 1, Slot::empty);
+        }
+        f(&slots[queue_id])
+    }
+
+    fn peek<R>(&self, queue_id: usize, f: impl FnOnce(&Slot) -> R) -> Option<R> {
+        self.slots.read().get(queue_id).map(f)
+    }
+
+    fn committed(&self) -> BTreeMap<i32, i64> {
+        let slots = self.slots.read();
+        let numbers = slots.iter().map(|slot| slot.committed.load(Ordering::Relaxed));
+        (0..).zip(numbers).filter(|(_, offset)| *offset >= 0).collect()
+    }
+}
+
+/// One change on its way to the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Change<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) group: &'a str,
+    pub(crate) queue_id: i32,
+    /// None: the group has none any more.
+    pub(crate) offset: Option<i64>,
+}
+
+/// All offsets by `topic@group` and queue, as RocketMQ's JSON holds them.
+pub(crate) type OffsetTable = BTreeMap<String, BTreeMap<i32, i64>>;
+
+/// The offsets of all groups.
+pub struct Offsets {
+    table: papaya::HashMap<Key, Arc<Entry>, foldhash::fast::RandomState>,
+    /// Guards who is marked. Taken once for the first commit of an entry in a bundle, and by the task that takes the bundle.
+    marked: Mutex<Vec<Arc<Entry>>>,
+    /// Something is marked.
+    changed: Notify,
+    commits: AtomicU64,
+    version: ArcSwap<DataVersion>,
+    clock: Clock,
+}
+
+impl Offsets {
+    pub(crate) fn new(clock: Clock) -> Offsets {
+        Offsets {
+            table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            marked: Mutex::default(),
+            changed: Notify::new(),
+            commits: AtomicU64::new(0),
+            version: ArcSwap::from_pointee(DataVersion::default()),
+            clock,
+        }
+    }
+
+    /// Notes how far a group has come. A smaller offset than before is taken too; a negative one is not. While a reset is pending
+    /// nothing is noted: the client does not know of the reset yet, and would undo it.
+    pub fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
+        let entry = self.entry(group, topic);
+        let is_news = entry.with(queue, |slot| {
+            slot.reset.load(Ordering::Relaxed) == NONE && set(slot, offset)
+        });
+        if is_news {
+            entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
+            self.mark(&entry);
+        }
+    }
+
+    /// How far a group has come.
+    pub fn committed(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+        self.look(group, topic, queue_id, |slot| slot.committed.load(Ordering::Relaxed))
+    }
+
+    /// Notes what a group has asked for last; shown to operators.
+    pub fn pulled(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        if let Some(queue) = index(queue_id) {
+            self.entry(group, topic).with(queue, |slot| slot.pulled.store(offset, Ordering::Relaxed));
+        }
+    }
+
+    /// What a group has asked for last.
+    pub fn last_pulled(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+        self.look(group, topic, queue_id, |slot| slot.pulled.load(Ordering::Relaxed))
+    }
+
+    /// Sets where a group goes on, whatever its clients think: their next pull is told, and until then their commits are ignored.
+    pub fn reset(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
+        let entry = self.entry(group, topic);
+        entry.with(queue, |slot| {
+            slot.reset.store(offset, Ordering::Relaxed);
+            slot.pulled.store(NONE, Ordering::Relaxed);
+            set(slot, offset);
+        });
+        self.mark(&entry);
+    }
+
+    /// Whether a reset waits for the next pull.
+    pub fn is_reset_pending(&self, group: &str, topic: &str, queue_id: i32) -> bool {
+        self.look(group, topic, queue_id, |slot| slot.reset.load(Ordering::Relaxed)).is_some()
+    }
+
+    /// Takes the reset that waits for this pull.
+    pub fn take_pending_reset(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+        self.look(group, topic, queue_id, |slot| {
+            // Nearly always there is none; a swap would make every pull write.
+            if slot.reset.load(Ordering::Relaxed) == NONE { NONE } else { slot.reset.swap(NONE, Ordering::Relaxed) }
+        })
+    }
+
+    /// The committed offsets of a group in a topic, by queue.
+    pub fn of(&self, group: &str, topic: &str) -> BTreeMap<i32, i64> {
+        self.table.pin().get(&KeyRef { group, topic }).map(|entry| entry.committed()).unwrap_or_default()
+    }
+
+    /// The topics that a group has offsets in.
+    pub fn topics_of(&self, group: &str) -> BTreeSet<Arc<str>> {
+        self.names(|key| (*key.group == *group).then_some(&key.topic))
+    }
+
+    /// The groups that have offsets in a topic.
+    pub fn groups_of(&self, topic: &str) -> BTreeSet<Arc<str>> {
+        self.names(|key| (*key.topic == *topic).then_some(&key.group))
+    }
+
+    /// Copies the offsets of a group to another, in one topic.
+    pub fn copy(&self, from: &str, to: &str, topic: &str) {
+        for (queue_id, offset) in self.of(from, topic) {
+            self.commit(to, topic, queue_id, offset);
+        }
+    }
+
+    /// Forgets a group.
+    pub fn forget_group(&self, group: &str) {
+        self.forget(|key| *key.group == *group);
+    }
+
+    /// Forgets a topic, for all groups.
+    pub fn forget_topic(&self, topic: &str) {
+        self.forget(|key| *key.topic == *topic);
+    }
+
+    /// Everything, as RocketMQ's JSON holds it.
+    pub(crate) fn table(&self) -> OffsetTable {
+        let mut table = BTreeMap::new();
+        for (key, entry) in &self.table.pin() {
+            let offsets = entry.committed();
+            if !offsets.is_empty() {
+                table.insert(format!("{}{SEPARATOR}{}", key.topic, key.group), offsets);
+            }
+        }
+        table
+    }
+
+    /// Puts another table in the place of this one.
+    pub(crate) fn replace(&self, table: &OffsetTable) {
+        self.forget(|key| !table.contains_key(&format!("{}{SEPARATOR}{}", key.topic, key.group)));
+        for (key, offsets) in table {
+            let Some((topic, group)) = key.split_once(SEPARATOR) else { continue };
+            for queue_id in self.of(group, topic).into_keys().filter(|id| !offsets.contains_key(id)) {
+                self.unset(group, topic, queue_id);
+            }
+            for (queue_id, offset) in offsets {
+                self.commit(group, topic, *queue_id, *offset);
+            }
+        }
+    }
+
+    /// Of what age the table is.
+    pub(crate) fn version(&self) -> DataVersion {
+        DataVersion::clone(&self.version.load())
+    }
+
+    /// Takes over a version: from the journal, or from an imported file.
+    pub(crate) fn set_version(&self, version: DataVersion) {
+        self.version.store(Arc::new(version));
+    }
+
+    /// Waits until something is marked.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Takes what was marked since the last time. Says whether the version has changed too.
+    ///
+    /// A commit that comes in between marks again; so every number reaches the journal at least once after its last change.
+    pub(crate) fn take_changes(&self, take: &mut dyn FnMut(Change<'_>)) -> bool {
+        let marked = std::mem::take(&mut *self.marked.lock());
+        let before = self.commits.load(Ordering::Relaxed);
+        let mut taken = 0;
+        for entry in &marked {
+            // Unmarked before the numbers are read: Release/Acquire with `mark`.
+            entry.is_marked.store(false, Ordering::SeqCst);
+            let is_gone = entry.is_gone.load(Ordering::Acquire);
+            if is_gone && entry.is_buried.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            for (queue_id, slot) in (0..).zip(entry.slots.read().iter()) {
+                if !slot.is_marked.swap(false, Ordering::SeqCst) && !is_gone {
+                    continue;
+                }
+                let offset = slot.committed.load(Ordering::Relaxed);
+                let offset = (offset >= 0 && !is_gone).then_some(offset);
+                taken += 1;
+                take(Change { topic: &entry.key.topic, group: &entry.key.group, queue_id, offset });
+            }
+        }
+        self.commits.store(before + taken, Ordering::Relaxed);
+        let is_new_version = (before + taken) / COMMITS_PER_VERSION != before / COMMITS_PER_VERSION;
+        if is_new_version {
+            self.advance_version(self.clock.now());
+        }
+        is_new_version
+    }
+
+    fn advance_version(&self, now: TimeMs) {
+        let mut version = self.version();
+        version.advance(now.0);
+        self.set_version(version);
+    }
+
+    /// From the journal: as it was, and nothing is marked.
+    pub(crate) fn restore(&self, topic: &str, group: &str, queue_id: i32, offset: i64) {
+        if let Some(queue) = index(queue_id) {
+            self.entry(group, topic).with(queue, |slot| slot.committed.store(offset, Ordering::Relaxed));
+        }
+    }
+
+    /// Every committed offset, for a snapshot.
+    pub(crate) fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
+        for (key, entry) in &self.table.pin() {
+            for (queue_id, offset) in entry.committed() {
+                f(Change { topic: &key.topic, group: &key.group, queue_id, offset: Some(offset) });
+            }
+        }
+    }
+
+    /// Committed offsets of groups that committed since then, or that `is_active` says are.
+    pub(crate) fn for_each_active(&self, since: TimeMs, is_active: &dyn Fn(&str) -> bool, f: &mut dyn FnMut(Change<'_>)) {
+        for (key, entry) in &self.table.pin() {
+            if entry.committed_at.load(Ordering::Relaxed) < since.0 && !is_active(&key.group) {
+                continue;
+            }
+            for (queue_id, offset) in entry.committed() {
+                f(Change { topic: &key.topic, group: &key.group, queue_id, offset: Some(offset) });
+            }
+        }
+    }
+
+    /// How many changes have gone to the journal.
+    pub(crate) fn changes(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    fn entry(&self, group: &str, topic: &str) -> Arc<Entry> {
+        let table = self.table.pin();
+        if let Some(entry) = table.get(&KeyRef { group, topic }) {
+            return Arc::clone(entry);
+        }
+        let key = Key { group: group.into(), topic: topic.into() };
+        Arc::clone(table.get_or_insert_with(key.clone(), || Entry::new(key.clone(), self.clock.now())))
+    }
+
+    fn look(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> i64) -> Option<i64> {
+        let queue = index(queue_id)?;
+        self.table.pin().get(&KeyRef { group, topic })?.peek(queue, f).filter(|offset| *offset >= 0)
+    }
+
+    fn names<'a>(&self, pick: impl Fn(&Key) -> Option<&Arc<str>> + 'a) -> BTreeSet<Arc<str>> {
+        let table = self.table.pin();
+        let with_offsets = table.iter().filter(|(_, entry)| !entry.committed().is_empty());
+        with_offsets.filter_map(|(key, _)| pick(key).cloned()).collect()
+    }
+
+    fn unset(&self, group: &str, topic: &str, queue_id: i32) {
+        if let Some(queue) = index(queue_id) {
+            let entry = self.entry(group, topic);
+            entry.with(queue, |slot| {
+                slot.committed.store(NONE, Ordering::Relaxed);
+                slot.is_marked.store(true, Ordering::SeqCst);
+            });
+            self.mark(&entry);
+        }
+    }
+
+    fn forget(&self, is_meant: impl Fn(&Key) -> bool) {
+        let table = self.table.pin();
+        let meant: Vec<Arc<Entry>> =
+            table.iter().filter(|(key, _)| is_meant(key)).map(|(_, entry)| Arc::clone(entry)).collect();
+        for entry in meant {
+            entry.is_gone.store(true, Ordering::Release);
+            // Marked before it leaves the table: an entry that takes its place is marked later, and written after the deletion.
+            self.mark(&entry);
+            table.remove(&entry.key);
+        }
+    }
+
+    fn mark(&self, entry: &Arc<Entry>) {
+        if entry.is_marked.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let mut marked = self.marked.lock();
+        marked.push(Arc::clone(entry));
+        if marked.len() == 1 {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// Sets the committed offset; says whether that is news.
+fn set(slot: &Slot, offset: i64) -> bool {
+    let is_news = slot.committed.swap(offset, Ordering::Relaxed) != offset;
+    if is_news {
+        slot.is_marked.store(true, Ordering::SeqCst);
+    }
+    is_news
+}
+
+fn index(queue_id: i32) -> Option<usize> {
+    usize::try_from(queue_id).ok().filter(|_| queue_id < QUEUES_MAX)
+}
+
+#[cfg(test)]
+mod tests;

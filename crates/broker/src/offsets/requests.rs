@@ -1,0 +1,115 @@
+//! 14, 15, 43, 314: clients and tools ask for committed offsets, and set them.
+
+use net::{Outgoing, Request};
+use protocol::body::ConsumerOffsets;
+use protocol::code::ResponseCode;
+use protocol::names;
+use protocol::request::{CloneGroupOffset, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
+
+use super::index;
+use crate::admin::{reply_json, reply_ok};
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::topics::QUEUES_MAX;
+use crate::view;
+
+/// 15: a group has come this far.
+pub(crate) fn update(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let said = UpdateConsumerOffset::decode(&request.header.fields)
+        .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
+    broker.groups.find(said.consumer_group).map_err(|_| {
+        Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} not exist!", said.consumer_group))
+    })?;
+    if broker.topics.get(said.topic).is_none() {
+        return Err(Refusal::new(ResponseCode::TopicNotExist, format!("Topic {} not exist!", said.topic)));
+    }
+    if index(said.queue_id).is_none() {
+        let remark = format!("queueId {} is not between 0 and {}", said.queue_id, QUEUES_MAX - 1);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
+    if broker.offsets.is_reset_pending(said.consumer_group, said.topic, said.queue_id) {
+        let remark = Some("Offset has been previously reset");
+        out.reply(request.reply_to(), ResponseCode::Success, remark, &(), &[]);
+        return Ok(());
+    }
+    broker.offsets.commit(said.consumer_group, said.topic, said.queue_id, said.commit_offset);
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// 14: how far has a group come? Code 22 lets the client begin where its own setting says.
+pub(crate) fn query(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = QueryConsumerOffset::decode(&request.header.fields)?;
+    let reply_to = request.reply_to();
+    if let Some(offset) = broker.offsets.committed(asked.consumer_group, asked.topic, asked.queue_id) {
+        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
+        return Ok(());
+    }
+    if asked.set_zero_if_not_found == Some(false) {
+        return Err(not_found("Not found, do not set to zero, maybe this group boot first"));
+    }
+    // A group that joins a young topic gets all of it: nothing has been deleted, and what is there is still in memory.
+    let queue = u32::try_from(asked.queue_id).ok().and_then(|id| broker.store.existing_queue(asked.topic, id));
+    let Some(queue) = queue.filter(|queue| queue.min_offset() == 0 && queue.max_offset() > 0) else {
+        return Err(not_found(BOOTS_FIRST));
+    };
+    let hot_bytes = HOT_BYTES;
+    view::in_the_cold(
+        broker,
+        session,
+        move |store| {
+            let first = queue.unit_at(0).ok().flatten();
+            first.is_some_and(|unit| store.end().0.saturating_sub(unit.at.0) <= hot_bytes)
+        },
+        move |_, _, is_hot, out| {
+            if is_hot {
+                out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset: 0 }, &[]);
+            } else {
+                out.reply(reply_to, ResponseCode::QueryNotFound, Some(BOOTS_FIRST), &(), &[]);
+            }
+        },
+    )
+}
+
+/// So far behind the log's end a first message still counts as recent. Apache takes 40 % of the machine's memory for it
+/// (`accessMessageInMemoryMaxRatio`), so that the same group begins elsewhere on another machine; we take what 10 GiB make.
+const HOT_BYTES: u64 = 4 << 30;
+/// Clients know it by its code and people by these words.
+const BOOTS_FIRST: &str = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first";
+
+fn not_found(remark: &str) -> Refusal {
+    Refusal::new(ResponseCode::QueryNotFound, remark)
+}
+
+/// 43: all offsets, for a slave.
+pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let body = ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table: broker.offsets.table() };
+    reply_json(request, out, &body);
+    Ok(())
+}
+
+/// 314: copy the offsets of a group to another.
+pub(crate) fn copy(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wanted = CloneGroupOffset::decode(&request.header.fields)?;
+    let topics = match wanted.topic.filter(|topic| !topic.trim().is_empty()) {
+        Some(topic) => [topic.into()].into(),
+        None => broker.offsets.topics_of(wanted.src_group),
+    };
+    for topic in &topics {
+        if broker.topics.get(topic).is_none() {
+            tracing::warn!(topic = &**topic, "offsets not copied: no such topic");
+            continue;
+        }
+        // A group's retry topic is its own; so is how far it has come in it.
+        let is_retry = names::is_retry_topic(topic);
+        let online = broker.clients.subscription(wanted.src_group, topic);
+        if !is_retry && !wanted.offline && online.is_none() && broker.clients.consumers(wanted.src_group).is_some_and(|group| group.has_subscriptions()) {
+            tracing::warn!(group = wanted.src_group, topic = &**topic, "offsets not copied: the group does not subscribe to the topic");
+            continue;
+        }
+        broker.offsets.copy(wanted.src_group, wanted.dest_group, topic);
+    }
+    reply_ok(request, out);
+    Ok(())
+}

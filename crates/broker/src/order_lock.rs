@@ -1,0 +1,194 @@
+//! Queue locks: which client of a group may consume a queue in order.
+//!
+//! [`Locks`] is the state machine, a function of `now`; [`OrderLocks`] holds it behind one mutex and the clock. A lock that is not renewed
+//! for `rocketmq.broker.rebalance.lockMaxLiveTime` (60 s) is free: a client renews every 20 s and treats its own as lost after 30 s.
+
+use std::collections::BTreeMap;
+
+use env::{Clock, TimeMs};
+use hashbrown::HashMap;
+use net::{Outgoing, Request};
+use parking_lot::Mutex;
+use protocol::body::{LockBatch, LockBatchReply, MessageQueue};
+
+use crate::admin::{body, reply_json, reply_ok};
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+
+/// Locks that a broker keeps. Clients name the queues, so without a bound a client that makes up names would fill the memory.
+const LOCKS_MAX: usize = 1_000_000;
+
+struct Lock {
+    client: Box<str>,
+    renewed_at: TimeMs,
+}
+
+impl Lock {
+    fn is_held(&self, now: TimeMs, live_ms: i64) -> bool {
+        now.since(self.renewed_at) <= live_ms
+    }
+
+    fn is_held_by_another(&self, client: &str, now: TimeMs, live_ms: i64) -> bool {
+        &*self.client != client && self.is_held(now, live_ms)
+    }
+}
+
+/// The locks by group and queue.
+struct Locks {
+    /// How long a lock holds without being renewed.
+    live_ms: i64,
+    groups: HashMap<Box<str>, BTreeMap<MessageQueue, Lock>>,
+    count: usize,
+}
+
+impl Locks {
+    fn new(live_ms: i64) -> Locks {
+        Locks { live_ms, groups: HashMap::new(), count: 0 }
+    }
+
+    /// Locks or renews as many of the queues as it can, and says which.
+    fn lock(&mut self, group: &str, client: &str, queues: Vec<MessageQueue>, now: TimeMs) -> Vec<MessageQueue> {
+        if queues.is_empty() {
+            return queues;
+        }
+        let held = self.groups.entry(group.into()).or_default();
+        let mut locked = Vec::with_capacity(queues.len());
+        for queue in queues {
+            match held.get_mut(&queue) {
+                Some(lock) if lock.is_held_by_another(client, now, self.live_ms) => continue,
+                Some(lock) => {
+                    if &*lock.client != client {
+                        lock.client = client.into();
+                    }
+                    lock.renewed_at = now;
+                }
+                None if self.count >= LOCKS_MAX => continue,
+                None => {
+                    held.insert(queue.clone(), Lock { client: client.into(), renewed_at: now });
+                    self.count += 1;
+                }
+            }
+            locked.push(queue);
+        }
+        if held.is_empty() {
+            self.groups.remove(group);
+        }
+        locked
+    }
+
+    /// Gives up the queues that this client holds; those of others stay.
+    fn unlock(&mut self, group: &str, client: &str, queues: &[MessageQueue]) {
+        let Some(held) = self.groups.get_mut(group) else { return };
+        for queue in queues {
+            if held.get(queue).is_some_and(|lock| &*lock.client == client) {
+                held.remove(queue);
+                self.count -= 1;
+            }
+        }
+        if held.is_empty() {
+            self.groups.remove(group);
+        }
+    }
+
+    fn holds_any(&self, group: &str, now: TimeMs) -> bool {
+        self.groups.get(group).is_some_and(|held| held.values().any(|lock| lock.is_held(now, self.live_ms)))
+    }
+
+    /// Forgets locks that nobody has renewed.
+    fn expire(&mut self, now: TimeMs) {
+        let live_ms = self.live_ms;
+        self.groups.retain(|_, held| {
+            held.retain(|_, lock| lock.is_held(now, live_ms));
+            !held.is_empty()
+        });
+        self.count = self.groups.values().map(BTreeMap::len).sum();
+    }
+}
+
+/// The locks of this broker. The mutex guards nothing else, and nothing is done under it but looking and noting.
+pub(crate) struct OrderLocks {
+    locks: Mutex<Locks>,
+    clock: Clock,
+}
+
+impl OrderLocks {
+    pub(crate) fn new(live_ms: u64, clock: Clock) -> OrderLocks {
+        OrderLocks { locks: Mutex::new(Locks::new(i64::try_from(live_ms).unwrap_or(i64::MAX))), clock }
+    }
+
+    /// Whether some client of the group consumes in order at this moment.
+    pub(crate) fn holds_any(&self, group: &str) -> bool {
+        self.locks.lock().holds_any(group, self.clock.now())
+    }
+
+    /// Forgets what nobody renews; called by the housekeeping task.
+    pub(crate) fn expire(&self) {
+        self.locks.lock().expire(self.clock.now());
+    }
+}
+
+/// 41: locks queues for a client.
+pub(crate) fn lock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let LockBatch { client_id, consumer_group, mq_set, only_this_broker: _ } = body(request)?;
+    // Without replicas this broker's word is all there is, whatever the client says of other brokers.
+    let now = broker.clock.now();
+    let lock_ok_mq_set = broker.order_locks.locks.lock().lock(&consumer_group, &client_id, mq_set, now);
+    reply_json(request, out, &LockBatchReply { lock_ok_mq_set });
+    Ok(())
+}
+
+/// 42: gives them up.
+pub(crate) fn unlock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let LockBatch { client_id, consumer_group, mq_set, only_this_broker: _ } = body(request)?;
+    broker.order_locks.locks.lock().unlock(&consumer_group, &client_id, &mq_set);
+    reply_ok(request, out);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queues(ids: &[i32]) -> Vec<MessageQueue> {
+        ids.iter()
+            .map(|id| MessageQueue { broker_name: "b".to_owned(), queue_id: *id, topic: "T".to_owned() })
+            .collect()
+    }
+
+    #[test]
+    fn a_queue_has_one_owner_at_a_time() {
+        let mut locks = Locks::new(60_000);
+        assert_eq!(locks.lock("G", "a", queues(&[0, 1]), TimeMs(0)), queues(&[0, 1]));
+        assert_eq!(locks.lock("G", "b", queues(&[1, 2]), TimeMs(1)), queues(&[2]));
+        assert_eq!(locks.lock("H", "b", queues(&[1]), TimeMs(1)), queues(&[1]), "another group is another matter");
+    }
+
+    #[test]
+    fn a_lock_that_is_renewed_holds_and_one_that_is_not_falls_to_another() {
+        let mut locks = Locks::new(60_000);
+        locks.lock("G", "a", queues(&[0, 1]), TimeMs(0));
+        locks.lock("G", "a", queues(&[0]), TimeMs(40_000));
+        assert_eq!(locks.lock("G", "b", queues(&[0, 1]), TimeMs(60_001)), queues(&[1]));
+        assert!(locks.holds_any("G", TimeMs(120_001)));
+        assert!(!locks.holds_any("G", TimeMs(120_002)));
+    }
+
+    #[test]
+    fn nobody_unlocks_what_another_holds() {
+        let mut locks = Locks::new(60_000);
+        locks.lock("G", "a", queues(&[0]), TimeMs(0));
+        locks.unlock("G", "b", &queues(&[0]));
+        assert!(locks.lock("G", "b", queues(&[0]), TimeMs(1)).is_empty());
+        locks.unlock("G", "a", &queues(&[0]));
+        assert_eq!(locks.lock("G", "b", queues(&[0]), TimeMs(2)), queues(&[0]));
+    }
+
+    #[test]
+    fn what_has_expired_leaves_nothing_behind() {
+        let mut locks = Locks::new(60_000);
+        locks.lock("G", "a", queues(&[0, 1]), TimeMs(0));
+        locks.expire(TimeMs(60_001));
+        assert_eq!(locks.count, 0);
+        assert!(locks.groups.is_empty());
+    }
+}

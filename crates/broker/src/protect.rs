@@ -1,0 +1,37 @@
+//! How far back messages are still needed, so that retention does not take from a group what it has yet to consume.
+//!
+//! A group counts while it is connected, or has committed within `fileReservedTime`; one that went away for longer has lost its claim,
+//! as in Apache. Retention asks on its own thread, so a look into a queue's file is allowed here.
+
+use std::sync::{Arc, Weak};
+
+use protocol::LogOffset;
+
+use crate::broker::Broker;
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// Has the store ask us from now on.
+pub(crate) fn begin(broker: &Arc<Broker>) {
+    let broker_of = Arc::downgrade(broker);
+    broker.store.protect(Box::new(move || Weak::upgrade(&broker_of).and_then(|broker| needed_from(&broker))));
+}
+
+/// Where the oldest message lies that an active group has yet to consume; none: all have consumed everything.
+pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
+    let reserved_hours = i64::try_from(broker.store_settings.load().file_reserved_time).unwrap_or(i64::MAX);
+    let since = broker.clock.now() - reserved_hours.saturating_mul(HOUR_MS);
+    let mut oldest: Option<LogOffset> = None;
+    broker.offsets.for_each_active(since, &|group| broker.clients.consumers(group).is_some(), &mut |change| {
+        let queue = u32::try_from(change.queue_id).ok().and_then(|id| broker.store.existing_queue(change.topic, id));
+        let Some((queue, offset)) = queue.zip(change.offset.and_then(|offset| u64::try_from(offset).ok())) else { return };
+        if offset >= queue.max_offset() {
+            return;
+        }
+        // What is below the queue's beginning is gone already; a unit that cannot be read protects nothing.
+        if let Ok(Some(unit)) = queue.unit_at(offset.max(queue.min_offset())) {
+            oldest = Some(oldest.map_or(unit.at, |oldest| oldest.min(unit.at)));
+        }
+    });
+    oldest
+}

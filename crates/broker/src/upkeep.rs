@@ -1,0 +1,226 @@
+//! What the broker does by itself: offsets into the journal, samples, expiry, JSON files, registration.
+//!
+//! Each is a task that sleeps until there is something to do; all end when the broker stops, which then does each a last time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use store::Store;
+use store::journal::Table;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::broker::Broker;
+use crate::exchange::{Exports, Extras};
+use crate::groups::{ForbiddenTable, Groups};
+use crate::heartbeat;
+use crate::offsets::{BUNDLE, Change, Offsets, SEPARATOR};
+use crate::stats::SAMPLE_MS;
+use crate::tables;
+use crate::topics::Topics;
+
+/// Longer than a last export and a last good-bye take.
+const LAST_WORK: Duration = Duration::from_secs(5);
+
+/// The tasks, and the word that ends them.
+pub(crate) struct Upkeep {
+    stop: watch::Sender<bool>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Upkeep {
+    pub(crate) fn new() -> Upkeep {
+        Upkeep { stop: watch::Sender::new(false), tasks: Mutex::default() }
+    }
+
+    /// Starts the tasks.
+    pub(crate) fn start(&self, broker: &Arc<Broker>) {
+        let mut tasks = self.tasks.lock();
+        let stop = self.stop.subscribe();
+        tasks.spawn(keep_offsets(Arc::clone(broker), stop.clone()));
+        tasks.spawn(keep_house(Arc::clone(broker), stop.clone()));
+        tasks.spawn(keep_files(Arc::clone(broker), stop.clone()));
+        for task in broker.registry.tasks(broker, &stop) {
+            tasks.spawn(task);
+        }
+    }
+
+    /// Ends the tasks, and does a last time what they did. Nobody is served any more.
+    pub(crate) async fn stop(&self, broker: &Broker) {
+        self.stop.send_replace(true);
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_WORK, ended).await.is_err() {
+            tracing::warn!("upkeep does not end, going on without");
+        }
+        broker.registry.unregister(broker).await;
+        let position = put_offsets(&broker.store, &broker.offsets);
+        broker.store.journal().written().reached(position).await;
+        if let Err(error) = broker.exchange.export(broker).await {
+            tracing::error!(%error, "configuration not exported; the journal holds it");
+        }
+    }
+}
+
+/// Carries committed offsets to the journal.
+async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+    while !*stop.borrow() {
+        tokio::select! {
+            () = broker.offsets.changed() => {}
+            _ = stop.changed() => return,
+        }
+        tokio::time::sleep(BUNDLE).await;
+        put_offsets(&broker.store, &broker.offsets);
+    }
+}
+
+/// Samples, and whatever expires.
+async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+    let every = Duration::from_millis(SAMPLE_MS.unsigned_abs());
+    while !*stop.borrow() {
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = stop.changed() => return,
+        }
+        broker.stats.sample();
+        broker.order_locks.expire();
+        broker.routes.expire(broker.clock.now());
+        heartbeat::close_silent(&broker);
+        heartbeat::tell_late(&broker);
+    }
+}
+
+/// Writes RocketMQ's JSON files when their state has changed.
+async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+    let mut has_complained = false;
+    while !*stop.borrow() {
+        let every = broker.settings.load().flush_consumer_offset_interval;
+        let every = Duration::from_millis(u64::try_from(every).unwrap_or(0).max(100));
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            _ = stop.changed() => return,
+        }
+        match broker.exchange.export(&broker).await {
+            Ok(()) => has_complained = false,
+            // The state is safe in the journal; say it once, not every few seconds.
+            Err(error) if !has_complained => {
+                tracing::error!(%error, "configuration not exported");
+                has_complained = true;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Puts what has changed into the journal. Returns the position after it.
+pub(crate) fn put_offsets(store: &Store, offsets: &Offsets) -> u64 {
+    let journal = store.journal();
+    let mut key = Vec::new();
+    let is_new_version = offsets.take_changes(&mut |change| {
+        offset_key(&mut key, &change);
+        match change.offset {
+            Some(offset) => journal.put(tables::OFFSETS, &key, &offset.to_le_bytes()),
+            None => journal.delete(tables::OFFSETS, &key),
+        };
+    });
+    if is_new_version {
+        let value = serde_json::to_vec(&offsets.version()).unwrap_or_default();
+        journal.put(tables::VERSIONS, tables::OFFSETS_VERSION, &value);
+    }
+    journal.position()
+}
+
+fn offset_key(key: &mut Vec<u8>, change: &Change<'_>) {
+    key.clear();
+    key.extend_from_slice(change.topic.as_bytes());
+    key.push(SEPARATOR as u8);
+    key.extend_from_slice(change.group.as_bytes());
+    key.push(0);
+    key.extend_from_slice(&change.queue_id.to_be_bytes());
+}
+
+/// Topic, group and queue of a key.
+fn parse_offset_key(key: &[u8]) -> Option<(&str, &str, i32)> {
+    let (names, queue_id) = key.split_last_chunk::<4>()?;
+    let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
+    let (topic, group) = names.split_once(SEPARATOR)?;
+    Some((topic, group, i32::from_be_bytes(*queue_id)))
+}
+
+/// The offsets that the journal holds.
+pub(crate) fn load_offsets(store: &Store, offsets: &Offsets) {
+    store.journal().load(tables::OFFSETS, |key, value| {
+        match (parse_offset_key(key), <[u8; 8]>::try_from(value)) {
+            (Some((topic, group, queue_id)), Ok(offset)) => offsets.restore(topic, group, queue_id, i64::from_le_bytes(offset)),
+            // The journal's checksums hold, so this was written by a broker that knows more than we do.
+            (None, _) | (_, Err(_)) => tracing::error!(key = %String::from_utf8_lossy(key), "offset in the journal not understood"),
+        }
+    });
+    store.journal().load(tables::VERSIONS, |name, value| {
+        if name == tables::OFFSETS_VERSION
+            && let Ok(version) = serde_json::from_slice(value)
+        {
+            offsets.set_version(version);
+        }
+    });
+}
+
+/// Says to the journal who holds which table, so that it can take snapshots.
+pub(crate) fn attach(broker: &Broker) {
+    let journal = broker.store.journal();
+    let (topics, groups, offsets) = (&broker.topics, &broker.groups, &broker.offsets);
+    journal.attach(tables::GROUPS, Arc::clone(groups) as Arc<dyn Table>);
+    journal.attach(tables::FORBIDDEN, Arc::new(ForbiddenTable(Arc::clone(groups))));
+    journal.attach(tables::OFFSETS, Arc::new(OffsetTable(Arc::clone(offsets))));
+    journal.attach(tables::EXPORTS, Arc::new(Exports(Arc::clone(&broker.exchange))));
+    journal.attach(tables::EXTRAS, Arc::new(Extras(Arc::clone(&broker.exchange))));
+    let versions = Versions { topics: Arc::clone(topics), groups: Arc::clone(groups), offsets: Arc::clone(offsets) };
+    journal.attach(tables::VERSIONS, Arc::new(versions));
+}
+
+struct OffsetTable(Arc<Offsets>);
+
+impl Table for OffsetTable {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        let mut key = Vec::new();
+        self.0.for_each(&mut |change| {
+            if let Some(offset) = change.offset {
+                offset_key(&mut key, &change);
+                f(&key, &offset.to_le_bytes());
+            }
+        });
+    }
+}
+
+/// The data versions of all tables.
+struct Versions {
+    topics: Arc<Topics>,
+    groups: Arc<Groups>,
+    offsets: Arc<Offsets>,
+}
+
+impl Table for Versions {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        for (name, version) in [
+            (tables::TOPICS_VERSION, self.topics.version()),
+            (tables::GROUPS_VERSION, self.groups.version()),
+            (tables::OFFSETS_VERSION, self.offsets.version()),
+        ] {
+            f(name, &serde_json::to_vec(&version).unwrap_or_default());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_an_offset_is_read_as_it_was_written() {
+        let mut key = Vec::new();
+        offset_key(&mut key, &Change { topic: "%RETRY%G", group: "G", queue_id: 258, offset: None });
+        assert_eq!(parse_offset_key(&key), Some(("%RETRY%G", "G", 258)));
+        assert_eq!(parse_offset_key(b"T@G"), None);
+    }
+}
