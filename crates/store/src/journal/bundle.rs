@@ -42,7 +42,9 @@ impl Kind {
     }
 
     fn from_number(number: u32) -> Option<Kind> {
-        [Kind::JournalHead, Kind::SnapshotHead, Kind::Entries, Kind::End].into_iter().find(|kind| kind.number() == number)
+        [Kind::JournalHead, Kind::SnapshotHead, Kind::Entries, Kind::End]
+            .into_iter()
+            .find(|kind| kind.number() == number)
     }
 }
 

@@ -131,8 +131,8 @@ impl Replay<'_> {
         let mut at = 0;
         // Ends with the bundle that says so, or the first that is not whole: each turn takes one.
         loop {
-            let (head, payload) =
-                bundle::open(&bytes[at..]).ok_or_else(|| damaged(at, "this part of the snapshot is not what was written"))?;
+            let (head, payload) = bundle::open(&bytes[at..])
+                .ok_or_else(|| damaged(at, "this part of the snapshot is not what was written"))?;
             let is_expected = match head.kind {
                 Kind::SnapshotHead => at == 0,
                 Kind::Entries | Kind::End => at > 0,

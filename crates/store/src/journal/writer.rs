@@ -158,7 +158,9 @@ impl Writer {
         let now = self.shared.clock.elapsed();
         let sync = match options.sync {
             JournalSync::Always => None,
-            JournalSync::Every(period) => (self.synced < self.position).then(|| (self.synced_at + period).saturating_sub(now)),
+            JournalSync::Every(period) => {
+                (self.synced < self.position).then(|| (self.synced_at + period).saturating_sub(now))
+            }
         };
         let is_worth_it = self.snapshot.is_none() && self.unsnapshotted_bytes() > self.snapshot_limit(options) / 4;
         let at = (self.changed_at + options.idle_after).max(self.snapshot_not_before);

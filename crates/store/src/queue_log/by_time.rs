@@ -95,9 +95,8 @@ impl ConsumeQueue {
         let start = |file: u64| first_file + file * units_per_file;
         match boundary {
             Boundary::Lower => {
-                let file = self.first_that(0, files - 1, |file| {
-                    Ok(time_at(start(file + 1) - 1)?.unwrap_or(-1) >= timestamp)
-                })?;
+                let file =
+                    self.first_that(0, files - 1, |file| Ok(time_at(start(file + 1) - 1)?.unwrap_or(-1) >= timestamp))?;
                 Ok(Some(start(file)))
             }
             Boundary::Upper => {

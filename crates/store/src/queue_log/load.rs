@@ -27,8 +27,8 @@ pub struct Loaded {
     pub rebuild_from: Option<LogOffset>,
 }
 
-/// Threads that read directories and files: more than cores, since they wait.
-const THREADS_MAX: usize = 8;
+/// Threads that read directories and files: many more than cores, since on a cold start they wait for the device.
+const THREADS: usize = 16;
 
 /// Units read at first from a queue's last file: one page.
 const PAGE_UNITS: u64 = 204;
@@ -47,12 +47,10 @@ pub(super) fn load(
 ) -> Result<(QueueLogs, Loaded), QueueError> {
     let configured = options.file_bytes.next_multiple_of(UNIT_BYTES as u64).max(UNIT_BYTES as u64);
     let mut loaded = Loaded::default();
-    let topics: Vec<Arc<str>> = list(&*disk, dir)?
-        .into_iter()
-        .filter(|entry| entry.is_dir)
-        .map(|entry| Arc::from(entry.name))
-        .collect();
-    let queues = in_parallel(&topics, |topic| list_topic(&*disk, dir, topic))?.into_iter().flatten().collect::<Vec<_>>();
+    let topics: Vec<Arc<str>> =
+        list(&*disk, dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| Arc::from(entry.name)).collect();
+    let queues =
+        in_parallel(&topics, |topic| list_topic(&*disk, dir, topic))?.into_iter().flatten().collect::<Vec<_>>();
     let listed = in_parallel(&queues, |(topic, id)| list_queue(&*disk, dir, topic, *id))?;
     let file_bytes = common_length(&listed, configured);
     if file_bytes != configured {
@@ -199,11 +197,8 @@ impl QueueLogs {
     /// Of the file that begins with unit `file_start`: the queue's end as this file tells it, and its first and last unit.
     fn end_of(&self, queue: &ConsumeQueue, file_start: u64) -> Result<Option<(u64, Unit, Unit)>, QueueError> {
         let path = file_path(&queue.dir(), file_start * UNIT_BYTES as u64);
-        let file = self
-            .shared
-            .disk
-            .open(&path, OpenHow::Read)
-            .map_err(|source| QueueError::disk("open", &path, source))?;
+        let file =
+            self.shared.disk.open(&path, OpenHow::Read).map_err(|source| QueueError::disk("open", &path, source))?;
         let failed = |source| QueueError::disk("read", &path, source);
         let mut page = [0; PAGE_UNITS as usize * UNIT_BYTES];
         let read = file.read_at(&mut page, 0).map_err(failed)?;
@@ -236,14 +231,13 @@ fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, QueueError> + Sync,
 ) -> Result<Vec<R>, QueueError> {
-    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() * 2).min(THREADS_MAX);
     if items.len() < 64 {
         return items.iter().map(work).collect();
     }
     let next = AtomicUsize::new(0);
     let done = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
-        for _ in 0..threads {
+        for _ in 0..THREADS {
             scope.spawn(|| {
                 // Ends when the items do: each turn takes the next stretch.
                 loop {

@@ -9,10 +9,10 @@ mod by_time;
 mod descriptors;
 mod load;
 mod queue;
-mod trim;
-mod unit;
 #[cfg(test)]
 mod tests;
+mod trim;
+mod unit;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,9 @@ pub enum QueueError {
         source: io::Error,
     },
     /// A unit for an offset that is not the queue's next one.
-    #[error("consume queue {topic}/{queue_id} ends at offset {next}, but the record at {at} of the log has offset {offset}")]
+    #[error(
+        "consume queue {topic}/{queue_id} ends at offset {next}, but the record at {at} of the log has offset {offset}"
+    )]
     Gap {
         /// The queue's topic.
         topic: String,
@@ -224,11 +226,7 @@ impl QueueLogs {
     /// Opens the queues under `dir` (`<root>/consumequeue`); says what was found and mended.
     ///
     /// Nothing of a queue is read but the end of its last file, and nothing stays open.
-    pub fn open(
-        dir: &Path,
-        options: QueueLogOptions,
-        disk: Arc<dyn Disk>,
-    ) -> Result<(QueueLogs, Loaded), QueueError> {
+    pub fn open(dir: &Path, options: QueueLogOptions, disk: Arc<dyn Disk>) -> Result<(QueueLogs, Loaded), QueueError> {
         load::load(dir, options, disk)
     }
 

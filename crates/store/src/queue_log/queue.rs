@@ -340,11 +340,8 @@ impl ConsumeQueue {
     /// Writes units, all of one file, at `from`; makes the file if it is the next one.
     pub(super) fn write(&self, from: u64, bytes: &[u8]) -> Result<(), QueueError> {
         let file_start = self.shared.file_start(from);
-        let file = if file_start < self.files_end.load(Ordering::Acquire) {
-            self.file(from)?
-        } else {
-            self.make_file(from)?
-        };
+        let file =
+            if file_start < self.files_end.load(Ordering::Acquire) { self.file(from)? } else { self.make_file(from)? };
         let at = self.shared.byte_in_file(from);
         file.write_at(bytes, at).map_err(|source| self.failed("write", from, source))?;
         self.shared.unsynced.lock().note(self.number, file_start, &file);

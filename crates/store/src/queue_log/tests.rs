@@ -174,7 +174,12 @@ fn a_file_that_lost_its_end_is_named_and_to_be_rebuilt() {
     assert_eq!(loaded.rebuild_from, Some(LogOffset(1_200)));
     assert_eq!(logs.get("t", 1).unwrap().max_offset(), 12);
     drop(logs);
-    std::fs::OpenOptions::new().write(true).open(dir.path().join("t/1/00000000000000000000")).unwrap().set_len(50).unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join("t/1/00000000000000000000"))
+        .unwrap()
+        .set_len(50)
+        .unwrap();
     let error = QueueLogs::open(dir.path(), options(), Arc::new(RealDisk)).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("t/1/00000000000000000000 has 50 bytes"), "{error}");
 }

@@ -20,7 +20,7 @@ mod sync {
 }
 
 #[path = "../mark.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, clippy::duplicate_mod)]
 mod mark;
 
 use std::future::Future;
