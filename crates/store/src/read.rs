@@ -117,7 +117,7 @@ impl Store {
         read: &mut Read,
     ) {
         let confirmed = self.confirmed().get();
-        let hot_from = self.hot_from();
+        let (near_from, hot_from) = (self.near_from(), self.hot_from());
         let scan_max = (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count).max(1);
         let mut offset = start;
         let mut scanned = 0;
@@ -155,8 +155,7 @@ impl Store {
                     read.status = end_status(read, nothing);
                     return;
                 }
-                let is_hot = unit.at.0 >= hot_from;
-                if is_full(read, unit, limits, is_hot) {
+                if is_full(read, unit, limits, unit.at.0 >= near_from) {
                     return;
                 }
                 scanned += 1;
@@ -165,6 +164,7 @@ impl Store {
                     read.next = offset as i64;
                     continue;
                 }
+                let is_hot = unit.at.0 >= hot_from;
                 if !is_hot && !limits.may_fault {
                     read.status = end_status(read, ReadStatus::Cold);
                     return;
@@ -188,12 +188,15 @@ impl Store {
         read.status = end_status(read, nothing);
     }
 
-    /// Bytes of the log from here on are taken to be in memory: this process wrote them, not too long ago.
+    /// Bytes of the log from here on are read in the portions for memory, as RocketMQ does: by their distance from the end.
+    fn near_from(&self) -> u64 {
+        self.shared.log.end.get().saturating_sub(self.shared.options.hot_bytes)
+    }
+
+    /// Bytes of the log from here on are taken to be in memory: near, and written by this process.
     fn hot_from(&self) -> u64 {
-        let shared = &self.shared;
-        let from = shared.log.end.get().saturating_sub(shared.options.hot_bytes).max(shared.opened_at);
-        shared.had_reads.store(true, Ordering::Relaxed);
-        from
+        self.shared.had_reads.store(true, Ordering::Relaxed);
+        self.near_from().max(self.shared.opened_at)
     }
 
     /// The record that begins at a log offset, none if no record does.
@@ -265,11 +268,11 @@ fn end_status(read: &Read, nothing: ReadStatus) -> ReadStatus {
     if read.count > 0 { ReadStatus::Found } else { nothing }
 }
 
-fn is_full(read: &Read, next: &Unit, limits: &ReadLimits, is_hot: bool) -> bool {
+fn is_full(read: &Read, next: &Unit, limits: &ReadLimits, is_near: bool) -> bool {
     if read.count == 0 {
         return false;
     }
-    let (count, bytes) = match is_hot {
+    let (count, bytes) = match is_near {
         true => (limits.count_memory, limits.bytes_memory),
         false => (limits.count_disk, limits.bytes_disk),
     };

@@ -95,7 +95,8 @@ pub struct Store {
     abort: AbortFile,
     /// Joined in this order when the store closes.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    _lock: StoreLock,
+    /// Given back when the store is closed, or dropped.
+    lock: Mutex<Option<StoreLock>>,
 }
 
 impl Store {
@@ -165,7 +166,7 @@ impl Store {
             checkpoint: Mutex::new(checkpoint),
             abort,
             threads: Mutex::new(cold_threads),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         });
         store.start_threads()?;
         Ok((store, found))
@@ -373,7 +374,9 @@ impl Store {
         }
         flush::flush(&self.shared);
         self.write_queues(true);
-        if self.journal.close() { self.abort.lower() } else { Ok(()) }
+        let closed = if self.journal.close() { self.abort.lower() } else { Ok(()) };
+        self.lock.lock().take();
+        closed
     }
 
     /// Says whether they were running.
