@@ -93,6 +93,7 @@ pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
 
 /// Values that are taken and yet deserve a sentence, and those that must not be taken.
 pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
+    certificate_without_use(settings);
     if !settings.role().has_broker() {
         return Ok(());
     }
@@ -102,6 +103,17 @@ pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
     layout(settings);
     disk_ratios(settings);
     Ok(())
+}
+
+/// Test mode is RocketMQ's default, so the files of somebody who does not know it would be set and not used.
+fn certificate_without_use(settings: &mut Settings) {
+    if settings.text("tls.test.mode.enable").eq_ignore_ascii_case("true")
+        && settings.given("tls.server.certPath").is_some()
+    {
+        let says = "not used: tls.test.mode.enable is true, so a certificate made at start is shown; set it to false";
+        let line = line_of(settings, "tls.server.certPath");
+        settings.add_finding(Finding::warning("tls.server.certPath", line, says.to_owned()));
+    }
 }
 
 fn refuse(settings: &Settings, name: &str, why: &str) -> ConfigError {

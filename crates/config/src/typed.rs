@@ -1,4 +1,4 @@
-//! The settings as plain structs, one for each crate that consumes them.
+//! The settings as plain structs, one for each consumer. (The name server has its own table of options, fed key by key.)
 //!
 //! A line reads: field, type, key. Every key that the table calls used is read here, and no other (a test holds the two together).
 
@@ -337,61 +337,25 @@ settings! {
 }
 
 settings! {
-    /// What `names` is made with.
-    NamesSettings via read_names {
-        /// Where the KV table is kept.
-        kv_config_path: PathBuf = "kvConfigPath";
-        /// Where changed settings are kept.
-        config_store_path: PathBuf = "configStorePath";
-        /// Does a route carry `orderTopicConf`?
-        order_message_enable: bool = "orderMessageEnable";
-        /// Does the answer to a registration carry the order table?
-        return_order_topic_config_to_broker: bool = "returnOrderTopicConfigToBroker";
-        /// Is an unknown topic looked up elsewhere?
-        cluster_test: bool = "clusterTest";
-        /// Pause between looks for brokers that are gone, in ms.
-        scan_not_active_broker_interval: u64 = "scanNotActiveBrokerInterval";
-        /// Is request 206 answered?
-        enable_all_topic_list: bool = "enableAllTopicList";
-        /// Are the other topic lists answered?
-        enable_topic_list: bool = "enableTopicList";
-        /// Are routes held back after a start, until brokers had time to register?
-        need_wait_for_service: bool = "needWaitForService";
-        /// For how many seconds.
-        wait_seconds_for_service: u64 = "waitSecondsForService";
-        /// Does a registration take topics away that it does not name?
-        delete_topic_with_broker_registration: bool = "deleteTopicWithBrokerRegistration";
-        /// Keys that request 318 must not change.
-        config_black_list: Vec<String> = "configBlackList";
-    }
-}
-
-settings! {
-    /// What listeners and outgoing calls are made with.
+    /// What listeners are made with.
     NetSettings via read_net {
         /// Where to listen.
         bind_address: IpAddr = "bindAddress";
         /// The port of the broker, or of a name server that runs alone.
         listen_port: u16 = "listenPort";
-        /// Connections that wait to be accepted.
-        server_socket_backlog: u32 = "serverSocketBacklog";
         /// A connection that says nothing for so many seconds is closed.
         server_channel_max_idle_time_seconds: u64 = "serverChannelMaxIdleTimeSeconds";
         /// The kernel's send buffer; 0 leaves it to the kernel.
         server_socket_snd_buf_size: usize = "serverSocketSndBufSize";
         /// The kernel's receive buffer; 0 leaves it to the kernel.
         server_socket_rcv_buf_size: usize = "serverSocketRcvBufSize";
-        /// How long a stop waits for connections to finish, in seconds.
-        shutdown_wait_time_seconds: u64 = "shutdownWaitTimeSeconds";
         /// Longest frame.
         frame_max_length: usize = "com.rocketmq.remoting.frameMaxLength";
-        /// How long an outgoing connection may take, in ms.
-        connect_timeout_millis: u64 = "connectTimeoutMillis";
     }
 }
 
 settings! {
-    /// TLS, for both directions.
+    /// TLS on our ports.
     TlsSettings via read_tls {
         /// What our port takes.
         mode: TlsMode = "tls.server.mode";
@@ -401,28 +365,12 @@ settings! {
         need_client_auth: ClientAuth = "tls.server.need.client.auth";
         /// Our key.
         key_path: Option<PathBuf> = "tls.server.keyPath";
-        /// Its password.
-        key_password: Option<String> = "tls.server.keyPassword";
         /// Our certificates.
         cert_path: Option<PathBuf> = "tls.server.certPath";
         /// Are the certificates of clients checked?
         auth_client: bool = "tls.server.authClient";
         /// Against these.
         trust_cert_path: Option<PathBuf> = "tls.server.trustCertPath";
-        /// Is TLS used towards name servers?
-        client_enable: bool = "tls.enable";
-        /// RocketMQ's other word for the same.
-        client_use_tls: bool = "useTLS";
-        /// Our key towards name servers.
-        client_key_path: Option<PathBuf> = "tls.client.keyPath";
-        /// Its password.
-        client_key_password: Option<String> = "tls.client.keyPassword";
-        /// Our certificates towards name servers.
-        client_cert_path: Option<PathBuf> = "tls.client.certPath";
-        /// Are the certificates of name servers checked?
-        client_auth_server: bool = "tls.client.authServer";
-        /// Against these.
-        client_trust_cert_path: Option<PathBuf> = "tls.client.trustCertPath";
         /// Where these lines were looked for besides `broker.conf`.
         config_file: PathBuf = "tls.config.file";
     }
@@ -449,17 +397,12 @@ impl Settings {
         Ok(store)
     }
 
-    /// What the name server is made with.
-    pub fn names(&self) -> Result<NamesSettings, ConfigError> {
-        self.read_names()
-    }
-
-    /// What listeners and outgoing calls are made with.
+    /// What listeners are made with.
     pub fn net(&self) -> Result<NetSettings, ConfigError> {
         self.read_net()
     }
 
-    /// TLS, for both directions.
+    /// TLS on our ports.
     pub fn tls(&self) -> Result<TlsSettings, ConfigError> {
         self.read_tls()
     }

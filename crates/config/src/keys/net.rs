@@ -9,24 +9,24 @@ table! {
     /// Listening.
     SERVER_SIDE: Section::Net;
 
-    used              "bindAddress"                        TEXT  ~ "0.0.0.0; 127.0.0.1 without a file" "listen address";
-    used              "listenPort"                         PORT  ~ "10911 for a broker, 9876 for a name server" "NettyServerConfig: service port (broker 10911, namesrv 9876); BrokerConfig copy (6888) is for container brokers only";
-    not_needed(NETTY) "serverWorkerThreads"                INT   = "8"      "codec/handler threads";
-    not_needed(NETTY) "serverCallbackExecutorThreads"      INT   = "0"      "default processor pool (0→4)";
-    not_needed(NETTY) "serverSelectorThreads"              INT   = "3"      "I/O threads";
-    not_needed(NETTY) "serverOnewaySemaphoreValue"         INT   = "256"    "concurrent one-way sends";
-    not_needed(NETTY) "serverAsyncSemaphoreValue"          INT   = "64"     "concurrent async sends";
-    used              "serverChannelMaxIdleTimeSeconds"    SPAN  = "120"    "idle close";
-    used              "serverSocketSndBufSize"             BYTES = "0"      "0 = OS default";
-    used              "serverSocketRcvBufSize"             BYTES = "0"      "0 = OS default";
-    not_needed(NETTY) "writeBufferHighWaterMark"           INT   = "0"      "0 = unset";
-    not_needed(NETTY) "writeBufferLowWaterMark"            INT   = "0"      "0 = unset";
-    used              "serverSocketBacklog"                COUNT = "1024"   "listen backlog (1024)";
-    not_needed(NETTY) "serverNettyWorkerGroupEnable"       BOOL  = "true"   "separate handler group";
-    not_needed(NETTY) "serverPooledByteBufAllocatorEnable" BOOL  = "true"   "pooled buffers";
-    off(GO_AWAY)      "enableShutdownGracefully"           BOOL  = "false"  "drain with GO_AWAY on stop";
-    used              "shutdownWaitTimeSeconds"            SPAN  = "30"     "drain time";
-    not_needed(NETTY) "useEpollNativeSelector"             BOOL  = "false"  "native epoll";
+    used                "bindAddress"                        TEXT  ~ "0.0.0.0; 127.0.0.1 without a file" "listen address";
+    used                "listenPort"                         PORT  ~ "10911 for a broker, 9876 for a name server" "NettyServerConfig: service port (broker 10911, namesrv 9876); BrokerConfig copy (6888) is for container brokers only";
+    not_needed(NETTY)   "serverWorkerThreads"                INT   = "8"      "codec/handler threads";
+    not_needed(NETTY)   "serverCallbackExecutorThreads"      INT   = "0"      "default processor pool (0→4)";
+    not_needed(NETTY)   "serverSelectorThreads"              INT   = "3"      "I/O threads";
+    not_needed(NETTY)   "serverOnewaySemaphoreValue"         INT   = "256"    "concurrent one-way sends";
+    not_needed(NETTY)   "serverAsyncSemaphoreValue"          INT   = "64"     "concurrent async sends";
+    used                "serverChannelMaxIdleTimeSeconds"    SPAN  = "120"    "idle close";
+    used                "serverSocketSndBufSize"             BYTES = "0"      "0 = OS default";
+    used                "serverSocketRcvBufSize"             BYTES = "0"      "0 = OS default";
+    not_needed(NETTY)   "writeBufferHighWaterMark"           INT   = "0"      "0 = unset";
+    not_needed(NETTY)   "writeBufferLowWaterMark"            INT   = "0"      "0 = unset";
+    not_needed(BACKLOG) "serverSocketBacklog"                COUNT = "1024"   "listen backlog (1024)";
+    not_needed(NETTY)   "serverNettyWorkerGroupEnable"       BOOL  = "true"   "separate handler group";
+    not_needed(NETTY)   "serverPooledByteBufAllocatorEnable" BOOL  = "true"   "pooled buffers";
+    off(GO_AWAY)        "enableShutdownGracefully"           BOOL  = "false"  "drain with GO_AWAY on stop";
+    off(GO_AWAY)        "shutdownWaitTimeSeconds"            SPAN  = "30"     "drain time";
+    not_needed(NETTY)   "useEpollNativeSelector"             BOOL  = "false"  "native epoll";
 }
 
 table! {
@@ -37,7 +37,7 @@ table! {
     not_needed(NETTY) "clientCallbackExecutorThreads"      INT  ~ "cpu"    "";
     not_needed(NETTY) "clientOnewaySemaphoreValue"         INT  = "65535"  "";
     not_needed(NETTY) "clientAsyncSemaphoreValue"          INT  = "65535"  "";
-    used              "connectTimeoutMillis"               SPAN = "3000"   "";
+    not_needed(NETTY) "connectTimeoutMillis"               SPAN = "3000"   "";
     not_needed(NETTY) "channelNotActiveInterval"           LONG = "60000"  "";
     not_needed(NETTY) "isScanAvailableNameSrv"             BOOL = "true"   "";
     not_needed(NETTY) "clientChannelMaxIdleTimeSeconds"    INT  = "120"    "";
@@ -45,7 +45,7 @@ table! {
     not_needed(NETTY) "clientSocketRcvBufSize"             INT  = "0"      "";
     not_needed(NETTY) "clientPooledByteBufAllocatorEnable" BOOL = "false"  "";
     not_needed(NETTY) "clientCloseSocketIfTimeout"         BOOL = "true"   "";
-    used              "useTLS"                             BOOL ~ "tls.enable" "";
+    off(PLAIN_CALLS)  "useTLS"                             BOOL ~ "tls.enable" "";
     off(SOCKS)        "socksProxyConfig"                   TEXT = "{}"     "";
     not_needed(NETTY) "disableCallbackExecutor"            BOOL = "false"  "";
     not_needed(NETTY) "disableNettyWorkerGroup"            BOOL = "false"  "";

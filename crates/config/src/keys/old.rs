@@ -28,14 +28,14 @@ table! {
     /// What a present broker does not read.
     OLD: Section::Old;
 
-    not_needed(BILLING)        "commercialEnable"      BOOL = "true" "bill for messages";
-    not_needed(BILLING)        "commercialBigCount"    INT  = "1"    "billing factor";
-    not_needed(BILLING)        "commercialTimerCount"  INT  = "1"    "billing factor";
-    not_needed(BILLING)        "commercialTransCount"  INT  = "1"    "billing factor";
-    not_needed(FILTER_SERVERS) "filterServerNums"      INT  = "0"    "filter server processes";
-    not_needed(SLOW_DELAY)     "maxDelayTime"          INT  = "40"   "unused";
-    not_needed(LAYOUT)         "storePathConsumeQueue" TEXT = ""     "consume queues";
-    not_needed(LAYOUT)         "storePathIndex"        TEXT = ""     "key index";
-    not_needed(LAYOUT)         "storeCheckpoint"       TEXT = ""     "check-point file";
-    not_needed(LAYOUT)         "abortFile"             TEXT = ""     "abort file";
+    not_needed(BILLING)        "commercialEnable"      BOOL = "true"   "bill for messages";
+    not_needed(BILLING)        "commercialBigCount"    INT  = "1"      "billing factor";
+    not_needed(BILLING)        "commercialTimerCount"  INT  = "1"      "billing factor";
+    not_needed(BILLING)        "commercialTransCount"  INT  = "1"      "billing factor";
+    not_needed(FILTER_SERVERS) "filterServerNums"      INT  = "0"      "filter server processes";
+    not_needed(SLOW_DELAY)     "maxDelayTime"          INT  = "40"     "unused";
+    not_needed(LAYOUT)         "storePathConsumeQueue" TEXT = ""       "consume queues";
+    not_needed(LAYOUT)         "storePathIndex"        TEXT = ""       "key index";
+    not_needed(LAYOUT)         "storeCheckpoint"       TEXT = ""       "check-point file";
+    not_needed(LAYOUT)         "abortFile"             TEXT = ""       "abort file";
 }

@@ -3,9 +3,12 @@
 pub(super) const ACCESS: &str = "access control is not part of this version";
 pub(super) const ADDRESS_SERVER: &str =
     "name servers are given by namesrvAddr, -n or NAMESRV_ADDR, not by an address server";
+pub(super) const BACKLOG: &str = "1024 connections may wait to be accepted";
 pub(super) const BATCH_QUEUES: &str = "batch queues are not part of this version";
 pub(super) const BROADCAST: &str =
     "broadcast offsets stay with the clients: the proxy that would use them is not part of this version";
+pub(super) const CLUSTER_TEST: &str =
+    "a topic that no broker has is unknown; it is not looked up at another name server";
 pub(super) const COLD_READS: &str =
     "cold reads run on their own threads and cannot slow a producer, so no group has to be held back";
 pub(super) const COMPACTION: &str = "compacted topics are not part of this version";
@@ -27,6 +30,7 @@ pub(super) const INDEX: &str = "messages cannot be queried by key in this versio
 pub(super) const IN_ROCKSDB: &str =
     "consume queues are kept in files; a store with queues or tables in RocksDB cannot be opened";
 pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";
+pub(super) const KEY_PASSWORD: &str = "an encrypted key cannot be opened: decrypt it once with `openssl pkcs8 -in KEY -out PLAIN_KEY` and remove this line";
 pub(super) const LABEL: &str = "a label that nothing reads";
 pub(super) const LMQ: &str = "light queues are not part of this version";
 pub(super) const LOCK: &str = "one short lock guards the end of the log, whatever the number of threads";
@@ -39,6 +43,7 @@ pub(super) const NETTY: &str =
     "connections are shared out over the worker threads; there are no pools or permits to size";
 pub(super) const NO_WAIT: &str = "no answer is held back after a start";
 pub(super) const OFFLINE: &str = "a broker that is offline leaves the route when its lease at the name server ends";
+pub(super) const PLAIN_CALLS: &str = "a broker calls its name servers without TLS in this version";
 pub(super) const PLUG_IN: &str = "store plug-ins are Java classes; none can be loaded";
 pub(super) const POOLS: &str = "requests run where they arrive, on the network threads, so there is no pool to size";
 pub(super) const POP: &str = "pop consumption is not part of this version and is refused";
@@ -51,6 +56,8 @@ pub(super) const REPLICAS: &str = "replication is not part of this version: a br
 pub(super) const REPLIES: &str = "request-reply messages are not part of this version";
 pub(super) const ROCKSDB: &str = "nothing is kept in RocksDB";
 pub(super) const SEARCH: &str = "queues are found by binary search in the files that exist";
+pub(super) const SOCKETS: &str =
+    "give the key of the same meaning: serverSocketSndBufSize, serverSocketRcvBufSize or serverSocketBacklog";
 pub(super) const SOCKS: &str = "outgoing connections are made without a SOCKS proxy";
 pub(super) const SPREAD_LOG: &str = "one commit log directory only; a log spread over several cannot be opened";
 pub(super) const SQL: &str = "SQL filters are not part of this version and are refused; tag filters work";
@@ -61,5 +68,3 @@ pub(super) const TRANSFER: &str = "replies leave the log without a copy where th
 pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
 pub(super) const WRITE_POOL: &str =
     "writes go through mapped files; their pages are made ready ahead, so that no write waits for them";
-pub(super) const SOCKETS: &str =
-    "give the key of the same meaning: serverSocketSndBufSize, serverSocketRcvBufSize or serverSocketBacklog";
