@@ -1,3 +1,42 @@
-//! The `gantry` binary.
+//! The `gantry` binary: command line, settings, wiring, signals.
+//!
+//! Everything that can stop a start is told in one sentence on standard error, with a non-zero exit. Standard output carries one
+//! line, for programs: `gantry: ready namesrv=HOST:PORT broker=HOST:PORT`.
 
-fn main() {}
+mod command_line;
+mod log;
+mod ports;
+mod run;
+mod settings;
+mod threads;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use command_line::CommandLine;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match start(CommandLine::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // `{:#}`: the sentence and its causes, on one line.
+            eprintln!("gantry: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(command_line: CommandLine) -> anyhow::Result<()> {
+    let order = settings::order(command_line)?;
+    if let Some(only_set) = order.print {
+        print!("{}", order.settings.print(only_set));
+        return Ok(());
+    }
+    log::begin(order.log_format);
+    settings::tell(&order);
+    threads::raise_descriptor_limit();
+    threads::runtime()?.block_on(run::run(order))
+}

@@ -1,0 +1,111 @@
+//! What can be said on the command line. `namesrv` and `broker` take the letters of Apache's `mqnamesrv` and `mqbroker`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A message broker for RocketMQ clients.
+#[derive(Debug, Parser)]
+#[command(name = "gantry", version, about, max_term_width = 110)]
+pub struct CommandLine {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Name server and broker in one process; needs no configuration
+    Server(ServerArgs),
+    /// A name server alone
+    Namesrv(NamesArgs),
+    /// A broker alone
+    Broker(BrokerArgs),
+}
+
+/// What all three take.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Property file, as Apache's: broker.conf or namesrv.conf
+    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Set one key of the property file; may be repeated, and wins over the file
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub set: Vec<(String, String)>,
+    /// Print the settings in force and where each came from, and end
+    #[arg(short = 'p', long = "print-config")]
+    pub print_config: bool,
+    /// How log lines are written
+    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct ServerArgs {
+    #[command(flatten)]
+    pub common: Common,
+    /// Folder of everything that the property file does not place elsewhere
+    #[arg(long, default_value = "./data", value_name = "DIR")]
+    pub data: PathBuf,
+    /// Port of the name server; 0 takes a free one
+    #[arg(long, default_value_t = 9876, value_name = "PORT")]
+    pub namesrv_port: u16,
+    /// Port of the broker (listenPort, 10911); 0 takes a free one
+    #[arg(long, value_name = "PORT")]
+    pub broker_port: Option<u16>,
+    /// Further name servers to register at, separated by semicolons
+    #[arg(short = 'n', long = "namesrv-addr", value_name = "HOST:PORT")]
+    pub namesrv_addr: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct NamesArgs {
+    #[command(flatten)]
+    pub common: Common,
+}
+
+#[derive(Debug, Args)]
+pub struct BrokerArgs {
+    #[command(flatten)]
+    pub common: Common,
+    /// Name servers to register at, separated by semicolons
+    #[arg(short = 'n', long = "namesrv-addr", value_name = "HOST:PORT")]
+    pub namesrv_addr: Option<String>,
+    /// Print the settings that somebody set and where each came from, and end
+    #[arg(short = 'm', long = "print-important-config")]
+    pub print_important: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        Some(_) | None => Err("KEY=VALUE is expected".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn apaches_letters_are_taken() {
+        let parsed = CommandLine::try_parse_from(["gantry", "broker", "-c", "broker.conf", "-n", "a:9876;b:9876", "-m"]).unwrap();
+        let Command::Broker(broker) = parsed.command else { panic!("not a broker") };
+        assert_eq!(broker.namesrv_addr.as_deref(), Some("a:9876;b:9876"));
+        assert!(broker.print_important && broker.common.config.is_some());
+        assert!(CommandLine::try_parse_from(["gantry", "namesrv", "-c", "namesrv.conf", "-p"]).is_ok());
+    }
+}

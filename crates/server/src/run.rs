@@ -1,0 +1,311 @@
+//! One life of the process: start what was ordered, say so, wait for a signal, and end in the order that loses nothing.
+//!
+//! End: ports stop accepting and finish what they hold; the broker unregisters and writes its state down; the name server goes;
+//! the store is flushed, check-pointed and closed.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use broker::Broker;
+use config::Settings;
+use env::{Clock, Random};
+use names::Names;
+use net::{Budget, Listener, ListenerOptions, ListenerTag, Service};
+use store::{Store, StoreEnv};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use crate::ports;
+use crate::settings::{self, Order};
+
+/// A file system with less room than this cannot take the first messages.
+const ROOM_BYTES_MIN: u64 = 16 << 20;
+
+/// Runs until a signal says stop.
+pub async fn run(order: Order) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut stop = StopSignals::listen()?;
+    // One budget for everything that is in flight, whichever port it came by.
+    let budget = ListenerOptions::default().budget;
+    let role = order.settings.role();
+    let bind = order.settings.net()?.bind_address;
+    let names_at = if role.has_names() { Some(ports::for_names(bind, order.names_port)?) } else { None };
+    let broker_at = match role.has_broker() {
+        true => Some(ports::for_broker(bind, order.settings.net()?.listen_port)?),
+        false => None,
+    };
+
+    let names = match names_at {
+        Some(at) => Some(RunningNames::start(&order.settings, at, &budget)?),
+        None => None,
+    };
+    let broker = match broker_at {
+        Some(at) => Some(RunningBroker::start(&order, at, names.as_ref().map(|names| names.at), &budget).await?),
+        None => None,
+    };
+
+    say_ready(names.as_ref().map(|names| names.at), broker.as_ref().map(|broker| broker.advertised.as_str()));
+    info!(took_ms = began.elapsed().as_millis() as u64, version = env!("CARGO_PKG_VERSION"), "ready");
+
+    let why = stop.next().await;
+    info!(signal = why, "stopping");
+    let ending = async {
+        if let Some(broker) = broker {
+            broker.stop().await?;
+        }
+        if let Some(names) = names {
+            names.stop().await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        ended = ending => ended?,
+        again = stop.next() => bail!("{again} came again before everything was written down: the next start recovers"),
+    }
+    info!("stopped");
+    Ok(())
+}
+
+/// The one line for programs. A reader that went away is no reason to end.
+fn say_ready(names: Option<SocketAddr>, broker: Option<&str>) {
+    let mut line = "gantry: ready".to_owned();
+    if let Some(at) = names {
+        line.push_str(&format!(" namesrv={}", reachable(at)));
+    }
+    if let Some(at) = broker {
+        line.push_str(&format!(" broker={at}"));
+    }
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// All interfaces are reached through loopback from this machine.
+fn reachable(at: SocketAddr) -> SocketAddr {
+    match at.ip() {
+        ip if !ip.is_unspecified() => at,
+        IpAddr::V4(_) => (Ipv4Addr::LOCALHOST, at.port()).into(),
+        IpAddr::V6(_) => (std::net::Ipv6Addr::LOCALHOST, at.port()).into(),
+    }
+}
+
+/// The two signals that mean "end in good order".
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> anyhow::Result<StopSignals> {
+        let listen = |kind| signal(kind).context("cannot listen for signals");
+        Ok(StopSignals { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Ports in use, and the word that ends them.
+struct Ports {
+    close: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Ports {
+    fn new() -> Ports {
+        Ports { close: watch::Sender::new(false), tasks: Vec::new() }
+    }
+
+    /// Binds a port and serves it. Says where.
+    fn open<S: Service>(&mut self, at: SocketAddr, options: ListenerOptions, service: &Arc<S>) -> anyhow::Result<SocketAddr> {
+        let listener = Listener::bind(at, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))?;
+        let local = listener.local_addr();
+        let mut close = self.close.subscribe();
+        self.tasks.push(tokio::spawn(async move {
+            listener
+                .run(async move {
+                    // An error means that the sender is gone, which is the end as well.
+                    let _ = close.wait_for(|is_closing| *is_closing).await;
+                })
+                .await;
+        }));
+        Ok(local)
+    }
+
+    /// Stops accepting, and waits until all connections have finished or their time is over.
+    async fn close(self) {
+        self.close.send_replace(true);
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                warn!(%error, "a listener ended by a bug");
+            }
+        }
+    }
+}
+
+struct RunningNames {
+    at: SocketAddr,
+    ports: Ports,
+    expiry: JoinHandle<()>,
+}
+
+impl RunningNames {
+    fn start(settings: &Settings, at: SocketAddr, budget: &Arc<Budget>) -> anyhow::Result<RunningNames> {
+        let names = Names::new(settings::names_options(settings)?, Clock::real())?;
+        let mut options = settings::listener_options(settings, ListenerTag::MAIN)?;
+        options.budget = Arc::clone(budget);
+        let mut ports = Ports::new();
+        let at = ports.open(at, options, &names)?;
+        let expiry = tokio::spawn(names.expire());
+        info!(address = %at, "name server listens");
+        Ok(RunningNames { at, ports, expiry })
+    }
+
+    async fn stop(self) {
+        self.expiry.abort();
+        self.ports.close().await;
+    }
+}
+
+struct RunningBroker {
+    broker: Arc<Broker>,
+    store: Arc<Store>,
+    ports: Ports,
+    advertised: String,
+}
+
+impl RunningBroker {
+    async fn start(
+        order: &Order,
+        (main, vip): (SocketAddr, Option<SocketAddr>),
+        own_names: Option<SocketAddr>,
+        budget: &Arc<Budget>,
+    ) -> anyhow::Result<RunningBroker> {
+        let mut broker_settings = order.settings.broker()?;
+        let store_settings = order.settings.store()?;
+        broker_settings.listen_port = main.port();
+        let advertised = settings::advertised(&broker_settings.broker_ip1, main.port()).await?;
+
+        check_room(&store_settings.store_path_root_dir)?;
+        let options = settings::store_options(&store_settings)?;
+        let clock = Clock::real();
+        let random = Random::from_entropy();
+        let store_env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
+        let (store, found) = tokio::task::spawn_blocking(move || Store::open(options, store_env)).await??;
+        for finding in &found.findings {
+            warn!("{finding}");
+        }
+        let root = store_settings.store_path_root_dir.display().to_string();
+        info!(root, end = store.end().0, after_crash = found.was_abnormal, records_read = found.records_scanned, "store opened");
+
+        let started = async {
+            let broker = Broker::start(broker::Start {
+                name_servers: name_servers(own_names, &broker_settings.namesrv_addr),
+                settings: broker_settings.clone(),
+                store_settings,
+                store: Arc::clone(&store),
+                advertised,
+                configuration: order.settings.clone(),
+                config_file: order.file.clone(),
+                clock,
+                random,
+            })
+            .await?;
+            let mut ports = Ports::new();
+            for (at, tag) in [(Some(main), ListenerTag::MAIN), (vip, ListenerTag::VIP)] {
+                let Some(at) = at else { continue };
+                let mut options = settings::listener_options(&order.settings, tag)?;
+                options.budget = Arc::clone(budget);
+                let at = ports.open(at, options, &broker)?;
+                info!(address = %at, channel = tag.0, "broker listens");
+            }
+            anyhow::Ok((broker, ports))
+        };
+        match started.await {
+            Ok((broker, ports)) => {
+                let host = &broker_settings.broker_ip1;
+                let advertised = match host.parse::<IpAddr>() {
+                    Ok(ip) => SocketAddr::from((ip, main.port())).to_string(),
+                    Err(_) => format!("{host}:{}", main.port()),
+                };
+                Ok(RunningBroker { broker, store, ports, advertised })
+            }
+            Err(error) => {
+                // Nothing was served: leave the store as if nobody had opened it.
+                close(store).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        let RunningBroker { broker, store, ports, .. } = self;
+        let began = Instant::now();
+        ports.close().await;
+        broker.stop().await;
+        drop(broker);
+        close(store).await?;
+        info!(took_ms = began.elapsed().as_millis() as u64, "store closed");
+        Ok(())
+    }
+}
+
+async fn close(store: Arc<Store>) -> anyhow::Result<()> {
+    tokio::task::spawn_blocking(move || store.close()).await?.context("the store did not close well; the next start recovers")
+}
+
+/// Our own name server first, then those that the settings name.
+fn name_servers(own: Option<SocketAddr>, others: &[String]) -> Vec<String> {
+    let mut all: Vec<String> = own.map(|at| reachable(at).to_string()).into_iter().collect();
+    for other in others {
+        if !all.contains(other) {
+            all.push(other.clone());
+        }
+    }
+    if all.is_empty() {
+        warn!("no name server is given (namesrvAddr, -n or NAMESRV_ADDR): clients will not find this broker");
+    }
+    all
+}
+
+/// A store on a full disk would open, and fail its first producer.
+fn check_room(root: &Path) -> anyhow::Result<()> {
+    let failed = || format!("cannot use {} as the store's folder (storePathRootDir)", root.display());
+    std::fs::create_dir_all(root).with_context(failed)?;
+    let disk = rustix::fs::statvfs(root).with_context(failed)?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free < ROOM_BYTES_MIN {
+        bail!(
+            "the disk of {} is full: {free} bytes are free, at least {ROOM_BYTES_MIN} are needed; free space, or set storePathRootDir",
+            root.display()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_server_is_asked_once_even_if_it_is_named_twice() {
+        let own: SocketAddr = "0.0.0.0:9876".parse().unwrap();
+        let others = ["127.0.0.1:9876".to_owned(), "b:9876".to_owned()];
+        assert_eq!(name_servers(Some(own), &others), ["127.0.0.1:9876", "b:9876"]);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let said = format!("{:#}", check_room(&file.path().join("store")).unwrap_err());
+        assert!(said.contains("storePathRootDir") && said.contains(file.path().to_str().unwrap()), "{said}");
+    }
+}

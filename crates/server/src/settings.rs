@@ -1,0 +1,227 @@
+//! From the command line to an order: which processes to run, with which settings.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use config::{ClientAuth, FlushDiskType, Machine, Role, Settings, SourceFile, Sources, StoreSettings, TlsMode, Weight};
+use net::{ListenerOptions, ListenerTag};
+use protocol::delay::DelayLevels;
+use store::{FlushMode, StoreOptions};
+use tracing::{info, warn};
+
+use crate::command_line::{Command, CommandLine, Common, LogFormat};
+
+/// What to run.
+#[derive(Debug)]
+pub struct Order {
+    /// All layers.
+    pub settings: Settings,
+    /// The file of `-c`: settings changed while running are written back into it.
+    pub file: Option<PathBuf>,
+    /// Where the name server listens; only its own process takes the port from the settings.
+    pub names_port: u16,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+    /// Print and end; whether only what somebody set.
+    pub print: Option<bool>,
+}
+
+/// Reads files and environment and lays the layers over each other.
+pub fn order(command_line: CommandLine) -> anyhow::Result<Order> {
+    let machine = Machine::read();
+    let (mut sources, common, names_port, only_set) = match command_line.command {
+        Command::Server(args) => {
+            let mut sources = Sources::new(Role::Server, machine);
+            sources.data = Some(args.data);
+            say(&mut sources, "listenPort", args.broker_port, "--broker-port");
+            say(&mut sources, "namesrvAddr", args.namesrv_addr, "-n");
+            (sources, args.common, Some(args.namesrv_port), false)
+        }
+        Command::Namesrv(args) => (Sources::new(Role::Names, machine), args.common, None, false),
+        Command::Broker(args) => {
+            let mut sources = Sources::new(Role::Broker, machine);
+            say(&mut sources, "namesrvAddr", args.namesrv_addr, "-n");
+            (sources, args.common, None, args.print_important)
+        }
+    };
+    let Common { config: file, set, print_config, log_format } = common;
+    for (key, value) in set {
+        sources.command_line.push((key, value, "--set".to_owned()));
+    }
+    sources.environment = environment();
+    if let Some(path) = &file {
+        sources.file = Some(read(path).with_context(|| format!("cannot read {}", path.display()))?);
+        sources.tls_file = tls_file(&sources)?;
+    }
+    if file.is_none() {
+        // Nobody who starts this with no configuration has asked to be reachable from elsewhere.
+        sources.machine.address = std::net::Ipv4Addr::LOCALHOST.into();
+    }
+    let settings = Settings::load(sources)?;
+    let names_port = match names_port {
+        Some(port) => port,
+        None => settings.net()?.listen_port,
+    };
+    let print = (print_config || only_set).then_some(only_set && !print_config);
+    Ok(Order { settings, file, names_port, log_format, print })
+}
+
+fn say(sources: &mut Sources, key: &str, value: Option<impl ToString>, option: &str) {
+    if let Some(value) = value {
+        sources.command_line.push((key.to_owned(), value.to_string(), option.to_owned()));
+    }
+}
+
+fn environment() -> BTreeMap<String, String> {
+    let read = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+    ["NAMESRV_ADDR", "ROCKETMQ_HOME"].into_iter().filter_map(read).collect()
+}
+
+fn read(path: &Path) -> std::io::Result<SourceFile> {
+    Ok(SourceFile { path: path.to_owned(), text: config::properties::text_of(fs::read(path)?) })
+}
+
+/// The file that `tls.config.file` names. Its default place may be empty; a place that somebody names may not.
+fn tls_file(sources: &Sources) -> anyhow::Result<Option<SourceFile>> {
+    let settings = Settings::load(sources.clone())?;
+    let path = PathBuf::from(settings.text("tls.config.file"));
+    match read(&path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound && settings.given("tls.config.file").is_none() => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {} (tls.config.file)", path.display())),
+    }
+}
+
+/// Says what is to be known about the settings: a line a key, and whether the world can reach us.
+pub fn tell(order: &Order) {
+    let settings = &order.settings;
+    for finding in settings.findings() {
+        match finding.weight {
+            Weight::Note => info!("{finding}"),
+            Weight::Warning => warn!("{finding}"),
+        }
+    }
+    if settings.net().is_ok_and(|net| !net.bind_address.is_loopback()) {
+        warn!(
+            bind = settings.text("bindAddress"),
+            "reachable from other machines without access control: whoever reaches the port can read and write everything"
+        );
+    }
+}
+
+/// The name server's options: it keeps its own table, which is fed with the settings that it knows.
+pub fn names_options(settings: &Settings) -> anyhow::Result<names::Options> {
+    let mut options = names::Options::default();
+    for key in config::keys::TABLES.iter().flat_map(|table| table.iter()) {
+        if key.section != config::key::Section::Names || key.state != config::key::State::Used {
+            continue;
+        }
+        // In one process with a broker this name means the broker's list; the name server guards its own files by itself.
+        if key.name == "configBlackList" && settings.role().has_broker() {
+            continue;
+        }
+        if !options.set(key.name, &settings.text(key.name))? {
+            bail!("{} is in the table of keys and unknown to the name server", key.name);
+        }
+    }
+    Ok(options)
+}
+
+/// How the store is opened.
+pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
+    let delay_levels = DelayLevels::parse(&settings.message_delay_level)
+        .map_err(|error| anyhow::anyhow!("messageDelayLevel={}: {error}", settings.message_delay_level))?;
+    let percent = |ratio: u32| u8::try_from(ratio).unwrap_or(100);
+    Ok(StoreOptions {
+        commit_log_dir: settings.store_path_commit_log.clone(),
+        segment_bytes: settings.mapped_file_size_commit_log,
+        queue_file_bytes: settings.mapped_file_size_consume_queue,
+        flush: match settings.flush_disk_type {
+            FlushDiskType::Async => FlushMode::Async,
+            FlushDiskType::Sync => FlushMode::Sync,
+        },
+        flush_interval: Duration::from_millis(settings.flush_interval_commit_log),
+        check_crc_on_recover: settings.check_crc_on_recover,
+        delay_levels,
+        file_reserved: Duration::from_secs(settings.file_reserved_time.saturating_mul(3600)),
+        delete_when: settings.delete_when.clone(),
+        clean_interval: Duration::from_millis(settings.clean_resource_interval),
+        disk_max_used_percent: percent(settings.disk_max_used_space_ratio),
+        disk_clean_forcibly_percent: percent(settings.disk_space_clean_forcibly_ratio),
+        disk_warning_percent: percent(settings.disk_space_warning_level_ratio),
+        clean_forcibly: settings.clean_file_forcibly_enable,
+        ..StoreOptions::at(&settings.store_path_root_dir)
+    })
+}
+
+/// How ports treat their connections.
+pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result<ListenerOptions> {
+    let net = settings.net()?;
+    let tls = settings.tls()?;
+    // In test mode RocketMQ shows a certificate made at start, and looks at no file and no client.
+    let real = |path: Option<PathBuf>| path.filter(|_| !tls.test_mode);
+    let nonzero = |bytes: usize| Some(bytes).filter(|bytes| *bytes > 0);
+    Ok(ListenerOptions {
+        tag,
+        tls: Some(net::TlsSettings {
+            mode: match tls.mode {
+                TlsMode::Disabled => net::TlsMode::Disabled,
+                TlsMode::Permissive => net::TlsMode::Permissive,
+                TlsMode::Enforcing => net::TlsMode::Enforcing,
+            },
+            cert_path: real(tls.cert_path.clone()),
+            key_path: real(tls.key_path.clone()),
+            client_auth: match tls.need_client_auth {
+                _ if tls.test_mode => net::ClientAuth::None,
+                ClientAuth::None => net::ClientAuth::None,
+                ClientAuth::Optional => net::ClientAuth::Optional,
+                ClientAuth::Require => net::ClientAuth::Require,
+            },
+            verify_client: tls.auth_client && !tls.test_mode,
+            trust_path: real(tls.trust_cert_path.clone()),
+        }),
+        frame_bytes_max: net.frame_max_length,
+        idle_timeout: Duration::from_secs(net.server_channel_max_idle_time_seconds),
+        send_buffer_bytes: nonzero(net.server_socket_snd_buf_size),
+        receive_buffer_bytes: nonzero(net.server_socket_rcv_buf_size),
+        ..ListenerOptions::default()
+    })
+}
+
+/// What clients are told to connect to, as an address: it stands in every record.
+pub async fn advertised(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let found = tokio::net::lookup_host((host, port)).await;
+    let mut addresses: Vec<SocketAddr> =
+        found.with_context(|| format!("brokerIP1={host} is neither an address nor a name that can be looked up"))?.collect();
+    // Records of version 4 addresses are shorter, and every client knows them.
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    addresses.first().copied().with_context(|| format!("brokerIP1={host} has no address"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn the_name_server_knows_each_key_that_is_called_used() {
+        let order = order(CommandLine::parse_from(["gantry", "namesrv", "--set", "waitSecondsForService=7"])).unwrap();
+        assert_eq!(names_options(&order.settings).unwrap().wait_seconds_for_service, 7);
+    }
+
+    #[test]
+    fn without_a_configuration_only_this_machine_is_served() {
+        let order = order(CommandLine::parse_from(["gantry", "server"])).unwrap();
+        let broker = order.settings.broker().unwrap();
+        assert_eq!((broker.broker_ip1.as_str(), broker.listen_port), ("127.0.0.1", 10911));
+        assert!(order.settings.net().unwrap().bind_address.is_loopback());
+        let store = order.settings.store().unwrap();
+        assert_eq!(store.store_path_root_dir, Path::new("./data/store"));
+        assert_eq!(store_options(&store).unwrap().segment_bytes, 1 << 30);
+    }
+}
