@@ -1,0 +1,71 @@
+//! What can go wrong for a user of the client.
+
+use net::CallError;
+
+/// Why something did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The name servers know no queue of this topic.
+    #[error("no route for topic {topic}")]
+    NoRoute {
+        /// Which topic.
+        topic: String,
+    },
+    /// The route does not say where this broker is.
+    #[error("no address is known for broker {broker}")]
+    NoAddress {
+        /// Which broker.
+        broker: String,
+    },
+    /// The request did not bring a response.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The other side answered, and said no.
+    #[error("{address} refused with code {code}: {remark}")]
+    Refused {
+        /// Who.
+        address: String,
+        /// RocketMQ's response code.
+        code: i32,
+        /// Its sentence.
+        remark: String,
+    },
+    /// The other side's answer is not what it should be.
+    #[error("{what} cannot be read: {cause}")]
+    Malformed {
+        /// Which part.
+        what: &'static str,
+        /// Why not.
+        cause: String,
+    },
+    /// What was given cannot be sent.
+    #[error("{0}")]
+    Invalid(String),
+    /// Every attempt failed.
+    #[error("not sent after {attempts} attempts: {last}")]
+    Exhausted {
+        /// How many there were.
+        attempts: usize,
+        /// The last one's error.
+        last: Box<ClientError>,
+    },
+}
+
+impl ClientError {
+    pub(crate) fn malformed(what: &'static str, cause: impl std::fmt::Display) -> ClientError {
+        ClientError::Malformed { what, cause: cause.to_string() }
+    }
+
+    /// The response code, when there was a response.
+    pub fn code(&self) -> Option<i32> {
+        match self {
+            ClientError::Refused { code, .. } => Some(*code),
+            ClientError::Exhausted { last, .. } => last.code(),
+            ClientError::NoRoute { .. }
+            | ClientError::NoAddress { .. }
+            | ClientError::Call(_)
+            | ClientError::Malformed { .. }
+            | ClientError::Invalid(_) => None,
+        }
+    }
+}

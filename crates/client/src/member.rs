@@ -1,0 +1,420 @@
+//! One member of a cluster: its id, its connections, the routes it knows, and its heartbeat.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use env::{Clock, Random};
+use net::{CallError, ClientOptions, Connection, Inbound, Outgoing, RefuseInbound, Request};
+use parking_lot::Mutex;
+use protocol::body::{ConsumerData, Heartbeat, ProducerData, TopicRoute};
+use protocol::code::{ResponseCode, request};
+use protocol::fastjson::{self, Dialect};
+use protocol::request::GetRouteInfo;
+use protocol::request::NotifyConsumerIdsChanged;
+use tokio::sync::{Notify, watch};
+
+use crate::error::ClientError;
+use crate::producer::{Producer, ProducerConfig};
+use crate::pull_consumer::PullConsumer;
+use crate::push_consumer::{Handler, PushConfig, PushConsumer};
+use crate::route::Route;
+use crate::unique_id::UniqueIds;
+
+/// How often a route borrowed from the model of new topics is asked for again: the topic has its own after its first message.
+const INHERITED_FOR: Duration = Duration::from_secs(1);
+
+/// How a client finds its cluster and behaves in it.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// `host:port` of each name server.
+    pub name_servers: Vec<String>,
+    /// The address in the client's id; found out when `None`.
+    pub ip: Option<IpAddr>,
+    /// The rest of the id; process and a random number when `None`. Two clients of a group must not share an id.
+    pub instance: Option<String>,
+    /// For each request.
+    pub timeout: Duration,
+    /// Between two heartbeats. Brokers forget a client after 120 s.
+    pub heartbeat_every: Duration,
+    /// How long a route is believed.
+    pub route_for: Duration,
+    /// Connections.
+    pub net: ClientOptions,
+    /// The time.
+    pub clock: Clock,
+    /// The dice.
+    pub random: Random,
+}
+
+impl ClientConfig {
+    /// With the defaults of RocketMQ's clients. Several name servers are separated by `;`.
+    pub fn new(name_servers: &str) -> ClientConfig {
+        let name_servers = name_servers.split(';').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned);
+        ClientConfig {
+            name_servers: name_servers.collect(),
+            ip: None,
+            instance: None,
+            timeout: Duration::from_secs(3),
+            heartbeat_every: Duration::from_secs(30),
+            route_for: Duration::from_secs(30),
+            net: ClientOptions::default(),
+            clock: Clock::real(),
+            random: Random::from_entropy(),
+        }
+    }
+}
+
+/// A member of a cluster, from which producers and consumers are made. Clones are the same member.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) member: Arc<Member>,
+}
+
+impl Client {
+    /// Starts the member and its heartbeat; needs a tokio runtime. Nothing is connected before it is needed.
+    pub fn start(config: ClientConfig) -> Client {
+        let told = Arc::new(Told::default());
+        let ip = config.ip.unwrap_or_else(|| own_address(&config.name_servers));
+        let instance = config.instance.clone();
+        let instance =
+            instance.unwrap_or_else(|| format!("{}#{:x}", std::process::id(), config.random.next_u64() >> 16));
+        let member = Arc::new(Member {
+            net: net::Client::with_inbound(config.net.clone(), Arc::clone(&told) as Arc<dyn Inbound>),
+            id: format!("{ip}@{instance}"),
+            ids: UniqueIds::new(ip, config.clock.clone(), &config.random),
+            told,
+            routes: Mutex::default(),
+            asking: tokio::sync::Mutex::new(()),
+            name_server: AtomicUsize::new(config.random.below(64) as usize),
+            groups: Mutex::default(),
+            beat: Notify::new(),
+            stopping: watch::channel(false).0,
+            config,
+        });
+        let stopping = member.stopping.subscribe();
+        tokio::spawn(beat(Arc::downgrade(&member), stopping));
+        Client { member }
+    }
+
+    /// This member's id, by which brokers and other members know it.
+    pub fn id(&self) -> &str {
+        &self.member.id
+    }
+
+    /// Where a topic's queues are.
+    pub async fn route(&self, topic: &str) -> Result<Arc<Route>, ClientError> {
+        self.member.route(topic).await
+    }
+
+    /// A producer with the usual settings.
+    pub fn producer(&self, group: &str) -> Producer {
+        self.producer_with(ProducerConfig::new(group))
+    }
+
+    /// A producer.
+    pub fn producer_with(&self, config: ProducerConfig) -> Producer {
+        Producer::new(Arc::clone(&self.member), config)
+    }
+
+    /// A consumer that is asked for each step.
+    pub fn pull_consumer(&self, group: &str) -> PullConsumer {
+        PullConsumer::new(Arc::clone(&self.member), group)
+    }
+
+    /// A consumer that shares the queues with its group and hands messages to `handler`.
+    pub async fn push_consumer<H: Handler>(&self, config: PushConfig, handler: H) -> Result<PushConsumer, ClientError> {
+        PushConsumer::start(Arc::clone(&self.member), config, handler).await
+    }
+
+    /// Takes leave of the brokers. Stop consumers first: they commit when they stop.
+    pub async fn stop(&self) {
+        self.member.stopping.send_replace(true);
+        let groups: Vec<String> = self.member.groups.lock().producers.iter().cloned().collect();
+        for group in groups {
+            self.member.leave(Some(&group), None).await;
+        }
+    }
+}
+
+pub(crate) struct Member {
+    pub(crate) net: net::Client,
+    pub(crate) id: String,
+    pub(crate) ids: UniqueIds,
+    pub(crate) config: ClientConfig,
+    told: Arc<Told>,
+    /// Guards the table of routes; held for a look.
+    routes: Mutex<HashMap<String, Known>>,
+    /// Held while a route is asked for, so that a thousand tasks ask once.
+    asking: tokio::sync::Mutex<()>,
+    // Relaxed: which name server is asked first is a matter of taste.
+    name_server: AtomicUsize,
+    /// Guards what the heartbeat says.
+    groups: Mutex<Groups>,
+    beat: Notify,
+    stopping: watch::Sender<bool>,
+}
+
+struct Known {
+    route: Arc<Route>,
+    at: Duration,
+    is_inherited: bool,
+}
+
+#[derive(Default)]
+struct Groups {
+    producers: BTreeSet<String>,
+    consumers: HashMap<String, ConsumerData>,
+}
+
+impl Member {
+    /// A topic's route, asked for again when it is old. A name server that fails leaves the old one standing.
+    pub(crate) async fn route(&self, topic: &str) -> Result<Arc<Route>, ClientError> {
+        if let Some(route) = self.known(topic) {
+            return Ok(route);
+        }
+        let _turn = self.asking.lock().await;
+        if let Some(route) = self.known(topic) {
+            return Ok(route);
+        }
+        match self.ask_route(topic).await {
+            Ok(found) => Ok(self.learn(topic, Route::new(topic, found), false)),
+            Err(error @ ClientError::NoRoute { .. }) => Err(error),
+            Err(error) => {
+                let old = self.routes.lock().get(topic).map(|known| Arc::clone(&known.route));
+                old.ok_or(error)
+            }
+        }
+    }
+
+    /// As [`Member::route`]; a topic that does not exist gets the route of the model for new ones.
+    pub(crate) async fn route_to_write(&self, topic: &str, queues_max: i32) -> Result<Arc<Route>, ClientError> {
+        match self.route(topic).await {
+            Err(ClientError::NoRoute { topic: missing }) => {
+                let model = self.ask_route(protocol::names::AUTO_CREATE_TOPIC).await;
+                let found = model.map_err(|error| match error {
+                    ClientError::NoRoute { .. } => ClientError::NoRoute { topic: missing },
+                    other @ (ClientError::NoAddress { .. }
+                    | ClientError::Call(_)
+                    | ClientError::Refused { .. }
+                    | ClientError::Malformed { .. }
+                    | ClientError::Invalid(_)
+                    | ClientError::Exhausted { .. }) => other,
+                })?;
+                let route = Route::new(protocol::names::AUTO_CREATE_TOPIC, found).inherited(topic, queues_max);
+                Ok(self.learn(topic, route, true))
+            }
+            other => other,
+        }
+    }
+
+    /// Forgets a route that proved wrong.
+    pub(crate) fn doubt_route(&self, topic: &str) {
+        if let Some(known) = self.routes.lock().get_mut(topic) {
+            known.at = Duration::ZERO;
+            known.is_inherited = true;
+        }
+    }
+
+    fn known(&self, topic: &str) -> Option<Arc<Route>> {
+        let routes = self.routes.lock();
+        let known = routes.get(topic)?;
+        let believed = if known.is_inherited { INHERITED_FOR } else { self.config.route_for };
+        let age = self.config.clock.elapsed().saturating_sub(known.at);
+        (known.at > Duration::ZERO && age < believed).then(|| Arc::clone(&known.route))
+    }
+
+    fn learn(&self, topic: &str, route: Route, is_inherited: bool) -> Arc<Route> {
+        let route = Arc::new(route);
+        let at = self.config.clock.elapsed().max(Duration::from_nanos(1));
+        let known = Known { route: Arc::clone(&route), at, is_inherited };
+        let before = self.routes.lock().insert(topic.to_owned(), known);
+        // A broker that is new to us should know us before we ask it for anything.
+        if before.is_none_or(|before| before.route.addresses != route.addresses) {
+            self.beat.notify_one();
+        }
+        route
+    }
+
+    async fn ask_route(&self, topic: &str) -> Result<TopicRoute, ClientError> {
+        let servers = &self.config.name_servers;
+        let first = self.name_server.load(Ordering::Relaxed);
+        let mut last = ClientError::Invalid("no name server is configured".to_owned());
+        for attempt in 0..servers.len() {
+            let address = &servers[(first + attempt) % servers.len()];
+            let fields =
+                GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
+            let code = request::GET_ROUTEINFO_BY_TOPIC;
+            match self.call(address, code, &fields, Bytes::new(), self.config.timeout).await {
+                Ok(response) => {
+                    self.name_server.store(first + attempt, Ordering::Relaxed);
+                    return fastjson::from_slice(&response.body)
+                        .map_err(|error| ClientError::malformed("the route of a topic", error));
+                }
+                Err(error) if error.code() == Some(ResponseCode::TopicNotExist as i32) => {
+                    return Err(ClientError::NoRoute { topic: topic.to_owned() });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Every broker that the known routes name.
+    fn addresses(&self) -> BTreeSet<String> {
+        let routes = self.routes.lock();
+        let brokers = routes.values().flat_map(|known| known.route.addresses.values());
+        brokers.flat_map(|broker| broker.values().cloned()).collect()
+    }
+
+    pub(crate) fn join_producer(&self, group: &str) {
+        if self.groups.lock().producers.insert(group.to_owned()) {
+            self.beat.notify_one();
+        }
+    }
+
+    /// Enters a consumer into the heartbeat. Returns what wakes it when its group changes.
+    pub(crate) async fn join_consumer(&self, data: ConsumerData) -> Arc<Notify> {
+        let wake = self.told.register(&data.group_name);
+        self.groups.lock().consumers.insert(data.group_name.clone(), data);
+        // Now, not soon: the broker must know the group before the consumer asks who else is in it.
+        self.send_heartbeat().await;
+        wake
+    }
+
+    pub(crate) async fn leave(&self, producer: Option<&str>, consumer: Option<&str>) {
+        {
+            let mut groups = self.groups.lock();
+            if let Some(group) = producer {
+                groups.producers.remove(group);
+            }
+            if let Some(group) = consumer {
+                groups.consumers.remove(group);
+            }
+        }
+        if let Some(group) = consumer {
+            self.told.forget(group);
+        }
+        for address in self.addresses() {
+            if let Err(error) = self.unregister(&address, producer, consumer).await {
+                // The broker will notice by itself, two minutes later.
+                tracing::debug!(address, %error, "could not take leave of a broker");
+            }
+        }
+    }
+
+    async fn send_heartbeat(&self) {
+        let body = {
+            let groups = self.groups.lock();
+            if groups.producers.is_empty() && groups.consumers.is_empty() {
+                return;
+            }
+            let producers = groups.producers.iter().map(|group| ProducerData { group_name: group.clone() });
+            let heartbeat = Heartbeat {
+                client_id: self.id.clone(),
+                consumer_data_set: groups.consumers.values().cloned().collect(),
+                producer_data_set: producers.collect(),
+                ..Heartbeat::default()
+            };
+            Bytes::from(fastjson::to_vec(&heartbeat, Dialect::FastJson))
+        };
+        for address in self.addresses() {
+            if let Err(error) = self.call(&address, request::HEART_BEAT, &(), body.clone(), self.config.timeout).await {
+                tracing::warn!(address, %error, "heartbeat failed");
+            }
+        }
+    }
+}
+
+/// The heartbeat: at its interval, and at once when there is something new to say. Ends with the member.
+async fn beat(member: Weak<Member>, mut stopping: watch::Receiver<bool>) {
+    loop {
+        let Some(alive) = member.upgrade() else { return };
+        let every = alive.config.heartbeat_every;
+        tokio::select! {
+            _ = stopping.changed() => return,
+            () = alive.beat.notified() => {}
+            () = tokio::time::sleep(every) => {}
+        }
+        alive.send_heartbeat().await;
+    }
+}
+
+/// What brokers tell us unasked.
+#[derive(Default)]
+struct Told {
+    /// Whom to wake when a group changes.
+    groups: Mutex<HashMap<String, Arc<Notify>>>,
+}
+
+impl Told {
+    fn register(&self, group: &str) -> Arc<Notify> {
+        Arc::clone(self.groups.lock().entry(group.to_owned()).or_default())
+    }
+
+    fn forget(&self, group: &str) {
+        self.groups.lock().remove(group);
+    }
+}
+
+impl Inbound for Told {
+    fn request(&self, connection: &Connection<()>, asked: &Request<'_>, out: &mut Outgoing) {
+        if asked.header.code != request::NOTIFY_CONSUMER_IDS_CHANGED {
+            return RefuseInbound.request(connection, asked, out);
+        }
+        if let Ok(changed) = NotifyConsumerIdsChanged::decode(&asked.header.fields)
+            && let Some(wake) = self.groups.lock().get(changed.consumer_group)
+        {
+            wake.notify_one();
+        }
+    }
+}
+
+/// The address by which we reach the first name server. (Connecting a datagram socket sends nothing.)
+fn own_address(name_servers: &[String]) -> IpAddr {
+    let find = || -> Option<IpAddr> {
+        let to: SocketAddr = name_servers.first()?.parse().ok()?;
+        let any: IpAddr =
+            if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    find().unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+/// A call that failed before anything was sent, or whose connection is gone: another try elsewhere makes sense.
+pub(crate) fn is_worth_another_try(error: &ClientError) -> bool {
+    match error {
+        ClientError::Call(call) => match call {
+            CallError::Resolve { .. }
+            | CallError::Connect { .. }
+            | CallError::BackingOff { .. }
+            | CallError::Timeout { .. }
+            | CallError::Closed { .. }
+            | CallError::Busy { .. } => true,
+            CallError::Tls(_) => false,
+        },
+        ClientError::NoAddress { .. } => true,
+        // As Java's producer: what another broker may do better.
+        ClientError::Refused { code, .. } => [
+            ResponseCode::TopicNotExist,
+            ResponseCode::ServiceNotAvailable,
+            ResponseCode::SystemError,
+            ResponseCode::SystemBusy,
+            ResponseCode::NoPermission,
+            ResponseCode::NoBuyerId,
+            ResponseCode::NotInCurrentUnit,
+            ResponseCode::GoAway,
+        ]
+        .iter()
+        .any(|known| *known as i32 == *code),
+        ClientError::NoRoute { .. }
+        | ClientError::Malformed { .. }
+        | ClientError::Invalid(_)
+        | ClientError::Exhausted { .. } => false,
+    }
+}

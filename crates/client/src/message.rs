@@ -1,0 +1,240 @@
+//! Messages: to be sent, and received.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use protocol::compression::{Compression, decompress};
+use protocol::properties::{self, PropertiesWriter, name};
+use protocol::record::{Scanned, scan};
+
+use crate::error::ClientError;
+
+/// A compressed body that would grow beyond this is refused.
+const BODY_BYTES_MAX: usize = 64 << 20;
+
+/// A message to be sent.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    /// Where to.
+    pub topic: String,
+    /// What.
+    pub body: Bytes,
+    /// The user's own value.
+    pub flag: i32,
+    properties: Vec<(String, String)>,
+}
+
+impl Message {
+    /// A message without properties.
+    pub fn new(topic: impl Into<String>, body: impl Into<Bytes>) -> Message {
+        Message { topic: topic.into(), body: body.into(), flag: 0, properties: Vec::new() }
+    }
+
+    /// What subscriptions filter by.
+    pub fn tag(self, tag: impl Into<String>) -> Message {
+        self.property(name::TAGS, tag)
+    }
+
+    /// What the message can be found by later. Several keys are separated by blanks.
+    pub fn key(self, key: impl Into<String>) -> Message {
+        self.property(name::KEYS, key)
+    }
+
+    /// Delivered later, by a level of the broker's table (1 is the shortest).
+    pub fn delay_level(self, level: i32) -> Message {
+        self.property(name::DELAY, level.to_string())
+    }
+
+    /// Any property; a second value for the same name replaces the first.
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Message {
+        let (name, value) = (name.into(), value.into());
+        match self.properties.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = value,
+            None => self.properties.push((name, value)),
+        }
+        self
+    }
+
+    /// The value of a property.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.properties.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The property string, with the message's own id in it.
+    pub(crate) fn property_string(&self, unique_id: &str) -> Result<String, ClientError> {
+        let mut writer = PropertiesWriter::new();
+        for (name, value) in &self.properties {
+            if [name, value].iter().any(|text| text.contains(['\u{1}', '\u{2}'])) {
+                return Err(ClientError::Invalid(format!(
+                    "property {name:?} holds a character that separates properties"
+                )));
+            }
+            writer.put(name, value);
+        }
+        writer.put(name::UNIQ_KEY, unique_id);
+        if self.get(name::WAIT).is_none() {
+            writer.put(name::WAIT, "true");
+        }
+        Ok(writer.as_str().to_owned())
+    }
+}
+
+/// A message that came from a broker.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// The topic it was sent to, also when it comes again through the retry topic.
+    pub topic: String,
+    /// The broker that keeps it.
+    pub broker_name: Arc<str>,
+    /// Its queue there.
+    pub queue_id: i32,
+    /// Its place in the queue.
+    pub queue_offset: i64,
+    /// Its place in the broker's log.
+    pub log_offset: i64,
+    /// The id that its producer gave it, or else its place as an id.
+    pub message_id: String,
+    /// Its place as an id: address and log offset.
+    pub offset_message_id: String,
+    /// The body, decompressed.
+    pub body: Bytes,
+    /// The property string.
+    pub properties: String,
+    /// The user's own value.
+    pub flag: i32,
+    /// See [`protocol::sys_flag`].
+    pub sys_flag: i32,
+    /// The producer's clock.
+    pub born_timestamp: i64,
+    /// The producer's address.
+    pub born_host: SocketAddr,
+    /// The broker's clock.
+    pub store_timestamp: i64,
+    /// The broker's address.
+    pub store_host: SocketAddr,
+    /// How often it was given back.
+    pub reconsume_times: i32,
+}
+
+impl Received {
+    /// The value of a property.
+    pub fn property(&self, name: &str) -> Option<&str> {
+        properties::get(&self.properties, name)
+    }
+
+    /// Its tag.
+    pub fn tag(&self) -> Option<&str> {
+        self.property(name::TAGS)
+    }
+}
+
+/// Reads the records that a pull brought. Bodies share the memory of `records`, unless they were compressed.
+pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, ClientError> {
+    let mut messages = Vec::new();
+    let mut rest = &records[..];
+    while !rest.is_empty() {
+        let view = match scan(rest, false).map_err(|error| ClientError::malformed("a record", error))? {
+            Scanned::Record(view) => view,
+            Scanned::Blank { .. } | Scanned::Nothing => {
+                return Err(ClientError::malformed("a record", "it ends before its length says"));
+            }
+        };
+        let kind = Compression::of(view.sys_flag()).map_err(|error| ClientError::malformed("a body", error))?;
+        let body = match kind {
+            None => records.slice_ref(view.body()),
+            Some(kind) => decompress(kind, view.body(), BODY_BYTES_MAX)
+                .map_err(|error| ClientError::malformed("a body", error))?
+                .into(),
+        };
+        let mut offset_message_id = String::new();
+        protocol::message_id::offset_message_id(&mut offset_message_id, view.store_host(), view.log_offset());
+        let topic = match view.property(name::RETRY_TOPIC) {
+            Some(origin) if protocol::names::is_retry_topic(view.topic()) => origin,
+            Some(_) | None => view.topic(),
+        };
+        messages.push(Received {
+            topic: topic.to_owned(),
+            broker_name: Arc::clone(broker_name),
+            queue_id: view.queue_id(),
+            queue_offset: view.queue_offset() as i64,
+            log_offset: view.log_offset() as i64,
+            message_id: view.property(name::UNIQ_KEY).map_or_else(|| offset_message_id.clone(), str::to_owned),
+            offset_message_id,
+            body,
+            properties: view.properties().to_owned(),
+            flag: view.flag(),
+            sys_flag: view.sys_flag(),
+            born_timestamp: view.born_timestamp(),
+            born_host: view.born_host(),
+            store_timestamp: view.store_timestamp(),
+            store_host: view.store_host(),
+            reconsume_times: view.reconsume_times(),
+        });
+        rest = &rest[view.total_size()..];
+    }
+    Ok(messages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::compression::compress;
+    use protocol::record::{RecordDraft, stamp};
+
+    fn record(topic: &str, body: &[u8], sys_flag: i32, properties: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        let host = "10.0.0.1:10911".parse().unwrap();
+        let draft = RecordDraft {
+            topic,
+            queue_id: 3,
+            flag: 7,
+            sys_flag,
+            born_timestamp: 5,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 2,
+            prepared_offset: 0,
+            body,
+            properties: properties.as_bytes(),
+        };
+        draft.encode(&mut out).unwrap();
+        stamp(&mut out, 11, 4096, 6);
+        out
+    }
+
+    #[test]
+    fn records_of_a_pull_become_messages_and_compressed_bodies_are_opened() {
+        let text = vec![b'x'; 10_000];
+        let mut all = record("t", b"plain", 0, "UNIQ_KEY\u{1}id-1\u{2}TAGS\u{1}A\u{2}");
+        for kind in [Compression::Zlib, Compression::Lz4, Compression::Zstd] {
+            all.extend(record("t", &compress(kind, &text, 5).unwrap(), kind.bits(), ""));
+        }
+        all.extend(record("%RETRY%g", b"again", 0, "RETRY_TOPIC\u{1}origin\u{2}"));
+        let messages = decode(&all.into(), &"b".into()).unwrap();
+        let first = &messages[0];
+        assert_eq!((&*first.message_id, first.tag(), &first.body[..]), ("id-1", Some("A"), &b"plain"[..]));
+        assert_eq!((first.queue_id, first.queue_offset, first.log_offset, first.reconsume_times), (3, 11, 4096, 2));
+        assert!(messages[1..4].iter().all(|message| message.body == text));
+        assert_eq!(messages[1].message_id, "0A00000100002A9F0000000000001000");
+        assert_eq!(messages[4].topic, "origin");
+    }
+
+    #[test]
+    fn a_torn_or_foreign_record_is_an_error() {
+        let whole = record("t", b"body", 0, "");
+        for end in 1..whole.len() {
+            assert!(decode(&whole[..end].to_vec().into(), &"b".into()).is_err(), "{end} bytes");
+        }
+        assert!(decode(&vec![7; 200].into(), &"b".into()).is_err());
+        assert!(decode(&record("t", b"not zlib", Compression::Zlib.bits(), "").into(), &"b".into()).is_err());
+    }
+
+    #[test]
+    fn properties_keep_their_order_and_may_not_hold_separators() {
+        let message = Message::new("t", "b").tag("A").key("k").property("n", "1").property("n", "2");
+        let text = message.property_string("id").unwrap();
+        assert_eq!(text, "TAGS\u{1}A\u{2}KEYS\u{1}k\u{2}n\u{1}2\u{2}UNIQ_KEY\u{1}id\u{2}WAIT\u{1}true\u{2}");
+        assert!(Message::new("t", "b").property("n", "a\u{1}b").property_string("id").is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! The consumer that is asked for each step: which queues, what from where, and how far.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::body::MessageQueue;
+use protocol::request::PullMessage;
+use protocol::sys_flag::pull as flag;
+use protocol::tags;
+
+use crate::error::ClientError;
+use crate::member::Member;
+use crate::message::Received;
+
+/// Beyond the time that the broker may hold a pull: the way there and back.
+const WAY: Duration = Duration::from_secs(15);
+
+/// What a pull brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullStatus {
+    /// Messages.
+    Found,
+    /// Nothing yet.
+    NothingNew,
+    /// Messages that the filter did not let through; ask again at once.
+    NothingMatched,
+    /// The offset is not in the queue; `next_offset` is.
+    OffsetOutOfRange,
+}
+
+/// The result of a pull.
+#[derive(Clone, Debug)]
+pub struct Pulled {
+    /// What it brought.
+    pub status: PullStatus,
+    /// The messages.
+    pub messages: Vec<Received>,
+    /// Where to go on.
+    pub next_offset: i64,
+    /// The first offset of the queue.
+    pub min_offset: i64,
+    /// One past the last offset of the queue.
+    pub max_offset: i64,
+}
+
+/// A consumer that is asked for each step.
+#[derive(Clone)]
+pub struct PullConsumer {
+    member: Arc<Member>,
+    group: String,
+}
+
+impl PullConsumer {
+    pub(crate) fn new(member: Arc<Member>, group: &str) -> PullConsumer {
+        PullConsumer { member, group: group.to_owned() }
+    }
+
+    /// The queues of a topic that can be read.
+    pub async fn queues(&self, topic: &str) -> Result<Vec<MessageQueue>, ClientError> {
+        Ok(self.member.route(topic).await?.readable.clone())
+    }
+
+    /// Pulls up to `max` messages from `offset` on that match the tag expression (`*`: all). The broker may hold the pull for
+    /// `wait` if there is nothing.
+    pub async fn pull(
+        &self,
+        queue: &MessageQueue,
+        offset: i64,
+        max: i32,
+        expression: &str,
+        wait: Duration,
+    ) -> Result<Pulled, ClientError> {
+        let address = self.member.address(queue).await?;
+        let suspend = if wait.is_zero() { 0 } else { flag::SUSPEND };
+        let fields = PullMessage {
+            sys_flag: flag::SUBSCRIPTION | suspend,
+            ..pull_fields(&self.group, queue, offset, max, expression, wait)
+        };
+        let broker_name: Arc<str> = queue.broker_name.as_str().into();
+        let mut pulled = self.member.pull(&address, &fields, &broker_name, wait + WAY).await?;
+        if let Some(wanted) = tags::Subscription::parse(expression) {
+            pulled.messages.retain(|message| is_wanted(&wanted, message));
+        }
+        Ok(pulled)
+    }
+
+    /// The committed offset, if there is one.
+    pub async fn committed(&self, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
+        self.member.committed(&self.group, queue).await
+    }
+
+    /// Commits an offset: the first one that is not consumed.
+    pub async fn commit(&self, queue: &MessageQueue, offset: i64) -> Result<(), ClientError> {
+        self.member.commit(&self.group, queue, offset, false).await
+    }
+
+    /// The first offset of a queue.
+    pub async fn min_offset(&self, queue: &MessageQueue) -> Result<i64, ClientError> {
+        self.member.min_offset(queue).await
+    }
+
+    /// One past the last offset of a queue.
+    pub async fn max_offset(&self, queue: &MessageQueue) -> Result<i64, ClientError> {
+        self.member.max_offset(queue).await
+    }
+
+    /// The first offset whose message was stored at `timestamp` or later.
+    pub async fn offset_by_time(&self, queue: &MessageQueue, timestamp: i64) -> Result<i64, ClientError> {
+        self.member.offset_by_time(queue, timestamp).await
+    }
+}
+
+pub(crate) fn pull_fields<'a>(
+    group: &'a str,
+    queue: &'a MessageQueue,
+    offset: i64,
+    max: i32,
+    expression: &'a str,
+    wait: Duration,
+) -> PullMessage<'a> {
+    PullMessage {
+        consumer_group: group,
+        topic: &queue.topic,
+        queue_id: queue.queue_id,
+        queue_offset: offset,
+        max_msg_nums: max,
+        sys_flag: 0,
+        commit_offset: 0,
+        suspend_timeout_millis: i64::try_from(wait.as_millis()).unwrap_or(i64::MAX),
+        subscription: Some(expression),
+        sub_version: 0,
+        expression_type: Some("TAG"),
+        max_msg_bytes: Some(i32::MAX),
+        request_source: None,
+        proxy_forward_client_id: None,
+        lite_topic: None,
+        broker_name: Some(&queue.broker_name),
+    }
+}
+
+/// The broker filters by the hash of a tag; two tags may share one.
+pub(crate) fn is_wanted(wanted: &tags::Subscription, message: &Received) -> bool {
+    wanted.is_all() || message.tag().is_some_and(|tag| wanted.tags().iter().any(|known| known == tag))
+}

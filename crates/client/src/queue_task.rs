@@ -1,0 +1,389 @@
+//! The task of one queue that a consumer owns: pull, hand out, note what is finished, commit.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use protocol::body::{ConsumeFromWhere, MessageModel, MessageQueue, SubscriptionData};
+use protocol::names::is_retry_topic;
+use protocol::request::PullMessage;
+use protocol::sys_flag::pull as flag;
+use protocol::tags;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use crate::error::ClientError;
+use crate::message::Received;
+use crate::progress::Progress;
+use crate::pull_consumer::{PullStatus, Pulled, is_wanted, pull_fields};
+use crate::push_consumer::{Group, Handler, Outcome};
+
+/// After something failed.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Between two tries to give a message back.
+const GIVE_BACK_PAUSE: Duration = Duration::from_secs(5);
+
+/// From the first unfinished to the last pulled offset, at most: a message that hangs holds the commit back, and a restart
+/// would repeat everything behind it.
+const SPAN_MAX: i64 = 2000;
+
+/// A lock lasts 60 s at the broker; renewed so often it survives two failures.
+const LOCK_EVERY: Duration = Duration::from_secs(20);
+
+/// Longer than a held pull by the way there and back.
+const WAY: Duration = Duration::from_secs(15);
+
+/// Reads a queue until told to stop.
+pub(crate) async fn consume<H: Handler>(
+    group: Arc<Group<H>>,
+    queue: MessageQueue,
+    subscription: SubscriptionData,
+    stopping: watch::Receiver<bool>,
+) {
+    let mut tick = tokio::time::interval(group.config.commit_every.min(LOCK_EVERY));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut reader = Reader {
+        wanted: tags::Subscription::parse(&subscription.sub_string).unwrap_or_else(tags::Subscription::all),
+        broker_name: queue.broker_name.as_str().into(),
+        group,
+        queue,
+        subscription,
+        stopping,
+        tick,
+        progress: Arc::new(Mutex::new(Progress::new(0))),
+        finished: Arc::new(Notify::new()),
+        committed: None,
+        locked: None,
+        handlers: JoinSet::new(),
+    };
+    // `None` means that it was told to stop; either way it ends here.
+    let _: Option<()> = reader.run().await;
+    reader.end().await;
+}
+
+struct Reader<H> {
+    group: Arc<Group<H>>,
+    queue: MessageQueue,
+    broker_name: Arc<str>,
+    subscription: SubscriptionData,
+    wanted: tags::Subscription,
+    stopping: watch::Receiver<bool>,
+    tick: Interval,
+    /// Guards what is unfinished; held for a look by this task and its handlers.
+    progress: Arc<Mutex<Progress>>,
+    finished: Arc<Notify>,
+    committed: Option<i64>,
+    /// When the broker last said that the queue is ours alone (orderly only).
+    locked: Option<Instant>,
+    handlers: JoinSet<()>,
+}
+
+impl<H: Handler> Reader<H> {
+    async fn run(&mut self) -> Option<()> {
+        if self.group.config.is_orderly {
+            self.lock().await?;
+        }
+        let mut next = self.first_offset().await?;
+        *self.progress.lock() = Progress::new(next);
+        loop {
+            self.wait_for_room().await?;
+            if self.group.config.is_orderly && self.locked.is_none() {
+                self.lock().await?;
+            }
+            match self.pull(next).await? {
+                Ok(Pulled { status: PullStatus::OffsetOutOfRange, next_offset, .. }) => {
+                    tracing::warn!(
+                        topic = self.queue.topic,
+                        queue = self.queue.queue_id,
+                        from = next,
+                        to = next_offset,
+                        "the offset is not in the queue any more, going on where it is"
+                    );
+                    self.wait_for_handlers().await?;
+                    *self.progress.lock() = Progress::new(next_offset);
+                    next = next_offset;
+                }
+                Ok(pulled) => {
+                    next = pulled.next_offset;
+                    self.hand_out(pulled).await?;
+                }
+                Err(error) => {
+                    tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, %error, "pull failed");
+                    self.group.member.doubt_route(&self.queue.topic);
+                    self.during(tokio::time::sleep(PAUSE)).await?;
+                }
+            }
+        }
+    }
+
+    /// Waits for something, and commits and keeps the lock meanwhile. `None`: told to stop.
+    async fn during<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+        let mut future = pin!(future);
+        loop {
+            tokio::select! {
+                biased;
+                () = told_to_stop(&mut self.stopping) => return None,
+                value = &mut future => return Some(value),
+                Some(ended) = self.handlers.join_next(), if !self.handlers.is_empty() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a handler's task ended by a bug");
+                    }
+                }
+                _ = self.tick.tick() => {
+                    self.commit(true).await;
+                    self.renew_lock().await;
+                }
+            }
+        }
+    }
+
+    async fn pull(&mut self, offset: i64) -> Option<Result<Pulled, ClientError>> {
+        let (group, queue) = (Arc::clone(&self.group), self.queue.clone());
+        let (broker_name, subscription) = (Arc::clone(&self.broker_name), self.subscription.clone());
+        self.during(async move {
+            let (member, config) = (&group.member, &group.config);
+            let address = member.address(&queue).await?;
+            let wait = config.pull_wait;
+            // The subscription is what the heartbeat said: no flag, and the broker looks it up.
+            let fields = PullMessage {
+                sys_flag: flag::SUSPEND,
+                sub_version: subscription.sub_version,
+                subscription: None,
+                ..pull_fields(&config.group, &queue, offset, config.pull_batch, "", wait)
+            };
+            member.pull(&address, &fields, &broker_name, wait + WAY).await
+        })
+        .await
+    }
+
+    /// Where this group goes on, or where it begins.
+    async fn first_offset(&mut self) -> Option<i64> {
+        loop {
+            let (group, queue) = (Arc::clone(&self.group), self.queue.clone());
+            let found = self.during(async move { first_offset(&group, &queue).await }).await?;
+            match found {
+                Ok(offset) => return Some(offset),
+                Err(error) => tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, %error,
+                    "cannot find out where to begin"),
+            }
+            self.during(tokio::time::sleep(PAUSE)).await?;
+        }
+    }
+
+    async fn wait_for_room(&mut self) -> Option<()> {
+        loop {
+            {
+                let progress = self.progress.lock();
+                if progress.unfinished() < self.group.config.queue_messages_max && progress.span() < SPAN_MAX {
+                    return Some(());
+                }
+            }
+            let finished = Arc::clone(&self.finished);
+            self.during(finished.notified()).await?;
+        }
+    }
+
+    async fn wait_for_handlers(&mut self) -> Option<()> {
+        while self.progress.lock().unfinished() > 0 {
+            let finished = Arc::clone(&self.finished);
+            self.during(finished.notified()).await?;
+        }
+        Some(())
+    }
+
+    async fn hand_out(&mut self, pulled: Pulled) -> Option<()> {
+        let Pulled { mut messages, next_offset, .. } = pulled;
+        messages.retain(|message| is_wanted(&self.wanted, message));
+        {
+            let mut progress = self.progress.lock();
+            messages.iter().for_each(|message| progress.begin(message.queue_offset));
+            progress.advance(next_offset);
+        }
+        let batch = self.group.config.batch;
+        while !messages.is_empty() {
+            let rest = messages.split_off(batch.min(messages.len()));
+            let now: Arc<[Received]> = std::mem::replace(&mut messages, rest).into();
+            if self.group.config.is_orderly {
+                self.handle_in_order(now).await?;
+            } else {
+                self.handle_beside(now).await?;
+            }
+        }
+        Some(())
+    }
+
+    /// Starts a handler as soon as there is one free.
+    async fn handle_beside(&mut self, messages: Arc<[Received]>) -> Option<()> {
+        let running = Arc::clone(&self.group.running);
+        let Ok(permit) = self.during(running.acquire_owned()).await? else { return None };
+        let (group, progress, finished) =
+            (Arc::clone(&self.group), Arc::clone(&self.progress), Arc::clone(&self.finished));
+        self.handlers.spawn(async move {
+            let outcome = run_handler(&group, &messages).await;
+            if let Outcome::Again { delay_level } = outcome {
+                give_back(&group, &messages, delay_level).await;
+            }
+            {
+                let mut progress = progress.lock();
+                messages.iter().for_each(|message| progress.finish(message.queue_offset));
+            }
+            finished.notify_one();
+            drop(permit);
+        });
+        Some(())
+    }
+
+    /// Handles messages before any later one of the queue: again and again until they are consumed or given up.
+    async fn handle_in_order(&mut self, messages: Arc<[Received]>) -> Option<()> {
+        let mut tries = 0;
+        loop {
+            if self.locked.is_none() {
+                self.lock().await?;
+            }
+            let group = Arc::clone(&self.group);
+            let mut handling = pin!(run_handler(&group, &messages));
+            let Some(outcome) = self.during(&mut handling).await else {
+                // Told to stop with messages half consumed: the lock must not go before the handler is done with them.
+                if tokio::time::timeout(group.config.stop_timeout, handling).await == Ok(Outcome::Done) {
+                    self.note_finished(&messages);
+                }
+                return None;
+            };
+            match outcome {
+                Outcome::Done => break,
+                Outcome::Again { .. } => {
+                    tries += 1;
+                    if tries > self.group.config.max_reconsume_times {
+                        let (group, given) = (Arc::clone(&self.group), Arc::clone(&messages));
+                        self.during(async move { give_back(&group, &given, -1).await }).await?;
+                        break;
+                    }
+                    self.during(tokio::time::sleep(PAUSE)).await?;
+                }
+            }
+        }
+        self.note_finished(&messages);
+        Some(())
+    }
+
+    fn note_finished(&self, messages: &[Received]) {
+        let mut progress = self.progress.lock();
+        messages.iter().for_each(|message| progress.finish(message.queue_offset));
+    }
+
+    async fn commit(&mut self, is_oneway: bool) {
+        if self.group.config.model == MessageModel::Broadcasting {
+            return;
+        }
+        let offset = self.progress.lock().committable();
+        // Before the first pull there is nothing to say.
+        if self.committed == Some(offset) || (self.committed.is_none() && offset == 0) {
+            return;
+        }
+        match self.group.member.commit(&self.group.config.group, &self.queue, offset, is_oneway).await {
+            Ok(()) => self.committed = Some(offset),
+            Err(error) => {
+                tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, offset, %error, "commit failed");
+            }
+        }
+    }
+
+    async fn lock(&mut self) -> Option<()> {
+        loop {
+            self.try_lock().await;
+            if self.locked.is_some() {
+                return Some(());
+            }
+            self.during(tokio::time::sleep(PAUSE)).await?;
+        }
+    }
+
+    async fn renew_lock(&mut self) {
+        if self.locked.is_some_and(|at| at.elapsed() >= LOCK_EVERY) {
+            self.try_lock().await;
+        }
+    }
+
+    async fn try_lock(&mut self) {
+        let asked = Instant::now();
+        match self.group.member.lock(&self.group.config.group, std::slice::from_ref(&self.queue)).await {
+            Ok(ours) => self.locked = ours.contains(&self.queue).then_some(asked),
+            // The broker may be back before the lock it gave is over.
+            Err(error) => {
+                tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, %error, "cannot lock the queue");
+                self.locked = self.locked.filter(|at| at.elapsed() < LOCK_EVERY * 2);
+            }
+        }
+    }
+
+    /// Lets handlers finish, commits what is finished, and gives the lock back.
+    async fn end(mut self) {
+        let deadline = Instant::now() + self.group.config.stop_timeout;
+        while let Ok(Some(_)) = tokio::time::timeout_at(deadline, self.handlers.join_next()).await {}
+        self.commit(false).await;
+        if self.locked.is_some()
+            && let Err(error) = self.group.member.unlock(&self.group.config.group, &self.queue).await
+        {
+            tracing::debug!(%error, "the queue's lock was not given back, it will expire");
+        }
+    }
+}
+
+/// Ends when somebody says so, and also when whoever could say so is gone.
+pub(crate) async fn told_to_stop(stopping: &mut watch::Receiver<bool>) {
+    // Either outcome means to stop; what matters is that nothing of the channel is borrowed any longer.
+    drop(stopping.wait_for(|stop| *stop).await);
+}
+
+async fn first_offset<H: Handler>(group: &Group<H>, queue: &MessageQueue) -> Result<i64, ClientError> {
+    let (member, config) = (&group.member, &group.config);
+    if config.model == MessageModel::Clustering
+        && let Some(committed) = member.committed(&config.group, queue).await?
+    {
+        return Ok(committed);
+    }
+    if is_retry_topic(&queue.topic) {
+        // What is to be delivered again was sent to this group: none of it may be passed over.
+        return member.min_offset(queue).await;
+    }
+    match config.from {
+        ConsumeFromWhere::ConsumeFromFirstOffset | ConsumeFromWhere::ConsumeFromMinOffset => {
+            member.min_offset(queue).await
+        }
+        ConsumeFromWhere::ConsumeFromLastOffset
+        | ConsumeFromWhere::ConsumeFromMaxOffset
+        | ConsumeFromWhere::ConsumeFromLastOffsetAndFromMinWhenBootFirst => member.max_offset(queue).await,
+        ConsumeFromWhere::ConsumeFromTimestamp => member.offset_by_time(queue, config.from_timestamp).await,
+    }
+}
+
+/// In a task of its own, so that a panic is an outcome.
+async fn run_handler<H: Handler>(group: &Group<H>, messages: &Arc<[Received]>) -> Outcome {
+    let handled = tokio::spawn(group.handler.handle(Arc::clone(messages))).await;
+    handled.unwrap_or_else(|error| {
+        tracing::error!(%error, "a handler panicked, its messages will come again");
+        Outcome::Again { delay_level: 0 }
+    })
+}
+
+/// Gives messages back to the broker, as long as that takes: nothing is finished that the broker does not have again.
+async fn give_back<H: Handler>(group: &Group<H>, messages: &[Received], delay_level: i32) {
+    if group.config.model == MessageModel::Broadcasting {
+        // As in RocketMQ: each consumer gets a message once, and nobody remembers who failed.
+        tracing::warn!(messages = messages.len(), "messages of a broadcast failed and are dropped");
+        return;
+    }
+    for message in messages {
+        // Ends when the broker takes it; when the queue is given up, the task is dropped and the message comes again by itself.
+        while let Err(error) =
+            group.member.send_back(&group.config.group, message, delay_level, group.config.max_reconsume_times).await
+        {
+            tracing::warn!(message = message.message_id, %error, "cannot give a message back, trying again");
+            tokio::time::sleep(GIVE_BACK_PAUSE).await;
+        }
+    }
+}
