@@ -383,8 +383,12 @@ proptest! {
                 2 => {
                     wait(&journal, journal.position());
                     let before = journal.stats();
-                    journal.snapshot();
-                    until(|| before.journal_bytes == 0 || journal.stats().snapshots > before.snapshots);
+                    // Where nothing changed since the last one, none is taken; a wish left over would run beside a copy,
+                    // and files copied while others are removed are no crash's image.
+                    if before.journal_bytes > 0 {
+                        journal.snapshot();
+                        until(|| journal.stats().snapshots > before.snapshots);
+                    }
                 }
                 3 | 4 => {
                     journal.delete(TABLE, &[key]);

@@ -112,13 +112,14 @@ impl Writer {
         loop {
             let is_closing = shared.is_closing.load(Ordering::Relaxed);
             let has_work = !inner.pending.is_empty() && self.bundle_last.is_none();
+            let may_snapshot = self.snapshot.is_none() && self.bundle_last.is_none();
             let delay = inner.options.bundle_delay;
             if has_work && !is_closing && !has_delayed && !delay.is_zero() {
                 has_delayed = true;
                 shared.work.wait_for(&mut inner, delay);
                 continue;
             }
-            if has_work || is_closing || inner.snapshot_wanted || inner.snapshot_done.is_some() {
+            if has_work || is_closing || (inner.snapshot_wanted && may_snapshot) || inner.snapshot_done.is_some() {
                 break;
             }
             match self.next_timer(&inner.options) {
@@ -132,6 +133,9 @@ impl Writer {
                 break;
             }
         }
+        // A wish for a snapshot is kept while one is running or the disk refuses a bundle.
+        let may_snapshot = self.snapshot.is_none() && self.bundle_last.is_none();
+        let snapshot_wanted = may_snapshot && std::mem::take(&mut inner.snapshot_wanted);
         if self.bundle_last.is_none() && !inner.pending.is_empty() {
             self.bundle.clear();
             self.bundle.shrink_to(BUFFER_BYTES);
@@ -145,7 +149,7 @@ impl Writer {
         Turn {
             options: inner.options.clone(),
             is_closing: shared.is_closing.load(Ordering::Relaxed),
-            snapshot_wanted: std::mem::take(&mut inner.snapshot_wanted),
+            snapshot_wanted,
             snapshot_done: inner.snapshot_done.take(),
         }
     }
