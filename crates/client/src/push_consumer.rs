@@ -78,7 +78,8 @@ pub struct PushConfig {
     pub rebalance_every: Duration,
     /// How long handlers may take to finish when a queue is given up.
     pub stop_timeout: Duration,
-    subscriptions: BTreeMap<String, String>,
+    /// Tag expressions by topic; [`PushConfig::subscribe`] checks them.
+    pub subscriptions: BTreeMap<String, String>,
 }
 
 impl PushConfig {
