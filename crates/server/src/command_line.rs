@@ -102,7 +102,9 @@ mod tests {
 
     #[test]
     fn apaches_letters_are_taken() {
-        let parsed = CommandLine::try_parse_from(["gantry", "broker", "-c", "broker.conf", "-n", "a:9876;b:9876", "-m"]).unwrap();
+        let parsed =
+            CommandLine::try_parse_from(["gantry", "broker", "-c", "broker.conf", "-n", "a:9876;b:9876", "-m"])
+                .unwrap();
         let Command::Broker(broker) = parsed.command else { panic!("not a broker") };
         assert_eq!(broker.namesrv_addr.as_deref(), Some("a:9876;b:9876"));
         assert!(broker.print_important && broker.common.config.is_some());

@@ -23,7 +23,9 @@ pub fn for_broker(bind: IpAddr, wanted: u16) -> anyhow::Result<(SocketAddr, Opti
     let mut last = None;
     for _ in 0..if wanted == 0 { TRIES } else { 1 } {
         let main = look((bind, wanted).into()).with_context(|| taken("broker", bind, wanted))?;
-        let Some(vip_port) = main.port().checked_sub(VIP_BELOW).filter(|port| *port > 0) else { return Ok((main, None)) };
+        let Some(vip_port) = main.port().checked_sub(VIP_BELOW).filter(|port| *port > 0) else {
+            return Ok((main, None));
+        };
         match look((bind, vip_port).into()) {
             Ok(vip) => return Ok((main, Some(vip))),
             Err(error) => last = Some(anyhow::Error::new(error).context(taken("broker's VIP channel", bind, vip_port))),

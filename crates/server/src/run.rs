@@ -125,8 +125,14 @@ impl Ports {
     }
 
     /// Binds a port and serves it. Says where.
-    fn open<S: Service>(&mut self, at: SocketAddr, options: ListenerOptions, service: &Arc<S>) -> anyhow::Result<SocketAddr> {
-        let listener = Listener::bind(at, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))?;
+    fn open<S: Service>(
+        &mut self,
+        at: SocketAddr,
+        options: ListenerOptions,
+        service: &Arc<S>,
+    ) -> anyhow::Result<SocketAddr> {
+        let listener =
+            Listener::bind(at, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))?;
         let local = listener.local_addr();
         let mut close = self.close.subscribe();
         self.tasks.push(tokio::spawn(async move {
@@ -204,7 +210,13 @@ impl RunningBroker {
             warn!("{finding}");
         }
         let root = store_settings.store_path_root_dir.display().to_string();
-        info!(root, end = store.end().0, after_crash = found.was_abnormal, records_read = found.records_scanned, "store opened");
+        info!(
+            root,
+            end = store.end().0,
+            after_crash = found.was_abnormal,
+            records_read = found.records_scanned,
+            "store opened"
+        );
 
         let started = async {
             let broker = Broker::start(broker::Start {
@@ -259,7 +271,9 @@ impl RunningBroker {
 }
 
 async fn close(store: Arc<Store>) -> anyhow::Result<()> {
-    tokio::task::spawn_blocking(move || store.close()).await?.context("the store did not close well; the next start recovers")
+    tokio::task::spawn_blocking(move || store.close())
+        .await?
+        .context("the store did not close well; the next start recovers")
 }
 
 /// Our own name server first, then those that the settings name.

@@ -196,8 +196,9 @@ pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result
 /// What clients are told to connect to, as an address: it stands in every record.
 pub async fn advertised(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
     let found = tokio::net::lookup_host((host, port)).await;
-    let mut addresses: Vec<SocketAddr> =
-        found.with_context(|| format!("brokerIP1={host} is neither an address nor a name that can be looked up"))?.collect();
+    let mut addresses: Vec<SocketAddr> = found
+        .with_context(|| format!("brokerIP1={host} is neither an address nor a name that can be looked up"))?
+        .collect();
     // Records of version 4 addresses are shorter, and every client knows them.
     addresses.sort_by_key(SocketAddr::is_ipv6);
     addresses.first().copied().with_context(|| format!("brokerIP1={host} has no address"))
