@@ -142,7 +142,7 @@ fn own_queues(broker: &Broker, topic: &str) -> Vec<MessageQueue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use proptest::{prop_assert_eq, proptest};
 
     #[test]
     fn shares_are_those_of_the_java_client() {

@@ -114,7 +114,7 @@ impl Broker {
         let groups = Groups::load(Arc::clone(&store), clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
         upkeep::load_offsets(&store, &offsets);
-        let config_folder = store_settings.store_path_root_dir.join("config");
+        let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             groups: Arc::new(groups),
             offsets: Arc::new(offsets),

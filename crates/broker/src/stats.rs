@@ -637,7 +637,7 @@ mod tests {
         meter.sample(TimeMs(SAMPLE_MS));
         assert!(meter.windows.lock().is_none());
         meter.add(1);
-        for hour in 1..=26 {
+        for hour in 1..=25 {
             assert!(!meter.is_idle());
             meter.sample(TimeMs(hour * DAY_EVERY_MS));
         }

@@ -41,10 +41,10 @@ fn everybody_is_told_when_a_member_comes_or_leaves_and_nobody_when_it_only_lives
     let data = data(&[subscription("T", 1, "*", &[])]);
     assert_eq!(told(clients.consume(&client(1, "a"), &beat(&data), NOW).notice), [1]);
     assert_eq!(told(clients.consume(&client(2, "b"), &beat(&data), NOW).notice), [1, 2]);
-    assert_eq!(told(clients.consume(&client(1, "a"), &beat(&data), NOW + 30_000).notice), []);
+    assert_eq!(told(clients.consume(&client(1, "a"), &beat(&data), NOW + 30_000).notice), Vec::<u64>::new());
     assert_eq!(clients.consumers("G").unwrap().client_ids(), ["a", "b"]);
     assert_eq!(told(clients.leave(1, None, Some("G"), true)), [2]);
-    assert_eq!(told(clients.leave(1, None, Some("G"), true)), [], "it had left already");
+    assert_eq!(told(clients.leave(1, None, Some("G"), true)), Vec::<u64>::new(), "it had left already");
     assert!(clients.closed(2).is_empty(), "nobody is left to be told");
     assert!(clients.consumers("G").is_none());
     assert!(clients.changing.lock().is_empty());
@@ -111,7 +111,7 @@ fn who_is_silent_for_too_long_is_found_once_whatever_groups_it_is_in() {
     clients.consume(&client(1, "a"), &beat(&data(&[])), NOW);
     clients.produce(&client(1, "a"), "P", NOW);
     clients.produce(&client(2, "b"), "P", NOW + 10_000);
-    assert_eq!(clients.silent(NOW + 120_000, 120_000), []);
+    assert_eq!(clients.silent(NOW + 120_000, 120_000), Vec::<u64>::new());
     assert_eq!(clients.silent(NOW + 120_001, 120_000), [1]);
     clients.produce(&client(1, "a"), "P", NOW + 120_000);
     assert_eq!(clients.silent(NOW + 120_001, 120_000), [1], "its consumer is silent still");

@@ -1,0 +1,195 @@
+//! Clients, groups, offsets and operators, over a socket and a real store.
+
+#[allow(dead_code, reason = "shared with the tests of messages")]
+#[path = "../messages/support.rs"]
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
+use protocol::body::{
+    ConsumerData, ConsumerIdList, ConsumerOffsets, Heartbeat, LockBatch, LockBatchReply, MessageQueue, SubscriptionData,
+    SubscriptionGroupConfig, TopicConfig, TopicConfigTable,
+};
+use protocol::code::request;
+use protocol::fastjson::{self, Dialect};
+use protocol::header::EncodeFields;
+use protocol::request::{
+    CreateTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply, QueryConsumerOffset, ResetOffset,
+    UpdateConsumerOffset,
+};
+use support::{DEADLINE, Running, Setup, start, start_on};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Hears what the broker asks of a client.
+struct Ear(mpsc::UnboundedSender<(i32, String)>);
+
+impl Inbound for Ear {
+    fn request(&self, _: &Connection<()>, request: &Request<'_>, _: &mut Outgoing) {
+        let group = NotifyConsumerIdsChanged::decode(&request.header.fields).map(|fields| fields.consumer_group.to_owned());
+        let _ = self.0.send((request.header.code, group.unwrap_or_default()));
+    }
+}
+
+fn listening_client() -> (Client, mpsc::UnboundedReceiver<(i32, String)>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (Client::with_inbound(ClientOptions::default(), Arc::new(Ear(sender))), receiver)
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Bytes {
+    fastjson::to_vec(value, Dialect::FastJson).into()
+}
+
+async fn beat(running: &Running, client: &Client, id: &str) {
+    let subscription =
+        SubscriptionData { topic: "T".to_owned(), sub_string: "*".to_owned(), sub_version: 1, ..SubscriptionData::default() };
+    let consumer = ConsumerData { group_name: "G".to_owned(), subscription_data_set: vec![subscription], ..ConsumerData::default() };
+    let body = Heartbeat { client_id: id.to_owned(), consumer_data_set: vec![consumer], ..Heartbeat::default() };
+    let answer = client.call(&running.address, request::HEART_BEAT, &(), json(&body), DEADLINE).await.unwrap();
+    assert_eq!((answer.code, answer.fields.get("IS_SUPPORT_HEART_BEAT_V2")), (0, Some("true")));
+}
+
+async fn ids(running: &Running) -> Vec<String> {
+    let answer = running.call(request::GET_CONSUMER_LIST_BY_GROUP, &GetConsumerList { consumer_group: "G" }, "").await;
+    fastjson::from_slice::<ConsumerIdList>(&answer.body).unwrap().consumer_id_list
+}
+
+async fn make_topic(running: &Running, topic: &str) {
+    let fields = CreateTopic {
+        topic,
+        default_topic: None,
+        read_queue_nums: 4,
+        write_queue_nums: 4,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: None,
+        order: false,
+        attributes: Some("+message.type=NORMAL"),
+        force: false,
+    };
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &fields, "").await.code, 0);
+}
+
+async fn commit(running: &Running, queue_id: i32, commit_offset: i64) -> (i32, Option<String>) {
+    let fields = UpdateConsumerOffset { consumer_group: "G", topic: "T", queue_id, commit_offset };
+    let answer = running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await;
+    (answer.code, answer.remark)
+}
+
+async fn committed(running: &Running, queue_id: i32) -> Result<i64, i32> {
+    let fields = QueryConsumerOffset { consumer_group: "G", topic: "T", queue_id, set_zero_if_not_found: Some(false) };
+    let answer = running.call(request::QUERY_CONSUMER_OFFSET, &fields, "").await;
+    if answer.code == 0 { Ok(OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset) } else { Err(answer.code) }
+}
+
+async fn code_of(running: &Running, code: i32, fields: &(dyn EncodeFields + Sync)) -> i32 {
+    running.call(code, fields, "").await.code
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_a_group_hear_of_each_other_and_of_a_closed_connection() {
+    let running = start(Setup::default()).await;
+    let (first, mut heard_by_first) = listening_client();
+    let (second, _heard_by_second) = listening_client();
+    beat(&running, &first, "a").await;
+    let heard = timeout(DEADLINE, heard_by_first.recv()).await.unwrap();
+    assert_eq!(heard, Some((request::NOTIFY_CONSUMER_IDS_CHANGED, "G".to_owned())));
+    beat(&running, &second, "b").await;
+    timeout(DEADLINE, heard_by_first.recv()).await.unwrap();
+    assert_eq!(ids(&running).await, ["a", "b"]);
+    assert_eq!(code_of(&running, request::GET_TOPIC_CONFIG, &GetTopicConfig { topic: "%RETRY%G", lo: None }).await, 0);
+    second.disconnect(&running.address);
+    timeout(DEADLINE, heard_by_first.recv()).await.unwrap();
+    assert_eq!(ids(&running).await, ["a"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_topics_and_groups_survive_a_restart_and_stand_in_rocketmqs_files() {
+    let running = start(Setup::default()).await;
+    make_topic(&running, "T").await;
+    let group = SubscriptionGroupConfig { group_name: "G".to_owned(), retry_max_times: 3, ..SubscriptionGroupConfig::default() };
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), json(&group)).await.code, 0);
+    assert_eq!(committed(&running, 1).await, Err(22));
+    assert_eq!(commit(&running, 1, 42).await, (0, None));
+    assert_eq!(commit(&running, -1, 42).await.0, 29);
+    let left = running.stop().await;
+
+    let offsets: ConsumerOffsets = fastjson::from_slice(&fs::read(left.path().join("config/consumerOffset.json")).unwrap()).unwrap();
+    assert_eq!(offsets.offset_table["T@G"][&1], 42);
+    let topics: TopicConfigTable = fastjson::from_slice(&fs::read(left.path().join("config/topics.json")).unwrap()).unwrap();
+    assert_eq!(topics.topic_config_table["T"].attributes["message.type"], "NORMAL");
+
+    let running = start_on(Setup::default(), left).await;
+    assert_eq!(committed(&running, 1).await, Ok(42));
+    let answer = running.call(request::GET_TOPIC_CONFIG, &GetTopicConfig { topic: "T", lo: None }, "").await;
+    assert_eq!(fastjson::from_slice::<TopicConfig>(&answer.body).unwrap().write_queue_nums, 4);
+    let left = running.stop().await;
+
+    // Another broker ran here and its consumers went on.
+    let path = left.path().join("config/consumerOffset.json");
+    fs::write(&path, r#"{"dataVersion":{"counter":9,"stateVersion":0,"timestamp":2},"offsetTable":{"T@G":{1:77}}}"#).unwrap();
+    let running = start_on(Setup::default(), left).await;
+    assert_eq!(committed(&running, 1).await, Ok(77));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_holds_against_commits_until_a_pull_has_heard_of_it() {
+    let running = start(Setup::default()).await;
+    make_topic(&running, "T").await;
+    for body in ["a", "b", "c"] {
+        running.put("T", 1, "", body).await;
+    }
+    assert_eq!(commit(&running, 1, 3).await, (0, None));
+    let fields = ResetOffset { group: "G", topic: "T", queue_id: 1, offset: Some(1), timestamp: -1, is_force: true };
+    assert_eq!(code_of(&running, request::INVOKE_BROKER_TO_RESET_OFFSET, &fields).await, 0);
+    assert_eq!(commit(&running, 1, 3).await, (0, Some("Offset has been previously reset".to_owned())));
+    assert_eq!(committed(&running, 1).await, Ok(1));
+    let beyond = ResetOffset { offset: Some(9), ..fields };
+    assert_eq!(code_of(&running, request::INVOKE_BROKER_TO_RESET_OFFSET, &beyond).await, 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_is_locked_by_one_client_at_a_time() {
+    let running = start(Setup::default()).await;
+    let queue = MessageQueue { broker_name: "broker-a".to_owned(), queue_id: 0, topic: "T".to_owned() };
+    let lock = |client: &str| {
+        let batch = LockBatch {
+            client_id: client.to_owned(),
+            consumer_group: "G".to_owned(),
+            mq_set: vec![queue.clone()],
+            only_this_broker: false,
+        };
+        json(&batch)
+    };
+    let locked = async |client: &str| {
+        let answer = running.call(request::LOCK_BATCH_MQ, &(), lock(client)).await;
+        fastjson::from_slice::<LockBatchReply>(&answer.body).unwrap().lock_ok_mq_set.len()
+    };
+    assert_eq!(locked("a").await, 1);
+    assert_eq!(locked("b").await, 0);
+    assert_eq!(running.call(request::UNLOCK_BATCH_MQ, &(), lock("a")).await.code, 0);
+    assert_eq!(locked("b").await, 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_change_live_settings_only() {
+    let running = start(Setup::default()).await;
+    let update = async |text: &'static str| running.call(request::UPDATE_BROKER_CONFIG, &(), text).await;
+    assert_eq!(update("brokerPermission=4\n").await.code, 0);
+    let all = running.call(request::GET_BROKER_CONFIG, &(), "").await;
+    assert!(std::str::from_utf8(&all.body).unwrap().lines().any(|line| line == "brokerPermission=4"));
+    assert_eq!(update("configBlackList=x\n").await.code, 16);
+    assert_eq!(update("brokerPermission=5x\n").await.code, 29);
+    assert!(update("listenPort=1\n").await.remark.unwrap().contains("listenPort"));
+    assert_eq!(code_of(&running, request::GET_BROKER_RUNTIME_INFO, &()).await, 0);
+    let unknown = running.call(209, &(), "").await;
+    assert_eq!((unknown.code, unknown.remark.as_deref()), (3, Some(" request type 209 not supported")));
+    running.stop().await;
+}
