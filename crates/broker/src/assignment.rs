@@ -58,7 +58,12 @@ impl Strategy {
 ///
 /// A topic may lie on several brokers, and the client asks only one of them; so the queues come from the name servers, unless there are
 /// none. Asking them takes a while: a task of its own does it, and lays the answer into the client's inbox.
-pub(crate) fn query(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn query(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked: QueryAssignment = body(request)?;
     if !broker.settings.load().server_load_balancer_enable {
         let remark = "server load balancer is off (serverLoadBalancerEnable=false)";
@@ -90,18 +95,26 @@ pub(crate) fn query(broker: &Broker, session: &mut Session, request: &Request<'_
     Ok(())
 }
 
-fn divide(asked: &QueryAssignment, strategy: Strategy, ids: &[String], queues: &[MessageQueue]) -> QueryAssignmentReply {
+fn divide(
+    asked: &QueryAssignment,
+    strategy: Strategy,
+    ids: &[String],
+    queues: &[MessageQueue],
+) -> QueryAssignmentReply {
     let mine: Vec<MessageQueue> = match asked.message_model {
         MessageModel::Broadcasting => queues.to_vec(),
         MessageModel::Clustering => {
             // A client that has not sent a heartbeat yet has no share; it asks again.
-            let share = ids.iter().position(|id| *id == asked.client_id).map(|at| strategy.share(queues.len(), ids.len(), at));
+            let share =
+                ids.iter().position(|id| *id == asked.client_id).map(|at| strategy.share(queues.len(), ids.len(), at));
             share.unwrap_or_default().into_iter().filter_map(|at| queues.get(at).cloned()).collect()
         }
     };
-    let assignments = mine
-        .into_iter()
-        .map(|message_queue| MessageQueueAssignment { attachments: None, message_queue, mode: MessageRequestMode::Pull });
+    let assignments = mine.into_iter().map(|message_queue| MessageQueueAssignment {
+        attachments: None,
+        message_queue,
+        mode: MessageRequestMode::Pull,
+    });
     QueryAssignmentReply { message_queue_assignments: assignments.collect() }
 }
 

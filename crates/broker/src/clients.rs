@@ -53,8 +53,6 @@ impl<C> Member<C> {
 pub struct ClientSubscription {
     /// The client's clock when it subscribed.
     pub version: i64,
-    /// By tags; anything else is a kind of expression that this broker does not evaluate.
-    pub is_tag: bool,
     /// `TAG` or `SQL92`.
     pub expression_type: String,
     /// The tags; everything when it is another kind of expression.
@@ -76,7 +74,6 @@ impl ClientSubscription {
         };
         ClientSubscription {
             version: data.sub_version,
-            is_tag: is_tag(&data.expression_type),
             expression_type: data.expression_type.clone(),
             tags: Arc::new(compiled),
             data,
@@ -275,7 +272,8 @@ impl<C: Clone> Clients<C> {
         // means that we have been restarted, which Apache does not notice.
         let known = before.as_ref().map_or(0, |before| before.fingerprint);
         let must_resend = beat.fingerprint != 0
-            && (known != 0 && known != beat.fingerprint || beat.without_sub && (known == 0 || !group.has_subscriptions()));
+            && (known != 0 && known != beat.fingerprint
+                || beat.without_sub && (known == 0 || !group.has_subscriptions()));
         let is_news = has_come || has_other_topics;
         let tells = is_news && beat.may_notify && !group.is_broadcasting();
         let notice = tells.then(|| Notice { group: Arc::clone(&group.name), members: group.members.clone() });
@@ -339,10 +337,14 @@ impl<C: Clone> Clients<C> {
         let is_silent = |member: &&Arc<Member<C>>| now.since(member.heard_at()) > longest_ms;
         let mut found = BTreeMap::new();
         for (_, group) in &self.consumers.pin() {
-            found.extend(group.members.iter().filter(is_silent).map(|member| (member.client.connection_id, Arc::clone(member))));
+            found.extend(
+                group.members.iter().filter(is_silent).map(|member| (member.client.connection_id, Arc::clone(member))),
+            );
         }
         for (_, members) in &self.producers.pin() {
-            found.extend(members.iter().filter(is_silent).map(|member| (member.client.connection_id, Arc::clone(member))));
+            found.extend(
+                members.iter().filter(is_silent).map(|member| (member.client.connection_id, Arc::clone(member))),
+            );
         }
         found.into_values().map(|member| member.client.connection.clone()).collect()
     }
@@ -351,7 +353,8 @@ impl<C: Clone> Clients<C> {
     fn drop_consumer(&self, name: &str, connection_id: u64) -> Option<Notice<C>> {
         let group = self.consumers(name)?;
         group.at(connection_id)?;
-        let members: Vec<_> = group.members.iter().filter(|member| member.client.connection_id != connection_id).cloned().collect();
+        let members: Vec<_> =
+            group.members.iter().filter(|member| member.client.connection_id != connection_id).cloned().collect();
         if members.is_empty() {
             self.consumers.pin().remove(name);
             return None;
@@ -374,7 +377,8 @@ impl<C: Clone> Clients<C> {
     /// Under `changing`.
     fn drop_producer(&self, name: &str, connection_id: u64) {
         let Some(members) = self.producers(name) else { return };
-        let rest: Vec<_> = members.iter().filter(|member| member.client.connection_id != connection_id).cloned().collect();
+        let rest: Vec<_> =
+            members.iter().filter(|member| member.client.connection_id != connection_id).cloned().collect();
         if rest.is_empty() {
             self.producers.pin().remove(name);
         } else if rest.len() < members.len() {
@@ -384,7 +388,12 @@ impl<C: Clone> Clients<C> {
 }
 
 /// The group after a heartbeat.
-fn updated<C: Clone>(before: Option<&ConsumerGroup<C>>, client: &Client<C>, beat: &Beat<'_>, now: TimeMs) -> ConsumerGroup<C> {
+fn updated<C: Clone>(
+    before: Option<&ConsumerGroup<C>>,
+    client: &Client<C>,
+    beat: &Beat<'_>,
+    now: TimeMs,
+) -> ConsumerGroup<C> {
     let data = beat.data;
     let known = before.map(|before| &before.subscriptions);
     let subscriptions = if beat.without_sub {

@@ -144,7 +144,9 @@ impl Exchange {
             Json::Topics => {
                 let (table, extras) = parse::<TopicConfigTable>(path, bytes)?;
                 for topic in broker.topics.all() {
-                    if !table.topic_config_table.contains_key(topic.name()) && !protocol::names::is_system_topic(topic.name()) {
+                    if !table.topic_config_table.contains_key(topic.name())
+                        && !protocol::names::is_system_topic(topic.name())
+                    {
                         broker.topics.forget(topic.name());
                     }
                 }
@@ -275,9 +277,10 @@ fn render(broker: &Broker, json: Json, extras: &Value) -> String {
             text(&table, extras)
         }
         Json::Groups => text(&admin::groups::table(broker), extras),
-        Json::Offsets => {
-            text(&ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table: broker.offsets.table() }, extras)
-        }
+        Json::Offsets => text(
+            &ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table: broker.offsets.table() },
+            extras,
+        ),
         Json::Delays => {
             let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
             text(&DelayOffsets { data_version: Some(protocol::body::DataVersion::default()), offset_table }, extras)

@@ -70,7 +70,9 @@ impl Groups {
         journal.load(tables::GROUPS, |name, value| match serde_json::from_slice(value) {
             Ok(config) => drop(groups.put_in_memory(config)),
             // The journal's checksums hold, so this was written by a broker that knows more than we do.
-            Err(error) => tracing::error!(group = %String::from_utf8_lossy(name), %error, "group in the journal not understood"),
+            Err(error) => {
+                tracing::error!(group = %String::from_utf8_lossy(name), %error, "group in the journal not understood")
+            }
         });
         journal.load(tables::FORBIDDEN, |key, value| {
             if let (Ok(key), Ok(bits)) = (std::str::from_utf8(key), <[u8; 4]>::try_from(value)) {
@@ -106,7 +108,8 @@ impl Groups {
             return Err(Refusal::group_not_exist(name));
         }
         if self.table.len() >= GROUPS_MAX {
-            let remark = format!("subscription group not exist, {name}, and not created: this broker has {GROUPS_MAX} groups");
+            let remark =
+                format!("subscription group not exist, {name}, and not created: this broker has {GROUPS_MAX} groups");
             return Err(Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark));
         }
         Ok(self.create_missing(name, || plain(name)))
@@ -118,13 +121,8 @@ impl Groups {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
     }
 
     /// Whether an operator has forbidden the group to read the topic.
@@ -177,7 +175,12 @@ impl Groups {
     }
 
     /// Puts the tables of an imported file in the place of ours. Groups that every broker has stay.
-    pub(crate) fn replace(&self, configs: BTreeMap<String, SubscriptionGroupConfig>, forbidden: &Forbidden, version: DataVersion) {
+    pub(crate) fn replace(
+        &self,
+        configs: BTreeMap<String, SubscriptionGroupConfig>,
+        forbidden: &Forbidden,
+        version: DataVersion,
+    ) {
         for group in self.all() {
             if !configs.contains_key(&*group.name) && !names::PREDEFINED_GROUPS.contains(&&*group.name) {
                 self.delete(&group.name);
@@ -189,7 +192,9 @@ impl Groups {
             self.put_locked(SubscriptionGroupConfig { group_name: name, ..config });
         }
         for (group, topics) in self.forbidden() {
-            for topic in topics.keys().filter(|topic| !forbidden.get(&group).is_some_and(|topics| topics.contains_key(*topic))) {
+            for topic in
+                topics.keys().filter(|topic| !forbidden.get(&group).is_some_and(|topics| topics.contains_key(*topic)))
+            {
                 self.put_forbidden(&group, topic, 0);
             }
         }

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use net::{Connection, Outgoing, Request};
 use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat};
 use protocol::code::{ResponseCode, request};
+use protocol::names;
 use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, UnregisterClient};
 use protocol::sys_flag;
 use protocol::tags::Subscription;
-use protocol::names;
 
 use crate::admin::{body, reply_json, reply_ok};
 use crate::broker::Broker;
@@ -21,7 +21,12 @@ use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 
 /// 34: a client lives, and says what it produces and consumes.
-pub(crate) fn beat(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn beat(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let said: Heartbeat = body(request)?;
     let settings = broker.settings.load();
     let connection = &session.connection;
@@ -78,11 +83,17 @@ fn make_retry_topic(broker: &Broker, data: &ConsumerData, queues: i32) -> u64 {
 }
 
 /// 35: a client leaves a group.
-pub(crate) fn unregister(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn unregister(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let said = UnregisterClient::decode(&request.header.fields)?;
-    let may_notify = said.consumer_group.and_then(|name| broker.groups.get(name)).is_none_or(|group| {
-        group.config.load().notify_consumer_ids_changed_enable
-    });
+    let may_notify = said
+        .consumer_group
+        .and_then(|name| broker.groups.get(name))
+        .is_none_or(|group| group.config.load().notify_consumer_ids_changed_enable);
     let id = session.connection.id();
     if let Some(notice) = broker.clients.leave(id, said.producer_group, said.consumer_group, may_notify) {
         tell(broker, notice);

@@ -173,9 +173,7 @@ impl Offsets {
     pub fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
         let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
         let entry = self.entry(group, topic);
-        let is_news = entry.with(queue, |slot| {
-            slot.reset.load(Ordering::Relaxed) == NONE && set(slot, offset)
-        });
+        let is_news = entry.with(queue, |slot| slot.reset.load(Ordering::Relaxed) == NONE && set(slot, offset));
         if is_news {
             entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
             self.mark(&entry);
@@ -352,7 +350,12 @@ impl Offsets {
     }
 
     /// Committed offsets of groups that committed since then, or that `is_active` says are.
-    pub(crate) fn for_each_active(&self, since: TimeMs, is_active: &dyn Fn(&str) -> bool, f: &mut dyn FnMut(Change<'_>)) {
+    pub(crate) fn for_each_active(
+        &self,
+        since: TimeMs,
+        is_active: &dyn Fn(&str) -> bool,
+        f: &mut dyn FnMut(Change<'_>),
+    ) {
         for (key, entry) in &self.table.pin() {
             if entry.committed_at.load(Ordering::Relaxed) < since.0 && !is_active(&key.group) {
                 continue;

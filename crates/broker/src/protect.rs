@@ -24,7 +24,9 @@ pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
     let mut oldest: Option<LogOffset> = None;
     broker.offsets.for_each_active(since, &|group| broker.clients.consumers(group).is_some(), &mut |change| {
         let queue = u32::try_from(change.queue_id).ok().and_then(|id| broker.store.existing_queue(change.topic, id));
-        let Some((queue, offset)) = queue.zip(change.offset.and_then(|offset| u64::try_from(offset).ok())) else { return };
+        let Some((queue, offset)) = queue.zip(change.offset.and_then(|offset| u64::try_from(offset).ok())) else {
+            return;
+        };
         if offset >= queue.max_offset() {
             return;
         }

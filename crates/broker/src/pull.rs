@@ -401,6 +401,9 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
         ReadStatus::Cold => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
     };
     if code != ResponseCode::Success {
+        broker.stats.missed();
+    }
+    if code != ResponseCode::Success {
         answer(broker, order, found, code, status, out);
         return;
     }

@@ -110,7 +110,11 @@ impl Registry {
     }
 
     /// The tasks, one a name server; they end when `stop` says so.
-    pub(crate) fn tasks(&self, broker: &Arc<Broker>, stop: &watch::Receiver<bool>) -> Vec<impl Future<Output = ()> + Send + use<>> {
+    pub(crate) fn tasks(
+        &self,
+        broker: &Arc<Broker>,
+        stop: &watch::Receiver<bool>,
+    ) -> Vec<impl Future<Output = ()> + Send + use<>> {
         let task = |server: &Arc<Server>| keep(Arc::clone(broker), Arc::clone(server), stop.clone());
         self.servers.iter().map(task).collect()
     }
@@ -121,7 +125,8 @@ impl Registry {
         let address = broker.advertised.to_string();
         let mut leaving = tokio::task::JoinSet::new();
         for server in &self.servers {
-            let (server, settings, address, client) = (Arc::clone(server), Arc::clone(&settings), address.clone(), self.client.clone());
+            let (server, settings, address, client) =
+                (Arc::clone(server), Arc::clone(&settings), address.clone(), self.client.clone());
             leaving.spawn(async move {
                 let fields = UnregisterBroker {
                     broker_name: &settings.broker_name,
@@ -129,7 +134,8 @@ impl Registry {
                     cluster_name: &settings.broker_cluster_name,
                     broker_id: BROKER_ID,
                 };
-                let left = client.call(&server.address, request::UNREGISTER_BROKER, &fields, Bytes::new(), GOOD_BYE).await;
+                let left =
+                    client.call(&server.address, request::UNREGISTER_BROKER, &fields, Bytes::new(), GOOD_BYE).await;
                 if let Err(error) = left {
                     tracing::warn!(name_server = server.address, %error, "not unregistered");
                 }
@@ -147,7 +153,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
         let owed = std::mem::replace(&mut *server.owed.lock(), Owed::Topics(BTreeSet::new()));
         let owed = if is_known { owed } else { Owed::Everything };
         let settings = broker.settings.load();
-        let period = Duration::from_millis(u64::try_from(settings.register_name_server_period).unwrap_or(0).clamp(PERIOD_MIN_MS, PERIOD_MAX_MS));
+        let period = Duration::from_millis(settings.register_name_server_period.clamp(PERIOD_MIN_MS, PERIOD_MAX_MS));
         drop(settings);
         let registered = tokio::select! {
             registered = register(&broker, &server.address, &owed) => registered,
@@ -186,7 +192,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
 /// Registers once. Returns the order topics that the name server knows, if it says.
 async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<KvTable>, RegisterError> {
     let settings = broker.settings.load_full();
-    let timeout = Duration::from_millis(u64::try_from(settings.register_broker_timeout_mills).unwrap_or(24_000));
+    let timeout = Duration::from_millis(settings.register_broker_timeout_mills);
     let topics = match owed {
         Owed::Everything => broker.topics.all().iter().map(|topic| TopicConfig::clone(&topic.config())).collect(),
         Owed::Topics(names) => {
@@ -199,7 +205,7 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
     }
     let pieces = match owed {
         Owed::Everything if settings.enable_split_registration => {
-            topics.chunks(usize::try_from(settings.split_registration_size).unwrap_or(0).max(1)).map(<[TopicConfig]>::to_vec).collect()
+            topics.chunks(settings.split_registration_size.max(1)).map(<[TopicConfig]>::to_vec).collect()
         }
         Owed::Everything | Owed::Topics(_) => vec![topics],
     };
@@ -224,7 +230,11 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
             body_crc32: 0,
             zone_name: None,
         };
-        let answer = broker.registry.client.call(address, request::REGISTER_BROKER, &fields, Bytes::from(bytes), timeout).await?;
+        let answer = broker
+            .registry
+            .client
+            .call(address, request::REGISTER_BROKER, &fields, Bytes::from(bytes), timeout)
+            .await?;
         if answer.code != ResponseCode::Success as i32 {
             return Err(RegisterError::Refused { code: answer.code, remark: answer.remark.unwrap_or_default() });
         }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::TimeMs;
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use protocol::body::{MessageQueue, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::request::GetRouteInfo;
 use protocol::sys_flag::perm;
-use hashbrown::HashMap;
 
 use crate::register::Registry;
 use crate::topics::QUEUES_MAX;
@@ -45,8 +45,10 @@ impl Routes {
     /// Asks the name servers, one after the other, until one knows. When none does, what was known before.
     pub(crate) async fn find(&self, registry: &Registry, topic: &str, now: TimeMs) -> Option<Arc<Vec<MessageQueue>>> {
         for address in registry.addresses() {
-            let fields = GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
-            let answer = registry.client.call(address, request::GET_ROUTEINFO_BY_TOPIC, &fields, Bytes::new(), TIMEOUT).await;
+            let fields =
+                GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
+            let answer =
+                registry.client.call(address, request::GET_ROUTEINFO_BY_TOPIC, &fields, Bytes::new(), TIMEOUT).await;
             let Ok(answer) = answer else { continue };
             if answer.code != ResponseCode::Success as i32 {
                 continue;
@@ -96,7 +98,10 @@ mod tests {
             read_queue_nums,
             ..QueueData::default()
         };
-        let route = TopicRoute { queue_datas: vec![data("b", 6, 2), data("a", 4, 1), data("c", 2, 9)], ..TopicRoute::default() };
+        let route = TopicRoute {
+            queue_datas: vec![data("b", 6, 2), data("a", 4, 1), data("c", 2, 9)],
+            ..TopicRoute::default()
+        };
         let queues = readable_queues("T", &route);
         let shown: Vec<_> = queues.iter().map(|queue| (queue.broker_name.as_str(), queue.queue_id)).collect();
         assert_eq!(shown, [("a", 0), ("b", 0), ("b", 1)]);

@@ -1,6 +1,6 @@
 //! The tables that the broker keeps in `store::journal`. Numbers are on disk: never reuse one.
 
-use store::journal::{Table, TableId};
+use store::journal::TableId;
 
 /// Topic name → its configuration as JSON.
 pub(crate) const TOPICS: TableId = TableId(1);
@@ -24,12 +24,3 @@ pub(crate) const EXTRAS: TableId = TableId(8);
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";
 pub(crate) const GROUPS_VERSION: &[u8] = b"groups";
 pub(crate) const OFFSETS_VERSION: &[u8] = b"offsets";
-
-/// A table whose owner is a function: it gives every row.
-pub(crate) struct Rows<F>(pub(crate) F);
-
-impl<F: Fn(&mut dyn FnMut(&[u8], &[u8])) + Send + Sync> Table for Rows<F> {
-    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        (self.0)(f);
-    }
-}

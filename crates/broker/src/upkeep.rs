@@ -96,7 +96,7 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let mut has_complained = false;
     while !*stop.borrow() {
         let every = broker.settings.load().flush_consumer_offset_interval;
-        let every = Duration::from_millis(u64::try_from(every).unwrap_or(0).max(100));
+        let every = Duration::from_millis(every.max(100));
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             _ = stop.changed() => return,
@@ -152,9 +152,13 @@ fn parse_offset_key(key: &[u8]) -> Option<(&str, &str, i32)> {
 pub(crate) fn load_offsets(store: &Store, offsets: &Offsets) {
     store.journal().load(tables::OFFSETS, |key, value| {
         match (parse_offset_key(key), <[u8; 8]>::try_from(value)) {
-            (Some((topic, group, queue_id)), Ok(offset)) => offsets.restore(topic, group, queue_id, i64::from_le_bytes(offset)),
+            (Some((topic, group, queue_id)), Ok(offset)) => {
+                offsets.restore(topic, group, queue_id, i64::from_le_bytes(offset))
+            }
             // The journal's checksums hold, so this was written by a broker that knows more than we do.
-            (None, _) | (_, Err(_)) => tracing::error!(key = %String::from_utf8_lossy(key), "offset in the journal not understood"),
+            (None, _) | (_, Err(_)) => {
+                tracing::error!(key = %String::from_utf8_lossy(key), "offset in the journal not understood")
+            }
         }
     });
     store.journal().load(tables::VERSIONS, |name, value| {

@@ -51,9 +51,8 @@ pub(crate) const OF_TOPICS: &[Attribute] = &[
 ];
 
 /// Of groups.
-pub(crate) const OF_GROUPS: &[Attribute] = &[
-    Attribute { name: "priority.factor", kind: Kind::Number(0, 100), is_changeable: true, not_yet: None },
-];
+pub(crate) const OF_GROUPS: &[Attribute] =
+    &[Attribute { name: "priority.factor", kind: Kind::Number(0, 100), is_changeable: true, not_yet: None }];
 
 /// Reads `+key=value,-key`. An empty text changes nothing.
 pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
@@ -153,7 +152,10 @@ mod tests {
     fn attributes_are_set_changed_and_removed() {
         assert_eq!(altered(true, &[], "+message.type=FIFO"), Ok(map(&[("message.type", "FIFO")])));
         let current = [("message.type", "FIFO")];
-        assert_eq!(altered(false, &current, "+message.type=NORMAL, +reserve.time=5"), Ok(map(&[("message.type", "NORMAL"), ("reserve.time", "5")])));
+        assert_eq!(
+            altered(false, &current, "+message.type=NORMAL, +reserve.time=5"),
+            Ok(map(&[("message.type", "NORMAL"), ("reserve.time", "5")]))
+        );
         assert_eq!(altered(false, &current, "-message.type"), Ok(map(&[])));
         assert_eq!(altered(false, &current, ""), Ok(map(&current)));
     }

@@ -42,10 +42,16 @@ impl Configuration {
 }
 
 /// 25: changes settings. The body is a property file.
-pub(crate) fn update(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn update(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let text = std::str::from_utf8(request.body)
         .map_err(|_| Refusal::new(ResponseCode::SystemError, "the body is not UTF-8"))?;
-    let lines = properties::parse(text).map_err(|error| Refusal::new(ResponseCode::SystemError, format!("string2Properties error: {error}")))?;
+    let lines = properties::parse(text)
+        .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("string2Properties error: {error}")))?;
     let black_list = broker.settings.load().config_black_list.clone();
     if lines.iter().any(|line| is_black(&black_list, &line.key)) {
         return Err(Refusal::new(ResponseCode::NoPermission, "Can not update config in black list."));
@@ -79,7 +85,10 @@ pub(crate) fn update(broker: &Broker, session: &mut Session, request: &Request<'
 }
 
 /// The settings after the changes, if all of them are possible.
-fn changed(settings: &Settings, changes: &[(String, String)]) -> Result<(Settings, BrokerSettings, StoreSettings), ConfigError> {
+fn changed(
+    settings: &Settings,
+    changes: &[(String, String)],
+) -> Result<(Settings, BrokerSettings, StoreSettings), ConfigError> {
     let mut settings = settings.clone();
     for (key, value) in changes {
         if settings.text(key) != *value {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use net::{Outgoing, Request};
 use protocol::body::{
-    GroupForbidden, QuerySubscriptionReply, SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable, TopicList,
+    GroupForbidden, QuerySubscriptionReply, SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable,
+    TopicList,
 };
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
@@ -25,7 +26,12 @@ const PIECE: i32 = 2000;
 const RETRIES_MAX: i32 = 65_536;
 
 /// 200: make or change a group.
-pub(crate) fn create(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn create(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let config = checked(broker, body(request)?)?;
     put(broker, session, config);
     reply_ok(request, out);
@@ -33,7 +39,12 @@ pub(crate) fn create(broker: &Broker, session: &mut Session, request: &Request<'
 }
 
 /// 225: the same for several, all or none.
-pub(crate) fn create_all(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn create_all(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let wanted: SubscriptionGroupList = body(request)?;
     let mut checked_all = Vec::with_capacity(wanted.group_config_list.len());
     for config in wanted.group_config_list {
@@ -57,8 +68,12 @@ fn checked(broker: &Broker, config: SubscriptionGroupConfig) -> Result<Subscript
     }
     let before = broker.groups.get(&config.group_name).map(|group| group.config.load_full());
     let current = before.as_ref().map(|config| &config.attributes);
-    let attributes =
-        attributes::alter(attributes::OF_GROUPS, before.is_none(), current.unwrap_or(&BTreeMap::new()), &config.attributes)?;
+    let attributes = attributes::alter(
+        attributes::OF_GROUPS,
+        before.is_none(),
+        current.unwrap_or(&BTreeMap::new()),
+        &config.attributes,
+    )?;
     Ok(SubscriptionGroupConfig { attributes, ..config })
 }
 
@@ -71,7 +86,12 @@ fn put(broker: &Broker, session: &mut Session, config: SubscriptionGroupConfig) 
 }
 
 /// 207: delete a group; with its offsets if wanted.
-pub(crate) fn delete(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn delete(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let wanted = DeleteGroup::decode(&request.header.fields)?;
     tracing::info!(group = wanted.group_name, peer = %session.connection.peer(), "group deleted by request");
     if let Some(position) = broker.groups.delete(wanted.group_name) {
@@ -150,7 +170,12 @@ pub(crate) fn subscription(broker: &Broker, request: &Request<'_>, out: &mut Out
 }
 
 /// 353: may this group read that topic? Without a value: tells only.
-pub(crate) fn forbid(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn forbid(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let wanted = UpdateGroupForbidden::decode(&request.header.fields)?;
     if let Some(is_readable) = wanted.readable {
         session.durable_after(broker.groups.set_readable(wanted.group, wanted.topic, is_readable));

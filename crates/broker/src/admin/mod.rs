@@ -26,8 +26,9 @@ pub(crate) fn body<T: DeserializeOwned>(request: &Request<'_>) -> Result<T, Refu
     if request.body.is_empty() {
         return Err(Refusal::new(ResponseCode::InvalidParameter, "the request has no body"));
     }
-    fastjson::from_slice(request.body)
-        .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, format!("the body is not what it should be: {error}")))
+    fastjson::from_slice(request.body).map_err(|error| {
+        Refusal::new(ResponseCode::InvalidParameter, format!("the body is not what it should be: {error}"))
+    })
 }
 
 /// Success, nothing else.

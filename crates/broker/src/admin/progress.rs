@@ -26,10 +26,17 @@ struct Progress {
 }
 
 /// 208: how far a group is behind.
-pub(crate) fn of_group(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn of_group(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    _: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetConsumeStats::decode(&request.header.fields)?;
     let group = asked.consumer_group;
-    let listed = asked.topic_list.map(|list| list.split(';').filter(|topic| !topic.is_empty()).map(Arc::from).collect::<BTreeSet<_>>());
+    let listed = asked
+        .topic_list
+        .map(|list| list.split(';').filter(|topic| !topic.is_empty()).map(Arc::from).collect::<BTreeSet<_>>());
     let topics = match (listed, asked.topic.filter(|topic| !topic.is_empty())) {
         (Some(topics), _) if !topics.is_empty() => topics,
         (_, Some(topic)) => subscribed(broker, group, BTreeSet::from([Arc::from(topic)])),
@@ -41,7 +48,10 @@ pub(crate) fn of_group(broker: &Broker, session: &mut Session, request: &Request
     view::in_the_cold(
         broker,
         session,
-        move |store| ConsumeStats { consume_tps, offset_table: progress.into_iter().map(|queue| timed(store, queue)).collect() },
+        move |store| ConsumeStats {
+            consume_tps,
+            offset_table: progress.into_iter().map(|queue| timed(store, queue)).collect(),
+        },
         move |_, _, stats, out| {
             out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&stats, Dialect::FastJson));
         },
@@ -60,14 +70,19 @@ fn progress(broker: &Broker, group: &str, topic: &str) -> Vec<Progress> {
     let Some(found) = broker.topics.get(topic) else { return Vec::new() };
     let broker_name = broker.settings.load().broker_name.clone();
     let read_queues = found.config().read_queue_nums;
-    let progress = queues(broker, &found).into_iter().take_while(|(id, _)| *id < read_queues).map(|(queue_id, queue)| {
-        let broker_offset = queue.as_ref().map_or(0, |queue| ends(queue).1);
-        let consumer_offset = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
-        let pulled = broker.offsets.last_pulled(group, topic, queue_id).unwrap_or(0);
-        let pull_offset = consumer_offset.max(pulled);
-        let offset = ConsumeOffset { broker_offset, consumer_offset, last_timestamp: 0, pull_offset };
-        Progress { message_queue: MessageQueue { broker_name: broker_name.clone(), queue_id, topic: topic.to_owned() }, queue, offset }
-    });
+    let progress =
+        queues(broker, &found).into_iter().take_while(|(id, _)| *id < read_queues).map(|(queue_id, queue)| {
+            let broker_offset = queue.as_ref().map_or(0, |queue| ends(queue).1);
+            let consumer_offset = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
+            let pulled = broker.offsets.last_pulled(group, topic, queue_id).unwrap_or(0);
+            let pull_offset = consumer_offset.max(pulled);
+            let offset = ConsumeOffset { broker_offset, consumer_offset, last_timestamp: 0, pull_offset };
+            Progress {
+                message_queue: MessageQueue { broker_name: broker_name.clone(), queue_id, topic: topic.to_owned() },
+                queue,
+                offset,
+            }
+        });
     progress.collect()
 }
 
@@ -90,7 +105,12 @@ pub(crate) fn store_time(store: &Store, queue: &ConsumeQueue, offset: i64) -> i6
 }
 
 /// 317: the same for all groups of this broker.
-pub(crate) fn of_all(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn of_all(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    _: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetBrokerConsumeStats::decode(&request.header.fields)?;
     let mut groups = Vec::new();
     for group in broker.groups.all() {
@@ -138,7 +158,12 @@ pub(crate) fn of_all(broker: &Broker, session: &mut Session, request: &Request<'
 }
 
 /// 303: from when the messages are that a group has consumed, and that it has not.
-pub(crate) fn time_spans(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn time_spans(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    _: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = QueryConsumeTimeSpan::decode(&request.header.fields)?;
     if broker.topics.get(asked.topic).is_none() {
         return Err(Refusal::new(ResponseCode::TopicNotExist, format!("topic[{}] not exist", asked.topic)));

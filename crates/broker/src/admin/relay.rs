@@ -27,41 +27,68 @@ const VERSION_WITH_DESCRIPTION: i32 = 62;
 const VERSION_WITH_STATUS: i32 = 28;
 
 /// 307: what a consumer is doing. Its answer is passed on as it is.
-pub(crate) fn running_info(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn running_info(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    _: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetConsumerRunningInfo::decode(&request.header.fields)?;
-    let (group, client_id, jstack_enable) = (asked.consumer_group.to_owned(), asked.client_id.to_owned(), asked.jstack_enable);
+    let (group, client_id, jstack_enable) =
+        (asked.consumer_group.to_owned(), asked.client_id.to_owned(), asked.jstack_enable);
     let consumers = broker.clients.consumers(&group);
     let Some(member) = consumers.and_then(|consumers| consumers.member(&client_id).cloned()) else {
-        return Err(Refusal::new(ResponseCode::SystemError, format!("The Consumer <{group}> <{client_id}> not online")));
+        return Err(Refusal::new(
+            ResponseCode::SystemError,
+            format!("The Consumer <{group}> <{client_id}> not online"),
+        ));
     };
     if member.client.version < VERSION_WITH_DESCRIPTION {
-        let remark = format!("The Consumer <{client_id}> Version <{}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT", member.client.version);
+        let remark = format!(
+            "The Consumer <{client_id}> Version <{}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
+            member.client.version
+        );
         return Err(Refusal::new(ResponseCode::SystemError, remark));
     }
     let reply_to = request.reply_to();
     let asker = session.connection.clone();
     tokio::spawn(async move {
         let fields = GetConsumerRunningInfo { consumer_group: &group, client_id: &client_id, jstack_enable };
-        let answer = member.client.connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), DESCRIBE).await;
+        let answer =
+            member.client.connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), DESCRIBE).await;
         match answer {
             Ok(answer) => {
                 let code = ResponseCode::from_i32(answer.code).unwrap_or(ResponseCode::SystemError);
                 send(&asker, reply_to, code, answer.remark.as_deref(), &answer.body);
             }
-            Err(error) => send(&asker, reply_to, failure_code(&error), Some(&format!("consumer <{group}> <{client_id}>: {error}")), &[]),
+            Err(error) => send(
+                &asker,
+                reply_to,
+                failure_code(&error),
+                Some(&format!("consumer <{group}> <{client_id}>: {error}")),
+                &[],
+            ),
         }
     });
     Ok(())
 }
 
 /// 223: the offsets that the consumers of a group hold, of all of them or of one.
-pub(crate) fn consumer_status(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn consumer_status(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    _: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetConsumerStatus::decode(&request.header.fields)?;
     let (topic, group) = (asked.topic.to_owned(), asked.group.to_owned());
     let wanted = asked.client_addr.filter(|id| !id.is_empty()).map(str::to_owned);
     let members = broker.clients.consumers(&group).map(|consumers| consumers.members().to_vec()).unwrap_or_default();
     if members.is_empty() {
-        return Err(Refusal::new(ResponseCode::SystemError, format!("No Any Consumer online in the consumer group: [{group}]")));
+        return Err(Refusal::new(
+            ResponseCode::SystemError,
+            format!("No Any Consumer online in the consumer group: [{group}]"),
+        ));
     }
     if let Some(old) = members.iter().find(|member| member.client.version < VERSION_WITH_STATUS) {
         let remark = format!("the client does not support this feature. version={}", old.client.version);
@@ -80,7 +107,11 @@ pub(crate) fn consumer_status(broker: &Broker, session: &mut Session, request: &
             let (topic, group) = (Arc::clone(&topic), Arc::clone(&group));
             asked.spawn(async move {
                 let fields = GetConsumerStatus { topic: &topic, group: &group, client_addr: None };
-                let answer = member.client.connection.request(request::GET_CONSUMER_STATUS_FROM_CLIENT, &fields, Bytes::new(), LIST).await;
+                let answer = member
+                    .client
+                    .connection
+                    .request(request::GET_CONSUMER_STATUS_FROM_CLIENT, &fields, Bytes::new(), LIST)
+                    .await;
                 let status = answer.ok().filter(|answer| answer.code == ResponseCode::Success as i32);
                 let status = status.and_then(|answer| fastjson::from_slice::<ConsumerStatus>(&answer.body).ok());
                 (member.client.client_id.to_string(), status)

@@ -37,7 +37,12 @@ struct Order {
     queues: Vec<(i32, Option<Arc<ConsumeQueue>>)>,
 }
 
-pub(crate) fn reset(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn reset(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let wanted = ResetOffset::decode(&request.header.fields)?;
     tracing::info!(
         topic = wanted.topic, group = wanted.group, timestamp = wanted.timestamp, queue = wanted.queue_id,
@@ -45,7 +50,11 @@ pub(crate) fn reset(broker: &Broker, session: &mut Session, request: &Request<'_
     );
     let is_on_server = broker.settings.load().use_server_side_reset_offset;
     let Some(topic) = broker.topics.get(wanted.topic) else {
-        let remark = if is_on_server { format!("Topic {} does not exist", wanted.topic) } else { format!("topic {} not exist", wanted.topic) };
+        let remark = if is_on_server {
+            format!("Topic {} does not exist", wanted.topic)
+        } else {
+            format!("topic {} not exist", wanted.topic)
+        };
         return Err(Refusal::new(ResponseCode::TopicNotExist, remark));
     };
     let config = topic.config();
@@ -61,10 +70,21 @@ pub(crate) fn reset(broker: &Broker, session: &mut Session, request: &Request<'_
     let all = queues(broker, &topic);
     if !is_on_server {
         order.queues = all.into_iter().take_while(|(id, _)| *id < config.write_queue_nums).collect();
-        return view::in_the_cold(broker, session, move |store| { let found = by_time(store, &order); (order, found) }, on_clients);
+        return view::in_the_cold(
+            broker,
+            session,
+            move |store| {
+                let found = by_time(store, &order);
+                (order, found)
+            },
+            on_clients,
+        );
     }
     if broker.groups.find(wanted.group).is_err() {
-        return Err(Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} does not exist", wanted.group)));
+        return Err(Refusal::new(
+            ResponseCode::SubscriptionGroupNotExist,
+            format!("Group {} does not exist", wanted.group),
+        ));
     }
     let is_meant = |id: i32| id < config.read_queue_nums && (wanted.queue_id < 0 || id == wanted.queue_id);
     order.queues = all.into_iter().filter(|(id, _)| is_meant(*id)).collect();
@@ -84,7 +104,15 @@ pub(crate) fn reset(broker: &Broker, session: &mut Session, request: &Request<'_
             on_server(broker, session, (order, targets), out);
             Ok(())
         }
-        None => view::in_the_cold(broker, session, move |store| { let found = by_time(store, &order); (order, found) }, on_server),
+        None => view::in_the_cold(
+            broker,
+            session,
+            move |store| {
+                let found = by_time(store, &order);
+                (order, found)
+            },
+            on_server,
+        ),
     }
 }
 
@@ -127,7 +155,9 @@ fn on_clients(broker: &Broker, _: &mut Session, (order, targets): (Order, BTreeM
     }
     let Some(consumers) = broker.clients.consumers(group) else {
         let timestamp = order.timestamp;
-        let remark = format!("Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}");
+        let remark = format!(
+            "Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}"
+        );
         return refuse(&order, ResponseCode::ConsumerNotOnline, &remark, out);
     };
     if let Some(old) = consumers.members().iter().find(|member| member.client.version < VERSION_WITH_RESET) {

@@ -37,7 +37,10 @@ fn table(broker: &Broker) -> BTreeMap<String, String> {
         put("commitLogDiskRatio", ratio.to_string());
         put(&format!("commitLogDiskRatio_{}", store.options().commit_log_dir.display()), ratio.to_string());
         put("consumeQueueDiskRatio", ratio.to_string());
-        put("commitLogDirCapacity", format!("Total : {}, Free : {}.", size_text(disk.total), size_text(disk.available)));
+        put(
+            "commitLogDirCapacity",
+            format!("Total : {}, Free : {}.", size_text(disk.total), size_text(disk.available)),
+        );
     }
     let now = broker.clock.now();
     let started = broker.stats.started_at();

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use net::{Outgoing, Request};
 use protocol::body::{
-    GroupList, MessageQueue, TopicConfig, TopicConfigList, TopicConfigTable, TopicFilterType, TopicList, TopicOffset, TopicStatsTable,
+    GroupList, MessageQueue, TopicConfig, TopicConfigList, TopicConfigTable, TopicFilterType, TopicList, TopicOffset,
+    TopicStatsTable,
 };
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::names;
 use protocol::request::{
-    CreateTopic, DeleteTopic, GetAllTopicConfig, GetAllTopicConfigReply, GetTopicConfig, GetTopicStats, QueryTopicConsumeByWho,
+    CreateTopic, DeleteTopic, GetAllTopicConfig, GetAllTopicConfigReply, GetTopicConfig, GetTopicStats,
+    QueryTopicConsumeByWho,
 };
 use store::ConsumeQueue;
 
@@ -28,7 +30,12 @@ use crate::view;
 const PIECE: i32 = 2000;
 
 /// 17: make or change a topic.
-pub(crate) fn create(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn create(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let wanted = CreateTopic::decode(&request.header.fields)?;
     let config = TopicConfig {
         attributes: attributes::parse(wanted.attributes.unwrap_or_default())?,
@@ -47,7 +54,12 @@ pub(crate) fn create(broker: &Broker, session: &mut Session, request: &Request<'
 }
 
 /// 18: the same for several, all or none.
-pub(crate) fn create_all(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn create_all(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let wanted: TopicConfigList = body(request)?;
     let mut checked_all = Vec::with_capacity(wanted.topic_config_list.len());
     for config in wanted.topic_config_list {
@@ -74,13 +86,18 @@ fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal>
             return Err(invalid(format!("{field}={queues} of topic {name} is not between 0 and {QUEUES_MAX}")));
         }
     }
-    if config.attributes.get("+message.type").is_some_and(|kind| kind == "MIXED") && !settings.enable_mixed_message_type {
+    if config.attributes.get("+message.type").is_some_and(|kind| kind == "MIXED") && !settings.enable_mixed_message_type
+    {
         return Err(invalid("MIXED message type is not supported.".to_owned()));
     }
     let before = broker.topics.get(name).map(|topic| topic.config());
     let current = before.as_ref().map(|config| &config.attributes);
-    let attributes =
-        attributes::alter(attributes::OF_TOPICS, before.is_none(), current.unwrap_or(&BTreeMap::new()), &config.attributes)?;
+    let attributes = attributes::alter(
+        attributes::OF_TOPICS,
+        before.is_none(),
+        current.unwrap_or(&BTreeMap::new()),
+        &config.attributes,
+    )?;
     Ok(TopicConfig { attributes, ..config })
 }
 
@@ -106,7 +123,12 @@ fn own_topics(broker: &Broker) -> [String; 3] {
 }
 
 /// 215: delete a topic. Its messages stay in the log until that is deleted.
-pub(crate) fn delete(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn delete(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let topic = DeleteTopic::decode(&request.header.fields)?.topic;
     if topic.trim().is_empty() {
         return Err(Refusal::new(ResponseCode::InvalidParameter, "The specified topic is blank."));
@@ -128,8 +150,12 @@ pub(crate) fn delete(broker: &Broker, session: &mut Session, request: &Request<'
 /// 21: all topics; in pieces for who says which.
 pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetAllTopicConfig::decode(&request.header.fields)?;
-    let mut table: BTreeMap<String, TopicConfig> =
-        broker.topics.all().iter().map(|topic| (topic.name().to_owned(), TopicConfig::clone(&topic.config()))).collect();
+    let mut table: BTreeMap<String, TopicConfig> = broker
+        .topics
+        .all()
+        .iter()
+        .map(|topic| (topic.name().to_owned(), TopicConfig::clone(&topic.config())))
+        .collect();
     let total = i32::try_from(table.len()).unwrap_or(i32::MAX);
     if let Some(first) = asked.topic_seq {
         let count = asked.max_topic_num.filter(|count| *count > 0).unwrap_or(PIECE);
@@ -158,7 +184,12 @@ pub(crate) fn one(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
 }
 
 /// 202: offsets and times of the queues of a topic.
-pub(crate) fn stats(broker: &Broker, session: &mut Session, request: &Request<'_>, _: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn stats(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    _: &mut Outgoing,
+) -> Result<(), Refusal> {
     let topic = GetTopicStats::decode(&request.header.fields)?.topic;
     let Some(found) = broker.topics.get(topic) else {
         return Err(Refusal::new(ResponseCode::TopicNotExist, format!("topic[{topic}] not exist")));
@@ -211,7 +242,9 @@ pub(crate) fn consumed_by(broker: &Broker, request: &Request<'_>, out: &mut Outg
 pub(crate) fn system(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let mut topics: BTreeSet<String> = own_topics(broker).into_iter().collect();
     topics.extend(names::SYSTEM_TOPICS.iter().map(|name| (*name).to_owned()));
-    topics.extend(broker.topics.all().iter().map(|topic| topic.name().to_owned()).filter(|name| names::is_system_topic(name)));
+    topics.extend(
+        broker.topics.all().iter().map(|topic| topic.name().to_owned()).filter(|name| names::is_system_topic(name)),
+    );
     reply_json(request, out, &TopicList { broker_addr: None, topic_list: topics.into_iter().collect() });
     Ok(())
 }

@@ -61,7 +61,8 @@ fn other_topics_are_news_and_another_expression_is_not() {
     let older = clients.consume(&me, &beat(&data(&[subscription("T", 1, "A", &[65])])), NOW);
     assert!(!older.is_news);
     assert_eq!(clients.subscription("G", "T").unwrap().version, 2);
-    let more = clients.consume(&me, &beat(&data(&[subscription("T", 2, "B", &[66]), subscription("U", 2, "*", &[])])), NOW);
+    let more =
+        clients.consume(&me, &beat(&data(&[subscription("T", 2, "B", &[66]), subscription("U", 2, "*", &[])])), NOW);
     assert_eq!(told(more.notice), [1]);
     let less = clients.consume(&me, &beat(&data(&[subscription("U", 2, "*", &[])])), NOW);
     assert_eq!(told(less.notice), [1]);
@@ -87,7 +88,10 @@ fn a_short_heartbeat_keeps_the_subscriptions_and_an_unknown_fingerprint_asks_for
     assert!(!clients.consume(&client(1, "a"), &with(&full, 7, false), NOW).must_resend);
     assert!(!clients.consume(&client(1, "a"), &with(&short, 7, true), NOW).must_resend);
     assert!(clients.subscription("G", "T").is_some());
-    assert!(clients.consume(&client(1, "a"), &with(&short, 8, true), NOW).must_resend, "it subscribes to something else");
+    assert!(
+        clients.consume(&client(1, "a"), &with(&short, 8, true), NOW).must_resend,
+        "it subscribes to something else"
+    );
     let restarted = Clients::new();
     assert!(restarted.consume(&client(1, "a"), &with(&short, 7, true), NOW).must_resend);
     assert!(restarted.consume(&client(1, "a"), &with(&short, 7, true), NOW).must_resend, "until it has sent them");

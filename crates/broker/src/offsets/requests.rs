@@ -39,7 +39,12 @@ pub(crate) fn update(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
 }
 
 /// 14: how far has a group come? Code 22 lets the client begin where its own setting says.
-pub(crate) fn query(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn query(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = QueryConsumerOffset::decode(&request.header.fields)?;
     let reply_to = request.reply_to();
     if let Some(offset) = broker.offsets.committed(asked.consumer_group, asked.topic, asked.queue_id) {
@@ -104,8 +109,16 @@ pub(crate) fn copy(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -
         // A group's retry topic is its own; so is how far it has come in it.
         let is_retry = names::is_retry_topic(topic);
         let online = broker.clients.subscription(wanted.src_group, topic);
-        if !is_retry && !wanted.offline && online.is_none() && broker.clients.consumers(wanted.src_group).is_some_and(|group| group.has_subscriptions()) {
-            tracing::warn!(group = wanted.src_group, topic = &**topic, "offsets not copied: the group does not subscribe to the topic");
+        if !is_retry
+            && !wanted.offline
+            && online.is_none()
+            && broker.clients.consumers(wanted.src_group).is_some_and(|group| group.has_subscriptions())
+        {
+            tracing::warn!(
+                group = wanted.src_group,
+                topic = &**topic,
+                "offsets not copied: the group does not subscribe to the topic"
+            );
             continue;
         }
         broker.offsets.copy(wanted.src_group, wanted.dest_group, topic);

@@ -1,5 +1,7 @@
 //! Clients, groups, offsets and operators, over a socket and a real store.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test that cannot go on stops")]
+
 #[allow(dead_code, reason = "shared with the tests of messages")]
 #[path = "../messages/support.rs"]
 mod support;
