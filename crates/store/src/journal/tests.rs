@@ -297,9 +297,6 @@ impl Disk for FullDisk {
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
         RealDisk.sync_file_system(dir)
     }
-    fn space(&self, dir: &Path) -> io::Result<crate::disk::Space> {
-        RealDisk.space(dir)
-    }
 }
 
 impl DiskFile for FullFile {
@@ -325,9 +322,6 @@ impl DiskFile for FullFile {
     }
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
-    }
-    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.0.allocate(at, bytes)
     }
     fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.descriptor()
