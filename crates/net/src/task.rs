@@ -337,14 +337,15 @@ impl Socket {
 /// Closing a socket while unread bytes lie in it sends a reset, and a reset makes the peer's kernel throw away replies that its
 /// program has not read yet. So we read and discard until the peer closes, or the moment is over.
 async fn farewell(socket: &mut Socket) {
+    // A slow peer gets as long as a silent one; a shutdown cuts this short by its own deadline.
+    let patience = socket.limits.idle_timeout;
     let last_words = poll_fn(|cx| -> Poll<io::Result<()>> {
         if socket.poll_write(cx)?.is_pending() {
             return Poll::Pending;
         }
         socket.stream.poll_shutdown(cx)
     });
-    // A slow peer gets as long as a silent one; a shutdown cuts this short by its own deadline.
-    match timeout(socket.limits.idle_timeout, last_words).await {
+    match timeout(patience, last_words).await {
         Ok(Ok(())) if !socket.has_ended => {}
         _ => return,
     }
