@@ -372,7 +372,8 @@ pub(crate) fn put_in_place(path: &Path, bytes: &[u8]) -> Result<(), ExchangeErro
         let path = path.to_owned();
         move |cause| ExchangeError::Io { what, path, cause }
     };
-    let folder = path.parent().unwrap_or(Path::new("."));
+    // The parent of a bare name is empty.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(failed("create", folder))?;
     let mut new = path.as_os_str().to_owned();
     new.push(".tmp");

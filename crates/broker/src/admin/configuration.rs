@@ -70,7 +70,10 @@ pub(crate) fn update(
     broker.settings.store(broker_settings.into());
     broker.store_settings.store(store_settings.into());
     if changes.iter().any(|(key, _)| key == "brokerPermission") {
-        // Every topic looks different to clients now.
+        // Every topic looks different to clients now; a name server looks at topics only when their version is another one.
+        let mut version = broker.topics.version();
+        version.advance(broker.clock.now().0);
+        session.durable_after(broker.topics.set_version(version));
         broker.registry.all_changed();
     }
     if let Some(file) = broker.configuration.file.clone() {
