@@ -12,7 +12,7 @@ use protocol::header::{EncodeFields, FLAG_ONEWAY, FLAG_RESPONSE, Head, write_fra
 
 /// From here on a slice is written from where it lies. For us alone sharing costs about 20 ns a slice and copying about 25 ns a
 /// KiB (bench `connection`), so the two meet near 1 KiB; the rest of the way to 4 KiB pays for the kernel's work on one more
-/// entry of a `writev`, of which there are at most [`WRITE_SLICES`] a call.
+/// entry of a `writev`, of which there are at most 64 a call.
 pub const SHARE_FROM_BYTES: usize = 4 << 10;
 
 /// An empty buffer larger than this is given back instead of kept.
