@@ -129,16 +129,6 @@ words! {
 }
 
 words! {
-    /// How consumers take messages when the broker shares out the queues.
-    MessageRequestMode {
-        /// By queue and offset.
-        Pull = "PULL",
-        /// By receipt.
-        Pop = "POP",
-    }
-}
-
-words! {
     /// What a port takes.
     TlsMode {
         /// Plain connections only.
@@ -247,14 +237,10 @@ settings! {
         split_registration_size: usize = "splitRegistrationSize";
         /// A client that says nothing for so many ms is gone.
         channel_expired_timeout: u64 = "channelExpiredTimeout";
-        /// A subscription that nobody renews for so many ms is gone.
-        subscription_expired_timeout: u64 = "subscriptionExpiredTimeout";
         /// Does the broker itself reset offsets (222)?
         use_server_side_reset_offset: bool = "useServerSideResetOffset";
         /// Is request 400 answered with queues that the broker shared out?
         server_load_balancer_enable: bool = "serverLoadBalancerEnable";
-        /// The mode of groups that say none.
-        default_message_request_mode: MessageRequestMode = "defaultMessageRequestMode";
         /// Pause between exports of the offsets into `config/*.json`, in ms.
         flush_consumer_offset_interval: u64 = "flushConsumerOffsetInterval";
         /// Is an administrator kept from changing system topics?
@@ -263,8 +249,6 @@ settings! {
         enable_mixed_message_type: bool = "enableMixedMessageType";
         /// Are producers remembered by their heartbeats?
         enable_register_producer: bool = "enableRegisterProducer";
-        /// Are the system groups there from the start?
-        enable_create_sys_group: bool = "enableCreateSysGroup";
         /// Keys that request 25 must not change.
         config_black_list: Vec<String> = "configBlackList";
         /// A queue lock that is not renewed for so many ms is free.
@@ -293,8 +277,6 @@ settings! {
         sync_flush_timeout: u64 = "syncFlushTimeout";
         /// Pause between flushes of the log in ASYNC_FLUSH, in ms.
         flush_interval_commit_log: u64 = "flushIntervalCommitLog";
-        /// Pause between flushes of the consume queues, in ms.
-        flush_interval_consume_queue: u64 = "flushIntervalConsumeQueue";
         /// Hours of the day at which expired files go.
         delete_when: Vec<u8> = "deleteWhen";
         /// Hours that a file is kept.
@@ -309,12 +291,8 @@ settings! {
         clean_file_forcibly_enable: bool = "cleanFileForciblyEnable";
         /// Pause between looks at the disk, in ms.
         clean_resource_interval: u64 = "cleanResourceInterval";
-        /// Pause between two deletions, in ms.
-        delete_commit_log_files_interval: u64 = "deleteCommitLogFilesInterval";
         /// Longest body, in bytes.
         max_message_size: usize = "maxMessageSize";
-        /// Longest name of a topic.
-        max_topic_length: usize = "maxTopicLength";
         /// Are bodies checked against their CRC in recovery?
         check_crc_on_recover: bool = "checkCRCOnRecover";
         /// Limits of one pull from memory and from disk.
@@ -325,14 +303,10 @@ settings! {
         max_transfer_bytes_on_message_in_disk: usize = "maxTransferBytesOnMessageInDisk";
         /// See above.
         max_transfer_count_on_message_in_disk: usize = "maxTransferCountOnMessageInDisk";
-        /// Most messages of one pull, whatever the client asks for.
-        pull_batch_max_message_count: usize = "pullBatchMaxMessageCount";
         /// Bytes of a consume queue that one filtered pull looks through.
         max_filter_message_size: usize = "maxFilterMessageSize";
         /// The delay table.
         message_delay_level: String = "messageDelayLevel";
-        /// Pause between exports of how far delayed delivery got, in ms.
-        flush_delay_offset_interval: u64 = "flushDelayOffsetInterval";
     }
 }
 

@@ -140,7 +140,7 @@ table! {
     off(REPLICAS)            "loadBalancePollNameServerInterval"      LONG         = "30000"  "route refresh for rebalance/escape";
     accepted(OFFLINE)        "cleanOfflineBrokerInterval"             INT          = "30000"  "offline broker cleanup";
     live                     "serverLoadBalancerEnable"               BOOL         = "true"   "answer 400";
-    used                     "defaultMessageRequestMode"              REQUEST_MODE = "PULL"   "PULL or POP default";
+    off(POP)                 "defaultMessageRequestMode"              REQUEST_MODE = "PULL"   "PULL or POP default";
     off(POP)                 "defaultPopShareQueueNum"                INT          = "-1"     "share count in POP mode";
     off(TRANSACTIONS)        "transactionTimeOut"                     LONG         = "6000"   "first check immunity ms";
     off(TRANSACTIONS)        "transactionCheckMax"                    INT          = "15"     "max checks";
@@ -193,7 +193,7 @@ table! {
     off(METRICS)             "enableRequestMetrics"                   BOOL         = "true"   "metric group switch";
     off(METRICS)             "enableLagAndDlqMetrics"                 BOOL         = "true"   "metric group switch";
     live                     "channelExpiredTimeout"                  SPAN         = "120000" "client heartbeat expiry ms";
-    live                     "subscriptionExpiredTimeout"             SPAN         = "600000" "stale subscription expiry ms";
+    accepted(SUBSCRIPTIONS)  "subscriptionExpiredTimeout"             SPAN         = "600000" "stale subscription expiry ms";
     accepted(STATS)          "estimateAccumulation"                   BOOL         = "true"   "estimate lag for tag filters";
     not_needed(COLD_READS)   "coldCtrStrategyEnable"                  BOOL         = "false"  "adaptive cold-read limits";
     not_needed(COLD_READS)   "usePIDColdCtrStrategy"                  BOOL         = "true"   "PID instead of simple strategy";
@@ -222,5 +222,5 @@ table! {
     off(TIMERS)              "allowRecallWhenBrokerNotWriteable"      BOOL         = "true"   "recall on read-only broker";
     off(TIMERS)              "recallMessageEnable"                    BOOL         = "false"  "accept 370";
     live                     "enableRegisterProducer"                 BOOL         = "true"   "register producers by heartbeat";
-    live                     "enableCreateSysGroup"                   BOOL         = "true"   "create system groups";
+    accepted(SYSTEM_GROUPS)  "enableCreateSysGroup"                   BOOL         = "true"   "create system groups";
 }

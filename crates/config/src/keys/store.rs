@@ -56,9 +56,9 @@ table! {
     live                     "diskSpaceCleanForciblyRatio"              PERCENT    = "85"     "% forced cleanup";
     not_needed(LOCK)         "useReentrantLockWhenPutMessage"           BOOL       = "true"   "reentrant vs spin put lock";
     not_needed(FLUSH)        "flushCommitLogTimed"                      BOOL       = "true"   "sleep vs wait in flush thread";
-    used                     "flushIntervalConsumeQueue"                SPAN       = "1000"   "CQ flush period ms";
+    not_needed(FLUSH)        "flushIntervalConsumeQueue"                SPAN       = "1000"   "CQ flush period ms";
     used                     "cleanResourceInterval"                    SPAN       = "10000"  "retention check period ms";
-    used                     "deleteCommitLogFilesInterval"             SPAN       = "100"    "pause between file deletes ms";
+    not_needed(EXPIRY)       "deleteCommitLogFilesInterval"             SPAN       = "100"    "pause between file deletes ms";
     not_needed(EXPIRY)       "deleteConsumeQueueFilesInterval"          INT        = "100"    "pause between CQ file deletes";
     not_needed(MAPPING)      "destroyMapedFileIntervalForcibly"         INT        = "120000" "force unmap after ms";
     not_needed(MAPPING)      "redeleteHangedFileInterval"               INT        = "120000" "retry period of hanging file";
@@ -99,7 +99,7 @@ table! {
     not_needed(FLUSH)        "putMessageTimeout"                        INT        = "8000"   "overall put wait ms";
     off(REPLICAS)            "slaveTimeout"                             INT        = "3000"   "replica ack wait ms";
     used                     "messageDelayLevel"                        TEXT       = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h" "delay table";
-    used                     "flushDelayOffsetInterval"                 SPAN       = "10000"  "delay offsets persist ms";
+    not_needed(JOURNAL)      "flushDelayOffsetInterval"                 SPAN       = "10000"  "delay offsets persist ms";
     live                     "cleanFileForciblyEnable"                  BOOL       = "true"   "allow forced cleanup";
     not_needed(MAPPING)      "warmMapedFileEnable"                      BOOL       = "false"  "touch pages of new segments";
     off(REPLICAS)            "offsetCheckInSlave"                       BOOL       = "false"  "slaves report 21";
@@ -130,7 +130,7 @@ table! {
     not_needed(FOLD)         "dispatchCqCacheNum"                       INT        = "4096"   "dispatch cache";
     not_needed(FOLD)         "enableAsyncReput"                         BOOL       = "true"   "async dispatch";
     not_needed(FOLD)         "recheckReputOffsetFromCq"                 BOOL       = "false"  "recheck dispatch offset";
-    live                     "maxTopicLength"                           COUNT      = "127"    "topic length limit";
+    accepted(TOPIC_LENGTH)   "maxTopicLength"                           COUNT      = "127"    "topic length limit";
     accepted(RECORD_VERSION) "autoMessageVersionOnTopicLen"             BOOL       = "true"   "record v2 if topic > 127";
     not_needed(FLUSH)        "enableRunningFlagsInFlush"                BOOL       = "false"  "consider running flags in flush";
     off(PROPERTY_CRC)        "enabledAppendPropCRC"                     BOOL       = "false"  "append '__CRC32#' property";
@@ -152,7 +152,7 @@ table! {
     not_needed(FLUSH)        "wakeFlushWhenPutMessage"                  BOOL       = "false"  "wake flusher on put";
     not_needed(ROCKSDB)      "enableCleanExpiredOffset"                 BOOL       = "false"  "delete expired CQ offsets (RocksDB)";
     not_needed(FLUSH)        "maxAsyncPutMessageRequests"               INT        = "5000"   "async put limit";
-    live                     "pullBatchMaxMessageCount"                 COUNT      = "160"    "cap of one pull";
+    accepted(PULL_LIMITS)    "pullBatchMaxMessageCount"                 COUNT      = "160"    "cap of one pull";
     off(REPLICAS)            "totalReplicas"                            INT        = "1"      "planned replica count";
     used                     "inSyncReplicas"                           COUNT      = "1"      "acks required (incl. master)";
     off(REPLICAS)            "minInSyncReplicas"                        INT        = "1"      "lower bound in auto mode";

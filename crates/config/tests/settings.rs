@@ -1,0 +1,274 @@
+//! Whole configurations: what holds in the end, who said so, and what is said about it.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+use config::key::{Role, Section, State};
+use config::{
+    BrokerRole, BrokerSettings, ConfigError, Finding, FlushDiskType, Machine, NetSettings, Origin, Settings,
+    SourceFile, Sources, StoreSettings, TlsMode, TlsSettings, Weight, keys,
+};
+
+fn machine() -> Machine {
+    Machine {
+        host_name: "box".to_owned(),
+        address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7)),
+        home: PathBuf::from("/home/someone"),
+    }
+}
+
+fn sources(role: Role, text: &str) -> Sources {
+    let file = SourceFile { path: PathBuf::from("broker.conf"), text: text.to_owned() };
+    Sources { file: Some(file), ..Sources::new(role, machine()) }
+}
+
+fn load(text: &str) -> Settings {
+    Settings::load(sources(Role::Broker, text)).unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    Settings::load(sources(Role::Broker, text)).unwrap_err().to_string()
+}
+
+fn about<'a>(settings: &'a Settings, key: &str) -> &'a Finding {
+    let found: Vec<&Finding> = settings.findings().iter().filter(|finding| finding.key == key).collect();
+    assert_eq!(found.len(), 1, "{key}: {found:?}");
+    found[0]
+}
+
+#[test]
+fn a_broker_conf_from_the_field_loads_unchanged() {
+    let settings = load(include_str!("data/take-over.conf"));
+    let broker = settings.broker().unwrap();
+    assert_eq!(broker.namesrv_addr, ["192.0.2.1:9876", "192.0.2.2:9876"]);
+    assert_eq!((broker.broker_name.as_str(), broker.broker_ip1.as_str()), ("broker-a", "192.0.2.11"));
+    assert_eq!(broker.default_topic_queue_nums, 4);
+    assert!(!broker.auto_create_topic_enable && broker.trace_topic_enable);
+
+    let store = settings.store().unwrap();
+    assert_eq!(store.flush_disk_type, FlushDiskType::Async);
+    assert_eq!(store.broker_role, BrokerRole::SyncMaster);
+    assert_eq!(store.mapped_file_size_commit_log, 1 << 30);
+    assert_eq!(store.mapped_file_size_consume_queue, 300_000);
+    assert_eq!((store.file_reserved_time, store.delete_when), (48, vec![4]));
+    assert_eq!(store.max_transfer_count_on_message_in_memory, 2000);
+    assert_eq!(store.max_message_size, 6_291_456);
+    assert_eq!(store.store_path_root_dir, Path::new("/var/lib/rocketmq/store"));
+}
+
+#[test]
+fn each_line_of_that_file_that_does_not_do_what_it_says_is_named_once() {
+    let settings = load(include_str!("data/take-over.conf"));
+    let mut named: Vec<&str> = settings.findings().iter().map(|finding| finding.key.as_str()).collect();
+    named.sort_unstable();
+    assert_eq!(
+        named,
+        [
+            "abortFile",
+            "brokerRole",
+            "mapedFileSizeCommitLog",
+            "mapedFileSizeConsumeQueue",
+            "sendMessageThreadPoolNums",
+            "slaveReadEnable",
+            "storeCheckpoint",
+            "storePathConsumeQueue",
+            "storePathIndex",
+            "useReentrantLockWhenPutMessage",
+            "waitTimeMillsInSendQueue",
+        ]
+    );
+    let queue = about(&settings, "mapedFileSizeConsumeQueue");
+    assert!(queue.says.contains("15000 entries") && queue.says.contains("write 6000000"), "{queue}");
+    assert!(about(&settings, "brokerRole").says.contains("inSyncReplicas=1"));
+    assert_eq!(about(&settings, "abortFile").weight, Weight::Note);
+    assert_eq!(about(&settings, "sendMessageThreadPoolNums").line, Some(33));
+}
+
+#[test]
+fn sizes_take_suffixes() {
+    let settings = load(
+        "maxTransferBytesOnMessageInMemory=256M\nmaxTransferCountOnMessageInMemory=32K\nmaxTransferBytesOnMessageInDisk=64M\n\
+         maxTransferCountOnMessageInDisk=32K\nmappedFileSizeCommitLog=1G\n",
+    );
+    let store = settings.store().unwrap();
+    assert_eq!(store.max_transfer_bytes_on_message_in_memory, 256 << 20);
+    assert_eq!(store.max_transfer_count_on_message_in_disk, 32 << 10);
+    assert_eq!(store.mapped_file_size_commit_log, 1 << 30);
+    assert!(settings.findings().is_empty(), "{:?}", settings.findings());
+}
+
+#[test]
+fn a_queue_file_holds_whole_entries() {
+    let settings = load("mappedFileSizeConsumeQueue=6000001");
+    assert_eq!(settings.store().unwrap().mapped_file_size_consume_queue, 6_000_020);
+    assert!(about(&settings, "mappedFileSizeConsumeQueue").says.contains("6000020"));
+}
+
+#[test]
+fn places_that_differ_from_the_layout_are_a_warning() {
+    let settings = load("storePathRootDir=/data\nabortFile=/elsewhere/abort\nstoreCheckpoint=/data/checkpoint\n");
+    let abort = about(&settings, "abortFile");
+    assert_eq!(abort.weight, Weight::Warning);
+    assert!(abort.says.contains("/data/abort"), "{abort}");
+    assert_eq!(about(&settings, "storeCheckpoint").weight, Weight::Note);
+}
+
+#[test]
+fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
+    for (text, key) in [
+        ("brokerRole=SLAVE", "brokerRole"),
+        ("brokerId=1", "brokerId"),
+        ("inSyncReplicas=2", "inSyncReplicas"),
+        ("enableDLegerCommitLog=true", "enableDLegerCommitLog"),
+        ("enableControllerMode=true", "enableControllerMode"),
+        ("aclEnable=true", "aclEnable"),
+        ("authenticationEnabled=true", "authenticationEnabled"),
+        ("storeType=defaultRocksDB", "storeType"),
+        ("storePathCommitLog=/a,/b", "storePathCommitLog"),
+        ("messageStorePlugIn=org.example.Store", "messageStorePlugIn"),
+    ] {
+        let said = refusal(&format!("# one\n{text}\n"));
+        assert!(said.starts_with(&format!("{key}=")) && said.contains("broker.conf:2"), "{said}");
+    }
+    // Their defaults are no news.
+    let quiet = load(
+        "enableDLegerCommitLog=false\naclEnable=false\nstoreType=default\nbrokerRole=ASYNC_MASTER\ninSyncReplicas=1\n",
+    );
+    assert!(quiet.findings().is_empty(), "{:?}", quiet.findings());
+}
+
+#[test]
+fn a_value_that_its_key_does_not_take_stops_the_start() {
+    for text in [
+        "listenPort=70000",
+        "listenPort=eleven",
+        "autoCreateTopicEnable=yes",
+        "flushDiskType=SOMETIMES",
+        "maxMessageSize=4T",
+        "diskMaxUsedSpaceRatio=175",
+    ] {
+        let said = refusal(text);
+        assert!(said.starts_with(text) && said.contains("broker.conf:1"), "{said}");
+    }
+    // Where the value is not used it does not matter either.
+    assert!(Settings::load(sources(Role::Broker, "sendMessageThreadPoolNums=many")).is_ok());
+}
+
+#[test]
+fn a_key_that_nobody_knows_is_named_with_the_one_that_was_meant() {
+    let settings = load("brokerNmae=a\nfileReservedTme=3\nxyzzy=1\n");
+    assert!(about(&settings, "brokerNmae").says.contains("brokerName"));
+    assert!(about(&settings, "fileReservedTme").says.contains("fileReservedTime"));
+    assert_eq!(about(&settings, "xyzzy").says, "not a key of RocketMQ; ignored");
+}
+
+#[test]
+fn the_last_of_several_lines_counts_and_is_named_once() {
+    let settings = load("listenPort=1\nlistenPort=2\nlistenPort=3\n");
+    assert_eq!(settings.broker().unwrap().listen_port, 3);
+    assert!(about(&settings, "listenPort").says.contains("3 times"));
+}
+
+#[test]
+fn the_present_spelling_wins_over_the_old_one() {
+    let settings = load("mappedFileSizeCommitLog=2048\nmapedFileSizeCommitLog=4096\n");
+    assert_eq!(settings.store().unwrap().mapped_file_size_commit_log, 2048);
+    assert!(about(&settings, "mapedFileSizeCommitLog").says.contains("wins"));
+}
+
+#[test]
+fn the_file_wins_over_the_environment_and_the_command_line_over_both() {
+    let mut layers = sources(Role::Broker, "brokerName=file\n");
+    layers.environment.insert("NAMESRV_ADDR".to_owned(), "env:9876".to_owned());
+    let settings = Settings::load(layers.clone()).unwrap();
+    assert_eq!(settings.broker().unwrap().namesrv_addr, ["env:9876"]);
+    assert_eq!(settings.origin("namesrvAddr"), Origin::Environment("NAMESRV_ADDR"));
+
+    layers.file.as_mut().unwrap().text.push_str("namesrvAddr=file:9876\n");
+    let settings = Settings::load(layers.clone()).unwrap();
+    assert_eq!(settings.broker().unwrap().namesrv_addr, ["file:9876"]);
+
+    layers.command_line.push(("namesrvAddr".to_owned(), "here:9876".to_owned(), "-n".to_owned()));
+    let settings = Settings::load(layers).unwrap();
+    assert_eq!(settings.broker().unwrap().namesrv_addr, ["here:9876"]);
+    let printed = settings.print(true);
+    assert!(printed.contains("namesrvAddr=here:9876") && printed.contains("# option -n"), "{printed}");
+    assert!(printed.contains("brokerName=file") && printed.contains("# broker.conf:1"), "{printed}");
+}
+
+#[test]
+fn without_a_file_nobody_else_is_served_and_with_one_the_machines_address_is_told() {
+    let alone =
+        Settings::load(Sources { data: Some("./data".into()), ..Sources::new(Role::Server, machine()) }).unwrap();
+    assert!(alone.net().unwrap().bind_address.is_loopback());
+    assert_eq!(alone.broker().unwrap().broker_ip1, "127.0.0.1");
+    assert_eq!(alone.store().unwrap().store_path_commit_log, Path::new("./data/store/commitlog"));
+
+    let settings = load("");
+    assert!(settings.net().unwrap().bind_address.is_unspecified());
+    assert_eq!(settings.broker().unwrap().broker_ip1, "10.0.0.7");
+    assert_eq!(settings.broker().unwrap().broker_name, "box");
+    assert_eq!(settings.store().unwrap().store_path_root_dir, Path::new("/home/someone/store"));
+    assert_eq!(load("brokerIP1=mq.example.org").broker().unwrap().broker_ip1, "mq.example.org");
+    assert_eq!(load("bindAddress=10.1.1.1").broker().unwrap().broker_ip1, "10.1.1.1");
+}
+
+#[test]
+fn a_name_server_has_its_own_port_and_says_which_keys_are_a_brokers() {
+    let settings = Settings::load(sources(Role::Names, "brokerName=a\norderMessageEnable=true\n")).unwrap();
+    assert_eq!(settings.net().unwrap().listen_port, 9876);
+    assert_eq!(settings.text("configBlackList"), "configBlackList;configStorePath;kvConfigPath");
+    assert_eq!(about(&settings, "brokerName").says, "not read by a name server; ignored");
+    assert_eq!(settings.findings().len(), 1);
+}
+
+#[test]
+fn tls_lines_may_stand_in_the_same_file_and_the_tls_file_wins() {
+    let mut layers = sources(Role::Broker, "tls.server.mode=enforcing\ntls.test.mode.enable=false\n");
+    assert_eq!(Settings::load(layers.clone()).unwrap().tls().unwrap().mode, TlsMode::Enforcing);
+    layers.tls_file = Some(SourceFile {
+        path: "tls.properties".into(),
+        text: "tls.server.mode=disabled\ntls.server.certPath=/c.pem".to_owned(),
+    });
+    let tls = Settings::load(layers).unwrap().tls().unwrap();
+    assert_eq!(tls.mode, TlsMode::Disabled);
+    assert_eq!(tls.cert_path.as_deref(), Some(Path::new("/c.pem")));
+    assert!(!tls.test_mode);
+    assert!(about(&load("tls.server.certPath=/c.pem"), "tls.server.certPath").says.contains("tls.test.mode.enable"));
+}
+
+#[test]
+fn a_live_setting_changes_and_others_say_why_not() {
+    let mut settings = load("maxMessageSize=1024\n");
+    let change = settings.set("maxMessageSize", "2M").unwrap();
+    assert_eq!((change.before.as_str(), change.after.as_str()), ("1024", "2M"));
+    assert_eq!(settings.store().unwrap().max_message_size, 2 << 20);
+    assert_eq!(settings.origin("maxMessageSize"), Origin::Request);
+    assert!(matches!(settings.set("storePathRootDir", "/x"), Err(ConfigError::NotLive(_))));
+    assert!(matches!(settings.set("xyzzy", "1"), Err(ConfigError::Unknown(_))));
+    assert!(matches!(settings.set("maxMessageSize", "much"), Err(ConfigError::Invalid { .. })));
+    assert_eq!(settings.store().unwrap().max_message_size, 2 << 20);
+}
+
+#[test]
+fn a_key_is_called_used_exactly_if_a_struct_is_made_from_it() {
+    let mut read: Vec<&str> =
+        [BrokerSettings::KEYS, StoreSettings::KEYS, NetSettings::KEYS, TlsSettings::KEYS].concat();
+    read.sort_unstable();
+    // `listenPort` is read twice: to listen, and to tell others.
+    read.dedup();
+    let mut used: Vec<&str> = keys::TABLES
+        .iter()
+        .flat_map(|table| table.iter())
+        .filter(|key| key.state == State::Used && key.section != Section::Names)
+        .map(|key| key.name)
+        .collect();
+    used.sort_unstable();
+    assert_eq!(read, used);
+}
+
+#[test]
+fn a_password_is_not_printed() {
+    let printed = load("tls.client.keyPassword=secret\n").print(false);
+    assert!(!printed.contains("secret"), "{printed}");
+}
