@@ -26,13 +26,13 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Common {
     /// Property file, as Apache's: broker.conf or namesrv.conf
-    #[arg(short = 'c', long = "config", value_name = "FILE")]
+    #[arg(short = 'c', long = "config", visible_alias = "configFile", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Set one key of the property file; may be repeated, and wins over the file
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,
     /// Print the settings in force and where each came from, and end
-    #[arg(short = 'p', long = "print-config")]
+    #[arg(short = 'p', long = "print-config", visible_alias = "printConfigItem")]
     pub print_config: bool,
     /// How log lines are written
     #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
@@ -53,7 +53,7 @@ pub struct ServerArgs {
     #[arg(long, value_name = "PORT")]
     pub broker_port: Option<u16>,
     /// Further name servers to register at, separated by semicolons
-    #[arg(short = 'n', long = "namesrv-addr", value_name = "HOST:PORT")]
+    #[arg(short = 'n', long = "namesrv-addr", visible_alias = "namesrvAddr", value_name = "HOST:PORT")]
     pub namesrv_addr: Option<String>,
 }
 
@@ -61,17 +61,23 @@ pub struct ServerArgs {
 pub struct NamesArgs {
     #[command(flatten)]
     pub common: Common,
+    /// Port to listen on; 0 takes a free one. Without it, listenPort of the property file, or 9876
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
 }
 
 #[derive(Debug, Args)]
 pub struct BrokerArgs {
     #[command(flatten)]
     pub common: Common,
+    /// Port to listen on; 0 takes a free one. Without it, listenPort of the property file, or 10911
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
     /// Name servers to register at, separated by semicolons
-    #[arg(short = 'n', long = "namesrv-addr", value_name = "HOST:PORT")]
+    #[arg(short = 'n', long = "namesrv-addr", visible_alias = "namesrvAddr", value_name = "HOST:PORT")]
     pub namesrv_addr: Option<String>,
     /// Print the settings that somebody set and where each came from, and end
-    #[arg(short = 'm', long = "print-important-config")]
+    #[arg(short = 'm', long = "print-important-config", visible_alias = "printImportantConfig")]
     pub print_important: bool,
 }
 

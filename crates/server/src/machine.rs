@@ -5,10 +5,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Memory that this process may use: the cgroup's limit (version 2 or 1) or the machine's, in bytes.
 pub fn memory_bytes() -> u64 {
     let limit = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let cgroup = [
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ];
+    let cgroup = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let machine = machine_bytes();
     cgroup.into_iter().filter_map(limit).chain([machine]).min().unwrap_or(machine)
 }
@@ -20,7 +17,7 @@ fn machine_bytes() -> u64 {
     kib.map_or(1 << 30, |kib| kib << 10)
 }
 
-/// Raises the limit of open files to what the system lets us have.
+/// Raises the limit of open files to what the system lets us have: each connection is one, and the soft limit is often 1024.
 pub fn raise_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {

@@ -5,6 +5,7 @@
 
 mod command_line;
 mod log;
+mod machine;
 mod ports;
 mod run;
 mod settings;
@@ -37,6 +38,6 @@ fn start(command_line: CommandLine) -> anyhow::Result<()> {
     }
     log::begin(order.log_format);
     settings::tell(&order);
-    threads::raise_descriptor_limit();
+    machine::raise_open_files();
     threads::runtime()?.block_on(run::run(order))
 }

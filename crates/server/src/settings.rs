@@ -15,6 +15,10 @@ use store::{FlushMode, StoreOptions};
 use tracing::{info, warn};
 
 use crate::command_line::{Command, CommandLine, Common, LogFormat};
+use crate::machine;
+
+/// Share of memory in which recent messages are expected, as `accessMessageInMemoryMaxRatio` has it in Apache.
+const HOT_PERCENT: u64 = 40;
 
 /// What to run.
 #[derive(Debug)]
@@ -33,18 +37,23 @@ pub struct Order {
 
 /// Reads files and environment and lays the layers over each other.
 pub fn order(command_line: CommandLine) -> anyhow::Result<Order> {
-    let machine = Machine::read();
+    let facts = Machine::read();
     let (mut sources, common, names_port, only_set) = match command_line.command {
         Command::Server(args) => {
-            let mut sources = Sources::new(Role::Server, machine);
+            let mut sources = Sources::new(Role::Server, facts);
             sources.data = Some(args.data);
             say(&mut sources, "listenPort", args.broker_port, "--broker-port");
             say(&mut sources, "namesrvAddr", args.namesrv_addr, "-n");
             (sources, args.common, Some(args.namesrv_port), false)
         }
-        Command::Namesrv(args) => (Sources::new(Role::Names, machine), args.common, None, false),
+        Command::Namesrv(args) => {
+            let mut sources = Sources::new(Role::Names, facts);
+            say(&mut sources, "listenPort", args.port, "--port");
+            (sources, args.common, None, false)
+        }
         Command::Broker(args) => {
-            let mut sources = Sources::new(Role::Broker, machine);
+            let mut sources = Sources::new(Role::Broker, facts);
+            say(&mut sources, "listenPort", args.port, "--port");
             say(&mut sources, "namesrvAddr", args.namesrv_addr, "-n");
             (sources, args.common, None, args.print_important)
         }
@@ -155,6 +164,7 @@ pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
         disk_clean_forcibly_percent: percent(settings.disk_space_clean_forcibly_ratio),
         disk_warning_percent: percent(settings.disk_space_warning_level_ratio),
         clean_forcibly: settings.clean_file_forcibly_enable,
+        hot_bytes: machine::memory_bytes() / 100 * HOT_PERCENT,
         ..StoreOptions::at(&settings.store_path_root_dir)
     })
 }
