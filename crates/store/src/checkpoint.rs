@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn marks_survive_the_file() {
-        let marks = Marks { log_timestamp: 1, queues_timestamp: -2, index_timestamp: 3, master_flushed: 4, confirmed: 5 };
+        let marks =
+            Marks { log_timestamp: 1, queues_timestamp: -2, index_timestamp: 3, master_flushed: 4, confirmed: 5 };
         assert_eq!(Marks::decode(&marks.encode()), marks);
         assert_eq!(&marks.encode()[..8], &[0, 0, 0, 0, 0, 0, 0, 1]);
     }

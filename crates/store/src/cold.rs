@@ -1,10 +1,12 @@
 //! Reads that wait for the device, on threads of their own, so that a consumer that is days behind holds up nobody else.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
+use tracing::error;
 
 use crate::error::StoreError;
 use crate::worker;
@@ -34,7 +36,7 @@ impl ColdReads {
         let mut handles = Vec::new();
         for number in 0..threads.max(1) {
             let receiver: Receiver<ColdRead> = receiver.clone();
-            handles.push(worker::spawn(&format!("cold-{number}"), move || receiver.iter().for_each(|read| read()))?);
+            handles.push(worker::spawn(&format!("cold-{number}"), move || receiver.iter().for_each(run))?);
         }
         Ok((Arc::new(ColdReads { limit, sender: Mutex::new(Some(sender)) }), handles))
     }
@@ -51,5 +53,12 @@ impl ColdReads {
     /// Lets the threads finish what waits, then end.
     pub fn stop(&self) {
         self.sender.lock().take();
+    }
+}
+
+/// A bug in one read costs that read: what it owned is dropped, and whoever waits for it learns by that.
+fn run(read: ColdRead) {
+    if catch_unwind(AssertUnwindSafe(read)).is_err() {
+        error!("a cold read panicked");
     }
 }

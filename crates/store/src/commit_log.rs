@@ -13,7 +13,7 @@ use protocol::LogOffset;
 use protocol::record;
 
 use crate::batch::{Landed, RecordBatch, TagsCode};
-use crate::error::AppendError;
+use crate::error::{AppendError, NotWritable};
 use crate::queue_log::Unit;
 use crate::segment::{LogSlice, Segment};
 use crate::watermark::Watermark;
@@ -29,6 +29,8 @@ struct Tail {
     at: u64,
     /// Time does not run backwards in the log, whatever the machine's clock does: search by time depends on it.
     last_timestamp: i64,
+    /// The store closes: what is appended from now on would be behind the last flush.
+    is_sealed: bool,
 }
 
 pub(crate) struct CommitLog {
@@ -49,7 +51,7 @@ impl CommitLog {
     /// A log whose valid bytes end at `end`, inside `segments` (not empty, adjacent).
     pub fn new(segments: Vec<Arc<Segment>>, segment_bytes: u64, end: u64, last_timestamp: i64) -> Option<CommitLog> {
         let segment = segments.iter().find(|segment| segment.base() <= end && end < segment.end())?;
-        let tail = Tail { segment: Arc::clone(segment), at: end, last_timestamp };
+        let tail = Tail { segment: Arc::clone(segment), at: end, last_timestamp, is_sealed: false };
         Some(CommitLog {
             segment_bytes,
             tail: Mutex::new(tail),
@@ -63,7 +65,12 @@ impl CommitLog {
     /// Appends what is not appended of the batch. Says whether the `segments` thread should look.
     pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<bool, AppendError> {
         let RecordBatch { bytes, entries, landed, .. } = batch;
+        // Not under the lock.
+        landed.reserve(entries.len() - landed.len());
         let mut tail = self.tail.lock();
+        if tail.is_sealed {
+            return Err(NotWritable::Closed.into());
+        }
         let timestamp = now.0.max(tail.last_timestamp);
         tail.last_timestamp = timestamp;
         let room = self.room.get();
@@ -78,23 +85,34 @@ impl CommitLog {
                 break;
             }
             let start = tail.at;
-            for entry in group {
-                let queue_offset = entry.queue.next_offset();
-                let size = entry.bytes.len() as u64;
+            let first = landed.len();
+            for (place, entry) in group.iter().enumerate() {
+                // Nothing of the group is in its queue yet.
+                let same = group[..place].iter().rposition(|before| Arc::ptr_eq(&before.queue, &entry.queue));
+                let queue_offset =
+                    same.map_or_else(|| entry.queue.next_offset(), |same| landed[first + same].queue_offset + 1);
                 record::stamp(&mut bytes[entry.bytes.clone()], queue_offset, tail.at, timestamp);
-                let tags = match entry.tags {
-                    TagsCode::Code(code) => code,
-                    TagsCode::DeliverAfterMs(delay) => timestamp.saturating_add(delay),
-                };
-                entry.queue.push(Unit { at: LogOffset(tail.at), size: size as u32, tags });
-                let end = tail.at + size;
-                landed.push(Landed { at: LogOffset(tail.at), end: LogOffset(end), queue_offset, store_timestamp: timestamp });
+                let end = tail.at + entry.bytes.len() as u64;
+                landed.push(Landed {
+                    at: LogOffset(tail.at),
+                    end: LogOffset(end),
+                    queue_offset,
+                    store_timestamp: timestamp,
+                });
                 tail.at = end;
             }
             // Stamped first, copied as one piece: the copy is the part that scales with the bytes.
             tail.segment.write(start, &bytes[group[0].bytes.start..group[count - 1].bytes.end]);
+            // Published before there is a unit: who finds the unit finds the record.
+            tail.segment.publish(tail.at);
+            for (entry, landed) in group.iter().zip(&landed[first..]) {
+                let tags = match entry.tags {
+                    TagsCode::Code(code) => code,
+                    TagsCode::DeliverAfterMs(delay) => timestamp.saturating_add(delay),
+                };
+                entry.queue.push(Unit { at: landed.at, size: entry.bytes.len() as u32, tags });
+            }
         }
-        tail.segment.publish(tail.at);
         let end = tail.at;
         drop(tail);
         self.end.advance(end);
@@ -108,7 +126,11 @@ impl CommitLog {
         }
         let left = tail.segment.end() - tail.at;
         if need + BLANK_BYTES <= left {
-            return if tail.at + need <= room { Ok(()) } else { Err(AppendError::NoRoomYet { needed: tail.at + need }) };
+            return if tail.at + need <= room {
+                Ok(())
+            } else {
+                Err(AppendError::NoRoomYet { needed: tail.at + need })
+            };
         }
         let next_base = tail.segment.end();
         if next_base + need > room {
@@ -125,6 +147,13 @@ impl CommitLog {
         tail.at = next_base;
         tail.segment = next;
         Ok(())
+    }
+
+    /// Lets nothing be appended any more. What was appended before is in `end` when this returns.
+    pub fn seal(&self) {
+        let mut tail = self.tail.lock();
+        tail.is_sealed = true;
+        self.end.advance(tail.at);
     }
 
     /// The segment that holds a log offset.
@@ -155,10 +184,14 @@ impl CommitLog {
         self.segments.write().push(segment);
     }
 
-    /// Takes the oldest segment out, unless the tail is in it. Slices that readers hold stay valid.
-    pub fn take_oldest(&self) -> Option<Arc<Segment>> {
+    /// Takes the oldest segment out, which the tail must have left. Slices that readers hold stay valid.
+    pub fn forget_oldest(&self) {
         let end = self.end.get();
         let mut segments = self.segments.write();
-        (segments.len() > 1 && segments[0].end() <= end).then(|| segments.remove(0))
+        assert!(segments.len() > 1 && segments[0].end() <= end, "the tail's segment stays");
+        let oldest = segments.remove(0);
+        drop(segments);
+        // Unmapped outside the lock, if nobody reads in it.
+        drop(oldest);
     }
 }

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
 /// How a file is opened.
@@ -53,6 +54,38 @@ pub trait Disk: Debug + Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes all files of the file system that holds `dir` survive a loss of power: one call instead of thousands.
     fn sync_file_system(&self, dir: &Path) -> io::Result<()>;
+    /// How full the device is that holds `path`.
+    fn space(&self, path: &Path) -> io::Result<DiskUse> {
+        DiskUse::of(path)
+    }
+}
+
+/// How full a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes that we may still use.
+    pub available: u64,
+}
+
+impl DiskUse {
+    /// Of the device that holds `path`.
+    pub fn of(path: &Path) -> io::Result<DiskUse> {
+        let stat = rustix::fs::statvfs(path)?;
+        // As `df` and Java count it: what is reserved for root is neither used nor available.
+        let used = stat.f_blocks.saturating_sub(stat.f_bfree);
+        Ok(DiskUse {
+            total: used.saturating_add(stat.f_bavail).saturating_mul(stat.f_frsize),
+            available: stat.f_bavail.saturating_mul(stat.f_frsize),
+        })
+    }
+
+    /// Used, in percent.
+    pub fn used_percent(&self) -> u8 {
+        let used = u128::from(self.total.saturating_sub(self.available));
+        u8::try_from((used * 100).checked_div(u128::from(self.total)).unwrap_or(0)).unwrap_or(100)
+    }
 }
 
 /// An open file. Reads and writes name their place, so that threads may share it.
@@ -73,8 +106,24 @@ pub trait DiskFile: Debug + Send + Sync {
     }
     /// Makes what was written survive a loss of power.
     fn sync_data(&self) -> io::Result<()>;
-    /// The descriptor, for a mapping or an allocation.
+    /// The descriptor, for a mapping.
     fn descriptor(&self) -> BorrowedFd<'_>;
+    /// Gives a stretch its blocks, so that writing it through a mapping cannot meet a full device. What it holds stays.
+    /// `Unsupported` where the file system cannot.
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        fallocate(self.descriptor(), FallocateFlags::empty(), at, bytes)
+    }
+    /// Gives the blocks of a stretch back: it reads as zeros. `Unsupported` where the file system cannot.
+    fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
+        fallocate(self.descriptor(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, bytes)
+    }
+}
+
+fn fallocate(file: BorrowedFd<'_>, how: FallocateFlags, at: u64, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, how, at, bytes) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+        done => Ok(done?),
+    }
 }
 
 /// The machine's own file systems.
@@ -168,12 +217,7 @@ impl DiskFile for RealFile {
 
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
         let wanted = buffer.len();
-        let read = rustix::io::preadv2(
-            self.0.as_fd(),
-            &mut [io::IoSliceMut::new(buffer)],
-            at,
-            ReadWriteFlags::NOWAIT,
-        );
+        let read = rustix::io::preadv2(self.0.as_fd(), &mut [io::IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT);
         match read {
             Ok(bytes) if bytes == wanted || at + bytes as u64 >= self.len()? => Ok(Some(bytes)),
             // The first pages are there and the rest is not.

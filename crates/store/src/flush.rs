@@ -1,7 +1,8 @@
 //! The `flush` thread: makes what is written survive a loss of power.
 //!
 //! With SYNC_FLUSH it clocks itself: while the device is busy with one group, the next one gathers, and it goes round at once as
-//! long as anything is unflushed. With ASYNC_FLUSH it goes round every flush interval.
+//! long as anything is unflushed. With ASYNC_FLUSH it goes round every flush interval. With nothing to flush it sleeps until an
+//! append calls it, and lets the thread `queues` do so too.
 
 use std::sync::atomic::Ordering;
 
@@ -17,13 +18,11 @@ pub(crate) fn run(shared: &Shared) {
         if is_stopping {
             return;
         }
-        let timeout = match shared.is_sync_flush() {
-            true => None,
-            false => Some(shared.options.flush_interval),
-        };
-        shared.flush_bell.wait(timeout, || {
-            shared.is_stopping() || shared.is_sync_flush() && shared.log.end.get() > shared.flushed.get()
-        });
+        shared.flush_bell.wait(None, || shared.is_stopping() || shared.log.end.get() > shared.flushed.get());
+        shared.wake_queues();
+        if !shared.is_sync_flush() && !shared.is_stopping() {
+            shared.flush_bell.rest(Some(shared.options.flush_interval));
+        }
     }
 }
 

@@ -23,11 +23,15 @@ pub struct QueuePlace<'a> {
     pub unit: Unit,
 }
 
-/// Where a record belongs; none for those that consumers never see (halves of transactions of old, and their roll-backs).
+/// Where a record belongs; none for those that consumers never see (halves of transactions of old, and their roll-backs, and
+/// topics that cannot be).
 pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<QueuePlace<'a>> {
     match sys_flag::transaction(record.sys_flag()) {
         sys_flag::TRANSACTION_PREPARED | sys_flag::TRANSACTION_ROLLBACK => return None,
         _none_or_commit => {}
+    }
+    if !is_folder_name(record.topic()) {
+        return None;
     }
     let tags = match delay_level(record) {
         Some(level) => record.store_timestamp().saturating_add(delays.delay_ms(level.min(delays.max_level()))),
@@ -39,6 +43,12 @@ pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<Que
         offset: record.queue_offset(),
         unit: Unit { at: LogOffset(record.log_offset()), size: u32::try_from(record.total_size()).ok()?, tags },
     })
+}
+
+/// The topic becomes the name of a folder. What is in the log need not have come through our checks.
+fn is_folder_name(topic: &str) -> bool {
+    let is_strange = matches!(topic, "" | "." | "..") || topic.len() > 255;
+    !is_strange && !topic.bytes().any(|byte| byte == b'/' || byte == 0)
 }
 
 /// Units of the schedule topic hold the time of delivery in the place of the tag.

@@ -7,6 +7,7 @@
 
 mod batch;
 mod checkpoint;
+mod closed;
 mod cold;
 mod commit_log;
 pub mod disk;
@@ -28,6 +29,7 @@ mod worker;
 
 pub use batch::{Landed, RecordBatch, TagsCode};
 pub use cold::{ColdQueueFull, ColdRead};
+pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, place_of};
 pub use journal::Journal;
@@ -35,7 +37,6 @@ pub use options::{FlushMode, StoreEnv, StoreOptions};
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};
 pub use read::{Read, ReadLimits, ReadStatus};
 pub use recovery::Recovered;
-pub use retention::DiskUse;
 pub use segment::{LogSlice, Segment};
 pub use store::{RetentionFloor, Store};
 pub use watermark::Watermark;

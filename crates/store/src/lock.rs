@@ -25,8 +25,13 @@ impl StoreLock {
             let path = path.clone();
             move |source| StoreError::Disk { doing, path, source }
         };
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed("open"))?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed("open"))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path }),
@@ -50,13 +55,20 @@ pub(crate) struct AbortFile {
 }
 
 impl AbortFile {
-    /// Says whether it was there, and puts it there.
-    pub fn raise(root: &Path) -> Result<(AbortFile, bool), StoreError> {
+    /// Of the store at `root`; says whether it is there.
+    pub fn find(root: &Path) -> (AbortFile, bool) {
         let path = root.join("abort");
-        let was_there = path.exists();
-        std::fs::write(&path, std::process::id().to_string())
-            .map_err(|source| StoreError::Disk { doing: "write", path: path.clone(), source })?;
-        Ok((AbortFile { path }, was_there))
+        let is_there = path.exists();
+        (AbortFile { path }, is_there)
+    }
+
+    /// From now on only closing leaves the store clean.
+    pub fn raise(&self) -> Result<(), StoreError> {
+        std::fs::write(&self.path, std::process::id().to_string()).map_err(|source| StoreError::Disk {
+            doing: "write",
+            path: self.path.clone(),
+            source,
+        })
     }
 
     /// The store is closed as it should be.

@@ -3,6 +3,7 @@
 //! Ready means that its blocks are allocated and its pages are in memory, so that an append neither faults nor meets a full
 //! device. The stretch is small when the log rests and grows with the rate of writing.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tracing::{info, warn};
@@ -12,7 +13,7 @@ use crate::segment::Segment;
 use crate::store::Shared;
 
 /// The stretch of a log at rest.
-const WINDOW_MIN: u64 = 1 << 20;
+pub(crate) const WINDOW_MIN: u64 = 1 << 20;
 /// The stretch at full speed.
 const WINDOW_MAX: u64 = 64 << 20;
 /// With SYNC_FLUSH every flush writes what is dirty, and prepared pages are: the stretch stays short.
@@ -44,10 +45,15 @@ pub(crate) fn run(shared: &Shared) {
             window = wanted.max(window / 2).clamp(WINDOW_MIN, window_max(shared));
             last = (end, now);
         }
-        let needed = shared.needed_room.load(std::sync::atomic::Ordering::Acquire);
-        let target = (end + window).max(needed.saturating_add(WINDOW_MIN).min(end + shared.log.segment_bytes));
+        let needed = shared.needed_room.load(Ordering::Acquire);
+        if needed > shared.log.room.get() {
+            // A burst that ran out of room needs more before the next look at the rate.
+            window = (window * 2).min(window_max(shared));
+        }
+        // What somebody waits for lies in the tail's segment or the next one.
+        let target = (end + window).max(needed.saturating_add(WINDOW_MIN).min(end + 2 * shared.log.segment_bytes));
         let is_ready = prepare_to(shared, target);
-        shared.log.call_at.store(shared.log.room.get().saturating_sub(window / 2), std::sync::atomic::Ordering::Relaxed);
+        shared.log.call_at.store(shared.log.room.get().saturating_sub(window / 2), Ordering::Relaxed);
 
         let is_resting = window == WINDOW_MIN && last.0 == end;
         let keep = if is_resting { KEPT_RESTING } else { KEPT_BUSY };
@@ -66,8 +72,9 @@ pub(crate) fn run(shared: &Shared) {
         };
         shared.segments_bell.wait(timeout, || {
             let end = shared.log.end.get();
-            shared.needed_room.load(std::sync::atomic::Ordering::Acquire) > shared.log.room.get() && is_ready
-                || end >= shared.log.call_at.load(std::sync::atomic::Ordering::Relaxed) && is_ready && end != last.0
+            shared.is_stopping()
+                || shared.needed_room.load(Ordering::Acquire) > shared.log.room.get() && is_ready
+                || end >= shared.log.call_at.load(Ordering::Relaxed) && is_ready && end != last.0
         });
     }
 }

@@ -121,10 +121,16 @@ impl Store {
         let scan_max = (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count).max(1);
         let mut offset = start;
         let mut scanned = 0;
+        let mut is_removing = false;
         // Ends at the queue's end, at a limit, or when so many units were passed over.
         while scanned < scan_max {
+            if read.count >= limits.max_count.max(1) {
+                return;
+            }
             units.clear();
-            let want = (scan_max - scanned).min(CHUNK_UNITS).min(limits.max_count.max(1));
+            // First as many as are asked for; where a filter passes over them, more at once.
+            let chunk = if scanned == 0 { limits.max_count.clamp(1, CHUNK_UNITS) } else { CHUNK_UNITS };
+            let want = (scan_max - scanned).min(chunk);
             let is_cold = match queue.read_units(offset, want, limits.may_fault, units) {
                 Ok(UnitsRead::Units(_)) => false,
                 Ok(UnitsRead::Cold(_)) => true,
@@ -138,7 +144,7 @@ impl Store {
                 read.status = match (is_cold, offset >= queue.max_offset()) {
                     (true, _) => end_status(read, ReadStatus::Cold),
                     (false, true) if offset == start => end_status(read, ReadStatus::OffsetOverflowOne),
-                    (false, true) => end_status(read, ReadStatus::NoMatchedMessage),
+                    (false, true) => end_status(read, without_match(is_removing)),
                     (false, false) => {
                         // Nothing there although the queue goes on: the file is gone. Go on where the queue begins now.
                         read.next = read.next.max(queue.min_offset() as i64);
@@ -151,7 +157,7 @@ impl Store {
                 if unit.end().0 > confirmed {
                     read.max = offset as i64;
                     let nothing =
-                        if offset == start { ReadStatus::OffsetOverflowOne } else { ReadStatus::NoMatchedMessage };
+                        if offset == start { ReadStatus::OffsetOverflowOne } else { without_match(is_removing) };
                     read.status = end_status(read, nothing);
                     return;
                 }
@@ -171,21 +177,20 @@ impl Store {
                 }
                 offset += 1;
                 read.next = offset as i64;
-                if let Some(slice) = self.shared.log.slice(unit.at.0, unit.size as usize) {
-                    if !is_hot {
-                        slice.fault_in();
-                    }
-                    out.push(slice);
-                    read.count += 1;
-                    read.bytes += unit.size as usize;
+                // Wanted, and retention was faster.
+                let Some(slice) = self.shared.log.slice(unit.at.0, unit.size as usize) else {
+                    is_removing = true;
+                    continue;
+                };
+                if !is_hot {
+                    slice.fault_in();
                 }
+                out.push(slice);
+                read.count += 1;
+                read.bytes += unit.size as usize;
             }
         }
-        let nothing = match self.min_offset().0 > 0 && start < queue.min_offset() {
-            true => ReadStatus::MessageWasRemoving,
-            false => ReadStatus::NoMatchedMessage,
-        };
-        read.status = end_status(read, nothing);
+        read.status = end_status(read, without_match(is_removing));
     }
 
     /// Bytes of the log from here on are read in the portions for memory, as RocketMQ does: by their distance from the end.
@@ -195,7 +200,10 @@ impl Store {
 
     /// Bytes of the log from here on are taken to be in memory: near, and written by this process.
     fn hot_from(&self) -> u64 {
-        self.shared.had_reads.store(true, Ordering::Relaxed);
+        // A look first: the flag is set nearly always, and a store would take its cache line from the other readers.
+        if !self.shared.had_reads.load(Ordering::Relaxed) {
+            self.shared.had_reads.store(true, Ordering::Relaxed);
+        }
         self.near_from().max(self.shared.opened_at)
     }
 
@@ -244,7 +252,14 @@ impl Store {
         let mut at = from.0.max(log.min());
         // Each turn goes on by a record or to the next segment.
         while at < end {
-            let Some(segment) = log.segment_at(at) else { return Ok(()) };
+            let Some(segment) = log.segment_at(at) else {
+                // Retention was here: go on with what is left.
+                at = at.max(log.min());
+                if log.segment_at(at).is_none() {
+                    return Ok(());
+                }
+                continue;
+            };
             let bytes = (*segment).as_ref();
             match record::scan(&bytes[(at - segment.base()) as usize..], false) {
                 Ok(Scanned::Record(view)) => {
@@ -261,6 +276,10 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn without_match(is_removing: bool) -> ReadStatus {
+    if is_removing { ReadStatus::MessageWasRemoving } else { ReadStatus::NoMatchedMessage }
 }
 
 /// What was found so far counts more than why it is not more.

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use protocol::record::{self, Scanned};
 
 use crate::checkpoint::Marks;
+use crate::closed::{Closed, fingerprint};
+use crate::commit_log::BLANK_BYTES;
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::fold::place_of;
@@ -32,7 +34,13 @@ pub struct Recovered {
 pub(crate) struct LogFiles {
     pub segments: Vec<Arc<Segment>>,
     pub segment_bytes: u64,
+    /// There was none.
+    is_new: bool,
 }
+
+/// Bytes of a file of the log: RocketMQ states lengths in an i32, and a page is the least that can be prepared.
+const SEGMENT_BYTES_MIN: u64 = 4096;
+const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// Lists and opens the files of the log; makes the first one if there is none.
 pub(crate) fn open_segments(
@@ -54,7 +62,9 @@ pub(crate) fn open_segments(
                 let path = dir.join(&entry.name);
                 files.push((base, disk.len(&path).map_err(failed("measure", &path))?));
             }
-            Ok(_) | Err(_) => found.findings.push(format!("{}: not a file of the log, left alone", dir.join(entry.name).display())),
+            Ok(_) | Err(_) => {
+                found.findings.push(format!("{}: not a file of the log, left alone", dir.join(entry.name).display()))
+            }
         }
     }
     files.sort_unstable();
@@ -73,38 +83,83 @@ pub(crate) fn open_segments(
             options.segment_bytes
         ));
     }
+    if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
+        let (name, says) = match files.first() {
+            Some((base, _)) => (file_name(*base), format!("has {segment_bytes} bytes")),
+            None => (String::new(), format!("mappedFileSizeCommitLog is {segment_bytes}")),
+        };
+        return Err(malformed(
+            &name,
+            format!("{says}; a file of the log has {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"),
+        ));
+    }
     let last = files.len().saturating_sub(1);
     for (index, (base, bytes)) in files.iter().enumerate() {
         if *bytes != segment_bytes && (index != last || *bytes > segment_bytes) {
-            return Err(malformed(&file_name(*base), format!("has {bytes} bytes, other files of the log have {segment_bytes}")));
+            return Err(malformed(
+                &file_name(*base),
+                format!("has {bytes} bytes, other files of the log have {segment_bytes}"),
+            ));
         }
         if *bytes != segment_bytes {
-            found.findings.push(format!("{}: {bytes} of {segment_bytes} bytes, extended", dir.join(file_name(*base)).display()));
+            found
+                .findings
+                .push(format!("{}: {bytes} of {segment_bytes} bytes, extended", dir.join(file_name(*base)).display()));
+        }
+        if base.checked_add(segment_bytes).is_none_or(|end| i64::try_from(end).is_err()) {
+            return Err(malformed(&file_name(*base), "begins beyond any log offset".to_owned()));
         }
         if index > 0 && files[index - 1].0 + segment_bytes != *base {
             let before = file_name(files[index - 1].0);
-            return Err(malformed(&file_name(*base), format!("does not follow {before}: a file between them is missing")));
+            return Err(malformed(
+                &file_name(*base),
+                format!("does not follow {before}: a file between them is missing"),
+            ));
         }
     }
-    if files.is_empty() {
+    let is_new = files.is_empty();
+    if is_new {
         files.push((0, segment_bytes));
     }
-    let segments = files.iter().map(|(base, _)| Segment::open(disk, dir, *base, segment_bytes)).collect::<Result<Vec<_>, _>>()?;
-    Ok(LogFiles { segments, segment_bytes })
+    let segments =
+        files.iter().map(|(base, _)| Segment::open(disk, dir, *base, segment_bytes)).collect::<Result<Vec<_>, _>>()?;
+    Ok(LogFiles { segments, segment_bytes, is_new })
 }
 
 /// Where reading again has to begin, at a record.
 ///
 /// After a clean stop that is where the log ended; after a crash the newest segment that began before the check-point; in any
-/// case not above what the consume queues have.
-fn scan_from(files: &LogFiles, queues: &QueueLogs, rebuild_from: Option<u64>, marks: Option<&Marks>, was_abnormal: bool) -> u64 {
+/// case not above what the consume queues have, and the log's beginning if they are not what they were.
+fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut Recovered) -> u64 {
+    let Before { rebuild_from, marks, closed } = *before;
+    let was_abnormal = found.was_abnormal;
     let min = files.segments[0].base();
+    if files.is_new || !was_abnormal && newest_record(files, queues) == Newest::NotThere {
+        // Whatever else is on disk, it does not speak of this log. (A loss of power may well take the log's last records and
+        // leave their units; the check-point knows how far that can go.)
+        return min;
+    }
+    if let Some(closed) = closed
+        && !was_abnormal
+        && closed.min == min
+        && begins(files, closed.end) == Begins::Nothing
+    {
+        if fingerprint(queues, min) != closed.queues {
+            found.findings.push(format!(
+                "consume queues are not what they were when the store was closed: the log is read again from {min} on"
+            ));
+            return min;
+        }
+        if rebuild_from.is_none() {
+            return closed.end;
+        }
+    }
     let queues_end = queues.max_log_end().0.min(rebuild_from.unwrap_or(u64::MAX));
     if let Some(marks) = marks.filter(|_| !was_abnormal)
         && let Ok(confirmed) = u64::try_from(marks.confirmed)
         && confirmed == queues.max_log_end().0
         && rebuild_from.is_none()
-        && begins_record_or_nothing(files, confirmed)
+        && begins(files, confirmed) != Begins::Otherwise
     {
         return confirmed;
     }
@@ -115,18 +170,30 @@ fn scan_from(files: &LogFiles, queues: &QueueLogs, rebuild_from: Option<u64>, ma
     newest.map_or(min, |segment| segment.base())
 }
 
-fn begins_record_or_nothing(files: &LogFiles, at: u64) -> bool {
-    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end()) else { return false };
+/// What begins at a log offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begins {
+    Record,
+    Nothing,
+    Otherwise,
+}
+
+fn begins(files: &LogFiles, at: u64) -> Begins {
+    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end()) else {
+        return Begins::Otherwise;
+    };
     match record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], true) {
-        Ok(Scanned::Record(view)) => view.log_offset() == at,
-        Ok(Scanned::Nothing) => true,
-        Ok(Scanned::Blank { .. }) | Err(_) => false,
+        Ok(Scanned::Record(view)) if view.log_offset() == at => Begins::Record,
+        Ok(Scanned::Nothing) => Begins::Nothing,
+        Ok(Scanned::Record(_) | Scanned::Blank { .. }) | Err(_) => Begins::Otherwise,
     }
 }
 
 fn first_timestamp(segment: &Segment) -> Option<i64> {
     match record::scan(segment.as_ref(), false) {
-        Ok(Scanned::Record(view)) if view.log_offset() == segment.base() => Some(view.store_timestamp()).filter(|at| *at != 0),
+        Ok(Scanned::Record(view)) if view.log_offset() == segment.base() => {
+            Some(view.store_timestamp()).filter(|at| *at != 0)
+        }
         Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
     }
 }
@@ -137,12 +204,22 @@ pub(crate) struct End {
     pub last_timestamp: i64,
 }
 
+/// What was known before the log is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before<'a> {
+    /// A consume queue lost units of records from here on.
+    pub rebuild_from: Option<u64>,
+    /// The check-point.
+    pub marks: Option<&'a Marks>,
+    /// How we closed the store, if it was us and it was the last time that somebody did.
+    pub closed: Option<Closed>,
+}
+
 /// Reads the log from where it must, brings the queues up to it, and cuts off what is not valid.
 pub(crate) fn recover(
     files: &mut LogFiles,
     queues: &QueueLogs,
-    rebuild_from: Option<u64>,
-    marks: Option<&Marks>,
+    before: &Before,
     options: &StoreOptions,
     disk: &dyn Disk,
     found: &mut Recovered,
@@ -151,13 +228,19 @@ pub(crate) fn recover(
     for segment in &files.segments {
         segment.publish(segment.end());
     }
-    let mut at = scan_from(files, queues, rebuild_from, marks, found.was_abnormal);
+    let from = scan_from(files, queues, before, found);
+    let mut at = from;
     let mut last_timestamp = 0;
     let mut damage = None;
     let mut gaps = 0_u64;
     'segments: for segment in &files.segments {
         // Each turn goes on by a record, or ends the segment or the log.
         while segment.base() <= at && at < segment.end() {
+            if segment.end() - at < BLANK_BYTES {
+                // Not even a marker fits. Nobody writes that, and nobody could write behind it.
+                at = segment.end();
+                break;
+            }
             match record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], options.check_crc_on_recover) {
                 Ok(Scanned::Record(view)) if view.log_offset() == at => {
                     if let Some(place) = place_of(&view, &options.delay_levels) {
@@ -201,18 +284,43 @@ pub(crate) fn recover(
     }
     cut(files, at, options, disk, found)?;
     if last_timestamp == 0 {
-        last_timestamp = last_record_time(files, queues, at);
+        let closed = before.closed.filter(|closed| closed.end == at).map_or(0, |closed| closed.last_timestamp);
+        // Time must not run backwards across a restart either.
+        last_timestamp = match newest_record(files, queues) {
+            Newest::StoredAt(timestamp) => timestamp.max(closed),
+            Newest::Unknown | Newest::NotThere => closed,
+        };
     }
+    if found.was_abnormal {
+        // What we read may be in the kernel only: the process before us wrote it and died.
+        for segment in files.segments.iter().filter(|segment| segment.end() > from && segment.base() < at) {
+            segment.sync().map_err(|source| StoreError::Disk {
+                doing: "sync",
+                path: segment.path().to_owned(),
+                source,
+            })?;
+        }
+    }
+    let dir = &options.commit_log_dir;
+    disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
     let cut_units = queues.truncate_above(protocol::LogOffset(at))?;
     if cut_units > 0 {
-        found.findings.push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
+        found
+            .findings
+            .push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
     }
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
     Ok(End { at, last_timestamp })
 }
 
 /// Leaves nothing behind the end that a later start, or Apache's broker, could take for a record.
-fn cut(files: &mut LogFiles, end: u64, options: &StoreOptions, disk: &dyn Disk, found: &mut Recovered) -> Result<(), StoreError> {
+fn cut(
+    files: &mut LogFiles,
+    end: u64,
+    options: &StoreOptions,
+    disk: &dyn Disk,
+    found: &mut Recovered,
+) -> Result<(), StoreError> {
     let dir = &options.commit_log_dir;
     if files.segments.last().is_some_and(|last| last.end() == end) {
         files.segments.push(Segment::open(disk, dir, end, files.segment_bytes)?);
@@ -229,8 +337,11 @@ fn cut(files: &mut LogFiles, end: u64, options: &StoreOptions, disk: &dyn Disk, 
             if has_bytes(&segment, segment.base()) {
                 found.findings.push(format!("{}: lies beyond the log's end {end}, removed", segment.path().display()));
             }
-            disk.remove(segment.path())
-                .map_err(|source| StoreError::Disk { doing: "remove", path: segment.path().to_owned(), source })?;
+            disk.remove(segment.path()).map_err(|source| StoreError::Disk {
+                doing: "remove",
+                path: segment.path().to_owned(),
+                source,
+            })?;
             files.segments.pop();
             continue;
         }
@@ -239,7 +350,11 @@ fn cut(files: &mut LogFiles, end: u64, options: &StoreOptions, disk: &dyn Disk, 
                 if has_bytes(&segment, end) {
                     found.findings.push(format!("{}: zeroed from log offset {end} on", segment.path().display()));
                 }
-                segment.cut(end).map_err(|source| StoreError::Disk { doing: "cut", path: segment.path().to_owned(), source })?;
+                segment.cut(end).map_err(|source| StoreError::Disk {
+                    doing: "cut",
+                    path: segment.path().to_owned(),
+                    source,
+                })?;
             }
             segment.unpublish(end);
         }
@@ -250,16 +365,26 @@ fn cut(files: &mut LogFiles, end: u64, options: &StoreOptions, disk: &dyn Disk, 
 /// Bytes behind the log's end that are looked at for remains.
 const LOOKED_AT: usize = 8 << 20;
 
-/// When the newest record was stored, if none was read again: time must not run backwards across a restart either.
-fn last_record_time(files: &LogFiles, queues: &QueueLogs, end: u64) -> i64 {
+/// The newest record that a consume queue knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Newest {
+    /// No queue knows any.
+    Unknown,
+    NotThere,
+    StoredAt(i64),
+}
+
+fn newest_record(files: &LogFiles, queues: &QueueLogs) -> Newest {
     let newest = queues.queues().into_iter().max_by_key(|queue| queue.log_end());
     let unit = newest.and_then(|queue| queue.unit_at(queue.max_offset().checked_sub(1)?).ok().flatten());
-    let Some(unit) = unit.filter(|unit| unit.end().0 <= end) else { return 0 };
-    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= unit.at.0 && unit.at.0 < segment.end()) else {
-        return 0;
+    let Some(unit) = unit else { return Newest::Unknown };
+    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= unit.at.0 && unit.at.0 < segment.end())
+    else {
+        return Newest::NotThere;
     };
-    match record::scan(&(**segment).as_ref()[(unit.at.0 - segment.base()) as usize..], false) {
-        Ok(Scanned::Record(view)) => view.store_timestamp(),
-        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => 0,
+    let rest = (**segment).as_ref().get((unit.at.0 - segment.base()) as usize..).unwrap_or_default();
+    match record::scan(rest, false) {
+        Ok(Scanned::Record(view)) if view.log_offset() == unit.at.0 => Newest::StoredAt(view.store_timestamp()),
+        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => Newest::NotThere,
     }
 }

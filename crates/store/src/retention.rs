@@ -5,7 +5,6 @@
 //! (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`, where the device comes first and the log
 //! says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until there is room again.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,34 +19,6 @@ use crate::store::Shared;
 
 /// Between two files that go: deletion is spread, because a file system may stall on a gigabyte that is freed at once.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How full the device is that holds a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DiskUse {
-    /// Bytes in all.
-    pub total: u64,
-    /// Bytes that we may still use.
-    pub available: u64,
-}
-
-impl DiskUse {
-    /// Of the device that holds `path`.
-    pub fn of(path: &Path) -> std::io::Result<DiskUse> {
-        let stat = rustix::fs::statvfs(path)?;
-        // As `df` and Java count it: what is reserved for root is neither used nor available.
-        let used = stat.f_blocks.saturating_sub(stat.f_bfree);
-        Ok(DiskUse {
-            total: (used + stat.f_bavail) * stat.f_frsize,
-            available: stat.f_bavail * stat.f_frsize,
-        })
-    }
-
-    /// Used, in percent.
-    pub fn used_percent(&self) -> u8 {
-        let used = self.total.saturating_sub(self.available);
-        u8::try_from((used * 100).checked_div(self.total).unwrap_or(0)).unwrap_or(100)
-    }
-}
 
 /// Why a file may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +37,7 @@ pub(crate) fn run(shared: &Shared) {
 /// One look at the device and at the oldest files.
 pub(crate) fn look(shared: &Shared) {
     let options = &shared.options;
-    let used = match DiskUse::of(&options.commit_log_dir) {
+    let used = match shared.disk.space(&options.commit_log_dir) {
         Ok(disk) => disk.used_percent(),
         Err(error) => {
             warn!(path = %options.commit_log_dir.display(), %error, "cannot tell how full the disk is");
@@ -77,7 +48,7 @@ pub(crate) fn look(shared: &Shared) {
     while !shared.is_stopping() && remove_oldest(shared, used) {
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
     }
-    let used = DiskUse::of(&options.commit_log_dir).map_or(used, |disk| disk.used_percent());
+    let used = shared.disk.space(&options.commit_log_dir).map_or(used, |disk| disk.used_percent());
     let mut full = shared.disk_full.lock();
     if used > options.disk_warning_percent {
         let now = NotWritable::DiskFull {
@@ -110,15 +81,16 @@ fn remove_oldest(shared: &Shared, used_percent: u8) -> bool {
             "removing messages that an active group has not consumed: the disk is fuller than diskSpaceCleanForciblyRatio"
         );
     }
-    let Some(removed) = shared.log.take_oldest() else { return false };
-    let min = LogOffset(removed.end());
-    if let Err(error) = shared.disk.remove(removed.path()) {
-        warn!(path = %removed.path().display(), %error, "cannot remove a file of the log");
+    // First the file: one that stays on disk stays part of the log, or the next start would find a gap behind it.
+    if let Err(error) = shared.disk.remove(oldest.path()) {
+        warn!(path = %oldest.path().display(), %error, "cannot remove a file of the log");
+        return false;
     }
-    if let Err(error) = shared.queues.trim_below(min) {
+    shared.log.forget_oldest();
+    if let Err(error) = shared.queues.trim_below(LogOffset(oldest.end())) {
         warn!(%error, "cannot trim the consume queues");
     }
-    info!(path = %removed.path().display(), ?why, "removed a file of the log");
+    info!(path = %oldest.path().display(), ?why, "removed a file of the log");
     true
 }
 

@@ -12,8 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use protocol::LogOffset;
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::error::StoreError;
@@ -96,12 +94,14 @@ impl Segment {
         if start == end {
             return Ok(());
         }
-        let allocated = rustix::fs::fallocate(self.file.descriptor(), FallocateFlags::empty(), start, end - start);
-        match allocated {
+        match self.file.allocate(start, end - start) {
             Ok(()) => {}
-            // Not every file system can; writing zeros is the plain way to the same end.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(start, end)?,
-            Err(error) => return Err(error.into()),
+            // Not every file system can; writing zeros is the plain way to the same end. Only to what was asked for: in the
+            // page before it there are records.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                self.write_zeros(from.clamp(self.base, self.end()) - self.base, end)?;
+            }
+            Err(error) => return Err(error),
         }
         // Old kernels (before 5.14) do not know this advice: then the append path faults the pages itself.
         let _ = self.map.advise_range(Advice::PopulateWrite, start as usize, (end - start) as usize);
@@ -119,8 +119,8 @@ impl Segment {
 
     /// Takes the pages of `from..to` out of our page table; the kernel keeps them cached as it sees fit.
     pub(crate) fn let_go(&self, from: u64, to: u64) {
-        let start = (from.max(self.base) - self.base).next_multiple_of(PAGE);
-        let end = (to.min(self.end()) - self.base) / PAGE * PAGE;
+        let start = (from.clamp(self.base, self.end()) - self.base).next_multiple_of(PAGE);
+        let end = (to.clamp(self.base, self.end()) - self.base) / PAGE * PAGE;
         if start < end {
             // SAFETY: the mapping is shared and backed by a file, so dropping pages loses nothing: the next access maps the
             // same bytes again.
@@ -152,11 +152,10 @@ impl Segment {
         let page = start.next_multiple_of(PAGE).min(self.bytes);
         self.file.write_at(&vec![0; (page - start) as usize], start)?;
         if page < self.bytes {
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            match rustix::fs::fallocate(self.file.descriptor(), punch, page, self.bytes - page) {
+            match self.file.punch(page, self.bytes - page) {
                 Ok(()) => {}
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeros(page, self.bytes)?,
-                Err(error) => return Err(error.into()),
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => self.write_zeros(page, self.bytes)?,
+                Err(error) => return Err(error),
             }
         }
         self.file.sync_data()

@@ -4,7 +4,7 @@
 //! (retention.rs), `journal`, `cold-N`. Closing stops them in that order of need: nothing is flushed before it is written.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,20 +15,22 @@ use tracing::{error, warn};
 
 use crate::batch::RecordBatch;
 use crate::checkpoint::{Checkpoint, Marks};
+use crate::closed::{Closed, fingerprint};
 use crate::cold::{ColdQueueFull, ColdRead, ColdReads};
 use crate::commit_log::CommitLog;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, StoreEnv, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs};
-use crate::recovery::{self, Recovered};
-use crate::retention::DiskUse;
+use crate::recovery::{self, Before, Recovered};
 use crate::watermark::Watermark;
 use crate::worker::{self, Bell};
 use crate::{flush, prepare, retention};
 
+/// How long the `queues` thread waits for a call when there is nothing to write.
+const QUEUES_REST: Duration = Duration::from_secs(60);
 /// How often units go to their files and the check-point moves.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     /// `disk_full` without the lock.
     pub is_writable: AtomicBool,
     pub retention_floor: RwLock<Option<RetentionFloor>>,
+    /// The `queues` thread has nothing to do. SeqCst, as the bells' flags.
+    pub queues_rest: AtomicBool,
     stopping: AtomicBool,
 }
 
@@ -74,6 +78,13 @@ impl Shared {
 
     pub fn is_sync_flush(&self) -> bool {
         self.options.flush == FlushMode::Sync
+    }
+
+    /// Ends the rest of the `queues` thread, if it rests.
+    pub fn wake_queues(&self) {
+        if self.queues_rest.swap(false, Ordering::SeqCst) {
+            self.queues.ring();
+        }
     }
 
     pub fn take_had_reads(&self) -> bool {
@@ -92,6 +103,9 @@ pub struct Store {
     journal: Journal,
     cold: Arc<ColdReads>,
     checkpoint: Mutex<Checkpoint>,
+    /// A process before us may have left units of queues in the kernel only. Relaxed: set once, cleared by whoever writes
+    /// queues.
+    has_unsure_queues: AtomicBool,
     abort: AbortFile,
     /// Joined in this order when the store closes.
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -104,15 +118,33 @@ impl Store {
     pub fn open(options: StoreOptions, env: StoreEnv) -> Result<(Arc<Store>, Recovered), StoreError> {
         let StoreEnv { clock, disk, .. } = env;
         let root = options.root.clone();
+        let is_new = disk.list(&root).is_ok_and(|entries| entries.is_empty());
         let make = |path: &std::path::Path| {
             disk.create_dir(path).map_err(|source| StoreError::Disk { doing: "make", path: path.to_owned(), source })
         };
         make(&root)?;
         make(&options.queue_dir)?;
+        make(&options.commit_log_dir)?;
         let lock = StoreLock::take(&root)?;
+        if is_new {
+            for dir in [Some(&*root), root.parent()].into_iter().flatten() {
+                disk.sync_dir(dir).map_err(|source| StoreError::Disk {
+                    doing: "sync",
+                    path: dir.to_owned(),
+                    source,
+                })?;
+            }
+        }
         let mut found = Recovered::default();
-        let (abort, was_abnormal) = AbortFile::raise(&root)?;
+        let (abort, was_abnormal) = AbortFile::find(&root);
         found.was_abnormal = was_abnormal;
+        let sync = match options.flush {
+            FlushMode::Sync => JournalSync::Always,
+            FlushMode::Async => JournalSync::Every(options.flush_interval),
+        };
+        let journal_options = JournalOptions { sync, ..JournalOptions::default() };
+        let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
+        found.findings.extend(journal.findings().iter().cloned());
         let (checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
         let mut files = recovery::open_segments(&options, &*disk, &mut found)?;
         let queue_options = QueueLogOptions {
@@ -122,20 +154,19 @@ impl Store {
         };
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&disk))?;
         found.findings.extend(loaded.findings);
-        let rebuild_from = loaded.rebuild_from.map(|at| at.0);
-        let end =
-            recovery::recover(&mut files, &queues, rebuild_from, marks.as_ref(), &options, &*disk, &mut found)?;
-        let sync = match options.flush {
-            FlushMode::Sync => JournalSync::Always,
-            FlushMode::Async => JournalSync::Every(options.flush_interval),
+        let before = Before {
+            rebuild_from: loaded.rebuild_from.map(|at| at.0),
+            marks: marks.as_ref(),
+            closed: Closed::recall(&journal),
         };
-        let journal_options = JournalOptions { sync, ..JournalOptions::default() };
-        let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
-        found.findings.extend(journal.findings().iter().cloned());
+        let end = recovery::recover(&mut files, &queues, &before, &options, &*disk, &mut found)?;
 
         let segment_bytes = files.segment_bytes;
         let log = CommitLog::new(files.segments, segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {
-            StoreError::Malformed { path: options.commit_log_dir.clone(), why: format!("no file holds the log's end {}", end.at) }
+            StoreError::Malformed {
+                path: options.commit_log_dir.clone(),
+                why: format!("no file holds the log's end {}", end.at),
+            }
         })?;
         let shared = Arc::new(Shared {
             clock,
@@ -155,15 +186,20 @@ impl Store {
             disk_full: Mutex::new(None),
             is_writable: AtomicBool::new(true),
             retention_floor: RwLock::new(None),
+            queues_rest: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             options,
         });
+        // So that the first message finds room. If there is none, the thread `segments` goes on trying.
+        prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN);
+        abort.raise()?;
         let (cold, cold_threads) = ColdReads::start(shared.options.cold_read_threads, shared.options.cold_reads_max)?;
         let store = Arc::new(Store {
             shared: Arc::clone(&shared),
             journal,
             cold,
             checkpoint: Mutex::new(checkpoint),
+            has_unsure_queues: AtomicBool::new(was_abnormal),
             abort,
             threads: Mutex::new(cold_threads),
             lock: Mutex::new(Some(lock)),
@@ -174,11 +210,9 @@ impl Store {
 
     fn start_threads(self: &Arc<Store>) -> Result<(), StoreError> {
         let mut threads = self.threads.lock();
-        for (name, run) in [
-            ("segments", prepare::run as fn(&Shared)),
-            ("flush", flush::run),
-            ("retention", retention::run),
-        ] {
+        for (name, run) in
+            [("segments", prepare::run as fn(&Shared)), ("flush", flush::run), ("retention", retention::run)]
+        {
             let shared = Arc::clone(&self.shared);
             threads.push(worker::spawn(name, move || run(&shared))?);
         }
@@ -186,29 +220,42 @@ impl Store {
         let store = Arc::downgrade(self);
         let shared = Arc::clone(&self.shared);
         threads.push(worker::spawn("queues", move || {
+            let mut is_idle = false;
             while !shared.is_stopping() {
-                shared.queues.wait_until_wanted(QUEUES_INTERVAL);
-                match store.upgrade() {
-                    Some(store) => store.write_queues(false),
-                    None => return,
+                shared.queues_rest.store(is_idle, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                // Whoever appends calls `flush`, which calls us.
+                let is_resting = is_idle && shared.queues.pending_bytes() == 0;
+                shared.queues.wait_until_wanted(if is_resting { QUEUES_REST } else { QUEUES_INTERVAL });
+                let Some(store) = store.upgrade() else { return };
+                let had_work = shared.queues.pending_bytes() > 0 || store.checkpointed() < store.last_timestamp();
+                if let Err(error) = store.write_queues(false) {
+                    // The units stay in memory and are tried again; the log has them in any case.
+                    warn!(%error, "consume queues cannot be written");
                 }
+                // The second time without work, queues have given their memory back.
+                is_idle = !had_work;
             }
         })?);
         Ok(())
     }
 
     /// Writes the units that are only in memory, and moves the check-point as far as the device has both log and queues.
-    fn write_queues(&self, is_last: bool) {
+    fn write_queues(&self, is_last: bool) -> Result<(), StoreError> {
         let shared = &self.shared;
         let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
-        let written = if is_last || timestamp > self.checkpointed() { shared.queues.sync_all() } else { shared.queues.flush_all() };
-        if let Err(error) = written {
-            // The units stay in memory and are tried again; the log has them in any case.
-            warn!(%error, "consume queues cannot be written");
-            return;
-        }
         if timestamp <= self.checkpointed() && !is_last {
-            return;
+            return Ok(shared.queues.flush_all()?);
+        }
+        shared.queues.sync_all()?;
+        if self.has_unsure_queues.load(Ordering::Relaxed) {
+            let dir = &shared.options.queue_dir;
+            shared.disk.sync_file_system(dir).map_err(|source| StoreError::Disk {
+                doing: "sync",
+                path: dir.clone(),
+                source,
+            })?;
+            self.has_unsure_queues.store(false, Ordering::Relaxed);
         }
         let confirmed = if is_last { i64::try_from(shared.log.end.get()).unwrap_or(i64::MAX) } else { 0 };
         let marks = Marks {
@@ -218,9 +265,7 @@ impl Store {
             master_flushed: 0,
             confirmed,
         };
-        if let Err(error) = self.checkpoint.lock().write(&marks) {
-            warn!(%error, "the check-point cannot be written");
-        }
+        self.checkpoint.lock().write(&marks)
     }
 
     fn checkpointed(&self) -> i64 {
@@ -237,9 +282,7 @@ impl Store {
         if let Some(last) = batch.landed().last() {
             shared.last_timestamp.fetch_max(last.store_timestamp, Ordering::Release);
         }
-        if shared.is_sync_flush() {
-            shared.flush_bell.call();
-        }
+        shared.flush_bell.call();
         match appended {
             Ok(false) => Ok(()),
             Ok(true) => {
@@ -247,7 +290,7 @@ impl Store {
                 Ok(())
             }
             Err(AppendError::NoRoomYet { needed }) => {
-                shared.needed_room.fetch_max(needed, Ordering::AcqRel);
+                shared.needed_room.fetch_max(needed, Ordering::SeqCst);
                 shared.segments_bell.call();
                 if let Some(reason) = shared.no_room.lock().clone() {
                     return Err(AppendError::NotWritable(reason));
@@ -354,7 +397,7 @@ impl Store {
 
     /// How full the device of the log is.
     pub fn disk_use(&self) -> std::io::Result<DiskUse> {
-        DiskUse::of(&self.shared.options.commit_log_dir)
+        self.shared.disk.space(&self.shared.options.commit_log_dir)
     }
 
     /// What the store was opened with; file sizes as found on disk.
@@ -372,11 +415,23 @@ impl Store {
         if !self.stop_threads() {
             return Ok(());
         }
-        flush::flush(&self.shared);
-        self.write_queues(true);
-        let closed = if self.journal.close() { self.abort.lower() } else { Ok(()) };
+        let closed = self.write_all();
+        let is_journal_safe = self.journal.close();
+        // Whatever is not on disk as it should be, the next start finds out if it is told to look.
+        let closed = closed.and_then(|()| if is_journal_safe { self.abort.lower() } else { Ok(()) });
         self.lock.lock().take();
         closed
+    }
+
+    fn write_all(&self) -> Result<(), StoreError> {
+        let Shared { log, queues, .. } = &*self.shared;
+        log.seal();
+        flush::flush(&self.shared);
+        self.write_queues(true)?;
+        let min = log.min();
+        let last_timestamp = self.last_timestamp();
+        Closed { min, end: log.end.get(), last_timestamp, queues: fingerprint(queues, min) }.remember(&self.journal);
+        Ok(())
     }
 
     /// Says whether they were running.
@@ -397,6 +452,12 @@ impl Store {
             }
         }
         true
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({} {}..{})", self.shared.options.root.display(), self.min_offset().0, self.end().0)
     }
 }
 

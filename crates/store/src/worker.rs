@@ -1,28 +1,31 @@
 //! The store's own threads: how they are started, called and stopped.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use tracing::error;
 
 use crate::error::StoreError;
 
 /// Calls a thread that waits. A ring while nobody waits is not lost: the next wait ends at once.
+///
+/// Callers publish their work by a SeqCst operation before they call: of that and the thread's announcement that it waits
+/// one comes first, so either the thread's last look sees the work or the caller sees that the thread waits.
 #[derive(Default)]
 pub(crate) struct Bell {
     /// Guards nothing but itself.
     rung: Mutex<bool>,
     changed: Condvar,
-    /// Whether the thread is about to wait or waits. SeqCst on both sides: of the caller's work and the thread's last look
-    /// for work one sees the other.
+    /// Whether the thread is about to wait or waits. SeqCst on both sides: see above.
     is_idle: AtomicBool,
 }
 
 impl Bell {
     /// Calls, at the cost of one load if the thread is busy anyway: it looks once more before it waits.
     pub fn call(&self) {
-        if self.is_idle.swap(false, Ordering::SeqCst) {
+        if self.is_idle.load(Ordering::SeqCst) && self.is_idle.swap(false, Ordering::SeqCst) {
             self.ring();
         }
     }
@@ -36,26 +39,52 @@ impl Bell {
     /// Waits until the bell rings or `timeout` is over, unless `has_work` finds something once callers know that we wait.
     pub fn wait(&self, timeout: Option<Duration>, has_work: impl FnOnce() -> bool) {
         self.is_idle.store(true, Ordering::SeqCst);
+        // Whatever `has_work` loads, and however, is loaded after the announcement.
+        fence(Ordering::SeqCst);
         if !has_work() {
-            let mut rung = self.rung.lock();
-            if !*rung {
-                match timeout {
-                    Some(timeout) => {
-                        self.changed.wait_for(&mut rung, timeout);
-                    }
-                    None => self.changed.wait(&mut rung),
-                }
-            }
-            *rung = false;
+            self.rest(timeout);
         }
         self.is_idle.store(false, Ordering::SeqCst);
+    }
+
+    /// Waits until somebody rings or `timeout` is over. Calls do not end it: the thread knows of the work and lets it gather.
+    pub fn rest(&self, timeout: Option<Duration>) {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            match timeout {
+                Some(timeout) => {
+                    self.changed.wait_for(&mut rung, timeout);
+                }
+                None => self.changed.wait(&mut rung),
+            }
+        }
+        *rung = false;
     }
 }
 
 /// Starts a thread under a name that shows in `top -H`.
+///
+/// A panic in it ends the process: an assertion of the store does not hold, and without the thread everybody would wait for
+/// what it does.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+    let ends_process = EndsProcess(name.to_owned());
     Builder::new()
         .name(name.to_owned())
-        .spawn(run)
+        .spawn(move || {
+            run();
+            drop(ends_process);
+        })
         .map_err(|source| StoreError::Thread { name: name.to_owned(), source })
+}
+
+/// Ends the process when a panic drops it.
+struct EndsProcess(String);
+
+impl Drop for EndsProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            error!(thread = self.0, "a thread of the store panicked: ending the process");
+            std::process::abort();
+        }
+    }
 }

@@ -1,0 +1,63 @@
+//! What a store looked like when it was closed, kept in the journal: so that the next start notices consume queues that were
+//! deleted or cut while nobody was looking.
+//!
+//! Another broker may have had the store in between. It moves the log's end, and then nothing here applies any more: a start
+//! compares the queues only where the log is what it was.
+
+use protocol::LogOffset;
+
+use crate::journal::{Journal, TableId};
+use crate::queue_log::QueueLogs;
+
+const TABLE: TableId = TableId(250);
+const KEY: &[u8] = b"closed";
+
+/// The store as it was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// The log's lower end.
+    pub min: u64,
+    /// The log's end.
+    pub end: u64,
+    /// Store time of its newest record.
+    pub last_timestamp: i64,
+    /// Of the consume queues that have messages.
+    pub queues: u64,
+}
+
+impl Closed {
+    pub fn remember(&self, journal: &Journal) {
+        let fields = [self.min, self.end, self.last_timestamp as u64, self.queues].map(u64::to_be_bytes);
+        journal.put(TABLE, KEY, fields.as_flattened());
+    }
+
+    pub fn recall(journal: &Journal) -> Option<Closed> {
+        let mut closed = None;
+        journal.load(TABLE, |key, value| {
+            if let (KEY, ([min, end, last_timestamp, queues], [])) = (key, value.as_chunks::<8>()) {
+                closed = Some(Closed {
+                    min: u64::from_be_bytes(*min),
+                    end: u64::from_be_bytes(*end),
+                    last_timestamp: i64::from_be_bytes(*last_timestamp),
+                    queues: u64::from_be_bytes(*queues),
+                });
+            }
+        });
+        closed
+    }
+}
+
+/// A number for where all queues end, whatever their order. Queues without a message that the log still has do not count: they
+/// may or may not have left a file.
+pub(crate) fn fingerprint(queues: &QueueLogs, log_min: u64) -> u64 {
+    let living = queues.queues().into_iter().filter(|queue| queue.log_end() > LogOffset(log_min));
+    living.fold(0, |sum: u64, queue| {
+        let numbers = [u64::from(queue.id()), queue.max_offset(), queue.log_end().0].map(u64::to_be_bytes);
+        sum.wrapping_add(fnv(queue.topic().as_bytes().iter().chain(numbers.as_flattened())))
+    })
+}
+
+/// FNV-1a: must give the same in every version of ours.
+fn fnv<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}

@@ -1,0 +1,247 @@
+//! Starts after a crash: what is found, what is mended, and what is said about it.
+
+use std::sync::atomic::Ordering;
+
+use store::FlushMode;
+
+use crate::support::*;
+
+/// A store that crashed after a run of messages.
+fn crashed(messages: u64) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..messages);
+    image(dir.path())
+}
+
+#[test]
+fn a_crash_loses_nothing_and_mends_nothing() {
+    let dir = crashed(700);
+    let (store, found) = open(dir.path());
+    assert!(found.was_abnormal);
+    assert_eq!(found.findings, Vec::<String>::new());
+    assert_run(&store, 0..700);
+    append_run(&store, 700..800);
+    assert_run(&store, 0..800);
+    store.close().unwrap();
+    drop(store);
+    let (store, found) = open(dir.path());
+    assert!(!found.was_abnormal);
+    assert_run(&store, 0..800);
+}
+
+#[test]
+fn a_torn_record_at_the_end_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..20);
+    let last = append(&store, TOPIC, 0, &[7; 3000]);
+    let image = image(dir.path());
+    // Half of it never reached the device.
+    overwrite(&segment_path(image.path(), 0), last.at.0 + 1500, &[0; 2000]);
+    let (store, found) = open(image.path());
+    assert_eq!(store.end(), last.at);
+    let says = found.findings.join("\n");
+    assert!(says.contains(&format!("the log ends at {}", last.at.0)) && says.contains("zeroed"), "{says}");
+    assert_run(&store, 0..20);
+    append_run(&store, 20..40);
+    assert_run(&store, 0..40);
+    store.close().unwrap();
+}
+
+#[test]
+fn garbage_behind_the_tail_is_zeroed() {
+    for garbage in [
+        &b"\x00\x00\x01\x00garbage garbage"[..],
+        &[0xff; 64],
+        &[0, 0, 0, 0, 0, 0, 0, 1],
+        &[0x7f, 0xff, 0xff, 0xff, 0xda, 0xa3, 0x20, 0xa7],
+    ] {
+        let dir = crashed(10);
+        let end = open(image(dir.path()).path()).0.end().0;
+        overwrite(&segment_path(dir.path(), 0), end, garbage);
+        let (store, found) = open(dir.path());
+        assert_eq!(store.end().0, end);
+        assert!(found.findings.iter().any(|finding| finding.contains("zeroed")), "{:?}", found.findings);
+        let file = std::fs::read(segment_path(dir.path(), 0)).unwrap();
+        assert!(file[end as usize..].iter().all(|byte| *byte == 0));
+        append_run(&store, 10..12);
+        assert_run(&store, 0..12);
+    }
+}
+
+#[test]
+fn a_record_whose_body_changed_ends_the_log_and_its_place_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..10);
+    let bad = append(&store, TOPIC, 0, &body(10));
+    append_run(&store, 11..20);
+    let image = image(dir.path());
+    overwrite(&segment_path(image.path(), 0), bad.at.0 + 90, &[0xAA]);
+    let (store, found) = open(image.path());
+    assert_eq!(store.end(), bad.at);
+    let says = found.findings.join("\n");
+    assert!(says.contains(&format!("the log ends at {}", bad.at.0)) && says.contains("CRC"), "{says}");
+    assert_run(&store, 0..10);
+}
+
+#[test]
+fn a_lost_folder_of_consume_queues_is_built_again_from_the_log() {
+    let dir = crashed(500);
+    std::fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
+    let (store, found) = open(dir.path());
+    assert_eq!((found.records_scanned, found.units_added), (500, 500));
+    assert_run(&store, 0..500);
+}
+
+#[test]
+fn a_lost_check_point_costs_a_scan_and_nothing_else() {
+    let dir = crashed(500);
+    std::fs::remove_file(dir.path().join("checkpoint")).unwrap();
+    let (store, found) = open(dir.path());
+    assert_eq!(found.records_scanned, 500);
+    assert_run(&store, 0..500);
+}
+
+#[test]
+fn a_check_point_of_any_bytes_costs_no_message() {
+    for bytes in [[0xff; 4096], [0; 4096], [0x7f; 4096]] {
+        let dir = crashed(300);
+        std::fs::write(dir.path().join("checkpoint"), bytes).unwrap();
+        let (store, _) = open(dir.path());
+        assert_run(&store, 0..300);
+    }
+    let dir = crashed(300);
+    std::fs::write(dir.path().join("checkpoint"), [1; 7]).unwrap();
+    let (store, _) = open(dir.path());
+    assert_run(&store, 0..300);
+    assert_eq!(std::fs::metadata(dir.path().join("checkpoint")).unwrap().len(), 4096);
+}
+
+#[test]
+fn a_lost_journal_folder_costs_no_message() {
+    let dir = crashed(100);
+    std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
+    let (store, _) = open(dir.path());
+    assert_run(&store, 0..100);
+}
+
+#[test]
+fn the_next_file_that_was_made_ahead_is_no_part_of_the_log() {
+    let dir = crashed(10);
+    // The window reaches beyond the first small file.
+    assert!(segment_path(dir.path(), SEGMENT).exists());
+    let (store, found) = open(dir.path());
+    assert_eq!(found.findings, Vec::<String>::new());
+    assert_run(&store, 0..10);
+    append_run(&store, 10..500);
+    assert_run(&store, 0..500);
+}
+
+#[test]
+fn units_beyond_the_end_of_the_log_are_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..50);
+    store.close().unwrap();
+    let log = std::fs::read(segment_path(dir.path(), 0)).unwrap();
+    drop(store);
+    let (store, _) = open(dir.path());
+    append_run(&store, 50..60);
+    store.close().unwrap();
+    drop(store);
+    // A loss of power took the log's end and left the queue's.
+    std::fs::write(segment_path(dir.path(), 0), log).unwrap();
+    std::fs::write(dir.path().join("abort"), "1").unwrap();
+    let (store, found) = open(dir.path());
+    assert!(found.findings.iter().any(|finding| finding.contains("10 units")), "{:?}", found.findings);
+    assert_run(&store, 0..50);
+    append_run(&store, 50..70);
+    assert_run(&store, 0..70);
+}
+
+#[test]
+fn a_crash_on_the_very_border_of_two_files_is_no_damage() {
+    let overhead = record_bytes(0);
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    // Exactly full: only the marker is missing, and the next append writes it.
+    append(&store, TOPIC, 0, &vec![1; (SEGMENT - 8 - overhead) as usize]);
+    let before = image(dir.path());
+    append(&store, TOPIC, 0, b"next");
+    let behind = image(dir.path());
+    for (image, messages) in [(before, 1), (behind, 2)] {
+        let (store, found) = open(image.path());
+        assert_eq!(found.findings, Vec::<String>::new());
+        assert_eq!(read_all(&store, TOPIC, 0).len(), messages);
+        assert_eq!(append(&store, TOPIC, 0, b"x").queue_offset, messages as u64);
+    }
+}
+
+#[test]
+fn a_hostile_record_that_leaves_no_place_for_the_marker_is_survived() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut file = Vec::new();
+    encode(TOPIC, 0, &vec![1; (SEGMENT - record_bytes(0) - 4) as usize], b"", &mut file);
+    protocol::record::stamp(&mut file, 0, 0, 1);
+    file.resize(SEGMENT as usize, 0);
+    std::fs::create_dir(dir.path().join("commitlog")).unwrap();
+    std::fs::write(segment_path(dir.path(), 0), file).unwrap();
+    let (store, _) = open(dir.path());
+    assert_eq!(append(&store, TOPIC, 0, b"next").at.0, SEGMENT);
+    let image = image(dir.path());
+    let (store, _) = open(image.path());
+    assert_eq!(read_all(&store, TOPIC, 0).len(), 2);
+}
+
+#[test]
+fn a_record_with_a_path_for_a_topic_makes_no_folder() {
+    for topic in ["../../escaped", "a/b", ".", "..", "nul\0"] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("store");
+        let mut file = Vec::new();
+        encode(topic, 0, b"x", b"", &mut file);
+        protocol::record::stamp(&mut file, 0, 0, 1);
+        let bytes = file.len() as u64;
+        file.resize(SEGMENT as usize, 0);
+        std::fs::create_dir_all(root.join("commitlog")).unwrap();
+        std::fs::write(segment_path(&root, 0), file).unwrap();
+        let (store, _) = open(&root);
+        assert_eq!(store.end().0, bytes, "the record stays in the log");
+        assert!(store.topics().is_empty(), "{topic:?}");
+        append_run(&store, 0..5);
+        store.close().unwrap();
+        assert_run(&store, 0..5);
+        assert!(!dir.path().join("escaped").exists() && !root.join("escaped").exists());
+    }
+}
+
+#[test]
+fn what_was_found_after_a_crash_is_on_the_device_before_it_counts_as_flushed() {
+    let dir = crashed(700);
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, store::StoreOptions { flush: FlushMode::Sync, ..options(dir.path()) });
+    assert_eq!(store.flushed().get(), store.end().0);
+    let files = store.end().0 / SEGMENT + 1;
+    assert!(disk.faults.syncs.load(Ordering::SeqCst) >= files, "every file that was read again is synced");
+    // The units that the last process wrote may be in the kernel only, too: the check-point may not say more.
+    eventually("a check-point", || {
+        let mark = std::fs::read(dir.path().join("checkpoint")).unwrap();
+        i64::from_be_bytes(mark[..8].try_into().unwrap()) >= 1_700_000_000_000
+    });
+    assert!(disk.faults.synced_file_systems.load(Ordering::SeqCst) >= 1);
+}
+
+#[test]
+fn the_names_of_the_first_files_survive_a_loss_of_power() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let root = dir.path().join("store");
+    let (store, _) = open_on(&disk, store::StoreOptions { segment_bytes: 4 << 20, ..options(&root) });
+    let synced = disk.faults.synced_dirs.lock().clone();
+    for needed in [dir.path(), &*root, &*root.join("commitlog")] {
+        assert!(synced.iter().any(|dir| dir == needed), "{} of {synced:?}", needed.display());
+    }
+    drop(store);
+}

@@ -1,0 +1,152 @@
+//! The device: flushes, full disks, file systems that cannot allocate.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use env::TimeMs;
+use store::{AppendError, FlushMode, NotWritable, ReadStatus, RecordBatch, StoreOptions};
+
+use crate::support::*;
+
+#[test]
+fn a_sync_store_shows_and_promises_only_what_is_flushed() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, StoreOptions { flush: FlushMode::Sync, ..options(dir.path()) });
+    let first = append(&store, TOPIC, 0, b"one");
+    assert!(store.confirmed().wait_until(first.end.0, deadline()));
+    disk.stall();
+    let second = append(&store, TOPIC, 0, b"two");
+    assert_eq!(store.end(), second.end);
+    assert!(store.flushed().get() < second.end.0);
+    let (read, _) = read(&store, TOPIC, 0, 0, &limits(32));
+    assert_eq!((read.status, read.count, read.max), (ReadStatus::Found, 1, 1));
+    let (read, _) = crate::support::read(&store, TOPIC, 0, 1, &limits(32));
+    assert_eq!((read.status, read.next), (ReadStatus::OffsetOverflowOne, 1));
+    assert!(store.record_at(second.at).unwrap().is_none());
+    disk.resume();
+    assert!(store.flushed().wait_until(second.end.0, deadline()));
+    assert_eq!(read_all(&store, TOPIC, 0).len(), 2);
+    store.close().unwrap();
+}
+
+#[test]
+fn the_flush_thread_loses_no_wake_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open_sync(dir.path());
+    std::thread::scope(|scope| {
+        for queue in 0..3 {
+            let store = &store;
+            scope.spawn(move || {
+                for _ in 0..400 {
+                    let landed = append(store, TOPIC, queue, b"x");
+                    // There is no timer behind it: a lost wake-up would wait for ever.
+                    assert!(store.flushed().wait_until(landed.end.0, deadline()));
+                }
+            });
+        }
+    });
+    store.close().unwrap();
+}
+
+#[test]
+fn one_flush_serves_everybody_who_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) =
+        open_on(&disk, StoreOptions { flush: FlushMode::Sync, segment_bytes: 4 << 20, ..options(dir.path()) });
+    disk.stall();
+    append(&store, TOPIC, 0, b"x");
+    for _ in 0..500 {
+        append(&store, TOPIC, 0, b"y");
+    }
+    let before = disk.faults.syncs.load(Ordering::SeqCst);
+    disk.resume();
+    assert!(store.flushed().wait_until(store.end().0, deadline()));
+    let syncs = disk.faults.syncs.load(Ordering::SeqCst) - before;
+    assert!(syncs < 20, "{syncs}");
+}
+
+#[test]
+fn an_async_store_flushes_within_its_interval_also_after_a_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    for _ in 0..20 {
+        let landed = append(&store, TOPIC, 0, b"x");
+        assert!(store.flushed().wait_until(landed.end.0, Instant::now() + Duration::from_secs(3)));
+    }
+}
+
+#[test]
+fn a_full_device_is_an_answer_and_writing_goes_on_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    *disk.faults.allocatable.lock() = Some(3 << 20);
+    let (store, _) = open_on(&disk, StoreOptions { segment_bytes: 1 << 20, ..options(dir.path()) });
+    let mut taken = 0;
+    let refused = loop {
+        let mut batch = RecordBatch::new();
+        push(&store, &mut batch, TOPIC, 0, &body(taken));
+        match append_batch(&store, &mut batch, TimeMs(1)) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 20_000);
+    };
+    let AppendError::NotWritable(NotWritable::NoRoom { path, bytes, .. }) = &refused else { panic!("{refused}") };
+    assert!(path.starts_with(dir.path().join("commitlog")) && *bytes > 0);
+    assert!(taken > 1000);
+    assert_run(&store, 0..taken);
+    // Somebody makes room; nobody tells the store.
+    *disk.faults.allocatable.lock() = None;
+    eventually("room", || {
+        let mut batch = RecordBatch::new();
+        push(&store, &mut batch, TOPIC, 0, &body(taken));
+        append_batch(&store, &mut batch, TimeMs(1)).is_ok()
+    });
+    assert_run(&store, 0..taken + 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_file_system_that_cannot_allocate_keeps_every_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    disk.faults.cannot_allocate.store(true, Ordering::SeqCst);
+    let (store, _) = open_on(&disk, StoreOptions { segment_bytes: 4 << 20, ..options(dir.path()) });
+    append_run(&store, 0..5000);
+    assert_run(&store, 0..5000);
+    let crashed = image(dir.path());
+    drop(store);
+    let (store, _) = open_on(&disk, StoreOptions { segment_bytes: 4 << 20, ..options(crashed.path()) });
+    assert_run(&store, 0..5000);
+    append_run(&store, 5000..6000);
+    assert_run(&store, 0..6000);
+}
+
+#[test]
+fn an_append_without_room_says_how_much_it_needs_and_gets_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = try_open(StoreOptions { segment_bytes: 16 << 20, ..options(dir.path()) }).unwrap();
+    let mut batch = RecordBatch::new();
+    push(&store, &mut batch, TOPIC, 0, b"small");
+    push(&store, &mut batch, TOPIC, 0, &vec![1; 8 << 20]);
+    push(&store, &mut batch, TOPIC, 0, b"behind");
+    let waits = store.append(&mut batch, TimeMs(1));
+    let Err(AppendError::NoRoomYet { needed }) = waits else { panic!("{waits:?}") };
+    let landed = batch.landed().len();
+    assert!(landed <= 1 && !batch.is_appended());
+    assert!(store.room().wait_until(needed, deadline()));
+    append_batch(&store, &mut batch, TimeMs(1)).unwrap();
+    assert!(batch.is_appended());
+    assert_eq!(read_all(&store, TOPIC, 0).len(), 3);
+}
+
+#[test]
+fn a_store_that_just_opened_takes_a_message_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let mut batch = RecordBatch::new();
+    push(&store, &mut batch, TOPIC, 0, b"first");
+    store.append(&mut batch, TimeMs(1)).unwrap();
+}

@@ -1,0 +1,143 @@
+//! The log's files as found: which are taken, which are refused by name.
+
+use std::fs::File;
+
+use store::{StoreError, StoreOptions};
+
+use crate::support::*;
+
+/// A closed store with several files.
+fn closed() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..700);
+    store.close().unwrap();
+    dir
+}
+
+fn set_len(path: &std::path::Path, bytes: u64) {
+    File::options().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn an_empty_last_file_is_removed() {
+    let dir = closed();
+    let last = open(image(dir.path()).path()).0.end().0 / SEGMENT * SEGMENT;
+    let mut beyond = last + SEGMENT;
+    while segment_path(dir.path(), beyond).exists() {
+        beyond += SEGMENT;
+    }
+    File::create(segment_path(dir.path(), beyond)).unwrap();
+    let (store, found) = open(dir.path());
+    assert_eq!(found.findings.len(), 1);
+    assert!(found.findings[0].contains("empty, removed"));
+    assert_run(&store, 0..700);
+}
+
+#[test]
+fn a_file_of_another_length_in_the_middle_is_refused_by_name() {
+    for bytes in [SEGMENT - 1, SEGMENT + 1, 0] {
+        let dir = closed();
+        let middle = segment_path(dir.path(), SEGMENT);
+        set_len(&middle, bytes);
+        let refused = try_open(options(dir.path()));
+        let Err(StoreError::Malformed { path, why }) = refused else { panic!("{refused:?}") };
+        assert_eq!(path, middle);
+        assert!(why.contains(&bytes.to_string()) && why.contains(&SEGMENT.to_string()), "{why}");
+    }
+}
+
+#[test]
+fn a_refused_start_does_not_make_the_next_one_abnormal() {
+    let dir = closed();
+    let middle = segment_path(dir.path(), SEGMENT);
+    set_len(&middle, SEGMENT + 1);
+    try_open(options(dir.path())).unwrap_err();
+    set_len(&middle, SEGMENT);
+    let (store, found) = open(dir.path());
+    assert!(!found.was_abnormal);
+    assert_run(&store, 0..700);
+}
+
+#[test]
+fn a_missing_file_in_the_middle_is_refused_by_name() {
+    let dir = closed();
+    std::fs::remove_file(segment_path(dir.path(), SEGMENT)).unwrap();
+    let refused = try_open(options(dir.path()));
+    let Err(StoreError::Malformed { path, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(path, segment_path(dir.path(), 2 * SEGMENT));
+}
+
+#[test]
+fn a_last_file_that_lost_its_end_is_extended() {
+    let dir = closed();
+    let end = open(image(dir.path()).path()).0.end().0;
+    let mut last = end / SEGMENT * SEGMENT;
+    while segment_path(dir.path(), last + SEGMENT).exists() {
+        last += SEGMENT;
+        std::fs::remove_file(segment_path(dir.path(), last)).unwrap();
+    }
+    let last = segment_path(dir.path(), end / SEGMENT * SEGMENT);
+    set_len(&last, end % SEGMENT + 10);
+    let (store, found) = open(dir.path());
+    assert!(found.findings[0].contains("extended"), "{:?}", found.findings);
+    assert_eq!(std::fs::metadata(last).unwrap().len(), SEGMENT);
+    assert_run(&store, 0..700);
+}
+
+#[test]
+fn files_of_another_size_than_configured_are_kept_and_gone_on_with() {
+    let dir = closed();
+    let larger = StoreOptions { segment_bytes: 4 * SEGMENT, ..options(dir.path()) };
+    let (store, found) = try_open(larger).unwrap();
+    assert!(found.findings[0].contains("the files win"), "{:?}", found.findings);
+    append_run(&store, 700..1000);
+    assert_run(&store, 0..1000);
+    store.close().unwrap();
+    for entry in std::fs::read_dir(dir.path().join("commitlog")).unwrap() {
+        assert_eq!(entry.unwrap().metadata().unwrap().len(), SEGMENT);
+    }
+}
+
+#[test]
+fn sizes_that_no_broker_writes_are_refused() {
+    for bytes in [0, 1, 100, 1 << 31] {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = try_open(StoreOptions { segment_bytes: bytes, ..options(dir.path()) });
+        assert!(matches!(refused, Err(StoreError::Malformed { .. })), "{bytes}: {refused:?}");
+    }
+    let dir = closed();
+    for name in ["18446744073709551615", "18446744073709486080", "09223372036854775807"] {
+        let path = dir.path().join("commitlog").join(name);
+        let file = File::create(&path).unwrap();
+        file.set_len(SEGMENT).unwrap();
+        assert!(matches!(try_open(options(dir.path())), Err(StoreError::Malformed { .. })), "{name}");
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn strange_names_among_the_files_are_left_alone() {
+    let dir = closed();
+    std::fs::write(dir.path().join("commitlog").join("README"), "mine").unwrap();
+    std::fs::create_dir(dir.path().join("commitlog").join("00000000000000065537")).unwrap();
+    let (store, found) = open(dir.path());
+    assert_eq!(found.findings.len(), 2);
+    assert_run(&store, 0..700);
+    assert!(dir.path().join("commitlog").join("README").exists());
+}
+
+#[test]
+fn a_second_open_is_refused_until_the_first_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..3);
+    let refused = try_open(options(dir.path()));
+    let Err(StoreError::Locked { path }) = refused else { panic!("{refused:?}") };
+    assert_eq!(path, dir.path().join("lock"));
+    append_run(&store, 3..5);
+    store.close().unwrap();
+    let (again, found) = open(dir.path());
+    assert!(!found.was_abnormal);
+    assert_run(&again, 0..5);
+}

@@ -1,0 +1,13 @@
+//! The store over real files: what goes in comes out, whatever happens in between.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
+
+mod appending;
+mod clean_start;
+mod closing;
+mod crash;
+mod device;
+mod files;
+mod reading;
+mod retention;
+mod support;

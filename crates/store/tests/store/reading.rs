@@ -1,0 +1,172 @@
+//! Reads: RocketMQ's statuses, limits, filters, and bytes that are not in memory.
+
+use env::TimeMs;
+use protocol::LogOffset;
+use store::{Cold, Read, ReadLimits, ReadStatus, RecordBatch, TagsCode};
+
+use crate::support::*;
+
+fn status(store: &store::Store, from: i64) -> (ReadStatus, i64) {
+    let queue = store.queue(TOPIC, 0).unwrap();
+    let read = store.read(&queue, from, &limits(32), &mut |_| true, &mut Vec::new());
+    (read.status, read.next)
+}
+
+#[test]
+fn a_read_outside_the_queue_is_corrected_as_rocketmq_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    assert_eq!(status(&store, 0), (ReadStatus::NoMessageInQueue, 0));
+    assert_eq!(status(&store, 7), (ReadStatus::NoMessageInQueue, 0));
+    append_run(&store, 0..10);
+    assert_eq!(status(&store, 10), (ReadStatus::OffsetOverflowOne, 10));
+    assert_eq!(status(&store, 11), (ReadStatus::OffsetOverflowBadly, 10));
+    assert_eq!(status(&store, i64::MAX), (ReadStatus::OffsetOverflowBadly, 10));
+    assert_eq!(status(&store, -1), (ReadStatus::OffsetTooSmall, 0));
+    assert_eq!(status(&store, i64::MIN), (ReadStatus::OffsetTooSmall, 0));
+    assert_eq!(status(&store, 9), (ReadStatus::Found, 10));
+    let (read, _) = read(&store, TOPIC, 0, 3, &limits(4));
+    assert_eq!((read.min, read.max, read.next, read.count), (0, 10, 7, 4));
+}
+
+#[test]
+fn each_limit_ends_a_read_and_the_first_message_always_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    for _ in 0..40 {
+        append(&store, TOPIC, 0, &[1; 200]);
+    }
+    let one = record_bytes(200) as usize;
+    let count = |limits: ReadLimits| read(&store, TOPIC, 0, 0, &limits).0.count;
+    assert_eq!(count(limits(32)), 32);
+    assert_eq!(count(limits(1)), 1);
+    assert_eq!(count(ReadLimits { count_memory: 5, ..limits(32) }), 5);
+    assert_eq!(count(ReadLimits { bytes_memory: one * 3, ..limits(32) }), 3);
+    assert_eq!(count(ReadLimits { bytes_memory: one * 3 - 1, ..limits(32) }), 2);
+    assert_eq!(count(ReadLimits { bytes_memory: 1, ..limits(32) }), 1);
+    assert_eq!(count(ReadLimits { count_disk: 2, bytes_disk: 1, ..limits(32) }), 32, "it is in memory");
+    assert_eq!(
+        count(ReadLimits { scan_bytes: 0, ..limits(32) }),
+        32,
+        "a filter may pass over as many as are asked for"
+    );
+}
+
+#[test]
+fn a_filter_passes_over_what_it_does_not_want_up_to_its_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let queue = store.queue(TOPIC, 0).unwrap();
+    let mut batch = RecordBatch::new();
+    for number in 0..2000 {
+        batch.push(&queue, TagsCode::Code(number % 1000), |out| encode(TOPIC, 0, &body(number as u64), b"", out));
+    }
+    append_batch(&store, &mut batch, TimeMs(1)).unwrap();
+    let read = |from: i64, tag: i64, max_count: usize| -> Read {
+        store.read(&queue, from, &limits(max_count), &mut |tags| tags == tag, &mut Vec::new())
+    };
+    let found = read(0, 5, 32);
+    assert_eq!((found.status, found.count, found.next), (ReadStatus::Found, 1, 800));
+    let nothing = read(6, 5, 32);
+    assert_eq!((nothing.status, nothing.count, nothing.next), (ReadStatus::NoMatchedMessage, 0, 806));
+    let one = read(0, 5, 1);
+    assert_eq!((one.status, one.count), (ReadStatus::Found, 1));
+    let last = read(1900, -1, 32);
+    assert_eq!((last.status, last.next), (ReadStatus::NoMatchedMessage, 2000));
+    let many = read(0, 5, 1000);
+    assert_eq!((many.count, many.next), (1, 1000), "at least as many units as messages are asked for");
+}
+
+#[test]
+fn after_a_restart_bytes_are_cold_until_somebody_waits_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..50);
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = open(dir.path());
+    let landed = append(&store, TOPIC, 0, &body(50));
+    let impatient = ReadLimits { may_fault: false, ..limits(100) };
+    let (cold, _) = read(&store, TOPIC, 0, 0, &impatient);
+    assert_eq!((cold.status, cold.next, cold.count), (ReadStatus::Cold, 0, 0));
+    assert_eq!(store.record_at(LogOffset(0)).unwrap_err(), Cold);
+    assert!(store.record_at_cold(LogOffset(0)).is_some());
+    assert!(store.record_at(landed.at).unwrap().is_some(), "what this process wrote is in memory");
+    let (patient, _) = read(&store, TOPIC, 0, 0, &limits(100));
+    assert_eq!((patient.status, patient.count), (ReadStatus::Found, 51));
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let again = std::sync::Arc::clone(&store);
+    store.cold_read(Box::new(move || sender.send(read_all(&again, TOPIC, 0).len()).unwrap())).unwrap();
+    assert_eq!(receiver.recv().unwrap(), 51);
+}
+
+#[test]
+fn far_bytes_come_in_the_portions_for_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = try_open(store::StoreOptions { hot_bytes: 4096, ..options(dir.path()) }).unwrap();
+    for _ in 0..100 {
+        append(&store, TOPIC, 0, &[1; 1000]);
+    }
+    let size = record_bytes(1000) as usize;
+    let (far, _) = read(&store, TOPIC, 0, 0, &ReadLimits { count_disk: 4, ..limits(32) });
+    assert_eq!(far.count, 4);
+    let (far, _) = read(&store, TOPIC, 0, 0, &ReadLimits { bytes_disk: size * 2, ..limits(32) });
+    assert_eq!(far.count, 2);
+    let (near, _) = read(&store, TOPIC, 0, 98, &ReadLimits { count_disk: 1, ..limits(32) });
+    assert_eq!(near.count, 2);
+}
+
+#[test]
+fn a_wanted_message_whose_file_is_gone_is_being_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..10);
+    let queue = store.queue(TOPIC, 0).unwrap();
+    store.close().unwrap();
+    drop((queue, store));
+    // Units of records that the log does not have as stated; the last one, which a start looks at, is as it was.
+    for at in 0..9 {
+        overwrite(&queue_file(dir.path(), TOPIC, 0, 0), at * 20 + 8, &(70_000u32).to_be_bytes());
+    }
+    let (store, _) = open(dir.path());
+    append(&store, TOPIC, 1, &[0; 60_000]);
+    append(&store, TOPIC, 1, &[0; 60_000]);
+    let (read, _) = read(&store, TOPIC, 0, 0, &limits(32));
+    assert_eq!((read.status, read.count, read.next), (ReadStatus::Found, 1, 10));
+    let queue = store.queue(TOPIC, 0).unwrap();
+    let read = store.read(&queue, 0, &ReadLimits { scan_bytes: 100, ..limits(5) }, &mut |_| true, &mut Vec::new());
+    assert_eq!((read.status, read.count, read.next), (ReadStatus::MessageWasRemoving, 0, 5));
+}
+
+#[test]
+fn a_scan_shows_every_record_in_order_over_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..500);
+    let mut seen = Vec::new();
+    store
+        .scan(LogOffset(0), &mut |at, record| {
+            assert_eq!(at.0, record.log_offset());
+            seen.push(record.body().to_vec());
+        })
+        .unwrap();
+    assert!(seen.into_iter().eq((0..500).map(body)));
+    let mut seen = 0;
+    store.scan(store.end(), &mut |_, _| seen += 1).unwrap();
+    assert_eq!(seen, 0);
+    assert!(store.scan(LogOffset(1), &mut |_, _| {}).is_err());
+}
+
+#[test]
+fn a_slice_outlives_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..3);
+    let (_, slices) = read(&store, TOPIC, 0, 0, &limits(32));
+    store.close().unwrap();
+    drop(store);
+    std::fs::remove_file(segment_path(dir.path(), 0)).unwrap();
+    assert!(slices[2].as_ref().windows(8).any(|bytes| bytes == 2u64.to_be_bytes()));
+    let (owner, range) = slices[1].clone().into_parts();
+    assert_eq!((*owner).as_ref()[range], *slices[1].as_ref());
+}

@@ -1,0 +1,183 @@
+//! Old files go: by age, by hour, by need; and not while they are needed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use env::{Clock, ManualClock, Random, TimeMs};
+use protocol::LogOffset;
+use store::disk::Disk;
+use store::{AppendError, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
+
+use crate::support::*;
+
+/// 1970-01-02, five minutes past midnight.
+const MIDNIGHT: i64 = 86_400_000 + 300_000;
+const HOUR: i64 = 3_600_000;
+
+struct Kept {
+    dir: tempfile::TempDir,
+    store: Arc<Store>,
+    hand: ManualClock,
+    disk: Arc<FaultyDisk>,
+}
+
+fn kept(change: impl FnOnce(&mut StoreOptions)) -> Kept {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    disk.faults.used_percent.store(10, Ordering::SeqCst);
+    let (clock, hand) = Clock::manual(TimeMs(MIDNIGHT));
+    let mut options = StoreOptions {
+        disk_max_used_percent: 75,
+        disk_clean_forcibly_percent: 85,
+        disk_warning_percent: 90,
+        delete_when: vec![4],
+        clean_interval: Duration::from_millis(5),
+        file_reserved: Duration::from_secs(3600),
+        ..options(dir.path())
+    };
+    change(&mut options);
+    let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::clone(&disk) as Arc<dyn Disk> };
+    let (store, _) = Store::open(options, env).unwrap();
+    for _ in 0..300 {
+        append_at(&store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
+    }
+    Kept { dir, store, hand, disk }
+}
+
+impl Kept {
+    /// How many files the log's tail has before it.
+    fn old_files(&self) -> u64 {
+        self.store.end().0 / SEGMENT
+    }
+
+    fn is_untouched_for_a_while(&self) {
+        // The thread looks every 5 ms.
+        let until = std::time::Instant::now() + Duration::from_millis(100);
+        while std::time::Instant::now() < until {
+            assert_eq!(self.store.min_offset().0, 0);
+            std::thread::yield_now();
+        }
+    }
+
+    fn advance(&self, ms: i64) {
+        self.hand.advance(Duration::from_millis(ms as u64));
+    }
+}
+
+#[test]
+fn expired_files_go_at_their_hour_and_the_queues_follow() {
+    let kept = kept(|_| {});
+    let old_end = kept.old_files() * SEGMENT;
+    kept.advance(2 * HOUR);
+    kept.is_untouched_for_a_while();
+    kept.advance(2 * HOUR);
+    // The last full file's age is known by its successor's first record.
+    eventually("deletion", || kept.store.min_offset().0 == old_end);
+    assert!(!segment_path(kept.dir.path(), 0).exists());
+    let queue = kept.store.queue(TOPIC, 0).unwrap();
+    eventually("the queue's lower end", || queue.unit_at(queue.min_offset()).unwrap().unwrap().at.0 == old_end);
+    let (read, _) = read(&kept.store, TOPIC, 0, 0, &limits(10));
+    assert_eq!((read.status, read.next), (ReadStatus::OffsetTooSmall, queue.min_offset() as i64));
+    assert!(!queue_file(kept.dir.path(), TOPIC, 0, 0).exists());
+    assert_eq!(read_all(&kept.store, TOPIC, 0).last().unwrap().0, 299);
+    // And so it is at the next start.
+    let min = queue.min_offset();
+    kept.store.close().unwrap();
+    let (store, found) = open(kept.dir.path());
+    assert_eq!(found.findings, Vec::<String>::new());
+    assert_eq!(store.queue(TOPIC, 0).unwrap().min_offset(), min);
+}
+
+#[test]
+fn a_disk_above_its_ratio_lets_expired_files_go_at_any_hour() {
+    let kept = kept(|_| {});
+    kept.disk.faults.used_percent.store(80, Ordering::SeqCst);
+    kept.is_untouched_for_a_while();
+    kept.advance(2 * HOUR);
+    eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
+fn what_a_group_has_not_consumed_stays_until_the_disk_comes_first() {
+    let kept = kept(|_| {});
+    let floor = Arc::new(AtomicU64::new(0));
+    let asked = Arc::clone(&floor);
+    kept.store.protect(Box::new(move || Some(LogOffset(asked.load(Ordering::SeqCst)))));
+    kept.advance(4 * HOUR);
+    kept.is_untouched_for_a_while();
+    floor.store(2 * SEGMENT + 5, Ordering::SeqCst);
+    eventually("deletion", || kept.store.min_offset().0 == 2 * SEGMENT);
+    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    eventually("forced deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+    append_at(&kept.store, MIDNIGHT, TOPIC, 0, b"the tail stays");
+}
+
+#[test]
+fn nothing_is_forced_where_that_is_forbidden() {
+    let kept = kept(|options| options.clean_forcibly = false);
+    kept.disk.faults.used_percent.store(88, Ordering::SeqCst);
+    kept.is_untouched_for_a_while();
+}
+
+#[test]
+fn a_disk_above_the_warning_level_takes_no_messages_until_there_is_room() {
+    let kept = kept(|options| options.clean_forcibly = false);
+    kept.disk.faults.used_percent.store(95, Ordering::SeqCst);
+    eventually("the flag", || kept.store.writable().is_err());
+    let mut batch = RecordBatch::new();
+    push(&kept.store, &mut batch, TOPIC, 0, b"x");
+    let refused = kept.store.append(&mut batch, TimeMs(1)).unwrap_err();
+    let AppendError::NotWritable(NotWritable::DiskFull { path, used_percent, limit_percent }) = &refused else {
+        panic!("{refused}")
+    };
+    assert_eq!((&**path, *used_percent, *limit_percent), (&*kept.dir.path().join("commitlog"), 95, 90));
+    assert_eq!(kept.store.disk_use().unwrap().used_percent(), 95);
+    kept.disk.faults.used_percent.store(50, Ordering::SeqCst);
+    eventually("room", || kept.store.writable().is_ok());
+    append_at(&kept.store, MIDNIGHT, TOPIC, 0, b"x");
+}
+
+#[test]
+fn a_file_that_cannot_be_removed_stays_part_of_the_log() {
+    let kept = kept(|_| {});
+    kept.disk.faults.cannot_remove.store(true, Ordering::SeqCst);
+    kept.advance(4 * HOUR);
+    kept.is_untouched_for_a_while();
+    kept.disk.faults.cannot_remove.store(false, Ordering::SeqCst);
+    eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
+fn readers_beside_retention_get_whole_records_or_are_sent_on() {
+    let kept = kept(|options| options.file_reserved = Duration::ZERO);
+    kept.disk.faults.used_percent.store(80, Ordering::SeqCst);
+    let store = &kept.store;
+    std::thread::scope(|scope| {
+        let appender = scope.spawn(|| {
+            for round in 0..1500 {
+                append_at(store, MIDNIGHT + round, TOPIC, 0, &[0; 1000]);
+                kept.hand.advance(Duration::from_millis(2));
+            }
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let queue = store.queue(TOPIC, 0).unwrap();
+                let mut next = 0;
+                while next < 1800 {
+                    let mut out = Vec::new();
+                    let read = store.read(&queue, next, &limits(32), &mut |_| true, &mut out);
+                    for slice in &out {
+                        let scanned = protocol::record::scan(slice.as_ref(), true);
+                        let Ok(protocol::record::Scanned::Record(view)) = scanned else { panic!("{scanned:?}") };
+                        assert!(view.queue_offset() as i64 >= next);
+                    }
+                    assert!(read.next >= next, "{read:?}");
+                    next = read.next;
+                }
+            });
+        }
+        appender.join().unwrap();
+    });
+    eventually("deletion", || kept.store.min_offset().0 > 0);
+}

@@ -1,0 +1,352 @@
+//! What every test here needs: a small store in a temporary folder, records, and a file system that can be made to fail.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use env::TimeMs;
+use parking_lot::{Condvar, Mutex};
+use protocol::record::{self, RecordDraft, Scanned};
+use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
+use store::{
+    AppendError, DiskUse, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, Store, StoreEnv,
+    StoreError, StoreOptions, TagsCode,
+};
+
+pub const SEGMENT: u64 = 64 << 10;
+pub const TOPIC: &str = "orders";
+
+/// Long enough for a busy machine; a test that waits so long has failed.
+pub fn deadline() -> Instant {
+    Instant::now() + Duration::from_secs(20)
+}
+
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = deadline();
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
+
+pub fn options(root: &Path) -> StoreOptions {
+    StoreOptions {
+        segment_bytes: SEGMENT,
+        queue_file_bytes: 20 * 100,
+        flush_interval: Duration::from_millis(5),
+        // Whatever the machine's disk is at.
+        disk_max_used_percent: 100,
+        disk_clean_forcibly_percent: 100,
+        disk_warning_percent: 100,
+        delete_when: Vec::new(),
+        ..StoreOptions::at(root)
+    }
+}
+
+pub fn try_open(options: StoreOptions) -> Result<(Arc<Store>, Recovered), StoreError> {
+    Store::open(options, StoreEnv::real())
+}
+
+pub fn open(root: &Path) -> (Arc<Store>, Recovered) {
+    try_open(options(root)).unwrap()
+}
+
+pub fn open_on(disk: &Arc<FaultyDisk>, options: StoreOptions) -> (Arc<Store>, Recovered) {
+    Store::open(options, StoreEnv { disk: Arc::clone(disk) as Arc<dyn Disk>, ..StoreEnv::real() }).unwrap()
+}
+
+pub fn open_sync(root: &Path) -> (Arc<Store>, Recovered) {
+    try_open(StoreOptions { flush: FlushMode::Sync, ..options(root) }).unwrap()
+}
+
+pub fn encode(topic: &str, queue_id: u32, body: &[u8], properties: &[u8], out: &mut Vec<u8>) {
+    let host = "127.0.0.1:10911".parse().unwrap();
+    RecordDraft {
+        topic,
+        queue_id: queue_id as i32,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: 1_700_000_000_000,
+        born_host: host,
+        store_host: host,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body,
+        properties,
+    }
+    .encode(out)
+    .unwrap();
+}
+
+/// Bytes of a record with such a body.
+pub fn record_bytes(body: usize) -> u64 {
+    let mut out = Vec::new();
+    encode(TOPIC, 0, &vec![0; body], b"", &mut out);
+    out.len() as u64
+}
+
+pub fn push(store: &Store, batch: &mut RecordBatch, topic: &str, queue_id: u32, body: &[u8]) {
+    let queue = store.queue(topic, queue_id).unwrap();
+    batch.push(&queue, TagsCode::Code(0), |out| encode(topic, queue_id, body, b"", out));
+}
+
+pub fn append_batch(store: &Store, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
+    let deadline = deadline();
+    loop {
+        match store.append(batch, now) {
+            Err(AppendError::NoRoomYet { needed }) => {
+                assert!(
+                    store.room().wait_until(needed, deadline),
+                    "no room up to {needed}, only {}",
+                    store.room().get()
+                );
+            }
+            done => return done,
+        }
+    }
+}
+
+pub fn append_at(store: &Store, now: i64, topic: &str, queue_id: u32, body: &[u8]) -> Landed {
+    let mut batch = RecordBatch::new();
+    push(store, &mut batch, topic, queue_id, body);
+    append_batch(store, &mut batch, TimeMs(now)).unwrap();
+    batch.landed()[0]
+}
+
+pub fn append(store: &Store, topic: &str, queue_id: u32, body: &[u8]) -> Landed {
+    append_at(store, 1_700_000_000_000, topic, queue_id, body)
+}
+
+/// Message number `number` of a run, of varying length.
+pub fn body(number: u64) -> Vec<u8> {
+    let mut body = number.to_be_bytes().to_vec();
+    body.resize(8 + (number as usize * 37) % 900, number as u8);
+    body
+}
+
+/// Appends messages `from..to` to queue 0 of [`TOPIC`].
+pub fn append_run(store: &Store, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        append(store, TOPIC, 0, &body(number));
+    }
+}
+
+pub fn limits(max_count: usize) -> ReadLimits {
+    ReadLimits {
+        max_count,
+        count_memory: 1000,
+        bytes_memory: 1 << 30,
+        count_disk: 1000,
+        bytes_disk: 1 << 30,
+        scan_bytes: 16_000,
+        may_fault: true,
+    }
+}
+
+pub fn read(store: &Store, topic: &str, queue_id: u32, from: i64, limits: &ReadLimits) -> (Read, Vec<LogSlice>) {
+    let mut out = Vec::new();
+    let queue = store.existing_queue(topic, queue_id).expect("the queue exists");
+    let read = store.read(&queue, from, limits, &mut |_| true, &mut out);
+    assert_eq!(read.count, out.len());
+    assert_eq!(read.bytes, out.iter().map(|slice| slice.as_ref().len()).sum::<usize>());
+    (read, out)
+}
+
+/// Every message of a queue, with its offset. Checks each record's CRC, place and number on the way.
+pub fn read_all(store: &Store, topic: &str, queue_id: u32) -> Vec<(u64, Vec<u8>)> {
+    let Some(queue) = store.existing_queue(topic, queue_id) else { return Vec::new() };
+    let mut all = Vec::new();
+    let mut next = queue.min_offset() as i64;
+    while next < queue.max_offset() as i64 {
+        let (read, slices) = read(store, topic, queue_id, next, &limits(32));
+        assert!(read.next > next, "a read at {next} of {queue:?} did not get on: {read:?}");
+        for slice in slices {
+            let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), true) else {
+                panic!("no record at {:?}", slice.at())
+            };
+            assert_eq!((view.log_offset(), view.topic(), view.queue_id()), (slice.at().0, topic, queue_id as i32));
+            all.push((view.queue_offset(), view.body().to_vec()));
+        }
+        next = read.next;
+    }
+    all
+}
+
+/// Whether queue 0 of [`TOPIC`] holds exactly the run `from..to`.
+#[track_caller]
+pub fn assert_run(store: &Store, numbers: std::ops::Range<u64>) {
+    let expected: Vec<_> = numbers.map(|number| (number, body(number))).collect();
+    let found = read_all(store, TOPIC, 0);
+    assert_eq!(found.len(), expected.len(), "{:?}", store.existing_queue(TOPIC, 0));
+    assert!(found == expected);
+}
+
+/// What a crash leaves: the files as they are now.
+pub fn image(root: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().unwrap();
+    copy(root, to.path());
+    to
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+            copy(&entry.path(), &target);
+        } else if entry.file_name() != "lock" {
+            std::fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+}
+
+pub fn segment_path(root: &Path, base: u64) -> PathBuf {
+    root.join("commitlog").join(format!("{base:020}"))
+}
+
+pub fn queue_file(root: &Path, topic: &str, queue_id: u32, first_byte: u64) -> PathBuf {
+    root.join("consumequeue").join(topic).join(queue_id.to_string()).join(format!("{first_byte:020}"))
+}
+
+/// Changes one file in place.
+pub fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+/// The machine's files, with a device that can be filled, emptied, slowed down and broken.
+#[derive(Debug, Default)]
+pub struct FaultyDisk {
+    pub faults: Arc<Faults>,
+}
+
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Bytes that may still be allocated; none: any number.
+    pub allocatable: Mutex<Option<u64>>,
+    pub cannot_allocate: AtomicBool,
+    pub cannot_remove: AtomicBool,
+    /// How full the device says it is, in percent; 0: as the machine says.
+    pub used_percent: AtomicU64,
+    /// While true, no file reaches the device.
+    pub stalled: Mutex<bool>,
+    pub resumed: Condvar,
+    /// Files made durable since the start.
+    pub syncs: AtomicU64,
+    /// Folders whose names were made durable.
+    pub synced_dirs: Mutex<Vec<PathBuf>>,
+    /// File systems that were made durable as a whole.
+    pub synced_file_systems: AtomicU64,
+}
+
+impl FaultyDisk {
+    pub fn new() -> Arc<FaultyDisk> {
+        Arc::default()
+    }
+
+    pub fn stall(&self) {
+        *self.faults.stalled.lock() = true;
+    }
+
+    pub fn resume(&self) {
+        *self.faults.stalled.lock() = false;
+        self.faults.resumed.notify_all();
+    }
+}
+
+impl Disk for FaultyDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_dir(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        RealDisk.list(dir)
+    }
+    fn len(&self, path: &Path) -> io::Result<u64> {
+        RealDisk.len(path)
+    }
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(FaultyFile { file: RealDisk.open(path, how)?, faults: Arc::clone(&self.faults) }))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if self.faults.cannot_remove.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        RealDisk.remove(path)
+    }
+    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.remove_tree(dir)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.faults.synced_dirs.lock().push(dir.to_owned());
+        RealDisk.sync_dir(dir)
+    }
+    fn sync_file_system(&self, _dir: &Path) -> io::Result<()> {
+        // Counted only: the machine has other things to write.
+        self.faults.synced_file_systems.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+    fn space(&self, path: &Path) -> io::Result<DiskUse> {
+        match self.faults.used_percent.load(Ordering::SeqCst) {
+            0 => RealDisk.space(path),
+            used => Ok(DiskUse { total: 100 << 20, available: (100 - used) << 20 }),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    file: Arc<dyn DiskFile>,
+    faults: Arc<Faults>,
+}
+
+impl DiskFile for FaultyFile {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, at)
+    }
+    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        self.file.read_cached_at(buffer, at)
+    }
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_at(bytes, at)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        let mut stalled = self.faults.stalled.lock();
+        while *stalled {
+            self.faults.resumed.wait(&mut stalled);
+        }
+        drop(stalled);
+        self.faults.syncs.fetch_add(1, Ordering::SeqCst);
+        self.file.sync_data()
+    }
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.descriptor()
+    }
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        if self.faults.cannot_allocate.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        if let Some(left) = &mut *self.faults.allocatable.lock() {
+            *left = left.checked_sub(bytes).ok_or(io::ErrorKind::StorageFull)?;
+        }
+        self.file.allocate(at, bytes)
+    }
+    fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
+        if self.faults.cannot_allocate.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.file.punch(at, bytes)
+    }
+}
