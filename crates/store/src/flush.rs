@@ -36,14 +36,17 @@ pub(crate) fn flush(shared: &Shared) {
         return;
     }
     for segment in shared.log.segments() {
-        if segment.base() < end
-            && segment.end() > from
-            && let Err(error) = segment.sync()
-        {
+        if segment.base() >= end || segment.end() <= from {
+            continue;
+        }
+        if let Err(error) = segment.sync() {
             // The kernel may have dropped the pages that it could not write. We no longer know what is on the device, so
             // nothing may be acknowledged any more; the next start finds out.
             error!(path = %segment.path().display(), %error, "the log cannot be flushed: ending the process");
             std::process::abort();
+        }
+        if segment.end() <= end {
+            segment.rest();
         }
     }
     shared.flushed_timestamp.fetch_max(timestamp, Ordering::Release);

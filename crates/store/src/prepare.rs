@@ -91,7 +91,7 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
         let from = log.room.get();
         let segment = match log.segment_at(from) {
             Some(segment) => segment,
-            None => match Segment::open(&*shared.disk, &shared.options.commit_log_dir, from, log.segment_bytes) {
+            None => match Segment::open(&shared.disk, &shared.options.commit_log_dir, from, log.segment_bytes) {
                 Ok(segment) => {
                     if let Err(error) = shared.disk.sync_dir(&shared.options.commit_log_dir) {
                         warn!(%error, "cannot sync the log's directory");

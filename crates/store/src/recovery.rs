@@ -45,7 +45,7 @@ const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 /// Lists and opens the files of the log; makes the first one if there is none.
 pub(crate) fn open_segments(
     options: &StoreOptions,
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     found: &mut Recovered,
 ) -> Result<LogFiles, StoreError> {
     let dir = &options.commit_log_dir;
@@ -121,8 +121,13 @@ pub(crate) fn open_segments(
     if is_new {
         files.push((0, segment_bytes));
     }
-    let segments =
-        files.iter().map(|(base, _)| Segment::open(disk, dir, *base, segment_bytes)).collect::<Result<Vec<_>, _>>()?;
+    let mut segments = Vec::with_capacity(files.len() + 1);
+    for (base, _) in &files {
+        let segment = Segment::open(disk, dir, *base, segment_bytes)?;
+        // Mapped is enough to be read, and there may be more files than descriptors.
+        segment.rest();
+        segments.push(segment);
+    }
     Ok(LogFiles { segments, segment_bytes, is_new })
 }
 
@@ -221,7 +226,7 @@ pub(crate) fn recover(
     queues: &QueueLogs,
     before: &Before,
     options: &StoreOptions,
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     found: &mut Recovered,
 ) -> Result<End, StoreError> {
     // All bytes may be read while we look; what is not valid is taken back below.
@@ -318,7 +323,7 @@ fn cut(
     files: &mut LogFiles,
     end: u64,
     options: &StoreOptions,
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
     found: &mut Recovered,
 ) -> Result<(), StoreError> {
     let dir = &options.commit_log_dir;

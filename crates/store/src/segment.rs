@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
+use parking_lot::Mutex;
 use protocol::LogOffset;
 
 use crate::disk::{Disk, DiskFile, OpenHow};
@@ -24,7 +25,10 @@ pub struct Segment {
     base: u64,
     bytes: u64,
     path: PathBuf,
-    file: Arc<dyn DiskFile>,
+    disk: Arc<dyn Disk>,
+    /// Open while there is something to prepare or to flush, so that a log of a thousand files does not need as many
+    /// descriptors. Guards nothing else; nothing is taken inside it.
+    file: Mutex<Option<Arc<dyn DiskFile>>>,
     map: MmapRaw,
     /// How many bytes may be read. Release here pairs with Acquire in `as_ref`: seeing the length is seeing the bytes.
     published: AtomicU64,
@@ -37,7 +41,7 @@ pub(crate) fn file_name(base: u64) -> String {
 
 impl Segment {
     /// Makes the file (sparse, at its full length, as RocketMQ expects) if it is not there, and maps it.
-    pub(crate) fn open(disk: &dyn Disk, dir: &Path, base: u64, bytes: u64) -> Result<Arc<Segment>, StoreError> {
+    pub(crate) fn open(disk: &Arc<dyn Disk>, dir: &Path, base: u64, bytes: u64) -> Result<Arc<Segment>, StoreError> {
         let path = dir.join(file_name(base));
         let failed = |doing| {
             let path = path.clone();
@@ -49,7 +53,8 @@ impl Segment {
         }
         let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
         let map = MmapOptions::new().len(length).map_raw(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
-        Ok(Arc::new(Segment { base, bytes, path, file, map, published: AtomicU64::new(0) }))
+        let (disk, file) = (Arc::clone(disk), Mutex::new(Some(file)));
+        Ok(Arc::new(Segment { base, bytes, path, disk, file, map, published: AtomicU64::new(0) }))
     }
 
     /// The log offset of its first byte.
@@ -65,6 +70,19 @@ impl Segment {
     /// Its file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Closes the file: everything in it is written and flushed. Whoever needs it after all opens it again.
+    pub(crate) fn rest(&self) {
+        let file = self.file.lock().take();
+        drop(file);
+    }
+
+    fn file(&self) -> io::Result<Arc<dyn DiskFile>> {
+        if let Some(file) = &*self.file.lock() {
+            return Ok(Arc::clone(file));
+        }
+        self.disk.open(&self.path, OpenHow::Write)
     }
 
     /// Lets readers see everything below `to`, a log offset.
@@ -94,26 +112,18 @@ impl Segment {
         if start == end {
             return Ok(());
         }
-        match self.file.allocate(start, end - start) {
+        let file = self.file()?;
+        match file.allocate(start, end - start) {
             Ok(()) => {}
             // Not every file system can; writing zeros is the plain way to the same end. Only to what was asked for: in the
             // page before it there are records.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                self.write_zeros(from.clamp(self.base, self.end()) - self.base, end)?;
+                write_zeros(&*file, from.clamp(self.base, self.end()) - self.base, end)?;
             }
             Err(error) => return Err(error),
         }
         // Old kernels (before 5.14) do not know this advice: then the append path faults the pages itself.
         let _ = self.map.advise_range(Advice::PopulateWrite, start as usize, (end - start) as usize);
-        Ok(())
-    }
-
-    fn write_zeros(&self, start: u64, end: u64) -> io::Result<()> {
-        let zeros = [0; 64 << 10];
-        for at in (start..end).step_by(zeros.len()) {
-            let bytes = (end - at).min(zeros.len() as u64) as usize;
-            self.file.write_at(&zeros[..bytes], at)?;
-        }
         Ok(())
     }
 
@@ -143,22 +153,23 @@ impl Segment {
 
     /// Makes what was written survive a loss of power.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.file()?.sync_data()
     }
 
     /// Zeroes everything from the log offset `from` on. For recovery: a reader of RocketMQ's takes zeros for the end.
     pub(crate) fn cut(&self, from: u64) -> io::Result<()> {
         let start = from - self.base;
         let page = start.next_multiple_of(PAGE).min(self.bytes);
-        self.file.write_at(&vec![0; (page - start) as usize], start)?;
+        let file = self.file()?;
+        file.write_at(&vec![0; (page - start) as usize], start)?;
         if page < self.bytes {
-            match self.file.punch(page, self.bytes - page) {
+            match file.punch(page, self.bytes - page) {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::Unsupported => self.write_zeros(page, self.bytes)?,
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => write_zeros(&*file, page, self.bytes)?,
                 Err(error) => return Err(error),
             }
         }
-        self.file.sync_data()
+        file.sync_data()
     }
 
     fn pages(&self, from: u64, to: u64) -> (u64, u64) {
@@ -166,6 +177,15 @@ impl Segment {
         let end = (to.clamp(self.base, self.end()) - self.base).next_multiple_of(PAGE).min(self.bytes);
         (start, end.max(start))
     }
+}
+
+fn write_zeros(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> {
+    let zeros = [0; 64 << 10];
+    for at in (start..end).step_by(zeros.len()) {
+        let bytes = (end - at).min(zeros.len() as u64) as usize;
+        file.write_at(&zeros[..bytes], at)?;
+    }
+    Ok(())
 }
 
 impl AsRef<[u8]> for Segment {
@@ -219,5 +239,69 @@ impl LogSlice {
 impl AsRef<[u8]> for LogSlice {
     fn as_ref(&self) -> &[u8] {
         &(*self.segment).as_ref()[self.range.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+
+    fn segment(dir: &Path, base: u64) -> Arc<Segment> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        Segment::open(&disk, dir, base, 1 << 20).unwrap()
+    }
+
+    #[test]
+    fn pages_are_let_go_of_inside_the_segment_only_and_lose_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = segment(dir.path(), 5 << 20);
+        let bytes = vec![7; 1 << 20];
+        segment.write(5 << 20, &bytes);
+        segment.publish(6 << 20);
+        for (from, to) in
+            [(0, 0), (0, 1), (0, 5 << 20), (0, u64::MAX), ((5 << 20) + 1, (6 << 20) - 1), (6 << 20, 7 << 20)]
+        {
+            segment.let_go(from, to);
+            assert_eq!((*segment).as_ref(), bytes, "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn what_is_published_does_not_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = segment(dir.path(), 0);
+        segment.write(0, b"record");
+        segment.publish(6);
+        let overwritten = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| segment.write(3, b"x")));
+        assert!(overwritten.is_err());
+        let outside = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| segment.write((1 << 20) - 1, b"xy")));
+        assert!(outside.is_err());
+        assert_eq!((*segment).as_ref(), b"record");
+    }
+
+    #[test]
+    fn slices_are_made_of_published_bytes_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = segment(dir.path(), 1 << 20);
+        let base = segment.base();
+        segment.write(base, b"0123456789");
+        assert!(LogSlice::new(&segment, base, 1).is_none());
+        segment.publish(base + 10);
+        assert_eq!(LogSlice::new(&segment, base + 2, 8).unwrap().as_ref(), b"23456789");
+        for (at, bytes) in [(base + 2, 9), (base - 1, 1), (base, usize::MAX), (u64::MAX, 1), (base + 11, 0)] {
+            assert!(LogSlice::new(&segment, at, bytes).is_none(), "{at} +{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_cut_leaves_zeros_to_the_end_and_nothing_else_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = segment(dir.path(), 0);
+        segment.write(0, &vec![9; 1 << 20]);
+        segment.cut(5000).unwrap();
+        let file = std::fs::read(segment.path()).unwrap();
+        assert_eq!(file.len(), 1 << 20);
+        assert!(file[..5000].iter().all(|byte| *byte == 9) && file[5000..].iter().all(|byte| *byte == 0));
     }
 }

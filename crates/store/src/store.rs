@@ -146,7 +146,7 @@ impl Store {
         let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
         found.findings.extend(journal.findings().iter().cloned());
         let (checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
-        let mut files = recovery::open_segments(&options, &*disk, &mut found)?;
+        let mut files = recovery::open_segments(&options, &disk, &mut found)?;
         let queue_options = QueueLogOptions {
             file_bytes: options.queue_file_bytes,
             descriptors: options.queue_descriptors_max,
@@ -159,7 +159,7 @@ impl Store {
             marks: marks.as_ref(),
             closed: Closed::recall(&journal),
         };
-        let end = recovery::recover(&mut files, &queues, &before, &options, &*disk, &mut found)?;
+        let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &mut found)?;
 
         let segment_bytes = files.segment_bytes;
         let log = CommitLog::new(files.segments, segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {

@@ -88,3 +88,52 @@ impl Drop for EndsProcess {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_call_is_never_lost() {
+        let (bell, work) = (Arc::new(Bell::default()), Arc::new(AtomicU64::new(0)));
+        let total = 20_000;
+        let seen = Arc::new(AtomicU64::new(0));
+        let thread = {
+            let (bell, work, seen) = (Arc::clone(&bell), Arc::clone(&work), Arc::clone(&seen));
+            std::thread::spawn(move || {
+                let mut done = 0;
+                while done < total {
+                    done = work.load(Ordering::Acquire);
+                    seen.store(done, Ordering::Release);
+                    if done < total {
+                        bell.wait(None, || work.load(Ordering::Acquire) > done);
+                    }
+                }
+            })
+        };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        for number in 1..=total {
+            work.fetch_max(number, Ordering::SeqCst);
+            bell.call();
+            // One at a time, so that each call meets a thread that goes to sleep.
+            while number % 3 == 0 && seen.load(Ordering::Acquire) < number {
+                assert!(Instant::now() < deadline, "the call of {number} was lost");
+                std::hint::spin_loop();
+            }
+        }
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_ring_before_the_wait_ends_it() {
+        let bell = Bell::default();
+        bell.ring();
+        bell.wait(None, || false);
+        bell.ring();
+        bell.rest(None);
+    }
+}

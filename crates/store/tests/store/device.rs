@@ -150,3 +150,27 @@ fn a_store_that_just_opened_takes_a_message_at_once() {
     push(&store, &mut batch, TOPIC, 0, b"first");
     store.append(&mut batch, TimeMs(1)).unwrap();
 }
+
+/// Files of the log below `root` that this process has open.
+fn open_files(root: &std::path::Path) -> usize {
+    let dir = root.join("commitlog");
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+    open.filter(|target| target.starts_with(&dir)).count()
+}
+
+#[test]
+fn a_log_of_many_files_needs_few_descriptors() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..10_000);
+    assert!(store.end().0 > 60 * SEGMENT);
+    assert!(store.flushed().wait_until(store.end().0, deadline()));
+    // The tail's file, and those that are ready for it.
+    let ahead = ((4 << 20) / SEGMENT) as usize;
+    eventually("closing files", || open_files(dir.path()) <= ahead);
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = open(dir.path());
+    eventually("a start with few files", || open_files(dir.path()) <= ahead / 2);
+    assert_run(&store, 0..10_000);
+}

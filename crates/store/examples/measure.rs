@@ -1,0 +1,173 @@
+//! Fills a store and measures one: what a start, a scan and an idle minute cost on this machine.
+//!
+//! `measure fill DIR MESSAGES BODY_BYTES [crash]` appends to topic `Measured`, 4 queues, and closes the store or dies.
+//! `measure open DIR` says how long the start took, what was found, and what the process holds in memory.
+//! `measure read DIR` reads every message of every queue and checks each one's place and CRC.
+//! `measure idle DIR SECONDS` opens the store, does nothing, and says what that cost.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use env::{Clock, TimeMs};
+use protocol::record::{self, RecordDraft, Scanned};
+use store::{AppendError, ReadLimits, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode};
+
+const TOPIC: &str = "Measured";
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["fill", dir, messages, bytes] => fill(dir.as_ref(), messages.parse()?, bytes.parse()?)?.close()?,
+        ["fill", dir, messages, bytes, "crash"] => {
+            let _store = fill(dir.as_ref(), messages.parse()?, bytes.parse()?)?;
+            std::process::abort();
+        }
+        ["open", dir] => {
+            let store = open(dir.as_ref())?;
+            println!("{}", memory()?);
+            store.close()?;
+        }
+        ["read", dir] => read(dir.as_ref())?,
+        ["idle", dir, seconds] => idle(dir.as_ref(), Duration::from_secs(seconds.parse()?))?,
+        _ => bail!("measure fill DIR MESSAGES BODY_BYTES [crash] | open DIR | read DIR | idle DIR SECONDS"),
+    }
+    Ok(())
+}
+
+fn open(dir: &Path) -> Result<Arc<Store>> {
+    let began = Instant::now();
+    let (store, found) = Store::open(StoreOptions::at(dir), StoreEnv::real())?;
+    println!(
+        "open: {:.1} ms, {} bytes of log",
+        began.elapsed().as_secs_f64() * 1e3,
+        store.end().0 - store.min_offset().0
+    );
+    println!("{found:?}");
+    Ok(store)
+}
+
+fn memory() -> Result<String> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let lines: Vec<_> = status.lines().filter(|line| line.starts_with("VmRSS") || line.starts_with("Rss")).collect();
+    Ok(lines.join(", ").replace('\t', " "))
+}
+
+fn fill(dir: &Path, messages: u64, bytes: usize) -> Result<Arc<Store>> {
+    let store = open(dir)?;
+    let clock = Clock::real();
+    let queues = (0..4).map(|id| store.queue(TOPIC, id)).collect::<Result<Vec<_>, _>>()?;
+    let host = "127.0.0.1:10911".parse()?;
+    let mut batch = RecordBatch::new();
+    let began = Instant::now();
+    let mut number = 0;
+    while number < messages {
+        batch.clear();
+        for _ in 0..64.min(messages - number) {
+            let queue = (number % 4) as usize;
+            let mut body = format!("message {number} ").into_bytes();
+            body.resize(bytes.max(body.len()), b'.');
+            let properties = format!("KEYS\x01key-{number}\x02TAGS\x01{}\x02", if number % 3 == 0 { "A" } else { "B" });
+            let tags = protocol::tags::code(if number % 3 == 0 { "A" } else { "B" });
+            batch.push(&queues[queue], TagsCode::Code(tags), |out| {
+                let draft = RecordDraft {
+                    topic: TOPIC,
+                    queue_id: queue as i32,
+                    flag: 0,
+                    sys_flag: 0,
+                    born_timestamp: clock.now().0,
+                    born_host: host,
+                    store_host: host,
+                    reconsume_times: 0,
+                    prepared_offset: 0,
+                    body: &body,
+                    properties: properties.as_bytes(),
+                };
+                let encoded = draft.encode(out);
+                assert!(encoded.is_ok(), "{encoded:?}");
+            });
+            number += 1;
+        }
+        append(&store, &mut batch, clock.now())?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!("appended {messages} in {seconds:.2} s: {:.0} a second", messages as f64 / seconds);
+    Ok(store)
+}
+
+fn append(store: &Store, batch: &mut RecordBatch, now: TimeMs) -> Result<()> {
+    // Ends when all is appended, or nothing moves for long.
+    loop {
+        match store.append(batch, now) {
+            Ok(()) => return Ok(()),
+            Err(AppendError::NoRoomYet { needed }) => {
+                let has_room = store.room().wait_until(needed, Instant::now() + Duration::from_secs(10));
+                ensure!(has_room, "no room up to {needed}");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn read(dir: &Path) -> Result<()> {
+    let store = open(dir)?;
+    let limits = ReadLimits {
+        max_count: 32,
+        count_memory: 32,
+        bytes_memory: 1 << 20,
+        count_disk: 32,
+        bytes_disk: 1 << 20,
+        scan_bytes: 16_000,
+        may_fault: true,
+    };
+    let mut topics = store.topics();
+    topics.sort();
+    let mut slices = Vec::new();
+    for (topic, (id, queue)) in
+        topics.iter().flat_map(|topic| store.queues_of(topic).into_iter().map(move |queue| (topic, queue)))
+    {
+        let mut next = queue.min_offset();
+        let mut bytes = 0;
+        while next < queue.max_offset() {
+            slices.clear();
+            let read = store.read(&queue, next as i64, &limits, &mut |_| true, &mut slices);
+            ensure!(read.count > 0, "{topic}/{id} at {next}: {read:?}");
+            for slice in &slices {
+                let scanned = record::scan(slice.as_ref(), true).context("a record")?;
+                let Scanned::Record(view) = scanned else { bail!("{topic}/{id} at {next}: {scanned:?}") };
+                ensure!(
+                    view.queue_offset() == next && view.log_offset() == slice.at().0 && view.topic() == &**topic,
+                    "{view:?}"
+                );
+                next += 1;
+                bytes += view.body().len();
+            }
+        }
+        println!("{topic}/{id}: {}..{next}, {bytes} bytes of bodies", queue.min_offset());
+    }
+    Ok(store.close()?)
+}
+
+fn idle(dir: &Path, span: Duration) -> Result<()> {
+    let store = open(dir)?;
+    let before = cpu()?;
+    std::thread::park_timeout(span);
+    println!("{}", memory()?);
+    println!("CPU in {span:?}: {} ms", (cpu()? - before) * 10);
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        let status = std::fs::read_to_string(task.join("status"))?;
+        let switches = status.lines().find(|line| line.starts_with("voluntary")).unwrap_or_default();
+        println!("{}: {}", std::fs::read_to_string(task.join("comm"))?.trim(), switches.replace('\t', " "));
+    }
+    Ok(store.close()?)
+}
+
+/// Ticks of user and system time.
+fn cpu() -> Result<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.split_whitespace().collect();
+    Ok(fields[13].parse::<u64>()? + fields[14].parse::<u64>()?)
+}
