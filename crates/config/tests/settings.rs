@@ -1,5 +1,7 @@
 //! Whole configurations: what holds in the end, who said so, and what is said about it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 

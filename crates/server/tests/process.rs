@@ -1,5 +1,7 @@
 //! The binary as a process: what it prints, how it fails to start, how it ends.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

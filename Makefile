@@ -1,0 +1,45 @@
+# Every target installs what it lacks (scripts/setup). CARGO_TARGET_DIR is honoured.
+SHELL := /bin/bash
+export PATH := $(PATH):$(HOME)/.cargo/bin
+BINARY := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: run build release test unit lint bench compare
+
+# Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
+run: build
+	$(BINARY)/fast/gantry server $(ARGS)
+
+# Optimised, without the minutes of link-time optimisation.
+build:
+	scripts/setup build
+	cargo build --profile fast -p server --bin gantry
+
+# The binary to deploy: target/release/gantry.
+release:
+	scripts/setup build
+	cargo build --release -p server --bin gantry
+
+# Our own tests, then stock clients and real Apache brokers against the binary.
+test: unit
+	scripts/setup test
+	tests/run
+
+unit:
+	scripts/setup build
+	cargo test --profile fast --workspace
+
+lint:
+	scripts/setup lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo deny check licenses bans sources
+
+# Micro-benchmarks of the hot path, a line each.
+bench:
+	scripts/setup build
+	cargo bench --workspace
+
+# The same stock client against Gantry and against Apache, on this machine, one after the other.
+compare:
+	scripts/setup test
+	bench/compare
