@@ -24,3 +24,11 @@ pub fn raise_open_files() {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
 }
+
+/// Keeps the allocator from taking memory two megabytes at a time: of every thread's few kilobytes that would make 2 MiB, and an idle
+/// process would be a third larger.
+pub fn use_small_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "transparent huge pages stay as they are");
+    }
+}

@@ -39,5 +39,6 @@ fn start(command_line: CommandLine) -> anyhow::Result<()> {
     log::begin(order.log_format);
     settings::tell(&order);
     machine::raise_open_files();
+    machine::use_small_pages();
     threads::runtime()?.block_on(run::run(order))
 }
