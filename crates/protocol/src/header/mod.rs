@@ -155,6 +155,8 @@ pub struct HeaderScratch {
 struct Entry {
     key: Span,
     value: Span,
+    /// The key's [`fingerprint`]: most names differ in it, so most comparisons of names are of one number.
+    print: u32,
 }
 
 /// A piece of the header, or of the scratch text when `unescaped`.
@@ -175,7 +177,7 @@ impl HeaderScratch {
     ///
     /// For whoever keeps both and asks later. Other bytes give other fields, or none.
     pub fn fields<'a>(&'a self, header: &'a [u8]) -> Fields<'a> {
-        Fields { entries: &self.entries, header, header_text: "", text: &self.text }
+        Fields { entries: &self.entries, header, header_text: "", text: &self.text, seen: self.seen }
     }
 
     fn reset(&mut self) {
@@ -194,7 +196,8 @@ impl HeaderScratch {
     /// Adds a field; a key that is there already gets the new value, as in a Java map.
     fn insert(&mut self, header: &[u8], key: Span, value: Span) -> Result<(), HeaderError> {
         let name = self.bytes(header, key);
-        let bit = 1u64 << (fingerprint(name) & 63);
+        let print = fingerprint(name);
+        let bit = 1u64 << (print & 63);
         if self.seen & bit != 0 {
             let found = self.entries.iter().position(|entry| self.bytes(header, entry.key) == name);
             if let Some(index) = found {
@@ -206,12 +209,13 @@ impl HeaderScratch {
             return Err(HeaderError::TooManyFields);
         }
         self.seen |= bit;
-        self.entries.push(Entry { key, value });
+        self.entries.push(Entry { key, value, print });
         Ok(())
     }
 }
 
-/// Different for the short names of the hot requests, cheap for all.
+/// Different for the short names of the hot requests, cheap for all; of a name in a table the compiler computes it.
+#[inline(always)]
 fn fingerprint(name: &[u8]) -> u32 {
     let first = u32::from(name.first().copied().unwrap_or(0));
     let last = u32::from(name.last().copied().unwrap_or(0));
@@ -234,11 +238,13 @@ pub struct Fields<'a> {
     /// The header as text, when it is one (JSON): its pieces need no further check.
     header_text: &'a str,
     text: &'a str,
+    /// See [`HeaderScratch`]: a name whose bit is not set is not there.
+    seen: u64,
 }
 
 impl<'a> Fields<'a> {
     /// No field at all.
-    pub const EMPTY: Fields<'static> = Fields { entries: &[], header: &[], header_text: "", text: "" };
+    pub const EMPTY: Fields<'static> = Fields { entries: &[], header: &[], header_text: "", text: "", seen: 0 };
 
     /// The value of a field.
     pub fn get(&self, name: &str) -> Option<&'a str> {
@@ -263,21 +269,29 @@ impl<'a> Fields<'a> {
 
     /// As [`Fields::get`], but looks first at `cursor`, where the field after the last one found is: clients write fields
     /// in the order of the tables, so reading a whole table looks at each field once.
+    #[inline(always)]
     pub(crate) fn get_from(&self, cursor: &mut usize, name: &str) -> Option<&'a str> {
-        let count = self.entries.len();
-        let mut at = *cursor;
-        for _ in 0..count {
-            if at >= count {
-                at = 0;
-            }
-            let entry = &self.entries[at];
-            at += 1;
-            if entry.key.len as usize == name.len() && piece(self.header, self.text, entry.key) == name.as_bytes() {
-                *cursor = at;
-                return Some(self.text_of(entry.value));
-            }
+        let print = fingerprint(name.as_bytes());
+        if self.seen & 1 << (print & 63) == 0 {
+            return None;
         }
-        None
+        self.find(cursor, name, print)
+    }
+
+    fn find(&self, cursor: &mut usize, name: &str, print: u32) -> Option<&'a str> {
+        let (before, after) = self.entries.split_at(*cursor);
+        let is_it = |entry: &&Entry| {
+            entry.print == print
+                && entry.key.len as usize == name.len()
+                && piece(self.header, self.text, entry.key) == name.as_bytes()
+        };
+        if let Some(at) = after.iter().position(|entry| is_it(&entry)) {
+            *cursor += at + 1;
+            return Some(self.text_of(after[at].value));
+        }
+        let at = before.iter().position(|entry| is_it(&entry))?;
+        *cursor = at + 1;
+        Some(self.text_of(before[at].value))
     }
 
     /// A piece as text. It was checked when it was decoded; only the binary form has to prove it again, for want of a type
@@ -327,7 +341,7 @@ pub fn decode<'a>(
         opaque: parts.opaque,
         flag: parts.flag,
         remark,
-        fields: Fields { entries: &scratch.entries, header: bytes, header_text, text: &scratch.text },
+        fields: Fields { entries: &scratch.entries, header: bytes, header_text, text: &scratch.text, seen: scratch.seen },
     })
 }
 

@@ -176,7 +176,7 @@ impl<'a, T: Value<'a>> Value<'a> for Option<T> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn read_field<'a, T: Value<'a>>(fields: &Fields<'a>, cursor: &mut usize, name: &'static str) -> Result<T, FieldError> {
     match fields.get_from(cursor, name) {
         Some(text) => T::read(name, text),
