@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 /// How a file is opened.
@@ -112,6 +112,16 @@ pub trait DiskFile: Debug + Send + Sync {
     /// `Unsupported` where the file system cannot.
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
         fallocate(self.descriptor(), FallocateFlags::empty(), at, bytes)
+    }
+    /// Where the first byte at or behind `at` lies that may be other than zero, as far as the file system knows.
+    fn data_from(&self, at: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(self.descriptor(), SeekFrom::Data(at)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            // It does not know.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(at)),
+            Err(error) => Err(error.into()),
+        }
     }
     /// Gives the blocks of a stretch back: it reads as zeros. `Unsupported` where the file system cannot.
     fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {

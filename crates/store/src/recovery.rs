@@ -5,6 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use protocol::record::{self, Scanned};
 
 use crate::checkpoint::Marks;
@@ -14,7 +16,7 @@ use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::fold::place_of;
 use crate::options::StoreOptions;
-use crate::queue_log::{PushedAt, QueueLogs};
+use crate::queue_log::{ConsumeQueue, PushedAt, QueueLogs, Unit};
 use crate::segment::{Segment, file_name};
 
 /// What opening a store found and mended.
@@ -238,6 +240,8 @@ pub(crate) fn recover(
     let mut last_timestamp = 0;
     let mut damage = None;
     let mut gaps = 0_u64;
+    let mut let_go_at = from;
+    let mut known = KnownUnits::default();
     'segments: for segment in &files.segments {
         // Each turn goes on by a record, or ends the segment or the log.
         while segment.base() <= at && at < segment.end() {
@@ -250,7 +254,11 @@ pub(crate) fn recover(
                 Ok(Scanned::Record(view)) if view.log_offset() == at => {
                     if let Some(place) = place_of(&view, &options.delay_levels) {
                         let queue = queues.get_or_create(place.topic, place.queue_id);
-                        match queue.push_at(place.offset, place.unit) {
+                        let pushed = match known.has(&queue, place.offset, place.unit) {
+                            true => Ok(PushedAt::Already),
+                            false => queue.push_at(place.offset, place.unit),
+                        };
+                        match pushed {
                             Ok(PushedAt::Already) => {}
                             Ok(PushedAt::Added | PushedAt::Mended) => found.units_added += 1,
                             Err(error) => {
@@ -267,6 +275,10 @@ pub(crate) fn recover(
                     last_timestamp = view.store_timestamp();
                     found.records_scanned += 1;
                     at += view.total_size() as u64;
+                    if at - let_go_at > SCANNED_KEPT {
+                        segment.let_go(segment.base(), at);
+                        let_go_at = at;
+                    }
                 }
                 Ok(Scanned::Blank { .. }) => at = segment.end(),
                 Ok(Scanned::Nothing) => break 'segments,
@@ -333,13 +345,17 @@ fn cut(
     let has_bytes = |segment: &Segment, from: u64| {
         let start = (from - segment.base()) as usize;
         // What a torn append leaves is near; a look at every byte of a gigabyte of zeros would cost the start its speed.
-        let bytes = &segment.as_ref()[start..];
-        bytes[..bytes.len().min(LOOKED_AT)].iter().any(|byte| *byte != 0)
+        let looked_at = start..start.saturating_add(LOOKED_AT).min(segment.as_ref().len());
+        segment.has_bytes(looked_at).map_err(|source| StoreError::Disk {
+            doing: "look at",
+            path: segment.path().to_owned(),
+            source,
+        })
     };
     for index in (0..files.segments.len()).rev() {
         let segment = Arc::clone(&files.segments[index]);
         if segment.base() > end {
-            if has_bytes(&segment, segment.base()) {
+            if has_bytes(&segment, segment.base())? {
                 found.findings.push(format!("{}: lies beyond the log's end {end}, removed", segment.path().display()));
             }
             disk.remove(segment.path()).map_err(|source| StoreError::Disk {
@@ -351,8 +367,9 @@ fn cut(
             continue;
         }
         if segment.end() > end {
-            if found.was_abnormal || has_bytes(&segment, end) {
-                if has_bytes(&segment, end) {
+            let has_remains = has_bytes(&segment, end)?;
+            if found.was_abnormal || has_remains {
+                if has_remains {
                     found.findings.push(format!("{}: zeroed from log offset {end} on", segment.path().display()));
                 }
                 segment.cut(end).map_err(|source| StoreError::Disk {
@@ -366,6 +383,54 @@ fn cut(
     }
     Ok(())
 }
+
+/// Units of consume queues, read a stretch at a time: a scan after a crash finds nearly all of them in their place, and one
+/// system call for each would cost more than all the rest of it.
+#[derive(Default)]
+struct KnownUnits {
+    /// By the queue's address, which the queue beside it keeps its own.
+    stretches: HashMap<usize, Stretch, FixedState>,
+}
+
+struct Stretch {
+    _queue: Arc<ConsumeQueue>,
+    first: u64,
+    units: Vec<Unit>,
+}
+
+impl KnownUnits {
+    /// A page's worth.
+    const UNITS: usize = 204;
+    /// Queues remembered, some 30 MB in all. With more of them stretches are read more than once.
+    const QUEUES_MAX: usize = 4096;
+
+    /// Whether the queue has that unit at that offset. Where it cannot be told, it has not.
+    fn has(&mut self, queue: &Arc<ConsumeQueue>, offset: u64, unit: Unit) -> bool {
+        if offset < queue.min_offset() || offset >= queue.max_offset() {
+            return false;
+        }
+        let key = Arc::as_ptr(queue) as usize;
+        if self.stretches.len() >= Self::QUEUES_MAX && !self.stretches.contains_key(&key) {
+            self.stretches.clear();
+        }
+        let stretch = self.stretches.entry(key).or_insert_with(|| Stretch {
+            _queue: Arc::clone(queue),
+            first: 0,
+            units: Vec::new(),
+        });
+        if !(stretch.first..stretch.first + stretch.units.len() as u64).contains(&offset) {
+            stretch.first = offset;
+            stretch.units.clear();
+            if queue.read_units(offset, Self::UNITS, true, &mut stretch.units).is_err() {
+                return false;
+            }
+        }
+        stretch.units.get((offset - stretch.first) as usize) == Some(&unit)
+    }
+}
+
+/// Bytes that a scan keeps mapped behind it.
+const SCANNED_KEPT: u64 = 16 << 20;
 
 /// Bytes behind the log's end that are looked at for remains.
 const LOOKED_AT: usize = 8 << 20;

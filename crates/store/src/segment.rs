@@ -172,6 +172,28 @@ impl Segment {
         file.sync_data()
     }
 
+    /// Whether any byte in `range` is not zero. Holes are not looked at.
+    pub(crate) fn has_bytes(&self, range: std::ops::Range<usize>) -> io::Result<bool> {
+        let file = self.file()?;
+        // Read, not through the mapping: what is looked at here is not needed again.
+        let mut buffer = vec![0; 64 << 10];
+        let mut at = range.start;
+        // Each turn looks at a piece, and the file system says where the next one is.
+        while at < range.end {
+            match file.data_from(at as u64)? {
+                Some(data) if data < range.end as u64 => at = data as usize,
+                Some(_) | None => return Ok(false),
+            }
+            let wanted = buffer.len().min(range.end - at);
+            let read = file.read_at(&mut buffer[..wanted], at as u64)?;
+            if buffer[..read].iter().any(|byte| *byte != 0) {
+                return Ok(true);
+            }
+            at += wanted;
+        }
+        Ok(false)
+    }
+
     fn pages(&self, from: u64, to: u64) -> (u64, u64) {
         let start = (from.clamp(self.base, self.end()) - self.base) / PAGE * PAGE;
         let end = (to.clamp(self.base, self.end()) - self.base).next_multiple_of(PAGE).min(self.bytes);

@@ -245,3 +245,37 @@ fn the_names_of_the_first_files_survive_a_loss_of_power() {
     }
     drop(store);
 }
+
+#[test]
+fn a_start_touches_no_memory_behind_the_end_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = try_open(store::StoreOptions { segment_bytes: 1 << 30, ..options(dir.path()) }).unwrap();
+    append_run(&store, 0..10);
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = open(dir.path());
+    // Of the file that is mapped: what is ready for appends, not what was looked at for remains.
+    let name = segment_path(dir.path(), 0);
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mapping = &maps[maps.find(name.to_str().unwrap()).unwrap()..];
+    let resident = mapping.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    let kib: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib <= 2 << 10, "{kib} KiB");
+    drop(store);
+}
+
+#[test]
+fn a_unit_that_changed_is_mended_from_the_log() {
+    let dir = crashed(500);
+    // The units are in their files, since a start wrote them there.
+    open(dir.path()).0.close().unwrap();
+    std::fs::write(dir.path().join("abort"), "1").unwrap();
+    for (unit, byte) in [(3, 7), (250, 11), (251, 19)] {
+        overwrite(&queue_file(dir.path(), TOPIC, 0, unit / 100 * 2000), unit % 100 * 20 + byte, &[0x55]);
+    }
+    // The check-point vouches for them otherwise.
+    std::fs::remove_file(dir.path().join("checkpoint")).unwrap();
+    let (store, found) = open(dir.path());
+    assert_eq!((found.records_scanned, found.units_added), (500, 3));
+    assert_run(&store, 0..500);
+}
