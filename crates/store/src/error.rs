@@ -86,8 +86,8 @@ pub enum NotWritable {
         /// How full it may be.
         limit_percent: u8,
     },
-    /// The device refused room for the log.
-    #[error("{}: no room for the log's next {bytes} bytes: {reason}; free space, writing goes on by itself", .path.display())]
+    /// The device refused room for the log or for consume queues.
+    #[error("{}: no room for the next {bytes} bytes: {reason}; free space, writing goes on by itself", .path.display())]
     NoRoom {
         /// The file that should grow.
         path: PathBuf,

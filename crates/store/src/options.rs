@@ -41,7 +41,7 @@ pub struct StoreOptions {
     pub delay_levels: DelayLevels,
     /// `fileReservedTime`.
     pub file_reserved: Duration,
-    /// `deleteWhen`: hours of the day, local time as Apache has it.
+    /// `deleteWhen`: hours of the day. In UTC, where Apache takes the machine's zone: a container has none.
     pub delete_when: Vec<u8>,
     /// `cleanResourceInterval`.
     pub clean_interval: Duration,
@@ -61,6 +61,9 @@ pub struct StoreOptions {
     pub cold_reads_max: usize,
     /// Files of consume queues that may be open at once.
     pub queue_descriptors_max: usize,
+    /// Units of consume queues that wait to be written, in bytes, at which they are written early. If they cannot be, the
+    /// store takes no more messages at eight times this.
+    pub queue_buffered_bytes: u64,
 }
 
 impl StoreOptions {
@@ -87,6 +90,7 @@ impl StoreOptions {
             cold_read_threads: 2,
             cold_reads_max: 4096,
             queue_descriptors_max: 512,
+            queue_buffered_bytes: 4 << 20,
         }
     }
 }

@@ -316,6 +316,9 @@ pub(crate) fn recover(
                 path: segment.path().to_owned(),
                 source,
             })?;
+            if segment.end() <= at {
+                segment.rest();
+            }
         }
     }
     let dir = &options.commit_log_dir;

@@ -82,7 +82,9 @@ impl Segment {
         if let Some(file) = &*self.file.lock() {
             return Ok(Arc::clone(file));
         }
-        self.disk.open(&self.path, OpenHow::Write)
+        let file = self.disk.open(&self.path, OpenHow::Write)?;
+        *self.file.lock() = Some(Arc::clone(&file));
+        Ok(file)
     }
 
     /// Lets readers see everything below `to`, a log offset.

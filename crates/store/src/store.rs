@@ -11,7 +11,7 @@ use std::time::Duration;
 use env::{Clock, TimeMs};
 use parking_lot::{Mutex, RwLock};
 use protocol::LogOffset;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::batch::RecordBatch;
 use crate::checkpoint::{Checkpoint, Marks};
@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub retention_bell: Bell,
     /// Why the next stretch of the log could not be prepared.
     pub no_room: Mutex<Option<NotWritable>>,
+    /// Why consume queues cannot be written, if the last attempt failed.
+    pub unwritten_queues: Mutex<Option<String>>,
     /// Whether the device is fuller than it may be.
     pub disk_full: Mutex<Option<NotWritable>>,
     /// `disk_full` without the lock.
@@ -150,6 +152,7 @@ impl Store {
         let queue_options = QueueLogOptions {
             file_bytes: options.queue_file_bytes,
             descriptors: options.queue_descriptors_max,
+            buffered_bytes: options.queue_buffered_bytes,
             ..QueueLogOptions::default()
         };
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&disk))?;
@@ -183,6 +186,7 @@ impl Store {
             flush_bell: Bell::default(),
             retention_bell: Bell::default(),
             no_room: Mutex::new(None),
+            unwritten_queues: Mutex::new(None),
             disk_full: Mutex::new(None),
             is_writable: AtomicBool::new(true),
             retention_floor: RwLock::new(None),
@@ -229,9 +233,13 @@ impl Store {
                 shared.queues.wait_until_wanted(if is_resting { QUEUES_REST } else { QUEUES_INTERVAL });
                 let Some(store) = store.upgrade() else { return };
                 let had_work = shared.queues.pending_bytes() > 0 || store.checkpointed() < store.last_timestamp();
-                if let Err(error) = store.write_queues(false) {
+                let failed = store.write_queues(false).err().map(|error| error.to_string());
+                let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
+                match (before, failed) {
                     // The units stay in memory and are tried again; the log has them in any case.
-                    warn!(%error, "consume queues cannot be written");
+                    (None, Some(error)) => warn!(error, "consume queues cannot be written"),
+                    (Some(_), None) => info!("consume queues are written again"),
+                    (None, None) | (Some(_), Some(_)) => {}
                 }
                 // The second time without work, queues have given their memory back.
                 is_idle = !had_work;
@@ -278,6 +286,9 @@ impl Store {
     pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
         self.writable()?;
         let shared = &self.shared;
+        if shared.queues.is_backlogged() {
+            self.check_queues()?;
+        }
         let appended = shared.log.append(batch, now);
         if let Some(last) = batch.landed().last() {
             shared.last_timestamp.fetch_max(last.store_timestamp, Ordering::Release);
@@ -298,6 +309,20 @@ impl Store {
                 Err(AppendError::NoRoomYet { needed })
             }
             Err(error @ (AppendError::NotWritable(_) | AppendError::TooLong { .. })) => Err(error),
+        }
+    }
+
+    /// Memory for units that cannot be written has an end. While they can, the thread that writes them catches up.
+    #[cold]
+    fn check_queues(&self) -> Result<(), NotWritable> {
+        let Shared { options, queues, unwritten_queues, .. } = &*self.shared;
+        match &*unwritten_queues.lock() {
+            Some(reason) => Err(NotWritable::NoRoom {
+                path: options.queue_dir.clone(),
+                bytes: queues.pending_bytes(),
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
         }
     }
 

@@ -19,7 +19,7 @@ fn a_crash_loses_nothing_and_mends_nothing() {
     let dir = crashed(700);
     let (store, found) = open(dir.path());
     assert!(found.was_abnormal);
-    assert_eq!(found.findings, Vec::<String>::new());
+    assert_eq!(damage(&found), Vec::<String>::new());
     assert_run(&store, 0..700);
     append_run(&store, 700..800);
     assert_run(&store, 0..800);
@@ -133,7 +133,7 @@ fn the_next_file_that_was_made_ahead_is_no_part_of_the_log() {
     // The window reaches beyond the first small file.
     assert!(segment_path(dir.path(), SEGMENT).exists());
     let (store, found) = open(dir.path());
-    assert_eq!(found.findings, Vec::<String>::new());
+    assert_eq!(damage(&found), Vec::<String>::new());
     assert_run(&store, 0..10);
     append_run(&store, 10..500);
     assert_run(&store, 0..500);
@@ -173,7 +173,7 @@ fn a_crash_on_the_very_border_of_two_files_is_no_damage() {
     let behind = image(dir.path());
     for (image, messages) in [(before, 1), (behind, 2)] {
         let (store, found) = open(image.path());
-        assert_eq!(found.findings, Vec::<String>::new());
+        assert_eq!(damage(&found), Vec::<String>::new());
         assert_eq!(read_all(&store, TOPIC, 0).len(), messages);
         assert_eq!(append(&store, TOPIC, 0, b"x").queue_offset, messages as u64);
     }

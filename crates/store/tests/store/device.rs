@@ -174,3 +174,57 @@ fn a_log_of_many_files_needs_few_descriptors() {
     eventually("a start with few files", || open_files(dir.path()) <= ahead / 2);
     assert_run(&store, 0..10_000);
 }
+
+#[test]
+fn queues_that_cannot_be_written_stop_the_log_before_they_fill_the_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, StoreOptions { queue_buffered_bytes: 20 * 500, ..options(dir.path()) });
+    disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    let mut taken = 0;
+    let refused = loop {
+        let mut batch = RecordBatch::new();
+        push(&store, &mut batch, TOPIC, 0, b"x");
+        match append_batch(&store, &mut batch, TimeMs(1)) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 200_000, "units gather in memory without end");
+    };
+    let AppendError::NotWritable(NotWritable::NoRoom { path, .. }) = &refused else { panic!("{refused}") };
+    assert_eq!(*path, dir.path().join("consumequeue"));
+    assert!(taken >= 4000, "{taken}");
+    assert!(store.close().is_err() && dir.path().join("abort").exists(), "the next start is told to look");
+    disk.faults.cannot_write_queues.store(false, Ordering::SeqCst);
+    drop(store);
+    let (store, found) = open(dir.path());
+    assert!(found.was_abnormal);
+    assert_eq!(read_all(&store, TOPIC, 0).len(), taken);
+}
+
+#[test]
+fn queues_that_can_be_written_again_let_the_log_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, StoreOptions { queue_buffered_bytes: 20 * 10, ..options(dir.path()) });
+    disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    let mut batch = RecordBatch::new();
+    eventually("a refusal", || {
+        batch.clear();
+        push(&store, &mut batch, TOPIC, 0, b"x");
+        append_batch(&store, &mut batch, TimeMs(1)).is_err()
+    });
+    disk.faults.cannot_write_queues.store(false, Ordering::SeqCst);
+    eventually("an append", || append_batch(&store, &mut batch, TimeMs(1)).is_ok());
+}
+
+#[test]
+fn a_flush_needs_no_name_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).0.close().unwrap();
+    let (store, _) = open_sync(dir.path());
+    std::fs::remove_dir_all(dir.path().join("commitlog")).unwrap();
+    // Asking for the name again would end the process, as any flush does that fails.
+    let landed = append(&store, TOPIC, 0, b"x");
+    assert!(store.flushed().wait_until(landed.end.0, deadline()));
+}

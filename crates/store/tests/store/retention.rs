@@ -16,10 +16,11 @@ const MIDNIGHT: i64 = 86_400_000 + 300_000;
 const HOUR: i64 = 3_600_000;
 
 struct Kept {
-    dir: tempfile::TempDir,
     store: Arc<Store>,
     hand: ManualClock,
     disk: Arc<FaultyDisk>,
+    /// Dropped last.
+    dir: tempfile::TempDir,
 }
 
 fn kept(change: impl FnOnce(&mut StoreOptions)) -> Kept {
@@ -42,7 +43,7 @@ fn kept(change: impl FnOnce(&mut StoreOptions)) -> Kept {
     for _ in 0..300 {
         append_at(&store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
     }
-    Kept { dir, store, hand, disk }
+    Kept { store, hand, disk, dir }
 }
 
 impl Kept {

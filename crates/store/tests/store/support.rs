@@ -184,6 +184,11 @@ pub fn assert_run(store: &Store, numbers: std::ops::Range<u64>) {
     assert!(found == expected);
 }
 
+/// What a start found, but for a file that was being made in the moment of the crash.
+pub fn damage(found: &Recovered) -> Vec<String> {
+    found.findings.iter().filter(|finding| !finding.ends_with("empty, removed")).cloned().collect()
+}
+
 /// What a crash leaves: the files as they are now.
 pub fn image(root: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
@@ -230,6 +235,8 @@ pub struct Faults {
     pub allocatable: Mutex<Option<u64>>,
     pub cannot_allocate: AtomicBool,
     pub cannot_remove: AtomicBool,
+    /// Files of consume queues cannot be written.
+    pub cannot_write_queues: AtomicBool,
     /// How full the device says it is, in percent; 0: as the machine says.
     pub used_percent: AtomicU64,
     /// While true, no file reaches the device.
@@ -269,7 +276,8 @@ impl Disk for FaultyDisk {
         RealDisk.len(path)
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(FaultyFile { file: RealDisk.open(path, how)?, faults: Arc::clone(&self.faults) }))
+        let is_queue = path.components().any(|part| part.as_os_str() == "consumequeue");
+        Ok(Arc::new(FaultyFile { file: RealDisk.open(path, how)?, is_queue, faults: Arc::clone(&self.faults) }))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         RealDisk.rename(from, to)
@@ -303,6 +311,7 @@ impl Disk for FaultyDisk {
 #[derive(Debug)]
 struct FaultyFile {
     file: Arc<dyn DiskFile>,
+    is_queue: bool,
     faults: Arc<Faults>,
 }
 
@@ -314,6 +323,9 @@ impl DiskFile for FaultyFile {
         self.file.read_cached_at(buffer, at)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        if self.is_queue && self.faults.cannot_write_queues.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         self.file.write_at(bytes, at)
     }
     fn set_len(&self, len: u64) -> io::Result<()> {
