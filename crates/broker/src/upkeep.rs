@@ -15,7 +15,7 @@ use crate::broker::Broker;
 use crate::exchange::{Exports, Extras};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
-use crate::offsets::{BUNDLE, Change, Offsets, SEPARATOR};
+use crate::offsets::{Change, Offsets, SEPARATOR};
 use crate::stats::SAMPLE_MS;
 use crate::tables;
 use crate::topics::Topics;
@@ -63,15 +63,19 @@ impl Upkeep {
     }
 }
 
-/// Carries committed offsets to the journal.
+/// Carries committed offsets to the journal. It clocks itself: while one bundle is written, commits gather for the next one, of each
+/// key the newest.
 async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         tokio::select! {
             () = broker.offsets.changed() => {}
             _ = stop.changed() => return,
         }
-        tokio::time::sleep(BUNDLE).await;
-        put_offsets(&broker.store, &broker.offsets);
+        let position = put_offsets(&broker.store, &broker.offsets);
+        tokio::select! {
+            () = broker.store.journal().written().reached(position) => {}
+            _ = stop.changed() => return,
+        }
     }
 }
 
@@ -116,12 +120,11 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
 /// Puts what has changed into the journal. Returns the position after it.
 pub(crate) fn put_offsets(store: &Store, offsets: &Offsets) -> u64 {
     let journal = store.journal();
-    let mut key = Vec::new();
-    let is_new_version = offsets.take_changes(&mut |change| {
-        offset_key(&mut key, &change);
+    let is_new_version = offsets.take_changes(&mut |change, key| {
+        offset_key(key, &change);
         match change.offset {
-            Some(offset) => journal.put(tables::OFFSETS, &key, &offset.to_le_bytes()),
-            None => journal.delete(tables::OFFSETS, &key),
+            Some(offset) => journal.put(tables::OFFSETS, key, &offset.to_le_bytes()),
+            None => journal.delete(tables::OFFSETS, key),
         };
     });
     if is_new_version {

@@ -12,7 +12,7 @@ use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::topics::QUEUES_MAX;
-use crate::view;
+use crate::{upkeep, view};
 
 /// 15: a group has come this far.
 pub(crate) fn update(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
@@ -48,6 +48,8 @@ pub(crate) fn query(
     let asked = QueryConsumerOffset::decode(&request.header.fields)?;
     let reply_to = request.reply_to();
     if let Some(offset) = broker.offsets.committed(asked.consumer_group, asked.topic, asked.queue_id) {
+        // Whoever sees an offset may rely on it, a crash right after included. Nearly always it is written already.
+        session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
         out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
         return Ok(());
     }

@@ -7,7 +7,7 @@ fn offsets() -> Offsets {
 
 fn taken(offsets: &Offsets) -> BTreeMap<(String, String, i32), Option<i64>> {
     let mut changes = BTreeMap::new();
-    offsets.take_changes(&mut |change| {
+    offsets.take_changes(&mut |change, _| {
         changes.insert((change.topic.to_owned(), change.group.to_owned(), change.queue_id), change.offset);
     });
     changes
@@ -142,7 +142,7 @@ proptest! {
                     prop_assert_eq!(offsets.table(), table);
                 }
                 Step::Take => {
-                    offsets.take_changes(&mut |change| {
+                    offsets.take_changes(&mut |change, _| {
                         let key = (format!("{}@{}", change.topic, change.group), change.queue_id);
                         match change.offset {
                             Some(offset) => journal.insert(key, offset),
