@@ -275,62 +275,75 @@ fn no_filter_by(kind: &str) -> Refusal {
 
 /// Reads for a pull and answers it, parks it, or sends it on to the cold-read threads.
 fn read(broker: &Broker, session: &mut Session, mut order: PullOrder, mut patience: Patience, out: &mut Outgoing) {
+    // Ends when nothing came between a read and its parking.
     loop {
         session.slices.clear();
         let limits = limits(broker, &order, false);
         let found = read_once(broker, &order, &limits, &mut session.slices);
         if found.status == ReadStatus::Cold {
-            fetch(broker, session, order, out);
+            fetch(broker, session, order, patience, out);
             return;
         }
-        // Nothing there yet, or nothing that matches up to the end: both wait for the next message.
-        let is_at_end = match found.status {
-            ReadStatus::OffsetOverflowOne => true,
-            ReadStatus::NoMessageInQueue | ReadStatus::NoMatchedLogicQueue => order.offset == 0,
-            ReadStatus::NoMatchedMessage => matches!(patience, Patience::Woken(_)) && found.next >= found.max,
-            ReadStatus::Found
-            | ReadStatus::MessageWasRemoving
-            | ReadStatus::OffsetFoundNull
-            | ReadStatus::OffsetOverflowBadly
-            | ReadStatus::OffsetTooSmall
-            | ReadStatus::OffsetReset
-            | ReadStatus::Cold => false,
-        };
-        let expires_at = match patience {
-            Patience::Fresh(wait) if is_at_end && !wait.is_zero() => broker.hold.deadline(wait),
-            Patience::Woken(expires_at) if is_at_end => expires_at,
-            Patience::Fresh(_) | Patience::Woken(_) | Patience::Over => {
-                respond(broker, session, &order, &found, out);
-                return;
-            }
-        };
-        if found.status == ReadStatus::NoMatchedMessage {
-            order.offset = found.next;
-        }
-        let lane = Arc::clone(&order.lane);
-        let seen = order.offset;
-        let ticket = match broker.hold.park(&session.inbox, order, expires_at) {
-            Ok(ticket) => ticket,
-            Err((order, full)) => {
-                let remark = format!(
-                    "[GANTRY]system busy: {} pulls of {} are waiting already, which is the limit",
-                    full.limit, full.of
-                );
-                out.reply(order.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
-                return;
-            }
-        };
-        // A message may have come between the read and the parking. If it is not confirmed yet, its wake-up is still to come.
-        if broker.store.visible_end(&lane.queue) <= seen {
-            return;
-        }
-        match broker.hold.take_back(&lane, ticket) {
-            Some(taken) => order = taken,
-            // Woken in between: it lies in our inbox.
+        match conclude(broker, session, order, patience, &found, out) {
+            Some(again) => (order, patience) = again,
             None => return,
         }
-        patience = Patience::Woken(expires_at);
     }
+}
+
+/// Answers or parks a pull after a read. Gives it back if it must be read for again.
+fn conclude(
+    broker: &Broker,
+    session: &mut Session,
+    mut order: PullOrder,
+    patience: Patience,
+    found: &Read,
+    out: &mut Outgoing,
+) -> Option<(PullOrder, Patience)> {
+    // Nothing there yet, or nothing that matches up to the end: both wait for the next message.
+    let is_at_end = match found.status {
+        ReadStatus::OffsetOverflowOne => true,
+        ReadStatus::NoMessageInQueue | ReadStatus::NoMatchedLogicQueue => order.offset == 0,
+        ReadStatus::NoMatchedMessage => matches!(patience, Patience::Woken(_)) && found.next >= found.max,
+        ReadStatus::Found
+        | ReadStatus::MessageWasRemoving
+        | ReadStatus::OffsetFoundNull
+        | ReadStatus::OffsetOverflowBadly
+        | ReadStatus::OffsetTooSmall
+        | ReadStatus::OffsetReset
+        | ReadStatus::Cold => false,
+    };
+    let expires_at = match patience {
+        Patience::Fresh(wait) if is_at_end && !wait.is_zero() => broker.hold.deadline(wait),
+        Patience::Woken(expires_at) if is_at_end => expires_at,
+        Patience::Fresh(_) | Patience::Woken(_) | Patience::Over => {
+            respond(broker, session, &order, found, out);
+            return None;
+        }
+    };
+    if found.status == ReadStatus::NoMatchedMessage {
+        order.offset = found.next;
+    }
+    let lane = Arc::clone(&order.lane);
+    let seen = order.offset;
+    let ticket = match broker.hold.park(&session.inbox, order, expires_at) {
+        Ok(ticket) => ticket,
+        Err((order, full)) => {
+            let remark = format!(
+                "[GANTRY]system busy: {} pulls of {} are waiting already, which is the limit",
+                full.limit, full.of
+            );
+            out.reply(order.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+            return None;
+        }
+    };
+    // A message may have come between the read and the parking. If it is not confirmed yet, its wake-up is still to come.
+    if broker.store.visible_end(&lane.queue) <= seen {
+        return None;
+    }
+    // Woken in between: it lies in our inbox.
+    let taken = broker.hold.take_back(&lane, ticket)?;
+    Some((taken, Patience::Woken(expires_at)))
 }
 
 fn read_once(broker: &Broker, order: &PullOrder, limits: &ReadLimits, slices: &mut Vec<LogSlice>) -> Read {
@@ -358,7 +371,7 @@ fn limits(broker: &Broker, order: &PullOrder, may_fault: bool) -> ReadLimits {
 }
 
 /// Reads on a cold-read thread; the answer comes back through the inbox.
-fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, out: &mut Outgoing) {
+fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Patience, out: &mut Outgoing) {
     let inbox = Arc::clone(&session.inbox);
     let store = Arc::clone(&broker.store);
     let limits = limits(broker, &order, true);
@@ -369,7 +382,9 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, out: &mut Out
         let found = store.read(&order.lane.queue, order.offset, &limits, &mut wants, &mut slices);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.slices = slices;
-            respond(broker, session, &order, &found, out);
+            if let Some((order, patience)) = conclude(broker, session, order, patience, &found, out) {
+                read(broker, session, order, patience, out);
+            }
         })));
     };
     if let Err(full) = broker.store.cold_read(Box::new(job)) {
