@@ -106,12 +106,22 @@ pub enum StartError {
 impl Broker {
     /// Loads what the journal holds, creates the system topics, and starts the tasks. Needs a running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
-        let Start { settings, store_settings, store, advertised, name_servers, configuration, config_file, clock, random } = start;
+        let Start {
+            settings,
+            store_settings,
+            store,
+            advertised,
+            name_servers,
+            configuration,
+            config_file,
+            clock,
+            random,
+        } = start;
         let delay_levels = DelayLevels::parse(&store_settings.message_delay_level)
             .map_err(|error| StartError::Setting(format!("messageDelayLevel: {error}")))?;
-        let topics = Arc::new(Topics::load(Arc::clone(&store), clock.clone())?);
+        let topics = Arc::new(Topics::load(&store, clock.clone()));
         topics.create_system_topics(&settings, &delay_levels);
-        let groups = Groups::load(Arc::clone(&store), clock.clone(), settings.auto_create_subscription_group);
+        let groups = Groups::load(&store, clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
         upkeep::load_offsets(&store, &offsets);
         let config_folder = store.options().root.join("config");
@@ -123,7 +133,7 @@ impl Broker {
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
             stats: Stats::new(clock.clone()),
             configuration: Configuration::new(configuration, config_file),
-            exchange: Arc::new(Exchange::load(config_folder, Arc::clone(&store))),
+            exchange: Arc::new(Exchange::load(config_folder, &store)),
             registry: Arc::new(Registry::new(&name_servers)),
             routes: Arc::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
@@ -192,7 +202,9 @@ impl Broker {
     /// Answers one request. Sends are not seen here: `serve` gathers them.
     fn answer(&self, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
         let answered = match request.header.code {
-            code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => Err(not_registered(code)),
+            code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => {
+                Err(not_registered(code))
+            }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
             request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
             request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),

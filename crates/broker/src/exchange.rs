@@ -20,7 +20,7 @@ use store::journal::Table;
 
 use crate::admin;
 use crate::broker::Broker;
-use crate::tables;
+use crate::tables::{self, Keeper};
 
 /// Hashes of our own files that are remembered: the one in place, its backup, and those of a write that was cut short.
 const HASHES_KEPT: usize = 4;
@@ -85,12 +85,12 @@ struct Known {
 pub(crate) struct Exchange {
     folder: PathBuf,
     known: Mutex<[Known; 4]>,
-    store: Arc<Store>,
+    keeper: Keeper,
 }
 
 impl Exchange {
     /// What the journal remembers of the files.
-    pub(crate) fn load(folder: PathBuf, store: Arc<Store>) -> Exchange {
+    pub(crate) fn load(folder: PathBuf, store: &Arc<Store>) -> Exchange {
         let mut known: [Known; 4] = Default::default();
         store.journal().load(tables::EXPORTS, |file, value| {
             if let Some(json) = named(file) {
@@ -102,7 +102,7 @@ impl Exchange {
                 known[json as usize].extras = serde_json::from_slice(value).unwrap_or_default();
             }
         });
-        Exchange { folder, known: Mutex::new(known), store }
+        Exchange { folder, known: Mutex::new(known), keeper: Keeper::of(store) }
     }
 
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
@@ -172,14 +172,14 @@ impl Exchange {
             Json::Delays => {
                 let (table, extras) = parse::<DelayOffsets>(path, bytes)?;
                 for (level, offset) in &table.offset_table {
-                    broker.delay.import(&self.store, *level, *offset);
+                    broker.delay.import(&broker.store, *level, *offset);
                 }
                 (table.offset_table.len(), extras)
             }
         };
         let value = serde_json::to_vec(&extras).unwrap_or_default();
         self.known.lock()[json as usize].extras = extras;
-        self.store.journal().put(tables::EXTRAS, json.file().as_bytes(), &value);
+        self.keeper.put(tables::EXTRAS, json.file().as_bytes(), &value);
         self.remember(json, hash(bytes));
         Ok(count)
     }
@@ -198,7 +198,7 @@ impl Exchange {
             };
             let text = render(broker, json, &extras);
             let position = self.remember(json, hash(text.as_bytes()));
-            self.store.journal().written().reached(position).await;
+            broker.store.journal().written().reached(position).await;
             let path = self.folder.join(json.file());
             let written = tokio::task::spawn_blocking(move || put_in_place(&path, text.as_bytes())).await;
             // The task cannot be cancelled here, and a panic in it would be ours.
@@ -217,7 +217,7 @@ impl Exchange {
         hashes.insert(0, hash);
         hashes.truncate(HASHES_KEPT);
         let value = serde_json::to_vec(hashes).unwrap_or_default();
-        self.store.journal().put(tables::EXPORTS, json.file().as_bytes(), &value)
+        self.keeper.put(tables::EXPORTS, json.file().as_bytes(), &value)
     }
 
     fn show(&self, value: impl Fn(&Known) -> Vec<u8>, f: &mut dyn FnMut(&[u8], &[u8])) {

@@ -19,7 +19,7 @@ use store::journal::Table;
 
 use crate::offsets::SEPARATOR;
 use crate::refusal::Refusal;
-use crate::tables;
+use crate::tables::{self, Keeper};
 
 /// Groups that a broker keeps: any client can make one by naming it.
 const GROUPS_MAX: usize = 1_000_000;
@@ -49,13 +49,13 @@ pub struct Groups {
     version: ArcSwap<DataVersion>,
     /// `autoCreateSubscriptionGroup`; relaxed: it stands alone.
     creates_missing: AtomicBool,
-    store: Arc<Store>,
+    keeper: Keeper,
     clock: Clock,
 }
 
 impl Groups {
     /// What the journal holds, and the groups that every broker has.
-    pub(crate) fn load(store: Arc<Store>, clock: Clock, creates_missing: bool) -> Groups {
+    pub(crate) fn load(store: &Arc<Store>, clock: Clock, creates_missing: bool) -> Groups {
         let groups = Groups {
             table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
             changing: Mutex::new(()),
@@ -63,10 +63,10 @@ impl Groups {
             has_forbidden: AtomicBool::new(false),
             version: ArcSwap::from_pointee(DataVersion::default()),
             creates_missing: AtomicBool::new(creates_missing),
-            store,
+            keeper: Keeper::of(store),
             clock,
         };
-        let journal = groups.store.journal();
+        let journal = store.journal();
         journal.load(tables::GROUPS, |name, value| match serde_json::from_slice(value) {
             Ok(config) => drop(groups.put_in_memory(config)),
             // The journal's checksums hold, so this was written by a broker that knows more than we do.
@@ -166,7 +166,7 @@ impl Groups {
     pub fn delete(&self, name: &str) -> Option<u64> {
         let _changing = self.changing.lock();
         self.table.pin().remove(name)?;
-        self.store.journal().delete(tables::GROUPS, name.as_bytes());
+        self.keeper.delete(tables::GROUPS, name.as_bytes());
         let topics = self.forbidden().remove(name).unwrap_or_default();
         for topic in topics.keys() {
             self.put_forbidden(name, topic, 0);
@@ -228,7 +228,7 @@ impl Groups {
         let value = serde_json::to_vec(&config).unwrap_or_default();
         // Memory first: a snapshot that is being taken must not miss what the journal has already.
         let group = self.put_in_memory(config);
-        self.store.journal().put(tables::GROUPS, group.name.as_bytes(), &value);
+        self.keeper.put(tables::GROUPS, group.name.as_bytes(), &value);
         group
     }
 
@@ -252,10 +252,10 @@ impl Groups {
         let key = format!("{group}{SEPARATOR}{topic}");
         if bits == 0 {
             self.forbidden.write().remove(key.as_str());
-            self.store.journal().delete(tables::FORBIDDEN, key.as_bytes());
+            self.keeper.delete(tables::FORBIDDEN, key.as_bytes());
         } else {
             self.forbidden.write().insert(key.as_str().into(), bits);
-            self.store.journal().put(tables::FORBIDDEN, key.as_bytes(), &bits.to_le_bytes());
+            self.keeper.put(tables::FORBIDDEN, key.as_bytes(), &bits.to_le_bytes());
         }
         self.note_forbidden();
     }
@@ -274,7 +274,7 @@ impl Groups {
     fn put_version(&self, version: DataVersion) -> u64 {
         let value = serde_json::to_vec(&version).unwrap_or_default();
         self.version.store(Arc::new(version));
-        self.store.journal().put(tables::VERSIONS, tables::GROUPS_VERSION, &value)
+        self.keeper.put(tables::VERSIONS, tables::GROUPS_VERSION, &value)
     }
 }
 

@@ -1,5 +1,8 @@
 //! The tables that the broker keeps in `store::journal`. Numbers are on disk: never reuse one.
 
+use std::sync::{Arc, Weak};
+
+use store::Store;
 use store::journal::TableId;
 
 /// Topic name → its configuration as JSON.
@@ -24,3 +27,35 @@ pub(crate) const EXTRAS: TableId = TableId(8);
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";
 pub(crate) const GROUPS_VERSION: &[u8] = b"groups";
 pub(crate) const OFFSETS_VERSION: &[u8] = b"offsets";
+
+/// The way to the store for those whose tables the journal asks for.
+///
+/// The journal holds them, so they must not hold the store: neither would ever be dropped. Without a store there is nothing left to
+/// change, and every change counts as written.
+pub(crate) struct Keeper(Weak<Store>);
+
+impl Keeper {
+    pub(crate) fn of(store: &Arc<Store>) -> Keeper {
+        Keeper(Arc::downgrade(store))
+    }
+
+    /// As [`store::journal::Journal::put`].
+    pub(crate) fn put(&self, table: TableId, key: &[u8], value: &[u8]) -> u64 {
+        self.0.upgrade().map_or(0, |store| store.journal().put(table, key, value))
+    }
+
+    /// As [`store::journal::Journal::delete`].
+    pub(crate) fn delete(&self, table: TableId, key: &[u8]) -> u64 {
+        self.0.upgrade().map_or(0, |store| store.journal().delete(table, key))
+    }
+
+    /// How far the journal is written.
+    pub(crate) fn written(&self) -> u64 {
+        self.0.upgrade().map_or(u64::MAX, |store| store.journal().written().get())
+    }
+
+    /// The store itself, for the length of a call.
+    pub(crate) fn store(&self) -> Option<Arc<Store>> {
+        self.0.upgrade()
+    }
+}

@@ -19,10 +19,13 @@ use store::{Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::hold::Lane;
-use crate::tables;
+use crate::tables::{self, Keeper};
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
 pub(crate) const QUEUES_MAX: i32 = 65_536;
+
+/// A change that is being put into the journal, at a position that is not known yet.
+const PUTTING: u64 = u64::MAX;
 
 const READ_WRITE: i32 = perm::READ | perm::WRITE;
 
@@ -43,6 +46,8 @@ pub struct Topic {
     bell: Option<Arc<Notify>>,
     /// Position in the journal of the topic's last change; 0 once that is known to be written.
     changed_at: AtomicU64,
+    /// Held while a change is in memory and not yet in the journal: whoever finds [`PUTTING`] waits here for the position.
+    putting: Mutex<()>,
 }
 
 impl Topic {
@@ -58,6 +63,7 @@ impl Topic {
             growing: Mutex::new(()),
             is_gone: AtomicBool::new(false),
             changed_at: AtomicU64::new(changed_at),
+            putting: Mutex::new(()),
         }
     }
 
@@ -118,7 +124,11 @@ impl Topic {
 
     /// The journal position that an acknowledgement for this topic has to wait for; 0 when it is written already.
     pub(crate) fn unwritten_change(&self, written: impl Fn() -> u64) -> u64 {
-        let changed_at = self.changed_at.load(Ordering::Acquire);
+        let mut changed_at = self.changed_at.load(Ordering::Acquire);
+        if changed_at == PUTTING {
+            drop(self.putting.lock());
+            changed_at = self.changed_at.load(Ordering::Acquire);
+        }
         if changed_at == 0 {
             return 0;
         }
@@ -152,25 +162,23 @@ pub struct Topics {
     on_change: ArcSwap<Option<OnChange>>,
     /// Rung when a delayed message is stored.
     schedule_bell: Arc<Notify>,
-    store: Arc<Store>,
+    keeper: Keeper,
     clock: Clock,
 }
 
 impl Topics {
     /// What the journal holds.
-    pub(crate) fn load(store: Arc<Store>, clock: Clock) -> Result<Topics, StoreError> {
+    pub(crate) fn load(store: &Arc<Store>, clock: Clock) -> Topics {
         let topics = Topics {
             table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
             changing: Mutex::new(()),
             version: ArcSwap::from_pointee(DataVersion::default()),
             on_change: ArcSwap::from_pointee(None),
             schedule_bell: Arc::new(Notify::new()),
-            store,
+            keeper: Keeper::of(store),
             clock,
         };
-        topics.store.journal().load(tables::TOPICS, |name, value| match serde_json::from_slice::<TopicConfig>(
-            value,
-        ) {
+        store.journal().load(tables::TOPICS, |name, value| match serde_json::from_slice::<TopicConfig>(value) {
             Ok(config) => {
                 let topic = Topic::new(config, 0, &topics.schedule_bell);
                 topics.table.pin().insert(Arc::clone(&topic.name), Arc::new(topic));
@@ -180,14 +188,14 @@ impl Topics {
                 tracing::error!(topic = %String::from_utf8_lossy(name), %error, "topic in the journal not understood")
             }
         });
-        topics.store.journal().load(tables::VERSIONS, |name, value| {
+        store.journal().load(tables::VERSIONS, |name, value| {
             if name == tables::TOPICS_VERSION
                 && let Ok(version) = serde_json::from_slice::<DataVersion>(value)
             {
                 topics.version.store(Arc::new(version));
             }
         });
-        Ok(topics)
+        topics
     }
 
     /// The topic of this name.
@@ -267,9 +275,11 @@ impl Topics {
         let _changing = self.changing.lock();
         let topic = self.table.pin().remove(name).cloned()?;
         topic.is_gone.store(true, Ordering::Release);
-        self.store.journal().delete(tables::TOPICS, name.as_bytes());
+        self.keeper.delete(tables::TOPICS, name.as_bytes());
         let position = self.bump();
-        self.store.delete_topic(name);
+        if let Some(store) = self.keeper.store() {
+            store.delete_topic(name);
+        }
         Some(position)
     }
 
@@ -278,7 +288,7 @@ impl Topics {
         let _changing = self.changing.lock();
         if let Some(topic) = self.table.pin().remove(name) {
             topic.is_gone.store(true, Ordering::Release);
-            self.store.journal().delete(tables::TOPICS, name.as_bytes());
+            self.keeper.delete(tables::TOPICS, name.as_bytes());
             self.bump();
         }
     }
@@ -318,14 +328,21 @@ impl Topics {
 
     /// The topics that every broker has (messages.md §1.1), created where they are missing.
     pub(crate) fn create_system_topics(&self, settings: &BrokerSettings, levels: &DelayLevels) {
+        let mut created = 0;
         for config in system_topics(settings, levels) {
-            let name = config.topic_name.clone();
-            self.create_missing(&name, || config);
+            if self.get(&config.topic_name).is_none() {
+                tracing::debug!(topic = config.topic_name, queues = config.write_queue_nums, "system topic created");
+                self.create(config);
+                created += 1;
+            }
+        }
+        if created > 0 {
+            tracing::info!(topics = created, "system topics created");
         }
     }
 
     fn unchanged(&self, topic: Arc<Topic>) -> Changed {
-        let position = topic.unwritten_change(|| self.store.journal().written().get());
+        let position = topic.unwritten_change(|| self.keeper.written());
         Changed { topic, position }
     }
 
@@ -334,20 +351,22 @@ impl Topics {
         let name = config.topic_name.clone();
         // A map of strings and numbers always serialises.
         let value = serde_json::to_vec(&config).unwrap_or_default();
-        self.store.journal().put(tables::TOPICS, name.as_bytes(), &value);
-        let position = self.bump();
-        let topic = match self.get(&name) {
-            Some(topic) => {
-                topic.config.store(Arc::new(config));
-                topic.changed_at.store(position, Ordering::Release);
-                topic
-            }
+        let known = self.get(&name);
+        let topic =
+            known.clone().unwrap_or_else(|| Arc::new(Topic::new(TopicConfig::clone(&config), 0, &self.schedule_bell)));
+        let putting = topic.putting.lock();
+        topic.changed_at.store(PUTTING, Ordering::Release);
+        // Memory first: a snapshot that is being taken must not miss what the journal has already.
+        match known {
+            Some(known) => known.config.store(Arc::new(config)),
             None => {
-                let topic = Arc::new(Topic::new(config, position, &self.schedule_bell));
                 self.table.pin().insert(Arc::clone(&topic.name), Arc::clone(&topic));
-                topic
             }
-        };
+        }
+        self.keeper.put(tables::TOPICS, name.as_bytes(), &value);
+        let position = self.bump();
+        topic.changed_at.store(position, Ordering::Release);
+        drop(putting);
         Changed { topic, position }
     }
 
@@ -362,7 +381,7 @@ impl Topics {
     fn put_version(&self, version: DataVersion) -> u64 {
         let value = serde_json::to_vec(&version).unwrap_or_default();
         self.version.store(Arc::new(version));
-        self.store.journal().put(tables::VERSIONS, tables::TOPICS_VERSION, &value)
+        self.keeper.put(tables::VERSIONS, tables::TOPICS_VERSION, &value)
     }
 
     fn tell(&self, topic: &Topic) {

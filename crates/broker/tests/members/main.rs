@@ -12,15 +12,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
 use protocol::body::{
-    ConsumerData, ConsumerIdList, ConsumerOffsets, Heartbeat, LockBatch, LockBatchReply, MessageQueue, SubscriptionData,
-    SubscriptionGroupConfig, TopicConfig, TopicConfigTable,
+    ConsumerData, ConsumerIdList, ConsumerOffsets, Heartbeat, LockBatch, LockBatchReply, MessageQueue,
+    SubscriptionData, SubscriptionGroupConfig, TopicConfig, TopicConfigTable,
 };
 use protocol::code::request;
 use protocol::fastjson::{self, Dialect};
 use protocol::header::EncodeFields;
 use protocol::request::{
-    CreateTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply, QueryConsumerOffset, ResetOffset,
-    UpdateConsumerOffset,
+    CreateTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply, QueryConsumerOffset,
+    ResetOffset, UpdateConsumerOffset,
 };
 use support::{DEADLINE, Running, Setup, start, start_on};
 use tokio::sync::mpsc;
@@ -31,7 +31,8 @@ struct Ear(mpsc::UnboundedSender<(i32, String)>);
 
 impl Inbound for Ear {
     fn request(&self, _: &Connection<()>, request: &Request<'_>, _: &mut Outgoing) {
-        let group = NotifyConsumerIdsChanged::decode(&request.header.fields).map(|fields| fields.consumer_group.to_owned());
+        let group =
+            NotifyConsumerIdsChanged::decode(&request.header.fields).map(|fields| fields.consumer_group.to_owned());
         let _ = self.0.send((request.header.code, group.unwrap_or_default()));
     }
 }
@@ -46,9 +47,17 @@ fn json<T: serde::Serialize>(value: &T) -> Bytes {
 }
 
 async fn beat(running: &Running, client: &Client, id: &str) {
-    let subscription =
-        SubscriptionData { topic: "T".to_owned(), sub_string: "*".to_owned(), sub_version: 1, ..SubscriptionData::default() };
-    let consumer = ConsumerData { group_name: "G".to_owned(), subscription_data_set: vec![subscription], ..ConsumerData::default() };
+    let subscription = SubscriptionData {
+        topic: "T".to_owned(),
+        sub_string: "*".to_owned(),
+        sub_version: 1,
+        ..SubscriptionData::default()
+    };
+    let consumer = ConsumerData {
+        group_name: "G".to_owned(),
+        subscription_data_set: vec![subscription],
+        ..ConsumerData::default()
+    };
     let body = Heartbeat { client_id: id.to_owned(), consumer_data_set: vec![consumer], ..Heartbeat::default() };
     let answer = client.call(&running.address, request::HEART_BEAT, &(), json(&body), DEADLINE).await.unwrap();
     assert_eq!((answer.code, answer.fields.get("IS_SUPPORT_HEART_BEAT_V2")), (0, Some("true")));
@@ -84,7 +93,11 @@ async fn commit(running: &Running, queue_id: i32, commit_offset: i64) -> (i32, O
 async fn committed(running: &Running, queue_id: i32) -> Result<i64, i32> {
     let fields = QueryConsumerOffset { consumer_group: "G", topic: "T", queue_id, set_zero_if_not_found: Some(false) };
     let answer = running.call(request::QUERY_CONSUMER_OFFSET, &fields, "").await;
-    if answer.code == 0 { Ok(OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset) } else { Err(answer.code) }
+    if answer.code == 0 {
+        Ok(OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset)
+    } else {
+        Err(answer.code)
+    }
 }
 
 async fn code_of(running: &Running, code: i32, fields: &(dyn EncodeFields + Sync)) -> i32 {
@@ -113,16 +126,22 @@ async fn members_of_a_group_hear_of_each_other_and_of_a_closed_connection() {
 async fn offsets_topics_and_groups_survive_a_restart_and_stand_in_rocketmqs_files() {
     let running = start(Setup::default()).await;
     make_topic(&running, "T").await;
-    let group = SubscriptionGroupConfig { group_name: "G".to_owned(), retry_max_times: 3, ..SubscriptionGroupConfig::default() };
+    let group = SubscriptionGroupConfig {
+        group_name: "G".to_owned(),
+        retry_max_times: 3,
+        ..SubscriptionGroupConfig::default()
+    };
     assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), json(&group)).await.code, 0);
     assert_eq!(committed(&running, 1).await, Err(22));
     assert_eq!(commit(&running, 1, 42).await, (0, None));
     assert_eq!(commit(&running, -1, 42).await.0, 29);
     let left = running.stop().await;
 
-    let offsets: ConsumerOffsets = fastjson::from_slice(&fs::read(left.path().join("config/consumerOffset.json")).unwrap()).unwrap();
+    let offsets: ConsumerOffsets =
+        fastjson::from_slice(&fs::read(left.path().join("config/consumerOffset.json")).unwrap()).unwrap();
     assert_eq!(offsets.offset_table["T@G"][&1], 42);
-    let topics: TopicConfigTable = fastjson::from_slice(&fs::read(left.path().join("config/topics.json")).unwrap()).unwrap();
+    let topics: TopicConfigTable =
+        fastjson::from_slice(&fs::read(left.path().join("config/topics.json")).unwrap()).unwrap();
     assert_eq!(topics.topic_config_table["T"].attributes["message.type"], "NORMAL");
 
     let running = start_on(Setup::default(), left).await;
@@ -133,7 +152,8 @@ async fn offsets_topics_and_groups_survive_a_restart_and_stand_in_rocketmqs_file
 
     // Another broker ran here and its consumers went on.
     let path = left.path().join("config/consumerOffset.json");
-    fs::write(&path, r#"{"dataVersion":{"counter":9,"stateVersion":0,"timestamp":2},"offsetTable":{"T@G":{1:77}}}"#).unwrap();
+    fs::write(&path, r#"{"dataVersion":{"counter":9,"stateVersion":0,"timestamp":2},"offsetTable":{"T@G":{1:77}}}"#)
+        .unwrap();
     let running = start_on(Setup::default(), left).await;
     assert_eq!(committed(&running, 1).await, Ok(77));
     running.stop().await;

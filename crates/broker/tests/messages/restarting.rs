@@ -1,3 +1,10 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::code::request;
+use protocol::request::{OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
+use tokio::time::{Instant, timeout};
+
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,4 +54,65 @@ async fn delayed_messages_come_once_though_the_broker_crashes_before_between_and
         bodies.sort_unstable();
         assert_eq!(bodies, ["a", "b", "c", "last"]);
     }
+}
+
+async fn commit(running: &Running, commit_offset: i64) {
+    let fields = UpdateConsumerOffset { consumer_group: "CG", topic: "Orders", queue_id: 0, commit_offset };
+    assert_eq!(running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await.code, 0);
+}
+
+async fn committed(running: &Running) -> i64 {
+    let fields =
+        QueryConsumerOffset { consumer_group: "CG", topic: "Orders", queue_id: 0, set_zero_if_not_found: Some(false) };
+    let answer = running.call(request::QUERY_CONSUMER_OFFSET, &fields, "").await;
+    assert_eq!(answer.code, 0);
+    OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_offset_that_somebody_has_seen_survives_a_crash_right_after() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "one").await;
+    for offset in [1, 7] {
+        commit(&running, offset).await;
+        assert_eq!(committed(&running).await, offset);
+        let again = start_on(Setup::default(), running.image()).await;
+        assert_eq!(committed(&again).await, offset);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_waits_for_no_timer_on_its_way_to_the_journal() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "one").await;
+    let journal = running.store().journal();
+    let deadline = Instant::now() + DEADLINE;
+    let mut offset = 0;
+    // A busy machine may be late any number of times; a timer would be every time.
+    loop {
+        let before = journal.position();
+        offset += 1;
+        commit(&running, offset).await;
+        let began = Instant::now();
+        // Earlier changes may be on their way too: only a later position is the commit's.
+        timeout(DEADLINE, journal.written().reached(before + 1)).await.unwrap();
+        if began.elapsed() < Duration::from_millis(5) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "no commit reached the journal within 5 ms");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_of_a_stopped_broker_stays_and_its_store_opens_again_in_place() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "one").await;
+    let (store, dir) = running.end().await;
+    let deadline = Instant::now() + DEADLINE;
+    while store.strong_count() > 0 {
+        assert!(Instant::now() < deadline, "{} hold the store", store.strong_count());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let again = start_on(Setup::default(), Arc::clone(&dir)).await;
+    assert_eq!(again.all("Orders", 0).await.len(), 1);
 }

@@ -1,7 +1,7 @@
 //! A running broker, and the requests that the tests ask it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use broker::{Broker, Start};
@@ -100,15 +100,24 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
 }
 
 impl Running {
-    /// Shuts down in order, and gives back what it left: a copy, since this process may hold the lock of the original a little longer.
-    pub async fn stop(mut self) -> Arc<TempDir> {
+    /// Shuts down in order, and gives back what it left.
+    pub async fn stop(self) -> Arc<TempDir> {
+        self.end().await.1
+    }
+
+    /// The same, with a look at the store that does not keep it.
+    pub async fn end(mut self) -> (Weak<Store>, Arc<TempDir>) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
         let _ = timeout(DEADLINE, &mut self.listening).await;
         self.broker.stop().await;
         self.store.close().unwrap();
-        copy_of(self.dir.path())
+        (Arc::downgrade(&self.store), Arc::clone(&self.dir))
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
     }
 
     /// What the disk would hold if the process died now: what is in the kernel is there.
