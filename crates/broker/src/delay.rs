@@ -159,7 +159,6 @@ fn put(store: &Store, key: u32, value: u64) -> u64 {
 
 /// A delivery that the journal is not told of before it is flushed.
 struct Unflushed {
-    start: LogOffset,
     end: LogOffset,
     level: usize,
     next: u64,
@@ -352,8 +351,7 @@ impl Delivery {
         }
         self.units = units;
         // Whatever this level had delivered before the start lies in front of the first offset that was not.
-        let mut start = if has_skipped { self.loaded.0 } else { self.broker.store.end() };
-        let mut end = if has_skipped { self.loaded.1 } else { start };
+        let mut end = if has_skipped { self.loaded.1 } else { self.broker.store.end() };
         if !self.batch.is_empty() {
             if let Err(refusal) = self.broker.append(&mut self.batch).await {
                 tracing::warn!(level, remark = refusal.remark, "delayed messages wait for the store");
@@ -364,14 +362,13 @@ impl Delivery {
                 }
                 return false;
             }
-            if let (Some(from), Some(to)) = (self.batch.landed().first(), self.batch.landed().last()) {
-                start = if has_skipped { self.loaded.0 } else { from.at };
-                end = to.end;
+            if let Some(last) = self.batch.landed().last() {
+                end = last.end;
             }
             self.wake(lanes, end);
         }
         self.schedule.skip_to(level, next);
-        self.unflushed.push_back(Unflushed { start, end, level, next });
+        self.unflushed.push_back(Unflushed { end, level, next });
         true
     }
 

@@ -341,7 +341,13 @@ pub fn decode<'a>(
         opaque: parts.opaque,
         flag: parts.flag,
         remark,
-        fields: Fields { entries: &scratch.entries, header: bytes, header_text, text: &scratch.text, seen: scratch.seen },
+        fields: Fields {
+            entries: &scratch.entries,
+            header: bytes,
+            header_text,
+            text: &scratch.text,
+            seen: scratch.seen,
+        },
     })
 }
 
