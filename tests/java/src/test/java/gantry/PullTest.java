@@ -143,7 +143,8 @@ class PullTest {
         assertEquals(2, consumer.fetchMessageQueues(topic).size());
         consumer.assign(List.of(zero));
         consumer.seek(zero, 20);
-        var got = poll(consumer, 10);
+        // A pull from before the seek may still be under way in the client (4.9.8), and its messages come first.
+        var got = poll(consumer, 10, 20);
         assertEquals(IntStream.range(20, 30).mapToObj(i -> String.valueOf(i * 2)).toList(), bodies(got));
         consumer.seekToBegin(zero);
         got = poll(consumer, 30);
@@ -178,9 +179,14 @@ class PullTest {
     }
 
     private static List<MessageExt> poll(org.apache.rocketmq.client.consumer.DefaultLitePullConsumer consumer, int count) {
+        return poll(consumer, count, 0);
+    }
+
+    /** Messages from an offset on. */
+    private static List<MessageExt> poll(org.apache.rocketmq.client.consumer.DefaultLitePullConsumer consumer, int count, long from) {
         var got = new ArrayList<MessageExt>();
         Await.until(count + " messages are polled", () -> {
-            got.addAll(consumer.poll(200));
+            consumer.poll(200).stream().filter(message -> message.getQueueOffset() >= from).forEach(got::add);
             return got.size() >= count;
         });
         return got;
