@@ -32,6 +32,9 @@ pub enum StoreError {
         /// What is wrong, with value and expectation.
         why: String,
     },
+    /// The device has no room for a first message.
+    #[error(transparent)]
+    NotWritable(#[from] NotWritable),
     /// A consume queue.
     #[error(transparent)]
     Queue(#[from] QueueError),

@@ -12,7 +12,7 @@ use protocol::record::{self, Scanned};
 use crate::checkpoint::Marks;
 use crate::closed::{Closed, fingerprint};
 use crate::commit_log::BLANK_BYTES;
-use crate::disk::Disk;
+use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
 use crate::fold::place_of;
 use crate::options::StoreOptions;
@@ -242,6 +242,9 @@ pub(crate) fn recover(
     let mut gaps = 0_u64;
     let mut let_go_at = from;
     let mut known = KnownUnits::default();
+    let mut bruised = 0_u64;
+    // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
+    queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
     'segments: for segment in &files.segments {
         // Each turn goes on by a record, or ends the segment or the log.
         while segment.base() <= at && at < segment.end() {
@@ -250,7 +253,22 @@ pub(crate) fn recover(
                 at = segment.end();
                 break;
             }
-            match record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], options.check_crc_on_recover) {
+            let mut scanned =
+                record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], options.check_crc_on_recover);
+            // After a crash the first damage is the end: what was not flushed may be torn anywhere. After a clean stop all of it
+            // was whole once, and one bad bit must not cost what came after it.
+            if !found.was_abnormal
+                && let (Err(why), Some(view)) = (&scanned, bruised_record(segment, at))
+            {
+                bruised += 1;
+                if bruised == 1 {
+                    found
+                        .findings
+                        .push(format!("the record at log offset {at} is damaged ({why}); what follows it is whole"));
+                }
+                scanned = Ok(Scanned::Record(view));
+            }
+            match scanned {
                 Ok(Scanned::Record(view)) if view.log_offset() == at => {
                     if let Some(place) = place_of(&view, &options.delay_levels) {
                         let queue = queues.get_or_create(place.topic, place.queue_id);
@@ -296,8 +314,16 @@ pub(crate) fn recover(
     if gaps > 1 {
         found.findings.push(format!("{gaps} records in all have no place in their consume queue"));
     }
+    if bruised > 1 {
+        found.findings.push(format!(
+            "{bruised} records in all are damaged and followed by whole ones: they stay in their places"
+        ));
+    }
     if let Some(damage) = damage {
         found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
+        if let Some(whole) = whole_record_after(files, at) {
+            set_aside(files, at, whole, options, &**disk, found)?;
+        }
     }
     cut(files, at, options, disk, found)?;
     if last_timestamp == 0 {
@@ -331,6 +357,82 @@ pub(crate) fn recover(
     }
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
     Ok(End { at, last_timestamp })
+}
+
+/// A record whose lengths hold although its body does not: what begins behind it is a whole record, or the file's end.
+fn bruised_record(segment: &Segment, at: u64) -> Option<record::RecordView<'_>> {
+    let rest = (*segment).as_ref().get((at - segment.base()) as usize..)?;
+    let Ok(Scanned::Record(view)) = record::scan(rest, false) else { return None };
+    let next = at + view.total_size() as u64;
+    let is_followed = match record::scan(rest.get(view.total_size()..)?, true) {
+        Ok(Scanned::Record(following)) => following.log_offset() == next,
+        Ok(Scanned::Blank { .. }) => true,
+        Ok(Scanned::Nothing) | Err(_) => false,
+    };
+    (is_followed && view.log_offset() == at).then_some(view)
+}
+
+/// Where, behind damage, the next whole record begins: a record names its own place, so it cannot be mistaken.
+fn whole_record_after(files: &LogFiles, at: u64) -> Option<u64> {
+    for segment in files.segments.iter().filter(|segment| segment.end() > at) {
+        let bytes = (**segment).as_ref();
+        let mut place = (at.max(segment.base()) - segment.base()) as usize + usize::from(at >= segment.base());
+        // Each turn steps over the magic code it found, or ends the segment.
+        while let Some(rest) = bytes.get(place + MAGIC_AT..) {
+            let Some(found) = rest.windows(MAGIC.len()).position(|four| four == MAGIC) else { break };
+            place += found;
+            let offset = segment.base() + place as u64;
+            if let Ok(Scanned::Record(view)) = record::scan(&bytes[place..], true)
+                && view.log_offset() == offset
+            {
+                return Some(offset);
+            }
+            place += 1;
+        }
+    }
+    None
+}
+
+/// The magic code of records (their first version, which all but the longest topics have), and where it stands in them.
+const MAGIC: [u8; 4] = 0xDAA3_20A7_u32.to_be_bytes();
+const MAGIC_AT: usize = 4;
+
+/// Keeps a copy of what is about to be cut off although whole records are in it: in the folder `cut` beside the log's, under
+/// the log offset of its first byte.
+fn set_aside(
+    files: &LogFiles,
+    end: u64,
+    whole: u64,
+    options: &StoreOptions,
+    disk: &dyn Disk,
+    found: &mut Recovered,
+) -> Result<(), StoreError> {
+    let dir = options.root.join("cut");
+    let failed = |doing: &'static str, path: &Path| {
+        let path = path.to_owned();
+        move |source| StoreError::Disk { doing, path, source }
+    };
+    disk.create_dir(&dir).map_err(failed("make", &dir))?;
+    for segment in files.segments.iter().filter(|segment| segment.end() > end) {
+        let from = end.max(segment.base());
+        let bytes = &(**segment).as_ref()[(from - segment.base()) as usize..];
+        // To the end of the page: the last record may end with zeros of its own.
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(4096));
+        let used = used.min(bytes.len());
+        if used == 0 {
+            continue;
+        }
+        let path = dir.join(file_name(from));
+        let file = disk.open(&path, OpenHow::Create).map_err(failed("make", &path))?;
+        file.set_len(0).map_err(failed("empty", &path))?;
+        file.write_at(&bytes[..used], 0).map_err(failed("write", &path))?;
+        file.sync_data().map_err(failed("sync", &path))?;
+    }
+    found.findings.push(format!(
+        "records behind the damage are whole again from log offset {whole} on; what is cut off is kept in {}",
+        dir.display()
+    ));
+    Ok(())
 }
 
 /// Leaves nothing behind the end that a later start, or Apache's broker, could take for a record.

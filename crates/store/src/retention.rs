@@ -37,7 +37,7 @@ pub(crate) fn run(shared: &Shared) {
 /// One look at the device and at the oldest files.
 pub(crate) fn look(shared: &Shared) {
     let options = &shared.options;
-    let used = match shared.disk.space(&options.commit_log_dir) {
+    let mut used = match shared.disk.space(&options.commit_log_dir) {
         Ok(disk) => disk.used_percent(),
         Err(error) => {
             warn!(path = %options.commit_log_dir.display(), %error, "cannot tell how full the disk is");
@@ -47,8 +47,9 @@ pub(crate) fn look(shared: &Shared) {
     // Each turn removes a file or ends the look.
     while !shared.is_stopping() && remove_oldest(shared, used) {
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
+        // Each file frees space: what was forced before it may not be any more.
+        used = shared.disk.space(&options.commit_log_dir).map_or(used, |disk| disk.used_percent());
     }
-    let used = shared.disk.space(&options.commit_log_dir).map_or(used, |disk| disk.used_percent());
     let mut full = shared.disk_full.lock();
     if used > options.disk_warning_percent {
         let now = NotWritable::DiskFull {

@@ -194,8 +194,12 @@ impl Store {
             stopping: AtomicBool::new(false),
             options,
         });
-        // So that the first message finds room. If there is none, the thread `segments` goes on trying.
-        prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN);
+        // So that the first message finds room. A start without any would be taken for one that worked.
+        if !prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN)
+            && let Some(reason) = shared.no_room.lock().take()
+        {
+            return Err(reason.into());
+        }
         abort.raise()?;
         let (cold, cold_threads) = ColdReads::start(shared.options.cold_read_threads, shared.options.cold_reads_max)?;
         let store = Arc::new(Store {
@@ -269,7 +273,8 @@ impl Store {
         let marks = Marks {
             log_timestamp: timestamp,
             queues_timestamp: timestamp,
-            index_timestamp: timestamp,
+            // We keep no key index: what Apache's broker finds of one after a crash is to be built again.
+            index_timestamp: 0,
             master_flushed: 0,
             confirmed,
         };

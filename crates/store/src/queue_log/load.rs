@@ -139,13 +139,19 @@ impl QueueLogs {
         let mut findings = Vec::new();
         let mut files = files.as_slice();
         self.check_lengths(&queue, files, &mut findings)?;
-        let gap = files.windows(2).rposition(|pair| pair[0].0 + self.shared.file_bytes != pair[1].0);
+        let gap = files.windows(2).position(|pair| pair[0].0 + self.shared.file_bytes != pair[1].0);
         if let Some(gap) = gap {
+            let (whole, beyond) = files.split_at(gap + 1);
+            let last = file_path(&queue.dir(), files[gap].0);
             findings.push(format!(
-                "{} is not followed by the next file: the queue begins after the gap",
-                file_path(&queue.dir(), files[gap].0).display()
+                "{} is not followed by the next file: what comes after it is built again from the log",
+                last.display()
             ));
-            files = &files[gap + 1..];
+            for &(first_byte, _) in beyond {
+                let path = file_path(&queue.dir(), first_byte);
+                self.shared.disk.remove(&path).map_err(|source| QueueError::disk("remove", &path, source))?;
+            }
+            files = whole;
         }
         let unit_of = |first_byte: u64| first_byte / UNIT_BYTES as u64;
         let Some(&(first, _)) = files.first() else { return Ok((Arc::new(queue), findings)) };

@@ -239,6 +239,8 @@ pub struct Faults {
     pub cannot_write_queues: AtomicBool,
     /// How full the device says it is, in percent; 0: as the machine says.
     pub used_percent: AtomicU64,
+    pub frees_on_remove: AtomicBool,
+    pub removed: AtomicU64,
     /// While true, no file reaches the device.
     pub stalled: Mutex<bool>,
     pub resumed: Condvar,
@@ -286,6 +288,9 @@ impl Disk for FaultyDisk {
         if self.faults.cannot_remove.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
+        if path.components().any(|part| part.as_os_str() == "commitlog") {
+            self.faults.removed.fetch_add(1, Ordering::SeqCst);
+        }
         RealDisk.remove(path)
     }
     fn remove_tree(&self, dir: &Path) -> io::Result<()> {
@@ -301,6 +306,10 @@ impl Disk for FaultyDisk {
         Ok(())
     }
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
+        if self.faults.frees_on_remove.load(Ordering::SeqCst) {
+            let gone = self.faults.removed.load(Ordering::SeqCst);
+            return Ok(DiskUse { total: 100 << 20, available: (14 + gone.min(80)) << 20 });
+        }
         match self.faults.used_percent.load(Ordering::SeqCst) {
             0 => RealDisk.space(path),
             used => Ok(DiskUse { total: 100 << 20, available: (100 - used) << 20 }),
