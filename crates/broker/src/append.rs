@@ -31,6 +31,8 @@ const GATHERED_BYTES_MAX: usize = 4 << 20;
 const GATHERED_RECORDS_MAX: usize = 4096;
 /// How long a send waits for room in the log: what producers wait for an answer unless told otherwise.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often it looks whether waiting still makes sense.
+const ROOM_STEP: Duration = Duration::from_millis(100);
 /// Bursts of one connection that wait for a flush. Above it we stop reading the connection.
 const UNFLUSHED_BURSTS_MAX: usize = 256;
 
@@ -334,7 +336,9 @@ impl Broker {
                 }
             };
             let left = deadline.saturating_sub(self.clock.elapsed());
-            if left.is_zero() || timeout(left, self.store.room().reached(needed)).await.is_err() {
+            // In steps: if the device turns out to be full meanwhile, the next append says so, and nobody rings for that.
+            let _ = timeout(left.min(ROOM_STEP), self.store.room().reached(needed)).await;
+            if left.is_zero() {
                 return Err(Refusal::new(
                     ResponseCode::SystemBusy,
                     format!(
