@@ -21,12 +21,12 @@ use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
 use store::journal::Table;
-use store::queue_log::UnitsRead;
-use store::{LogSlice, QueueError, RecordBatch, Store, StoreError, TagsCode, Unit};
-use tokio::sync::{Notify, oneshot};
+use store::{RecordBatch, Store, StoreError, TagsCode, Unit};
+use tokio::sync::Notify;
 
 use crate::append;
 use crate::broker::Broker;
+use crate::fetch;
 use crate::hold::Lane;
 use crate::schedule::{Schedule, Step};
 use crate::tables;
@@ -287,41 +287,22 @@ impl Delivery {
             );
             self.schedule.skip_to(level, min);
         }
-        let head = match self.read_units(&lane, self.schedule.next(level), 1).await {
-            Ok(()) => self.units.first().map(|unit| unit.tags),
-            Err(error) => {
-                tracing::error!(level, %error, "queue of delayed messages cannot be read");
-                Some(now + RETRY.as_millis() as i64)
-            }
-        };
+        let head =
+            match fetch::units(&self.broker.store, &lane.queue, self.schedule.next(level), 1, &mut self.units).await {
+                Ok(()) => self.units.first().map(|unit| unit.tags),
+                Err(error) => {
+                    tracing::error!(level, %error, "queue of delayed messages cannot be read");
+                    Some(now + RETRY.as_millis() as i64)
+                }
+            };
         self.schedule.saw(level, head, now);
-    }
-
-    /// Fills `units` with those from `from` on; on a cold-read thread where they are not in memory.
-    async fn read_units(&mut self, lane: &Lane, from: u64, max: usize) -> Result<(), QueueError> {
-        self.units.clear();
-        if let UnitsRead::Units(_) = lane.queue.read_units(from, max, false, &mut self.units)? {
-            return Ok(());
-        }
-        if !self.units.is_empty() {
-            return Ok(());
-        }
-        let queue = Arc::clone(&lane.queue);
-        let read = in_the_cold(&self.broker.store, move |_| {
-            let mut units = Vec::new();
-            queue.read_units(from, max, true, &mut units).map(|_| units)
-        });
-        if let Some(units) = read.await {
-            self.units = units?;
-        }
-        Ok(())
     }
 
     /// Delivers what is due at the head of a level. False when the store refused.
     async fn deliver(&mut self, level: usize, now: i64) -> bool {
         let Some(lane) = self.lane(level) else { return false };
         let first = self.schedule.next(level);
-        if let Err(error) = self.read_units(&lane, first, BATCH_MAX).await {
+        if let Err(error) = fetch::units(&self.broker.store, &lane.queue, first, BATCH_MAX, &mut self.units).await {
             tracing::error!(level, %error, "queue of delayed messages cannot be read");
             return false;
         }
@@ -339,7 +320,7 @@ impl Delivery {
                 has_skipped = true;
                 continue;
             }
-            let Some(slice) = record(&self.broker.store, unit.at).await else {
+            let Some(slice) = fetch::record(&self.broker.store, unit.at).await else {
                 tracing::warn!(level, at = unit.at.0, "delayed message is no longer in the log");
                 continue;
             };
@@ -373,7 +354,7 @@ impl Delivery {
     }
 
     async fn note_landed(&mut self, at: LogOffset) {
-        if let Some(slice) = record(&self.broker.store, at).await
+        if let Some(slice) = fetch::record(&self.broker.store, at).await
             && let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false)
             && view.prepared_offset() < 0
         {
@@ -426,33 +407,5 @@ async fn sleep(limit: Option<Duration>) {
     match limit {
         Some(limit) => tokio::time::sleep(limit).await,
         None => std::future::pending().await,
-    }
-}
-
-/// A record, from memory or by way of the cold-read threads. `None` when it was deleted.
-async fn record(store: &Arc<Store>, at: LogOffset) -> Option<LogSlice> {
-    match store.record_at(at) {
-        Ok(found) => found,
-        Err(_) => in_the_cold(store, move |store| store.record_at_cold(at)).await.flatten(),
-    }
-}
-
-/// Runs `read` on a cold-read thread. `None` when the store is closing.
-async fn in_the_cold<T: Send + 'static>(
-    store: &Arc<Store>,
-    read: impl FnOnce(&Store) -> T + Clone + Send + 'static,
-) -> Option<T> {
-    loop {
-        let (give, take) = oneshot::channel();
-        let (reader, read) = (Arc::clone(store), read.clone());
-        let job = Box::new(move || {
-            // Nobody waits any more only when the broker stops.
-            let _ = give.send(read(&reader));
-        });
-        if store.cold_read(job).is_ok() {
-            return take.await.ok();
-        }
-        // Many consumers read cold data; a delayed message can wait for its turn.
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -12,6 +12,7 @@ mod clients;
 mod delay;
 mod exchange;
 mod facts;
+mod fetch;
 mod groups;
 mod heartbeat;
 mod hold;

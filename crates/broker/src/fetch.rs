@@ -1,0 +1,63 @@
+//! Reading for the broker's own tasks: what is in memory at once, the rest by way of the cold-read threads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::LogOffset;
+use store::queue_log::UnitsRead;
+use store::{ConsumeQueue, LogSlice, QueueError, Store, Unit};
+use tokio::sync::oneshot;
+
+/// Fills `units` with up to `max` units of a queue from `from` on.
+pub(crate) async fn units(
+    store: &Arc<Store>,
+    queue: &Arc<ConsumeQueue>,
+    from: u64,
+    max: usize,
+    units: &mut Vec<Unit>,
+) -> Result<(), QueueError> {
+    units.clear();
+    if let UnitsRead::Units(_) = queue.read_units(from, max, false, units)? {
+        return Ok(());
+    }
+    if !units.is_empty() {
+        return Ok(());
+    }
+    let queue = Arc::clone(queue);
+    let read = in_the_cold(store, move |_| {
+        let mut units = Vec::new();
+        queue.read_units(from, max, true, &mut units).map(|_| units)
+    });
+    if let Some(read) = read.await {
+        *units = read?;
+    }
+    Ok(())
+}
+
+/// A record, from memory or by way of the cold-read threads. `None` when it was deleted.
+pub(crate) async fn record(store: &Arc<Store>, at: LogOffset) -> Option<LogSlice> {
+    match store.record_at(at) {
+        Ok(found) => found,
+        Err(_) => in_the_cold(store, move |store| store.record_at_cold(at)).await.flatten(),
+    }
+}
+
+/// Runs `read` on a cold-read thread. `None` when the store is closing.
+async fn in_the_cold<T: Send + 'static>(
+    store: &Arc<Store>,
+    read: impl FnOnce(&Store) -> T + Clone + Send + 'static,
+) -> Option<T> {
+    loop {
+        let (give, take) = oneshot::channel();
+        let (reader, read) = (Arc::clone(store), read.clone());
+        let job = Box::new(move || {
+            // Nobody waits any more only when the broker stops.
+            let _ = give.send(read(&reader));
+        });
+        if store.cold_read(job).is_ok() {
+            return take.await.ok();
+        }
+        // Many consumers read cold data; a delayed message can wait for its turn.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
