@@ -35,6 +35,7 @@ use crate::stats::Stats;
 use crate::tables;
 use crate::topics::Topics;
 use crate::upkeep::{self, Upkeep};
+use crate::vital::vital;
 use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, retry, send, view};
 
 /// What a broker is started with.
@@ -159,8 +160,8 @@ impl Broker {
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         protect::begin(&broker);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
-        tokio::spawn(Arc::clone(&broker.hold).expire());
-        tokio::spawn(crate::delay::deliver(Arc::clone(&broker)));
+        tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
+        tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
         broker.upkeep.start(&broker);
         Ok(broker)
     }

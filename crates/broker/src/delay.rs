@@ -16,6 +16,7 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 use protocol::LogOffset;
+use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
@@ -59,10 +60,11 @@ pub(crate) struct Delay {
 
 /// What a start finds.
 struct Loaded {
+    /// Where the log was read from.
     scan_from: LogOffset,
     /// Where the log ended.
     end: LogOffset,
-    /// Log offsets of scheduled messages that were delivered and that the journal does not know of.
+    /// Log offsets of scheduled messages that were delivered, though the journal says that they are still to be.
     delivered: HashSet<u64>,
 }
 
@@ -99,6 +101,7 @@ impl Delay {
             tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
             store.scan(store.min_offset(), &mut visit)?;
         }
+        delivered.retain(|at| is_still_to_deliver(store, LogOffset(*at), &next));
         Ok(Delay {
             topic,
             bell: Arc::clone(topics.schedule_bell()),
@@ -142,6 +145,15 @@ impl Delay {
     }
 }
 
+/// Whether a scheduled message stands at or behind the next offset of its level. What stands before it is done with, and what the log
+/// has no more is never met again.
+fn is_still_to_deliver(store: &Store, scheduled: LogOffset, next: &[AtomicU64]) -> bool {
+    let Some(slice) = store.record_at_cold(scheduled) else { return false };
+    let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { return false };
+    let level = usize::try_from(view.queue_id()).ok().filter(|_| view.topic() == names::SCHEDULE_TOPIC);
+    level.and_then(|level| next.get(level)).is_some_and(|next| view.queue_offset() >= next.load(Ordering::Relaxed))
+}
+
 impl Table for Delay {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
         // The place to read from first: read after the levels, it could lie behind a delivery that they do not include.
@@ -169,7 +181,8 @@ struct Delivery {
     broker: Arc<Broker>,
     schedule: Schedule,
     delivered: HashSet<u64>,
-    loaded: (LogOffset, LogOffset),
+    /// Where the log ended at the start: whatever is in `delivered` was delivered before.
+    loaded_end: LogOffset,
     unflushed: VecDeque<Unflushed>,
     scan_from: LogOffset,
     /// The next place to read from, once the log is flushed up to it. The end of the log at some moment, so a record begins there.
@@ -187,7 +200,7 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
     let mut delivery = Delivery {
         schedule: Schedule::new(next.zip(delays_ms)),
         delivered: loaded.delivered,
-        loaded: (loaded.scan_from, loaded.end),
+        loaded_end: loaded.end,
         unflushed: VecDeque::new(),
         scan_from: loaded.scan_from,
         scan_from_next: None,
@@ -208,9 +221,9 @@ impl Delivery {
             self.note_progress(delay);
             let now = self.broker.clock.now().0;
             match self.schedule.step(now) {
-                Step::Look(level) => self.look(level, now).await,
+                Step::Look(level) => self.look(level).await,
                 Step::Deliver(level) => {
-                    if !self.deliver(level, now).await {
+                    if !self.deliver(level).await {
                         self.wait(delay, Some(RETRY)).await;
                     }
                 }
@@ -229,6 +242,8 @@ impl Delivery {
         let store = &self.broker.store;
         let flushed_to = match (self.unflushed.front(), self.scan_from_next) {
             (Some(first), _) => first.end.0,
+            // The place to read from stays, so nothing is to be noted.
+            (None, _) if !self.delivered.is_empty() => u64::MAX,
             (None, Some(next)) => next.0,
             (None, None) => self.scan_from.0 + SCAN_BYTES_MAX,
         };
@@ -273,9 +288,9 @@ impl Delivery {
     }
 
     /// Finds out when the head of a level is due.
-    async fn look(&mut self, level: usize, now: i64) {
+    async fn look(&mut self, level: usize) {
         let Some(lane) = self.lane(level) else {
-            return self.schedule.saw(level, None, now);
+            return self.look_later(level);
         };
         let min = lane.queue.min_offset();
         if self.schedule.next(level) < min {
@@ -286,80 +301,108 @@ impl Delivery {
                 "delayed messages were deleted before their time"
             );
             self.schedule.skip_to(level, min);
+            let oldest = self.broker.store.min_offset().0;
+            self.delivered.retain(|at| *at >= oldest);
         }
-        let head =
-            match fetch::units(&self.broker.store, &lane.queue, self.schedule.next(level), 1, &mut self.units).await {
-                Ok(()) => self.units.first().map(|unit| unit.tags),
-                Err(error) => {
-                    tracing::error!(level, %error, "queue of delayed messages cannot be read");
-                    Some(now + RETRY.as_millis() as i64)
-                }
-            };
-        self.schedule.saw(level, head, now);
+        let next = self.schedule.next(level);
+        match fetch::units(&self.broker.store, &lane.queue, next, 1, &mut self.units).await {
+            Ok(()) => {
+                let head = self.units.first().map(|unit| unit.tags);
+                self.schedule.saw(level, head, self.broker.clock.now().0);
+            }
+            Err(error) => {
+                tracing::error!(level, %error, "queue of delayed messages cannot be read");
+                self.look_later(level);
+            }
+        }
     }
 
-    /// Delivers what is due at the head of a level. False when the store refused.
-    async fn deliver(&mut self, level: usize, now: i64) -> bool {
+    fn look_later(&mut self, level: usize) {
+        let now = self.broker.clock.now().0;
+        self.schedule.saw(level, Some(now + RETRY.as_millis() as i64), now);
+    }
+
+    /// Delivers what is due at the head of a level. False when the store refused, and nothing can be done but wait.
+    async fn deliver(&mut self, level: usize) -> bool {
         let Some(lane) = self.lane(level) else { return false };
+        let store = Arc::clone(&self.broker.store);
         let first = self.schedule.next(level);
-        if let Err(error) = fetch::units(&self.broker.store, &lane.queue, first, BATCH_MAX, &mut self.units).await {
+        if let Err(error) = fetch::units(&store, &lane.queue, first, BATCH_MAX, &mut self.units).await {
             tracing::error!(level, %error, "queue of delayed messages cannot be read");
             return false;
         }
+        // After the read: a message that came meanwhile must not look as if it were due later than its level allows.
+        let now = self.broker.clock.now().0;
+        let confirmed = store.confirmed().get();
         let units = std::mem::take(&mut self.units);
         let mut lanes: Vec<Arc<Lane>> = Vec::new();
+        // Offsets of the messages that the batch holds, in its order.
+        let mut pushed = Vec::new();
         let mut next = first;
         let mut has_skipped = false;
+        let mut unconfirmed = None;
+        let mut is_unreadable = false;
         self.batch.clear();
         for unit in &units {
             if self.batch.bytes() >= BATCH_BYTES_MAX || !self.schedule.is_due(level, unit.tags, now) {
                 break;
             }
-            next += 1;
+            if unit.end().0 > confirmed {
+                // Due before it is on the device: a power loss could leave the delivery and not the message.
+                unconfirmed = Some(unit.end().0);
+                break;
+            }
             if self.delivered.remove(&unit.at.0) {
                 has_skipped = true;
+                next += 1;
                 continue;
             }
-            let Some(slice) = fetch::record(&self.broker.store, unit.at).await else {
-                tracing::warn!(level, at = unit.at.0, "delayed message is no longer in the log");
-                continue;
-            };
-            if let Some(target) = self.prepare(slice.as_ref(), unit.at)
-                && !lanes.iter().any(|known| Arc::ptr_eq(known, &target))
-            {
-                lanes.push(target);
+            match fetch::record(&store, unit.at).await {
+                Some(slice) => {
+                    if let Some(target) = self.prepare(slice.as_ref(), unit.at) {
+                        pushed.push(next);
+                        if !lanes.iter().any(|known| Arc::ptr_eq(known, &target)) {
+                            lanes.push(target);
+                        }
+                    }
+                }
+                None if unit.at < store.min_offset() => {
+                    tracing::warn!(level, at = unit.at.0, "delayed message is no longer in the log");
+                }
+                None => {
+                    tracing::error!(level, at = unit.at.0, "delayed message cannot be read, trying again");
+                    is_unreadable = true;
+                    break;
+                }
             }
+            next += 1;
         }
         self.units = units;
+        if next == first {
+            if let Some(end) = unconfirmed {
+                // A device that stalls must not keep a broker from stopping.
+                let _ = tokio::time::timeout(RETRY, store.confirmed().reached(end)).await;
+            }
+            return !is_unreadable;
+        }
+        let refused = if self.batch.is_empty() { None } else { self.broker.append(&mut self.batch).await.err() };
+        let landed = self.batch.landed();
         // Whatever this level had delivered before the start lies in front of the first offset that was not.
-        let mut end = if has_skipped { self.loaded.1 } else { self.broker.store.end() };
-        if !self.batch.is_empty() {
-            if let Err(refusal) = self.broker.append(&mut self.batch).await {
-                tracing::warn!(level, remark = refusal.remark, "delayed messages wait for the store");
-                // Some may have landed: find them as after a crash, by what they name.
-                let landed: Vec<LogOffset> = self.batch.landed().iter().map(|landed| landed.at).collect();
-                for at in landed {
-                    self.note_landed(at).await;
-                }
-                return false;
-            }
-            if let Some(last) = self.batch.landed().last() {
-                end = last.end;
-            }
+        let before = if has_skipped { self.loaded_end } else { store.end() };
+        let end = landed.last().map_or(before, |last| last.end);
+        if let Some(refusal) = &refused {
+            tracing::warn!(level, remark = refusal.remark, "delayed messages wait for the store");
+            let is_hopeless = refusal.code == ResponseCode::MessageIllegal;
+            next = first_not_delivered(&pushed, landed.len(), is_hopeless, next);
+        }
+        if !landed.is_empty() {
             self.wake(lanes, end);
         }
         self.schedule.skip_to(level, next);
-        self.unflushed.push_back(Unflushed { end, level, next });
-        true
-    }
-
-    async fn note_landed(&mut self, at: LogOffset) {
-        if let Some(slice) = fetch::record(&self.broker.store, at).await
-            && let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false)
-            && view.prepared_offset() < 0
-        {
-            self.delivered.insert(!view.prepared_offset() as u64);
+        if next > first {
+            self.unflushed.push_back(Unflushed { end, level, next });
         }
+        refused.is_none()
     }
 
     /// Adds the message to the batch as it will be in its own queue.
@@ -407,5 +450,82 @@ async fn sleep(limit: Option<Duration>) {
     match limit {
         Some(limit) => tokio::time::sleep(limit).await,
         None => std::future::pending().await,
+    }
+}
+
+/// Where a level goes on when the store took only the first `landed` messages of a batch that holds those at the offsets `pushed`. One that
+/// no log can ever take is passed over: it would hold up its level for ever.
+fn first_not_delivered(pushed: &[u64], landed: usize, is_hopeless: bool, next: u64) -> u64 {
+    pushed.get(landed).map_or(next, |offset| offset + u64::from(is_hopeless))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::{Clock, Random, TimeMs};
+    use protocol::record::RecordDraft;
+    use store::disk::RealDisk;
+    use store::{StoreEnv, StoreOptions};
+
+    #[test]
+    fn a_level_goes_on_behind_what_landed() {
+        // Offsets 5 and 7 were left out of the batch: they had been delivered before.
+        let pushed = [4, 6, 8];
+        assert_eq!(first_not_delivered(&pushed, 0, false, 9), 4);
+        assert_eq!(first_not_delivered(&pushed, 2, false, 9), 8);
+        assert_eq!(first_not_delivered(&pushed, 3, false, 9), 9);
+        assert_eq!(first_not_delivered(&pushed, 1, true, 9), 7, "what can never land is passed over");
+    }
+
+    fn store_at(dir: &std::path::Path) -> Arc<Store> {
+        let (clock, _) = Clock::manual(TimeMs(1_000));
+        let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::new(RealDisk) };
+        let options = StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::at(dir) };
+        Store::open(options, env).unwrap().0
+    }
+
+    fn append(store: &Store, topic: &str, prepared_offset: i64) -> LogOffset {
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let draft = RecordDraft {
+            topic,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_offset,
+            body: b"x",
+            properties: b"",
+        };
+        let mut batch = RecordBatch::new();
+        batch.push(&store.queue(topic, 0).unwrap(), TagsCode::Code(0), |out| {
+            draft.encode(out).unwrap();
+        });
+        store.append(&mut batch, TimeMs(1_000)).unwrap();
+        batch.landed()[0].at
+    }
+
+    #[test]
+    fn a_start_remembers_only_deliveries_that_the_journal_does_not_know_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store_at(dir.path());
+        let topics = Topics::load(&store, Clock::manual(TimeMs(1_000)).0);
+        put(&store, SCAN_FROM, 0);
+        let scheduled = [names::SCHEDULE_TOPIC; 2].map(|topic| append(&store, topic, 0));
+        for at in scheduled {
+            append(&store, "Orders", !(at.0 as i64));
+        }
+        put(&store, 1, 1);
+        let delay = Delay::load(&store, &topics, 1).unwrap();
+        let delivered = delay.loaded.lock().take().unwrap().delivered;
+        assert_eq!(delivered.into_iter().collect::<Vec<_>>(), [scheduled[1].0]);
+
+        // Known to be delivered both: a start has nothing to skip, and moves its place in the log up as it goes.
+        put(&store, 1, 2);
+        let delay = Delay::load(&store, &topics, 1).unwrap();
+        assert!(delay.loaded.lock().take().unwrap().delivered.is_empty());
+        store.close().unwrap();
     }
 }

@@ -33,6 +33,7 @@ mod tables;
 mod topics;
 mod upkeep;
 mod view;
+mod vital;
 
 pub use broker::{Broker, Start};
 pub use refusal::Refusal;

@@ -338,7 +338,8 @@ fn conclude(
         }
     };
     // A message may have come between the read and the parking. If it is not confirmed yet, its wake-up is still to come.
-    if broker.store.visible_end(&lane.queue) <= seen {
+    let is_visible = u64::try_from(seen).is_ok_and(|seen| broker.store.is_visible(&lane.queue, seen));
+    if !is_visible {
         return None;
     }
     // Woken in between: it lies in our inbox.
@@ -365,7 +366,10 @@ fn limits(broker: &Broker, order: &PullOrder, may_fault: bool) -> ReadLimits {
         bytes_memory: settings.max_transfer_bytes_on_message_in_memory.min(bytes).max(1),
         count_disk: settings.max_transfer_count_on_message_in_disk.max(1),
         bytes_disk: settings.max_transfer_bytes_on_message_in_disk.min(bytes).max(1),
-        scan_bytes: settings.max_filter_message_size.max(count.saturating_mul(UNIT_BYTES)),
+        // By what a reply can hold: a client that asks for everything does not make us pass over everything at once.
+        scan_bytes: settings
+            .max_filter_message_size
+            .max(count.min(settings.max_transfer_count_on_message_in_memory).saturating_mul(UNIT_BYTES)),
         may_fault,
     }
 }

@@ -19,6 +19,7 @@ use crate::offsets::{Change, Offsets, SEPARATOR};
 use crate::stats::SAMPLE_MS;
 use crate::tables;
 use crate::topics::Topics;
+use crate::vital::vital;
 
 /// Longer than a last export and a last good-bye take.
 const LAST_WORK: Duration = Duration::from_secs(5);
@@ -38,11 +39,11 @@ impl Upkeep {
     pub(crate) fn start(&self, broker: &Arc<Broker>) {
         let mut tasks = self.tasks.lock();
         let stop = self.stop.subscribe();
-        tasks.spawn(keep_offsets(Arc::clone(broker), stop.clone()));
-        tasks.spawn(keep_house(Arc::clone(broker), stop.clone()));
-        tasks.spawn(keep_files(Arc::clone(broker), stop.clone()));
+        tasks.spawn(vital("offsets", keep_offsets(Arc::clone(broker), stop.clone())));
+        tasks.spawn(vital("housekeeping", keep_house(Arc::clone(broker), stop.clone())));
+        tasks.spawn(vital("configuration files", keep_files(Arc::clone(broker), stop.clone())));
         for task in broker.registry.tasks(broker, &stop) {
-            tasks.spawn(task);
+            tasks.spawn(vital("registration", task));
         }
     }
 

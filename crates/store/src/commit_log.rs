@@ -108,7 +108,8 @@ impl CommitLog {
             for (entry, landed) in group.iter().zip(&landed[first..]) {
                 let tags = match entry.tags {
                     TagsCode::Code(code) => code,
-                    TagsCode::DeliverAfterMs(delay) => timestamp.saturating_add(delay),
+                    // By the clock, which may have been set back below the last time in the log: nobody waits for that difference.
+                    TagsCode::DeliverAfterMs(delay) => now.0.saturating_add(delay),
                 };
                 entry.queue.push(Unit { at: landed.at, size: entry.bytes.len() as u32, tags });
             }

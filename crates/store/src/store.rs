@@ -23,7 +23,7 @@ use crate::error::{AppendError, NotWritable, StoreError};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, StoreEnv, StoreOptions};
-use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs};
+use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs, UnitsRead};
 use crate::recovery::{self, Before, Recovered};
 use crate::watermark::Watermark;
 use crate::worker::{self, Bell};
@@ -377,10 +377,17 @@ impl Store {
         self.shared.is_sync_flush()
     }
 
-    /// One more than the highest offset of the queue that consumers may read now; too large for a moment while a flush is
-    /// under way, never too small.
-    pub fn visible_end(&self, queue: &ConsumeQueue) -> i64 {
-        i64::try_from(queue.max_offset()).unwrap_or(i64::MAX)
+    /// Whether consumers may read this offset of the queue: it is there, and its record is below [`Store::confirmed`]. Does not wait.
+    pub fn is_visible(&self, queue: &ConsumeQueue, offset: u64) -> bool {
+        if offset >= queue.max_offset() {
+            return false;
+        }
+        let mut unit = Vec::with_capacity(1);
+        match queue.read_units(offset, 1, false, &mut unit) {
+            // Not in memory any more, or not to be read: a read will say which, and will not say that nothing is there.
+            Ok(UnitsRead::Cold(_)) | Err(_) => true,
+            Ok(UnitsRead::Units(_)) => unit.first().is_none_or(|unit| unit.end().0 <= self.confirmed().get()),
+        }
     }
 
     /// The queue; an empty one if there was none.

@@ -100,6 +100,17 @@ async fn a_closed_connection_leaves_nothing_parked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_due_before_it_is_on_the_device_is_delivered_all_the_same() {
+    let running = start(Setup { levels: "0s 1s", is_sync: true }).await;
+    let delay = properties(&[("DELAY", "1")]);
+    for number in 0..100 {
+        running.put("Orders", 0, &delay, &format!("{number}")).await;
+    }
+    let came: Vec<String> = running.wait_for("Orders", 0, 100).await.into_iter().map(|message| message.body).collect();
+    assert_eq!(came, (0..100).map(|number| number.to_string()).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_delayed_message_is_invisible_until_its_time_and_then_comes_once() {
     let running = start(Setup { levels: "1s 2s", ..Setup::default() }).await;
     // Level 9 does not exist: the longest one is taken.

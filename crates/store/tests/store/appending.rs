@@ -168,6 +168,23 @@ fn the_schedule_topic_keeps_the_time_of_delivery() {
 }
 
 #[test]
+fn after_the_clock_was_set_back_nobody_waits_longer_than_the_delay() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let queue = store.queue("SCHEDULE_TOPIC_XXXX", 0).unwrap();
+    for (now, due) in [(1_000_000, 1_010_000), (400_000, 410_000)] {
+        let mut batch = RecordBatch::new();
+        batch.push(&queue, TagsCode::DeliverAfterMs(10_000), |out| {
+            encode("SCHEDULE_TOPIC_XXXX", 0, b"later", b"DELAY\x013\x02", out);
+        });
+        append_batch(&store, &mut batch, TimeMs(now)).unwrap();
+        assert_eq!(queue.unit_at(queue.max_offset() - 1).unwrap().unwrap().tags, due);
+        // Store times never go back: they are searched by halves.
+        assert_eq!(batch.landed()[0].store_timestamp, 1_000_000);
+    }
+}
+
+#[test]
 fn queues_stay_dense_under_several_appenders_and_readers() {
     const APPENDERS: u64 = 4;
     const EACH: u64 = 3000;

@@ -24,8 +24,11 @@ fn a_sync_store_shows_and_promises_only_what_is_flushed() {
     let (read, _) = crate::support::read(&store, TOPIC, 0, 1, &limits(32));
     assert_eq!((read.status, read.next), (ReadStatus::OffsetOverflowOne, 1));
     assert!(store.record_at(second.at).unwrap().is_none());
+    let queue = store.existing_queue(TOPIC, 0).unwrap();
+    assert_eq!([0, 1, 2].map(|offset| store.is_visible(&queue, offset)), [true, false, false]);
     disk.resume();
     assert!(store.flushed().wait_until(second.end.0, deadline()));
+    assert!(store.is_visible(&queue, 1));
     assert_eq!(read_all(&store, TOPIC, 0).len(), 2);
     store.close().unwrap();
 }
