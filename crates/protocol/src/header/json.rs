@@ -3,7 +3,8 @@
 //! Accepts what fastjson, Go and C++ clients write: keys in any order, whitespace, unknown members of any shape, `null` for
 //! anything, numbers and booleans as field values (their text is the value), numbers as strings, escapes with surrogates.
 
-use super::{HeaderError, HeaderScratch, Language, Parts, Span};
+use super::fields::Span;
+use super::{HeaderError, HeaderScratch, Language, Parts};
 
 /// Deeper than any client nests what we skip.
 const DEPTH_MAX: usize = 64;
@@ -52,6 +53,7 @@ pub(super) fn decode(text: &str, scratch: &mut HeaderScratch) -> Result<Parts, H
             Member::Language => parts.language = scanner.language(scratch)?,
             Member::Remark => parts.remark = scanner.value(scratch)?,
             Member::ExtFields => scanner.fields(scratch)?,
+            Member::Unknown if scanner.peek() == Some(b'"') => scanner.skip_string()?,
             Member::Unknown => scanner.skip()?,
         }
     }
@@ -68,6 +70,7 @@ struct Scanner<'a> {
 }
 
 impl Scanner<'_> {
+    #[cold]
     fn expected(&self, expected: &'static str) -> HeaderError {
         if self.at >= self.bytes.len() {
             return HeaderError::Truncated(expected);
@@ -75,16 +78,19 @@ impl Scanner<'_> {
         HeaderError::NotJson { at: self.at, expected }
     }
 
+    #[inline(always)]
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }
 
+    #[inline(always)]
     fn white(&mut self) {
         while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
             self.at += 1;
         }
     }
 
+    #[inline(always)]
     fn eat(&mut self, byte: u8, what: &'static str) -> Result<(), HeaderError> {
         if self.peek() != Some(byte) {
             return Err(self.expected(what));
@@ -94,21 +100,36 @@ impl Scanner<'_> {
     }
 
     /// The next key of an object and the colon after it; none at the closing brace.
+    ///
+    /// Nearly all headers are written without whitespace, so what stands between two members is compared at once.
+    #[inline(always)]
     fn key(&mut self, is_first: &mut bool, scratch: &mut HeaderScratch) -> Result<Option<Span>, HeaderError> {
+        if (*is_first || !self.literal(b",\"")) && !self.key_follows(is_first)? {
+            return Ok(None);
+        }
+        let key = self.string_content(scratch)?;
+        if self.peek() != Some(b':') {
+            self.white();
+        }
+        self.eat(b':', "a colon")?;
+        self.white();
+        Ok(Some(key))
+    }
+
+    /// Steps, with whitespace, over what stands before a key, up to its content; false at the closing brace.
+    #[inline(never)]
+    fn key_follows(&mut self, is_first: &mut bool) -> Result<bool, HeaderError> {
         self.white();
         if self.peek() == Some(b'}') {
             self.at += 1;
-            return Ok(None);
+            return Ok(false);
         }
         if !std::mem::replace(is_first, false) {
             self.eat(b',', "a comma or a closing brace")?;
             self.white();
         }
-        let key = self.string(scratch)?;
-        self.white();
-        self.eat(b':', "a colon")?;
-        self.white();
-        Ok(Some(key))
+        self.eat(b'"', "a string")?;
+        Ok(true)
     }
 
     fn integer(&mut self) -> Result<i32, HeaderError> {
@@ -150,100 +171,130 @@ impl Scanner<'_> {
         self.eat(b'{', "an object of fields")?;
         let mut is_first = true;
         while let Some(key) = self.key(&mut is_first, scratch)? {
-            if let Some(value) = self.value(scratch)? {
-                scratch.insert(self.bytes, key, value)?;
+            match self.value(scratch)? {
+                Some(value) => scratch.insert(self.bytes, key, value)?,
+                None => scratch.remove(self.bytes, key),
             }
         }
         Ok(())
     }
 
     /// A value as text: a string's content, or the text of anything else; none for null.
+    #[inline(always)]
     fn value(&mut self, scratch: &mut HeaderScratch) -> Result<Option<Span>, HeaderError> {
         if self.peek() == Some(b'"') {
-            return self.string(scratch).map(Some);
+            self.at += 1;
+            return self.string_content(scratch).map(Some);
         }
+        self.bare_value()
+    }
+
+    #[inline(never)]
+    fn bare_value(&mut self) -> Result<Option<Span>, HeaderError> {
         let start = self.at;
         if self.literal(b"null") {
             return Ok(None);
         }
         self.skip()?;
-        Ok(Some(Span { start: start as u32, len: (self.at - start) as u32, unescaped: false }))
+        Ok(Some(Span::of_header(start, self.at)))
     }
 
-    fn literal(&mut self, word: &[u8]) -> bool {
-        let is_there = self.bytes[self.at..].starts_with(word);
-        self.at += if is_there { word.len() } else { 0 };
+    #[inline(always)]
+    fn literal<const N: usize>(&mut self, word: &[u8; N]) -> bool {
+        let is_there = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<N>()) == Some(word);
+        self.at += if is_there { N } else { 0 };
         is_there
     }
 
-    fn string(&mut self, scratch: &mut HeaderScratch) -> Result<Span, HeaderError> {
-        self.eat(b'"', "a string")?;
+    /// What stands between an opening quote, which is behind us, and the closing one.
+    #[inline(always)]
+    fn string_content(&mut self, scratch: &mut HeaderScratch) -> Result<Span, HeaderError> {
         let start = self.at;
         self.at = find_special(self.bytes, start);
-        match self.peek() {
-            Some(b'"') => {
-                let span = Span { start: start as u32, len: (self.at - start) as u32, unescaped: false };
-                self.at += 1;
-                Ok(span)
-            }
-            Some(_) => self.escaped_string(start, scratch),
-            None => Err(HeaderError::Truncated("a string")),
+        if self.peek() == Some(b'"') {
+            let span = Span::of_header(start, self.at);
+            self.at += 1;
+            return Ok(span);
         }
+        self.escaped_content(start, &mut scratch.text)
     }
 
-    /// The rest of a string whose first escape is at the scanner's place.
-    fn escaped_string(&mut self, start: usize, scratch: &mut HeaderScratch) -> Result<Span, HeaderError> {
-        let text_start = scratch.text.len();
-        let mut run = start;
+    /// The rest of a string whose first escape is at the scanner's place; all of it goes to `text`.
+    #[inline(never)]
+    fn escaped_content(&mut self, start: usize, text: &mut Vec<u8>) -> Result<Span, HeaderError> {
+        let text_start = text.len();
+        text.extend_from_slice(&self.bytes[start..self.at]);
         loop {
+            self.copy_plain(text);
             match self.peek() {
-                Some(b'"') => {
-                    self.copy(run, &mut scratch.text);
+                Some(b'\\') => {
                     self.at += 1;
-                    let len = (scratch.text.len() - text_start) as u32;
+                    self.escape(text)?;
+                }
+                Some(_) => {
+                    self.at += 1;
+                    let len = (text.len() - text_start) as u32;
                     return Ok(Span { start: text_start as u32, len, unescaped: true });
                 }
-                Some(b'\\') => {
-                    self.copy(run, &mut scratch.text);
-                    self.at += 1;
-                    let character = self.escape()?;
-                    scratch.text.push(character);
-                    run = self.at;
-                }
-                Some(_) => self.at = find_special(self.bytes, self.at),
                 None => return Err(HeaderError::Truncated("a string")),
             }
         }
     }
 
-    fn copy(&self, run: usize, text: &mut String) {
-        // Both ends lie beside ASCII bytes, so this is a whole number of characters of text that was checked above.
-        text.push_str(std::str::from_utf8(&self.bytes[run..self.at]).unwrap_or_default());
+    /// Copies up to the next quote or backslash. Between two escapes there are a few bytes, so each word is copied whole
+    /// while it is looked at, and what was too much is taken back.
+    #[inline(always)]
+    fn copy_plain(&mut self, text: &mut Vec<u8>) {
+        while let Some(word) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
+            text.extend_from_slice(word);
+            let found = specials(*word);
+            if found != 0 {
+                let plain = (found.trailing_zeros() / 8) as usize;
+                text.truncate(text.len() - (8 - plain));
+                self.at += plain;
+                return;
+            }
+            self.at += 8;
+        }
+        let end = find_special(self.bytes, self.at);
+        text.extend_from_slice(self.bytes.get(self.at..end).unwrap_or_default());
+        self.at = end;
     }
 
-    fn escape(&mut self) -> Result<char, HeaderError> {
+    /// The character of an escape whose backslash is behind us.
+    #[inline(always)]
+    fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), HeaderError> {
         let Some(byte) = self.peek() else { return Err(HeaderError::Truncated("an escape")) };
-        let character = match byte {
-            b'"' | b'\\' | b'/' | b'\'' => char::from(byte),
-            b'b' => '\u{8}',
-            b'f' => '\u{c}',
-            b'n' => '\n',
-            b'r' => '\r',
-            b't' => '\t',
+        let plain = match byte {
             b'u' => {
                 self.at += 1;
-                return self.unicode();
+                let unit = self.hex4()?;
+                // The separators of properties are such characters, and so most escapes are.
+                if unit < 0x80 {
+                    text.push(unit as u8);
+                } else {
+                    let character = self.beyond_ascii(unit)?;
+                    text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                }
+                return Ok(());
             }
+            b'"' | b'\\' | b'/' | b'\'' => byte,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
             _ => return Err(self.expected("an escape")),
         };
+        text.push(plain);
         self.at += 1;
-        Ok(character)
+        Ok(())
     }
 
-    /// The character after `\u`. Half a surrogate pair has no UTF-8 form; Java would store `?`, we keep the position with
-    /// the replacement character.
-    fn unicode(&mut self) -> Result<char, HeaderError> {
-        let unit = self.hex4()?;
+    /// The character that begins with a UTF-16 unit. Half a surrogate pair has no UTF-8 form; Java would store `?`, we keep the
+    /// position with the replacement character.
+    #[inline(never)]
+    fn beyond_ascii(&mut self, unit: u32) -> Result<char, HeaderError> {
         if let 0xd800..=0xdbff = unit
             && self.literal(b"\\u")
         {
@@ -259,19 +310,22 @@ impl Scanner<'_> {
         Ok(char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
+    #[inline(always)]
     fn hex4(&mut self) -> Result<u32, HeaderError> {
         let mut unit = 0;
-        for _ in 0..4 {
-            let digit = match self.peek() {
-                Some(byte @ b'0'..=b'9') => byte - b'0',
-                Some(byte @ b'a'..=b'f') => byte - b'a' + 10,
-                Some(byte @ b'A'..=b'F') => byte - b'A' + 10,
-                Some(_) | None => return Err(self.expected("a hexadecimal digit")),
-            };
-            unit = unit << 4 | u32::from(digit);
+        if let Some(digits) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<4>()) {
+            for digit in digits {
+                unit = unit << 4 | HEX_DIGITS[usize::from(*digit)];
+            }
+            if unit < NO_HEX_DIGIT {
+                self.at += 4;
+                return Ok(unit);
+            }
+        }
+        while let Some(b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') = self.peek() {
             self.at += 1;
         }
-        Ok(unit)
+        Err(self.expected("a hexadecimal digit"))
     }
 
     /// Steps over one value of any shape. Inside it only the nesting and the strings are checked: nobody reads it.
@@ -331,29 +385,51 @@ impl Scanner<'_> {
     }
 }
 
+/// Above any sum of four hexadecimal digits.
+const NO_HEX_DIGIT: u32 = 1 << 16;
+
+/// The value of each hexadecimal digit. What is none has a bit that ends up at or above [`NO_HEX_DIGIT`] wherever it stands.
+const HEX_DIGITS: [u32; 256] = {
+    let mut table = [NO_HEX_DIGIT; 256];
+    let mut value = 0;
+    while value < 16 {
+        table[b"0123456789abcdef"[value] as usize] = value as u32;
+        table[b"0123456789ABCDEF"[value] as usize] = value as u32;
+        value += 1;
+    }
+    table
+};
+
 /// The place of the next quote or backslash at or after `at`; the end if there is none.
 ///
 /// Strings in headers are short and many, so this looks at eight bytes at a time without the cost of a call to a vector search.
-#[inline]
+#[inline(always)]
 fn find_special(bytes: &[u8], mut at: usize) -> usize {
-    const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
-    const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; 8]);
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*word);
-        let found = zero_bytes(word ^ QUOTES) | zero_bytes(word ^ BACKSLASHES);
+        let found = specials(*word);
         if found != 0 {
             return at + (found.trailing_zeros() / 8) as usize;
         }
         at += 8;
     }
+    find_special_at_end(bytes, at)
+}
+
+#[inline(never)]
+fn find_special_at_end(bytes: &[u8], at: usize) -> usize {
     let rest = bytes.get(at..).unwrap_or_default();
     at + rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(rest.len())
 }
 
-/// The high bit of each byte that is zero. Bytes above the first such one may be marked wrongly, and nobody looks at them.
-#[inline]
-fn zero_bytes(word: u64) -> u64 {
+/// The high bit of each byte that is a quote or a backslash. Bytes above the first such one may be marked wrongly, and nobody
+/// looks at them.
+#[inline(always)]
+fn specials(word: [u8; 8]) -> u64 {
+    const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
+    const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; 8]);
     const LOW: u64 = u64::from_le_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
-    word.wrapping_sub(LOW) & !word & HIGH
+    let word = u64::from_le_bytes(word);
+    let (quotes, backslashes) = (word ^ QUOTES, word ^ BACKSLASHES);
+    (quotes.wrapping_sub(LOW) & !quotes | backslashes.wrapping_sub(LOW) & !backslashes) & HIGH
 }

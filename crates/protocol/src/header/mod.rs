@@ -5,11 +5,15 @@
 
 mod binary;
 mod encode;
+mod fields;
 mod json;
 
 pub use encode::{EncodeFields, FieldSink, Head, write_frame};
+pub(crate) use fields::Name;
+pub use fields::{Fields, HeaderScratch};
 
 use crate::frame::Serialization;
+use fields::Span;
 
 /// Set in the flag of every response.
 pub const FLAG_RESPONSE: i32 = 1;
@@ -18,9 +22,6 @@ pub const FLAG_ONEWAY: i32 = 2;
 
 /// More `extFields` than any client sends; a header with more is refused.
 pub const FIELDS_MAX: usize = 1024;
-
-/// Scratch space above this is given back after the header that needed it.
-const SCRATCH_BYTES_KEPT: usize = 64 << 10;
 
 /// What a request or a response says about itself.
 #[derive(Clone, Copy, Debug)]
@@ -140,179 +141,6 @@ pub enum HeaderError {
     TooManyFields,
 }
 
-/// Space that decoding needs, owned by a connection and reused for each of its headers.
-#[derive(Debug, Default)]
-pub struct HeaderScratch {
-    entries: Vec<Entry>,
-    /// Unescaped keys, values and remarks.
-    text: String,
-    /// One bit for each key seen, so that the usual header without duplicates is not searched for them.
-    seen: u64,
-}
-
-/// One field: where its key and value lie.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    key: Span,
-    value: Span,
-    /// The key's [`fingerprint`]: most names differ in it, so most comparisons of names are of one number.
-    print: u32,
-}
-
-/// A piece of the header, or of the scratch text when `unescaped`.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    start: u32,
-    len: u32,
-    unescaped: bool,
-}
-
-impl HeaderScratch {
-    /// Empty, without an allocation.
-    pub fn new() -> HeaderScratch {
-        HeaderScratch::default()
-    }
-
-    /// The fields of the header that was decoded last; `header` is the bytes that it was decoded from.
-    ///
-    /// For whoever keeps both and asks later. Other bytes give other fields, or none.
-    pub fn fields<'a>(&'a self, header: &'a [u8]) -> Fields<'a> {
-        Fields { entries: &self.entries, header, header_text: "", text: &self.text, seen: self.seen }
-    }
-
-    fn reset(&mut self) {
-        self.entries.clear();
-        self.text.clear();
-        self.seen = 0;
-        if self.text.capacity() > SCRATCH_BYTES_KEPT {
-            self.text = String::new();
-        }
-    }
-
-    fn bytes<'a>(&'a self, header: &'a [u8], span: Span) -> &'a [u8] {
-        piece(header, &self.text, span)
-    }
-
-    /// Adds a field; a key that is there already gets the new value, as in a Java map.
-    fn insert(&mut self, header: &[u8], key: Span, value: Span) -> Result<(), HeaderError> {
-        let name = self.bytes(header, key);
-        let print = fingerprint(name);
-        let bit = 1u64 << (print & 63);
-        if self.seen & bit != 0 {
-            let found = self.entries.iter().position(|entry| self.bytes(header, entry.key) == name);
-            if let Some(index) = found {
-                self.entries[index].value = value;
-                return Ok(());
-            }
-        }
-        if self.entries.len() == FIELDS_MAX {
-            return Err(HeaderError::TooManyFields);
-        }
-        self.seen |= bit;
-        self.entries.push(Entry { key, value, print });
-        Ok(())
-    }
-}
-
-/// Different for the short names of the hot requests, cheap for all; of a name in a table the compiler computes it.
-#[inline(always)]
-fn fingerprint(name: &[u8]) -> u32 {
-    let first = u32::from(name.first().copied().unwrap_or(0));
-    let last = u32::from(name.last().copied().unwrap_or(0));
-    first
-        .wrapping_add((name.len() as u32 - u32::from(!name.is_empty())).wrapping_mul(7))
-        .wrapping_add(last.wrapping_mul(2))
-}
-
-fn piece<'a>(header: &'a [u8], text: &'a str, span: Span) -> &'a [u8] {
-    let range = span.start as usize..span.start as usize + span.len as usize;
-    let source = if span.unescaped { text.as_bytes() } else { header };
-    source.get(range).unwrap_or_default()
-}
-
-/// The `extFields` of a header.
-#[derive(Clone, Copy)]
-pub struct Fields<'a> {
-    entries: &'a [Entry],
-    header: &'a [u8],
-    /// The header as text, when it is one (JSON): its pieces need no further check.
-    header_text: &'a str,
-    text: &'a str,
-    /// See [`HeaderScratch`]: a name whose bit is not set is not there.
-    seen: u64,
-}
-
-impl<'a> Fields<'a> {
-    /// No field at all.
-    pub const EMPTY: Fields<'static> = Fields { entries: &[], header: &[], header_text: "", text: "", seen: 0 };
-
-    /// The value of a field.
-    pub fn get(&self, name: &str) -> Option<&'a str> {
-        self.get_from(&mut 0, name)
-    }
-
-    /// All fields, in the order of the wire.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-        let fields = *self;
-        fields.entries.iter().map(move |entry| (fields.text_of(entry.key), fields.text_of(entry.value)))
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// As [`Fields::get`], but looks first at `cursor`, where the field after the last one found is: clients write fields
-    /// in the order of the tables, so reading a whole table looks at each field once.
-    #[inline(always)]
-    pub(crate) fn get_from(&self, cursor: &mut usize, name: &str) -> Option<&'a str> {
-        let print = fingerprint(name.as_bytes());
-        if self.seen & 1 << (print & 63) == 0 {
-            return None;
-        }
-        self.find(cursor, name, print)
-    }
-
-    fn find(&self, cursor: &mut usize, name: &str, print: u32) -> Option<&'a str> {
-        let (before, after) = self.entries.split_at(*cursor);
-        let is_it = |entry: &&Entry| {
-            entry.print == print
-                && entry.key.len as usize == name.len()
-                && piece(self.header, self.text, entry.key) == name.as_bytes()
-        };
-        if let Some(at) = after.iter().position(|entry| is_it(&entry)) {
-            *cursor += at + 1;
-            return Some(self.text_of(after[at].value));
-        }
-        let at = before.iter().position(|entry| is_it(&entry))?;
-        *cursor = at + 1;
-        Some(self.text_of(before[at].value))
-    }
-
-    /// A piece as text. It was checked when it was decoded; only the binary form has to prove it again, for want of a type
-    /// that remembers.
-    #[inline]
-    fn text_of(&self, span: Span) -> &'a str {
-        let range = span.start as usize..span.start as usize + span.len as usize;
-        let source = if span.unescaped { self.text } else { self.header_text };
-        match source.get(range) {
-            Some(text) => text,
-            None => std::str::from_utf8(piece(self.header, self.text, span)).unwrap_or_default(),
-        }
-    }
-}
-
-impl std::fmt::Debug for Fields<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_map().entries(self.iter()).finish()
-    }
-}
-
 /// Reads a header.
 pub fn decode<'a>(
     bytes: &'a [u8],
@@ -320,12 +148,13 @@ pub fn decode<'a>(
     scratch: &'a mut HeaderScratch,
 ) -> Result<Header<'a>, HeaderError> {
     scratch.reset();
-    let (parts, header_text) = match serialization {
+    // What the spans count from, and how much of it is known to be text.
+    let (parts, counted, known_text) = match serialization {
         Serialization::Json => {
             let text = std::str::from_utf8(bytes).map_err(|_| HeaderError::NotUtf8("header"))?;
-            (json::decode(text, scratch)?, text)
+            (json::decode(text, scratch)?, bytes, text)
         }
-        Serialization::Binary => (binary::decode(bytes, scratch)?, ""),
+        Serialization::Binary => binary::decode(bytes, scratch)?,
     };
     let scratch: &'a HeaderScratch = scratch;
     let remark = match parts.remark {
@@ -341,13 +170,7 @@ pub fn decode<'a>(
         opaque: parts.opaque,
         flag: parts.flag,
         remark,
-        fields: Fields {
-            entries: &scratch.entries,
-            header: bytes,
-            header_text,
-            text: &scratch.text,
-            seen: scratch.seen,
-        },
+        fields: scratch.lend(counted, known_text),
     })
 }
 

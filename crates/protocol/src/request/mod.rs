@@ -21,7 +21,7 @@ pub use pull::*;
 pub use send::*;
 pub use topic::*;
 
-use crate::header::{FieldSink, Fields};
+use crate::header::{FieldSink, Fields, Name};
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +113,33 @@ impl<'a> Value<'a> for &'a str {
     }
 }
 
+/// A number without a sign that cannot overflow: nearly every one. Anything else is for the standard library to judge.
+#[inline(always)]
+fn short_number(text: &str) -> Option<i64> {
+    let mut number = 0i64;
+    if text.is_empty() || text.len() > 18 {
+        return None;
+    }
+    for byte in text.bytes() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    Some(number)
+}
+
 impl Value<'_> for i32 {
     const KIND: FieldKind = FieldKind::I32;
 
     #[inline]
     fn read(name: &'static str, text: &str) -> Result<Self, FieldError> {
-        text.parse().map_err(|_| FieldError::invalid(name, text, FieldKind::I32))
+        let short = short_number(text).and_then(|number| i32::try_from(number).ok());
+        match short {
+            Some(number) => Ok(number),
+            None => text.parse().map_err(|_| FieldError::invalid(name, text, FieldKind::I32)),
+        }
     }
 
     fn write(&self, name: &'static str, sink: &mut FieldSink<'_>) {
@@ -131,7 +152,10 @@ impl Value<'_> for i64 {
 
     #[inline]
     fn read(name: &'static str, text: &str) -> Result<Self, FieldError> {
-        text.parse().map_err(|_| FieldError::invalid(name, text, FieldKind::I64))
+        match short_number(text) {
+            Some(number) => Ok(number),
+            None => text.parse().map_err(|_| FieldError::invalid(name, text, FieldKind::I64)),
+        }
     }
 
     fn write(&self, name: &'static str, sink: &mut FieldSink<'_>) {
@@ -177,10 +201,10 @@ impl<'a, T: Value<'a>> Value<'a> for Option<T> {
 }
 
 #[inline(always)]
-fn read_field<'a, T: Value<'a>>(fields: &Fields<'a>, cursor: &mut usize, name: &'static str) -> Result<T, FieldError> {
-    match fields.get_from(cursor, name) {
-        Some(text) => T::read(name, text),
-        None => T::missing(name),
+fn read_field<'a, T: Value<'a>>(fields: &Fields<'a>, name: Name<'static>) -> Result<T, FieldError> {
+    match fields.find(name) {
+        Some(text) => T::read(name.text, text),
+        None => T::missing(name.text),
     }
 }
 
@@ -230,15 +254,15 @@ macro_rules! headers {
             }
         }
     };
-    (@body $fields:ident; $( $field:ident: $kind:ty = $wire:literal $(or $default:expr)? ),*) => {{
-        let mut cursor = 0;
-        Ok(Self { $( $field: headers!(@read $fields, cursor, $kind, $wire $(, $default)?), )* })
-    }};
-    (@read $fields:ident, $cursor:ident, $kind:ty, $wire:literal) => {
-        crate::request::read_field::<$kind>($fields, &mut $cursor, $wire)?
+    (@body $fields:ident; $( $field:ident: $kind:ty = $wire:literal $(or $default:expr)? ),*) => {
+        Ok(Self { $( $field: headers!(@read $fields, $kind, $wire $(, $default)?), )* })
     };
-    (@read $fields:ident, $cursor:ident, $kind:ty, $wire:literal, $default:expr) => {
-        crate::request::read_field::<Option<$kind>>($fields, &mut $cursor, $wire)?.unwrap_or($default)
+    (@read $fields:ident, $kind:ty, $wire:literal) => {
+        crate::request::read_field::<$kind>($fields, const { crate::header::Name::new($wire) })?
+    };
+    (@read $fields:ident, $kind:ty, $wire:literal, $default:expr) => {
+        crate::request::read_field::<Option<$kind>>($fields, const { crate::header::Name::new($wire) })?
+            .unwrap_or($default)
     };
 }
 use headers;

@@ -1,7 +1,7 @@
 //! Sending: 10, 310, 320, 324, 325, and 36.
 
 use super::{FieldError, FieldKind, FieldSpec, Value, headers, read_field};
-use crate::header::{EncodeFields, FieldSink, Fields};
+use crate::header::{EncodeFields, FieldSink, Fields, Name};
 
 /// The two spellings of a send. The fields and their meaning are the same.
 macro_rules! send_message {
@@ -20,14 +20,12 @@ macro_rules! send_message {
 
             /// Reads codes 10 and 324.
             pub fn decode_v1(fields: &Fields<'a>) -> Result<Self, FieldError> {
-                let mut cursor = 0;
-                Ok(SendMessage { $( $field: read_field(fields, &mut cursor, $v1)?, )* })
+                Ok(SendMessage { $( $field: read_field(fields, const { Name::new($v1) })?, )* })
             }
 
             /// Reads codes 310, 320 and 325.
             pub fn decode_v2(fields: &Fields<'a>) -> Result<Self, FieldError> {
-                let mut cursor = 0;
-                Ok(SendMessage { $( $field: read_field(fields, &mut cursor, $v2)?, )* })
+                Ok(SendMessage { $( $field: read_field(fields, const { Name::new($v2) })?, )* })
             }
 
             /// Writes codes 10 and 324.
