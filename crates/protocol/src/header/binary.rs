@@ -34,7 +34,7 @@ pub(super) fn decode<'a>(
         let key = reader.text("key", i64::from(key_bytes), known_text)?;
         let value_bytes = i32::from_be_bytes(reader.take("value length")?);
         let value = reader.text("value", i64::from(value_bytes), known_text)?;
-        match (key.len, value.len) {
+        match (key.len(), value.len()) {
             // Java reads a key without a length as null, which nobody asks for.
             (0, _) => {}
             // Java reads an empty string as null here, so an empty value is an absent one.

@@ -233,8 +233,7 @@ impl Scanner<'_> {
                 }
                 Some(_) => {
                     self.at += 1;
-                    let len = (text.len() - text_start) as u32;
-                    return Ok(Span { start: text_start as u32, len, unescaped: true });
+                    return Ok(Span::of_text(text_start, text.len()));
                 }
                 None => return Err(HeaderError::Truncated("a string")),
             }
