@@ -128,11 +128,17 @@ impl HeaderScratch {
         piece(header, &self.text, span)
     }
 
+    /// The [`first_word`] of a key.
+    #[inline(always)]
+    pub(super) fn word(&self, header: &[u8], key: Span) -> u64 {
+        let source = if key.is_unescaped() { &self.text } else { header };
+        word_at(source, key.start(), key.len())
+    }
+
     /// Adds a field; a key that is there already gets the new value, as in a Java map.
     #[inline(always)]
     pub(super) fn insert(&mut self, header: &[u8], key: Span, value: Span) -> Result<(), HeaderError> {
-        let source = if key.is_unescaped() { &self.text } else { header };
-        let word = word_at(source, key.start(), key.len());
+        let word = self.word(header, key);
         let hint = hint(word, key.len());
         if self.hints[hint] != 0 && self.replace(header, word, key, value) {
             return Ok(());
@@ -155,8 +161,7 @@ impl HeaderScratch {
     /// Takes a field out again: a later `null` leaves nothing of it, as in a Java map.
     #[inline(never)]
     pub(super) fn remove(&mut self, header: &[u8], key: Span) {
-        let source = if key.is_unescaped() { &self.text } else { header };
-        let word = word_at(source, key.start(), key.len());
+        let word = self.word(header, key);
         // Hints that now point beside their fields only cost a search.
         if let Some(at) = self.place(header, word, key) {
             self.entries.remove(at);
@@ -170,7 +175,7 @@ impl HeaderScratch {
 }
 
 /// The first eight bytes of a name, the first one lowest, zeros for those that it does not have.
-const fn first_word(name: &[u8]) -> u64 {
+pub(super) const fn first_word(name: &[u8]) -> u64 {
     let mut word = 0;
     let mut at = 0;
     while at < name.len() && at < 8 {

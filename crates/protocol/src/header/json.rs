@@ -3,7 +3,7 @@
 //! Accepts what fastjson, Go and C++ clients write: keys in any order, whitespace, unknown members of any shape, `null` for
 //! anything, numbers and booleans as field values (their text is the value), numbers as strings, escapes with surrogates.
 
-use super::fields::Span;
+use super::fields::{Span, first_word};
 use super::{HeaderError, HeaderScratch, Language, Parts};
 
 /// Deeper than any client nests what we skip.
@@ -22,15 +22,25 @@ enum Member {
 }
 
 impl Member {
-    fn of(name: &[u8]) -> Member {
-        match name {
-            b"code" => Member::Code,
-            b"version" => Member::Version,
-            b"opaque" => Member::Opaque,
-            b"flag" => Member::Flag,
-            b"language" => Member::Language,
-            b"remark" => Member::Remark,
-            b"extFields" => Member::ExtFields,
+    /// `word` is the [`first_word`] of `name`.
+    #[inline(always)]
+    fn of(word: u64, name: &[u8]) -> Member {
+        // As numbers, because comparing short names byte by byte is a chain of jumps for each member of each header.
+        const CODE: u64 = first_word(b"code");
+        const VERSION: u64 = first_word(b"version");
+        const OPAQUE: u64 = first_word(b"opaque");
+        const FLAG: u64 = first_word(b"flag");
+        const LANGUAGE: u64 = first_word(b"language");
+        const REMARK: u64 = first_word(b"remark");
+        const EXT_FIELD: u64 = first_word(b"extField");
+        match (word, name.len()) {
+            (CODE, 4) => Member::Code,
+            (VERSION, 7) => Member::Version,
+            (OPAQUE, 6) => Member::Opaque,
+            (FLAG, 4) => Member::Flag,
+            (LANGUAGE, 8) => Member::Language,
+            (REMARK, 6) => Member::Remark,
+            (EXT_FIELD, 9) if name.ends_with(b"s") => Member::ExtFields,
             _ => Member::Unknown,
         }
     }
@@ -39,43 +49,63 @@ impl Member {
 /// Reads `text`, which is the whole header: every piece of it between two ASCII bytes is UTF-8 too.
 pub(super) fn decode(text: &str, scratch: &mut HeaderScratch) -> Result<Parts, HeaderError> {
     let bytes = text.as_bytes();
-    let mut scanner = Scanner { bytes, at: 0 };
-    let mut parts = Parts::default();
-    scanner.white();
-    scanner.eat(b'{', "an object")?;
-    let mut is_first = true;
-    while let Some(key) = scanner.key(&mut is_first, scratch)? {
-        match Member::of(scratch.bytes(bytes, key)) {
-            Member::Code => parts.code = scanner.integer()?,
-            Member::Version => parts.version = scanner.integer()?,
-            Member::Opaque => parts.opaque = scanner.integer()?,
-            Member::Flag => parts.flag = scanner.integer()?,
-            Member::Language => parts.language = scanner.language(scratch)?,
-            Member::Remark => parts.remark = scanner.value(scratch)?,
-            Member::ExtFields => scanner.fields(scratch)?,
-            Member::Unknown if scanner.peek() == Some(b'"') => scanner.skip_string()?,
-            Member::Unknown => scanner.skip()?,
-        }
-    }
-    scanner.white();
-    if scanner.at != bytes.len() {
-        return Err(scanner.expected("the end"));
-    }
-    Ok(parts)
+    let mut scanner = Scanner { bytes, at: 0, block: 0, specials: specials(bytes) };
+    scanner.header(scratch).map_err(|stop| scanner.refusal(stop))
+}
+
+/// Why the scanner does not go on; where, it knows itself. Small enough to be returned in a register, unlike the error that
+/// it becomes.
+#[derive(Clone, Copy)]
+enum Stop {
+    Expected(&'static &'static str),
+    TooManyFields,
 }
 
 struct Scanner<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Where the bytes begin that `specials` describes.
+    block: usize,
+    /// See [`specials`]. Ends of strings are found for 64 bytes at once, because looking for one after the other would have each
+    /// string wait for the end of the one before it.
+    specials: u64,
 }
 
 impl Scanner<'_> {
+    /// Why we stopped where we are.
     #[cold]
-    fn expected(&self, expected: &'static str) -> HeaderError {
-        if self.at >= self.bytes.len() {
-            return HeaderError::Truncated(expected);
+    fn refusal(&self, stop: Stop) -> HeaderError {
+        match stop {
+            Stop::TooManyFields => HeaderError::TooManyFields,
+            Stop::Expected(expected) if self.at >= self.bytes.len() => HeaderError::Truncated(expected),
+            Stop::Expected(expected) => HeaderError::NotJson { at: self.at, expected },
         }
-        HeaderError::NotJson { at: self.at, expected }
+    }
+
+    #[inline(always)]
+    fn header(&mut self, scratch: &mut HeaderScratch) -> Result<Parts, Stop> {
+        let mut parts = Parts::default();
+        self.white();
+        self.eat(b'{', &"an object")?;
+        let mut is_first = true;
+        while let Some(key) = self.key(&mut is_first, scratch)? {
+            match Member::of(scratch.word(self.bytes, key), scratch.bytes(self.bytes, key)) {
+                Member::Code => parts.code = self.integer()?,
+                Member::Version => parts.version = self.integer()?,
+                Member::Opaque => parts.opaque = self.integer()?,
+                Member::Flag => parts.flag = self.integer()?,
+                Member::Language => parts.language = self.language(scratch)?,
+                Member::Remark => parts.remark = self.value(scratch)?,
+                Member::ExtFields => self.fields(scratch)?,
+                Member::Unknown if self.peek() == Some(b'"') => self.skip_string()?,
+                Member::Unknown => self.skip()?,
+            }
+        }
+        self.white();
+        if self.at != self.bytes.len() {
+            return Err(Stop::Expected(&"the end"));
+        }
+        Ok(parts)
     }
 
     #[inline(always)]
@@ -91,9 +121,9 @@ impl Scanner<'_> {
     }
 
     #[inline(always)]
-    fn eat(&mut self, byte: u8, what: &'static str) -> Result<(), HeaderError> {
+    fn eat(&mut self, byte: u8, what: &'static &'static str) -> Result<(), Stop> {
         if self.peek() != Some(byte) {
-            return Err(self.expected(what));
+            return Err(Stop::Expected(what));
         }
         self.at += 1;
         Ok(())
@@ -103,7 +133,7 @@ impl Scanner<'_> {
     ///
     /// Nearly all headers are written without whitespace, so what stands between two members is compared at once.
     #[inline(always)]
-    fn key(&mut self, is_first: &mut bool, scratch: &mut HeaderScratch) -> Result<Option<Span>, HeaderError> {
+    fn key(&mut self, is_first: &mut bool, scratch: &mut HeaderScratch) -> Result<Option<Span>, Stop> {
         if (*is_first || !self.literal(b",\"")) && !self.key_follows(is_first)? {
             return Ok(None);
         }
@@ -111,28 +141,28 @@ impl Scanner<'_> {
         if self.peek() != Some(b':') {
             self.white();
         }
-        self.eat(b':', "a colon")?;
+        self.eat(b':', &"a colon")?;
         self.white();
         Ok(Some(key))
     }
 
     /// Steps, with whitespace, over what stands before a key, up to its content; false at the closing brace.
     #[inline(never)]
-    fn key_follows(&mut self, is_first: &mut bool) -> Result<bool, HeaderError> {
+    fn key_follows(&mut self, is_first: &mut bool) -> Result<bool, Stop> {
         self.white();
         if self.peek() == Some(b'}') {
             self.at += 1;
             return Ok(false);
         }
         if !std::mem::replace(is_first, false) {
-            self.eat(b',', "a comma or a closing brace")?;
+            self.eat(b',', &"a comma or a closing brace")?;
             self.white();
         }
-        self.eat(b'"', "a string")?;
+        self.eat(b'"', &"a string")?;
         Ok(true)
     }
 
-    fn integer(&mut self) -> Result<i32, HeaderError> {
+    fn integer(&mut self) -> Result<i32, Stop> {
         let is_quoted = self.peek() == Some(b'"');
         if self.literal(b"null") {
             return Ok(0);
@@ -148,31 +178,34 @@ impl Scanner<'_> {
             self.at += 1;
         }
         if digits == self.at {
-            return Err(self.expected("an integer"));
+            return Err(Stop::Expected(&"an integer"));
         }
         let value = if is_negative { -value } else { value };
-        let value = i32::try_from(value).map_err(|_| HeaderError::NotJson { at: start, expected: "an i32" })?;
+        let Ok(value) = i32::try_from(value) else {
+            self.at = start;
+            return Err(Stop::Expected(&"an i32"));
+        };
         if is_quoted {
-            self.eat(b'"', "a quote after an integer")?;
+            self.eat(b'"', &"a quote after an integer")?;
         }
         Ok(value)
     }
 
-    fn language(&mut self, scratch: &mut HeaderScratch) -> Result<Language, HeaderError> {
+    fn language(&mut self, scratch: &mut HeaderScratch) -> Result<Language, Stop> {
         let name = self.value(scratch)?;
         let name = name.and_then(|span| std::str::from_utf8(scratch.bytes(self.bytes, span)).ok());
         Ok(name.map_or(Language::Other, Language::from_name))
     }
 
-    fn fields(&mut self, scratch: &mut HeaderScratch) -> Result<(), HeaderError> {
+    fn fields(&mut self, scratch: &mut HeaderScratch) -> Result<(), Stop> {
         if self.literal(b"null") {
             return Ok(());
         }
-        self.eat(b'{', "an object of fields")?;
+        self.eat(b'{', &"an object of fields")?;
         let mut is_first = true;
         while let Some(key) = self.key(&mut is_first, scratch)? {
             match self.value(scratch)? {
-                Some(value) => scratch.insert(self.bytes, key, value)?,
+                Some(value) => scratch.insert(self.bytes, key, value).map_err(|_| Stop::TooManyFields)?,
                 None => scratch.remove(self.bytes, key),
             }
         }
@@ -181,7 +214,7 @@ impl Scanner<'_> {
 
     /// A value as text: a string's content, or the text of anything else; none for null.
     #[inline(always)]
-    fn value(&mut self, scratch: &mut HeaderScratch) -> Result<Option<Span>, HeaderError> {
+    fn value(&mut self, scratch: &mut HeaderScratch) -> Result<Option<Span>, Stop> {
         if self.peek() == Some(b'"') {
             self.at += 1;
             return self.string_content(scratch).map(Some);
@@ -190,7 +223,7 @@ impl Scanner<'_> {
     }
 
     #[inline(never)]
-    fn bare_value(&mut self) -> Result<Option<Span>, HeaderError> {
+    fn bare_value(&mut self) -> Result<Option<Span>, Stop> {
         let start = self.at;
         if self.literal(b"null") {
             return Ok(None);
@@ -208,9 +241,9 @@ impl Scanner<'_> {
 
     /// What stands between an opening quote, which is behind us, and the closing one.
     #[inline(always)]
-    fn string_content(&mut self, scratch: &mut HeaderScratch) -> Result<Span, HeaderError> {
+    fn string_content(&mut self, scratch: &mut HeaderScratch) -> Result<Span, Stop> {
         let start = self.at;
-        self.at = find_special(self.bytes, start);
+        self.at = self.special_from(start);
         if self.peek() == Some(b'"') {
             let span = Span::of_header(start, self.at);
             self.at += 1;
@@ -221,7 +254,7 @@ impl Scanner<'_> {
 
     /// The rest of a string whose first escape is at the scanner's place; all of it goes to `text`.
     #[inline(never)]
-    fn escaped_content(&mut self, start: usize, text: &mut Vec<u8>) -> Result<Span, HeaderError> {
+    fn escaped_content(&mut self, start: usize, text: &mut Vec<u8>) -> Result<Span, Stop> {
         let text_start = text.len();
         text.extend_from_slice(&self.bytes[start..self.at]);
         loop {
@@ -235,35 +268,49 @@ impl Scanner<'_> {
                     self.at += 1;
                     return Ok(Span::of_text(text_start, text.len()));
                 }
-                None => return Err(HeaderError::Truncated("a string")),
+                None => return Err(Stop::Expected(&"a string")),
             }
         }
     }
 
-    /// Copies up to the next quote or backslash. Between two escapes there are a few bytes, so each word is copied whole
-    /// while it is looked at, and what was too much is taken back.
+    /// Copies up to the next quote or backslash. Between two escapes there are a few bytes, so whole words are copied and what
+    /// was too much is taken back.
     #[inline(always)]
     fn copy_plain(&mut self, text: &mut Vec<u8>) {
-        while let Some(word) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let end = self.special_from(self.at);
+        let len = text.len() + end - self.at;
+        while self.at < end
+            && let Some(word) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<8>())
+        {
             text.extend_from_slice(word);
-            let found = specials(*word);
-            if found != 0 {
-                let plain = (found.trailing_zeros() / 8) as usize;
-                text.truncate(text.len() - (8 - plain));
-                self.at += plain;
-                return;
-            }
             self.at += 8;
         }
-        let end = find_special(self.bytes, self.at);
         text.extend_from_slice(self.bytes.get(self.at..end).unwrap_or_default());
+        text.truncate(len);
         self.at = end;
+    }
+
+    /// The place of the next quote or backslash at or after `at`; the end if there is none.
+    #[inline(always)]
+    fn special_from(&mut self, mut at: usize) -> usize {
+        loop {
+            let offset = at.wrapping_sub(self.block);
+            if offset < BLOCK {
+                let left = self.specials >> offset;
+                if left != 0 {
+                    return at + left.trailing_zeros() as usize;
+                }
+                at = self.block + BLOCK;
+            }
+            let Some(rest @ [_, ..]) = self.bytes.get(at..) else { return self.bytes.len() };
+            (self.block, self.specials) = (at, specials(rest));
+        }
     }
 
     /// The character of an escape whose backslash is behind us.
     #[inline(always)]
-    fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), HeaderError> {
-        let Some(byte) = self.peek() else { return Err(HeaderError::Truncated("an escape")) };
+    fn escape(&mut self, text: &mut Vec<u8>) -> Result<(), Stop> {
+        let Some(byte) = self.peek() else { return Err(Stop::Expected(&"an escape")) };
         let plain = match byte {
             b'u' => {
                 self.at += 1;
@@ -283,7 +330,7 @@ impl Scanner<'_> {
             b'n' => b'\n',
             b'r' => b'\r',
             b't' => b'\t',
-            _ => return Err(self.expected("an escape")),
+            _ => return Err(Stop::Expected(&"an escape")),
         };
         text.push(plain);
         self.at += 1;
@@ -293,7 +340,7 @@ impl Scanner<'_> {
     /// The character that begins with a UTF-16 unit. Half a surrogate pair has no UTF-8 form; Java would store `?`, we keep the
     /// position with the replacement character.
     #[inline(never)]
-    fn beyond_ascii(&mut self, unit: u32) -> Result<char, HeaderError> {
+    fn beyond_ascii(&mut self, unit: u32) -> Result<char, Stop> {
         if let 0xd800..=0xdbff = unit
             && self.literal(b"\\u")
         {
@@ -310,7 +357,7 @@ impl Scanner<'_> {
     }
 
     #[inline(always)]
-    fn hex4(&mut self) -> Result<u32, HeaderError> {
+    fn hex4(&mut self) -> Result<u32, Stop> {
         let mut unit = 0;
         if let Some(digits) = self.bytes.get(self.at..).and_then(|rest| rest.first_chunk::<4>()) {
             for digit in digits {
@@ -324,19 +371,19 @@ impl Scanner<'_> {
         while let Some(b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') = self.peek() {
             self.at += 1;
         }
-        Err(self.expected("a hexadecimal digit"))
+        Err(Stop::Expected(&"a hexadecimal digit"))
     }
 
     /// Steps over one value of any shape. Inside it only the nesting and the strings are checked: nobody reads it.
-    fn skip(&mut self) -> Result<(), HeaderError> {
+    fn skip(&mut self) -> Result<(), Stop> {
         let mut closers = [0u8; DEPTH_MAX];
         let mut depth = 0;
         loop {
-            let Some(byte) = self.peek() else { return Err(HeaderError::Truncated("a value")) };
+            let Some(byte) = self.peek() else { return Err(Stop::Expected(&"a value")) };
             match byte {
                 b'"' => self.skip_string()?,
                 b'{' | b'[' => {
-                    let Some(closer) = closers.get_mut(depth) else { return Err(self.expected("less nesting")) };
+                    let Some(closer) = closers.get_mut(depth) else { return Err(Stop::Expected(&"less nesting")) };
                     *closer = byte + 2;
                     depth += 1;
                     self.at += 1;
@@ -344,7 +391,7 @@ impl Scanner<'_> {
                 }
                 b'}' | b']' => {
                     if depth == 0 || closers[depth - 1] != byte {
-                        return Err(self.expected("a value"));
+                        return Err(Stop::Expected(&"a value"));
                     }
                     depth -= 1;
                     self.at += 1;
@@ -354,7 +401,7 @@ impl Scanner<'_> {
                     self.at += 1;
                     continue;
                 }
-                _ => return Err(self.expected("a value")),
+                _ => return Err(Stop::Expected(&"a value")),
             }
             if depth == 0 {
                 return Ok(());
@@ -368,7 +415,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn skip_string(&mut self) -> Result<(), HeaderError> {
+    fn skip_string(&mut self) -> Result<(), Stop> {
         self.at += 1;
         loop {
             match self.peek() {
@@ -377,8 +424,8 @@ impl Scanner<'_> {
                     return Ok(());
                 }
                 Some(b'\\') => self.at += 2,
-                Some(_) => self.at = find_special(self.bytes, self.at),
-                None => return Err(HeaderError::Truncated("a string")),
+                Some(_) => self.at = self.special_from(self.at),
+                None => return Err(Stop::Expected(&"a string")),
             }
         }
     }
@@ -399,36 +446,28 @@ const HEX_DIGITS: [u32; 256] = {
     table
 };
 
-/// The place of the next quote or backslash at or after `at`; the end if there is none.
-///
-/// Strings in headers are short and many, so this looks at eight bytes at a time without the cost of a call to a vector search.
-#[inline(always)]
-fn find_special(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let found = specials(*word);
-        if found != 0 {
-            return at + (found.trailing_zeros() / 8) as usize;
-        }
-        at += 8;
-    }
-    find_special_at_end(bytes, at)
-}
+/// How many bytes [`specials`] describes.
+const BLOCK: usize = 64;
 
+/// One bit for each of the first 64 bytes, lowest first: whether it is a quote or a backslash.
 #[inline(never)]
-fn find_special_at_end(bytes: &[u8], at: usize) -> usize {
-    let rest = bytes.get(at..).unwrap_or_default();
-    at + rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).unwrap_or(rest.len())
-}
-
-/// The high bit of each byte that is a quote or a backslash. Bytes above the first such one may be marked wrongly, and nobody
-/// looks at them.
-#[inline(always)]
-fn specials(word: [u8; 8]) -> u64 {
-    const QUOTES: u64 = u64::from_le_bytes([b'"'; 8]);
-    const BACKSLASHES: u64 = u64::from_le_bytes([b'\\'; 8]);
-    const LOW: u64 = u64::from_le_bytes([0x01; 8]);
-    const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
-    let word = u64::from_le_bytes(word);
-    let (quotes, backslashes) = (word ^ QUOTES, word ^ BACKSLASHES);
-    (quotes.wrapping_sub(LOW) & !quotes | backslashes.wrapping_sub(LOW) & !backslashes) & HIGH
+fn specials(bytes: &[u8]) -> u64 {
+    let mut padded = [0; BLOCK];
+    let block = match bytes.first_chunk::<BLOCK>() {
+        Some(block) => block,
+        None => {
+            padded[..bytes.len()].copy_from_slice(bytes);
+            &padded
+        }
+    };
+    // The compiler does this for many bytes at a time.
+    let marks = block.map(|byte| u8::from((byte == b'"') | (byte == b'\\')));
+    let (words, _) = marks.as_chunks::<8>();
+    let mut found = 0;
+    for (index, word) in words.iter().enumerate() {
+        // The product has the lowest bits of the eight bytes together in its highest byte.
+        let together = u64::from_le_bytes(*word).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        found |= together << (8 * index);
+    }
+    found
 }

@@ -103,7 +103,7 @@ trait Value<'a>: Sized {
 impl<'a> Value<'a> for &'a str {
     const KIND: FieldKind = FieldKind::Str;
 
-    #[inline]
+    #[inline(always)]
     fn read(_: &'static str, text: &'a str) -> Result<Self, FieldError> {
         Ok(text)
     }
@@ -133,7 +133,7 @@ fn short_number(text: &str) -> Option<i64> {
 impl Value<'_> for i32 {
     const KIND: FieldKind = FieldKind::I32;
 
-    #[inline]
+    #[inline(always)]
     fn read(name: &'static str, text: &str) -> Result<Self, FieldError> {
         let short = short_number(text).and_then(|number| i32::try_from(number).ok());
         match short {
@@ -150,7 +150,7 @@ impl Value<'_> for i32 {
 impl Value<'_> for i64 {
     const KIND: FieldKind = FieldKind::I64;
 
-    #[inline]
+    #[inline(always)]
     fn read(name: &'static str, text: &str) -> Result<Self, FieldError> {
         match short_number(text) {
             Some(number) => Ok(number),
@@ -166,7 +166,7 @@ impl Value<'_> for i64 {
 impl Value<'_> for bool {
     const KIND: FieldKind = FieldKind::Bool;
 
-    #[inline]
+    #[inline(always)]
     fn read(_: &'static str, text: &str) -> Result<Self, FieldError> {
         Ok(text.eq_ignore_ascii_case("true"))
     }
@@ -180,7 +180,7 @@ impl<'a, T: Value<'a>> Value<'a> for Option<T> {
     const KIND: FieldKind = T::KIND;
     const IS_REQUIRED: bool = false;
 
-    #[inline]
+    #[inline(always)]
     fn read(name: &'static str, text: &'a str) -> Result<Self, FieldError> {
         // Java clients never write an empty number, but the binary form of others may: it means that there is none.
         if text.is_empty() && T::KIND != FieldKind::Str {
