@@ -1,0 +1,146 @@
+//! What is not whole: told from what is, kept aside where it may be wanted, and cut off.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use protocol::record::{self, Scanned};
+
+use super::Recovered;
+use super::files::LogFiles;
+use crate::disk::{Disk, OpenHow};
+use crate::error::StoreError;
+use crate::options::StoreOptions;
+use crate::segment::{Segment, file_name};
+
+/// Bytes behind the log's end that are looked at for remains.
+const LOOKED_AT: usize = 8 << 20;
+
+/// A record whose lengths hold although its body does not: what begins behind it is a whole record, or the file's end.
+pub(super) fn bruised_record(segment: &Segment, at: u64) -> Option<record::RecordView<'_>> {
+    let rest = (*segment).as_ref().get((at - segment.base()) as usize..)?;
+    let Ok(Scanned::Record(view)) = record::scan(rest, false) else { return None };
+    let next = at + view.total_size() as u64;
+    let is_followed = match record::scan(rest.get(view.total_size()..)?, true) {
+        Ok(Scanned::Record(following)) => following.log_offset() == next,
+        Ok(Scanned::Blank { .. }) => true,
+        Ok(Scanned::Nothing) | Err(_) => false,
+    };
+    (is_followed && view.log_offset() == at).then_some(view)
+}
+
+/// Where, behind damage, the next whole record begins: a record names its own place, so it cannot be mistaken.
+pub(super) fn whole_record_after(files: &LogFiles, at: u64) -> Option<u64> {
+    for segment in files.segments.iter().filter(|segment| segment.end() > at) {
+        let bytes = (**segment).as_ref();
+        let mut place = (at.max(segment.base()) - segment.base()) as usize + usize::from(at >= segment.base());
+        // Each turn steps over the magic code it found, or ends the segment.
+        while let Some(rest) = bytes.get(place + MAGIC_AT..) {
+            let Some(found) = rest.windows(MAGIC.len()).position(|four| four == MAGIC) else { break };
+            place += found;
+            let offset = segment.base() + place as u64;
+            if let Ok(Scanned::Record(view)) = record::scan(&bytes[place..], true)
+                && view.log_offset() == offset
+            {
+                return Some(offset);
+            }
+            place += 1;
+        }
+    }
+    None
+}
+
+/// The magic code of records (their first version, which all but the longest topics have), and where it stands in them.
+const MAGIC: [u8; 4] = 0xDAA3_20A7_u32.to_be_bytes();
+const MAGIC_AT: usize = 4;
+
+/// Keeps a copy of what is about to be cut off although whole records are in it: in the folder `cut` beside the log's, under
+/// the log offset of its first byte.
+pub(super) fn set_aside(
+    files: &LogFiles,
+    end: u64,
+    whole: u64,
+    options: &StoreOptions,
+    disk: &dyn Disk,
+    found: &mut Recovered,
+) -> Result<(), StoreError> {
+    let dir = options.root.join("cut");
+    let failed = |doing: &'static str, path: &Path| {
+        let path = path.to_owned();
+        move |source| StoreError::Disk { doing, path, source }
+    };
+    disk.create_dir(&dir).map_err(failed("make", &dir))?;
+    for segment in files.segments.iter().filter(|segment| segment.end() > end) {
+        let from = end.max(segment.base());
+        let bytes = &(**segment).as_ref()[(from - segment.base()) as usize..];
+        // To the end of the page: the last record may end with zeros of its own.
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(4096));
+        let used = used.min(bytes.len());
+        if used == 0 {
+            continue;
+        }
+        let path = dir.join(file_name(from));
+        let file = disk.open(&path, OpenHow::Create).map_err(failed("make", &path))?;
+        file.set_len(0).map_err(failed("empty", &path))?;
+        file.write_at(&bytes[..used], 0).map_err(failed("write", &path))?;
+        file.sync_data().map_err(failed("sync", &path))?;
+    }
+    found.findings.push(format!(
+        "records behind the damage are whole again from log offset {whole} on; what is cut off is kept in {}",
+        dir.display()
+    ));
+    Ok(())
+}
+
+/// Leaves nothing behind the end that a later start, or Apache's broker, could take for a record.
+pub(super) fn cut(
+    files: &mut LogFiles,
+    end: u64,
+    options: &StoreOptions,
+    disk: &Arc<dyn Disk>,
+    found: &mut Recovered,
+) -> Result<(), StoreError> {
+    let dir = &options.commit_log_dir;
+    if files.segments.last().is_some_and(|last| last.end() == end) {
+        files.segments.push(Segment::open(disk, dir, end, files.segment_bytes)?);
+    }
+    let has_bytes = |segment: &Segment, from: u64| {
+        let start = (from - segment.base()) as usize;
+        // What a torn append leaves is near; a look at every byte of a gigabyte of zeros would cost the start its speed.
+        let looked_at = start..start.saturating_add(LOOKED_AT).min(segment.as_ref().len());
+        segment.has_bytes(looked_at).map_err(|source| StoreError::Disk {
+            doing: "look at",
+            path: segment.path().to_owned(),
+            source,
+        })
+    };
+    for index in (0..files.segments.len()).rev() {
+        let segment = Arc::clone(&files.segments[index]);
+        if segment.base() > end {
+            if has_bytes(&segment, segment.base())? {
+                found.findings.push(format!("{}: lies beyond the log's end {end}, removed", segment.path().display()));
+            }
+            disk.remove(segment.path()).map_err(|source| StoreError::Disk {
+                doing: "remove",
+                path: segment.path().to_owned(),
+                source,
+            })?;
+            files.segments.pop();
+            continue;
+        }
+        if segment.end() > end {
+            let has_remains = has_bytes(&segment, end)?;
+            if found.was_abnormal || has_remains {
+                if has_remains {
+                    found.findings.push(format!("{}: zeroed from log offset {end} on", segment.path().display()));
+                }
+                segment.cut(end).map_err(|source| StoreError::Disk {
+                    doing: "cut",
+                    path: segment.path().to_owned(),
+                    source,
+                })?;
+            }
+            segment.unpublish(end);
+        }
+    }
+    Ok(())
+}

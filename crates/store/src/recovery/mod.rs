@@ -1,0 +1,291 @@
+//! Opening what is on disk: find the log's files, find where its valid bytes end, and let the consume queues say the same.
+//!
+//! Nothing found here is trusted and nothing is mended in silence: each repair is a sentence in [`Recovered`].
+
+mod damage;
+mod files;
+mod rebuild;
+
+use std::sync::Arc;
+
+use protocol::record::{self, Scanned};
+
+use crate::checkpoint::Marks;
+use crate::closed::{Closed, fingerprint};
+use crate::commit_log::BLANK_BYTES;
+use crate::disk::Disk;
+use crate::error::StoreError;
+use crate::fold::place_of;
+use crate::options::StoreOptions;
+use crate::queue_log::{PushedAt, QueueLogs};
+use crate::segment::Segment;
+use damage::{bruised_record, cut, set_aside, whole_record_after};
+use files::LogFiles;
+pub(crate) use files::open_segments;
+use rebuild::KnownUnits;
+
+/// What opening a store found and mended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The last process did not close it.
+    pub was_abnormal: bool,
+    /// Records read again.
+    pub records_scanned: u64,
+    /// Units that the consume queues lacked.
+    pub units_added: u64,
+    /// What was mended or looks strange, a sentence each.
+    pub findings: Vec<String>,
+}
+
+/// Where reading again has to begin, at a record.
+///
+/// After a clean stop that is where the log ended; after a crash the newest segment that began before the check-point; in any
+/// case not above what the consume queues have, and the log's beginning if they are not what they were.
+fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut Recovered) -> u64 {
+    let Before { rebuild_from, marks, closed } = *before;
+    let was_abnormal = found.was_abnormal;
+    let min = files.segments[0].base();
+    if files.is_new || !was_abnormal && newest_record(files, queues) == Newest::NotThere {
+        // Whatever else is on disk, it does not speak of this log. (A loss of power may well take the log's last records and
+        // leave their units; the check-point knows how far that can go.)
+        return min;
+    }
+    if let Some(closed) = closed
+        && !was_abnormal
+        && closed.min == min
+        && begins(files, closed.end) == Begins::Nothing
+    {
+        if fingerprint(queues, min) != closed.queues {
+            found.findings.push(format!(
+                "consume queues are not what they were when the store was closed: the log is read again from {min} on"
+            ));
+            return min;
+        }
+        if rebuild_from.is_none() {
+            return closed.end;
+        }
+    }
+    let queues_end = queues.max_log_end().0.min(rebuild_from.unwrap_or(u64::MAX));
+    if let Some(marks) = marks.filter(|_| !was_abnormal)
+        && let Ok(confirmed) = u64::try_from(marks.confirmed)
+        && confirmed == queues.max_log_end().0
+        && rebuild_from.is_none()
+        && begins(files, confirmed) != Begins::Otherwise
+    {
+        return confirmed;
+    }
+    let safe = if was_abnormal { marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
+    let newest = files.segments.iter().rev().find(|segment| {
+        segment.base() <= queues_end && first_timestamp(segment).is_some_and(|timestamp| timestamp <= safe)
+    });
+    newest.map_or(min, |segment| segment.base())
+}
+
+/// What begins at a log offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begins {
+    Record,
+    Nothing,
+    Otherwise,
+}
+
+fn begins(files: &LogFiles, at: u64) -> Begins {
+    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end()) else {
+        return Begins::Otherwise;
+    };
+    match record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], true) {
+        Ok(Scanned::Record(view)) if view.log_offset() == at => Begins::Record,
+        Ok(Scanned::Nothing) => Begins::Nothing,
+        Ok(Scanned::Record(_) | Scanned::Blank { .. }) | Err(_) => Begins::Otherwise,
+    }
+}
+
+fn first_timestamp(segment: &Segment) -> Option<i64> {
+    match record::scan(segment.as_ref(), false) {
+        Ok(Scanned::Record(view)) if view.log_offset() == segment.base() => {
+            Some(view.store_timestamp()).filter(|at| *at != 0)
+        }
+        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+    }
+}
+
+/// The log's end and the store time of its last record.
+pub(crate) struct End {
+    pub at: u64,
+    pub last_timestamp: i64,
+}
+
+/// What was known before the log is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before<'a> {
+    /// A consume queue lost units of records from here on.
+    pub rebuild_from: Option<u64>,
+    /// The check-point.
+    pub marks: Option<&'a Marks>,
+    /// How we closed the store, if it was us and it was the last time that somebody did.
+    pub closed: Option<Closed>,
+}
+
+/// Reads the log from where it must, brings the queues up to it, and cuts off what is not valid.
+pub(crate) fn recover(
+    files: &mut LogFiles,
+    queues: &QueueLogs,
+    before: &Before,
+    options: &StoreOptions,
+    disk: &Arc<dyn Disk>,
+    found: &mut Recovered,
+) -> Result<End, StoreError> {
+    // All bytes may be read while we look; what is not valid is taken back below.
+    for segment in &files.segments {
+        segment.publish(segment.end());
+    }
+    let from = scan_from(files, queues, before, found);
+    let mut at = from;
+    let mut last_timestamp = 0;
+    let mut damage = None;
+    let mut gaps = 0_u64;
+    let mut let_go_at = from;
+    let mut known = KnownUnits::default();
+    let mut bruised = 0_u64;
+    // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
+    queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
+    'segments: for segment in &files.segments {
+        // Each turn goes on by a record, or ends the segment or the log.
+        while segment.base() <= at && at < segment.end() {
+            if segment.end() - at < BLANK_BYTES {
+                // Not even a marker fits. Nobody writes that, and nobody could write behind it.
+                at = segment.end();
+                break;
+            }
+            let mut scanned =
+                record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], options.check_crc_on_recover);
+            // After a crash the first damage is the end: what was not flushed may be torn anywhere. After a clean stop all of it
+            // was whole once, and one bad bit must not cost what came after it.
+            if !found.was_abnormal
+                && let (Err(why), Some(view)) = (&scanned, bruised_record(segment, at))
+            {
+                bruised += 1;
+                if bruised == 1 {
+                    found
+                        .findings
+                        .push(format!("the record at log offset {at} is damaged ({why}); what follows it is whole"));
+                }
+                scanned = Ok(Scanned::Record(view));
+            }
+            match scanned {
+                Ok(Scanned::Record(view)) if view.log_offset() == at => {
+                    if let Some(place) = place_of(&view, &options.delay_levels) {
+                        let queue = queues.get_or_create(place.topic, place.queue_id);
+                        let pushed = match known.has(&queue, place.offset, place.unit) {
+                            true => Ok(PushedAt::Already),
+                            false => queue.push_at(place.offset, place.unit),
+                        };
+                        match pushed {
+                            Ok(PushedAt::Already) => {}
+                            Ok(PushedAt::Added | PushedAt::Mended) => found.units_added += 1,
+                            Err(error) => {
+                                gaps += 1;
+                                if gaps == 1 {
+                                    found.findings.push(error.to_string());
+                                }
+                            }
+                        }
+                        if queues.is_backlogged() {
+                            queues.flush_all()?;
+                        }
+                    }
+                    last_timestamp = view.store_timestamp();
+                    found.records_scanned += 1;
+                    at += view.total_size() as u64;
+                    if at - let_go_at > SCANNED_KEPT {
+                        segment.let_go(segment.base(), at);
+                        let_go_at = at;
+                    }
+                }
+                Ok(Scanned::Blank { .. }) => at = segment.end(),
+                Ok(Scanned::Nothing) => break 'segments,
+                Ok(Scanned::Record(view)) => {
+                    damage = Some(format!("a record that belongs at {}", view.log_offset()));
+                    break 'segments;
+                }
+                Err(why) => {
+                    damage = Some(why.to_string());
+                    break 'segments;
+                }
+            }
+        }
+    }
+    if gaps > 1 {
+        found.findings.push(format!("{gaps} records in all have no place in their consume queue"));
+    }
+    if bruised > 1 {
+        found.findings.push(format!(
+            "{bruised} records in all are damaged and followed by whole ones: they stay in their places"
+        ));
+    }
+    if let Some(damage) = damage {
+        found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
+        if let Some(whole) = whole_record_after(files, at) {
+            set_aside(files, at, whole, options, &**disk, found)?;
+        }
+    }
+    cut(files, at, options, disk, found)?;
+    if last_timestamp == 0 {
+        let closed = before.closed.filter(|closed| closed.end == at).map_or(0, |closed| closed.last_timestamp);
+        // Time must not run backwards across a restart either.
+        last_timestamp = match newest_record(files, queues) {
+            Newest::StoredAt(timestamp) => timestamp.max(closed),
+            Newest::Unknown | Newest::NotThere => closed,
+        };
+    }
+    if found.was_abnormal {
+        // What we read may be in the kernel only: the process before us wrote it and died.
+        for segment in files.segments.iter().filter(|segment| segment.end() > from && segment.base() < at) {
+            segment.sync().map_err(|source| StoreError::Disk {
+                doing: "sync",
+                path: segment.path().to_owned(),
+                source,
+            })?;
+            if segment.end() <= at {
+                segment.rest();
+            }
+        }
+    }
+    let dir = &options.commit_log_dir;
+    disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
+    let cut_units = queues.truncate_above(protocol::LogOffset(at))?;
+    if cut_units > 0 {
+        found
+            .findings
+            .push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
+    }
+    queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
+    Ok(End { at, last_timestamp })
+}
+
+/// Bytes that a scan keeps mapped behind it.
+const SCANNED_KEPT: u64 = 16 << 20;
+
+/// The newest record that a consume queue knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Newest {
+    /// No queue knows any.
+    Unknown,
+    NotThere,
+    StoredAt(i64),
+}
+
+fn newest_record(files: &LogFiles, queues: &QueueLogs) -> Newest {
+    let newest = queues.queues().into_iter().max_by_key(|queue| queue.log_end());
+    let unit = newest.and_then(|queue| queue.unit_at(queue.max_offset().checked_sub(1)?).ok().flatten());
+    let Some(unit) = unit else { return Newest::Unknown };
+    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= unit.at.0 && unit.at.0 < segment.end())
+    else {
+        return Newest::NotThere;
+    };
+    let rest = (**segment).as_ref().get((unit.at.0 - segment.base()) as usize..).unwrap_or_default();
+    match record::scan(rest, false) {
+        Ok(Scanned::Record(view)) if view.log_offset() == unit.at.0 => Newest::StoredAt(view.store_timestamp()),
+        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => Newest::NotThere,
+    }
+}
