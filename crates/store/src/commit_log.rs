@@ -150,6 +150,13 @@ impl CommitLog {
         Ok(())
     }
 
+    /// Calls `then` with the log's end while nothing can be appended, and goes on holding the log until the result is dropped.
+    pub fn hold(&self, then: impl FnOnce(u64)) -> impl Drop + '_ {
+        let tail = self.tail.lock();
+        then(tail.at);
+        tail
+    }
+
     /// Lets nothing be appended any more. What was appended before is in `end` when this returns.
     pub fn seal(&self) {
         let mut tail = self.tail.lock();

@@ -10,6 +10,7 @@ mod checkpoint;
 mod closed;
 mod cold;
 mod commit_log;
+mod deleted;
 pub mod disk;
 mod error;
 mod flush;

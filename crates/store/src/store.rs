@@ -18,6 +18,7 @@ use crate::checkpoint::{Checkpoint, Marks};
 use crate::closed::{Closed, fingerprint};
 use crate::cold::{ColdQueueFull, ColdRead, ColdReads};
 use crate::commit_log::CommitLog;
+use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
 use crate::journal::{Journal, JournalOptions, JournalSync};
@@ -157,12 +158,15 @@ impl Store {
         };
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&disk))?;
         found.findings.extend(loaded.findings);
+        let deleted = Deleted::recall(&journal);
         let before = Before {
+            deleted: &deleted,
             rebuild_from: loaded.rebuild_from.map(|at| at.0),
             marks: marks.as_ref(),
             closed: Closed::recall(&journal),
         };
         let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &mut found)?;
+        deleted.follow_log(&journal, files.segments[0].base(), end.at);
 
         let segment_bytes = files.segment_bytes;
         let log = CommitLog::new(files.segments, segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {
@@ -412,7 +416,8 @@ impl Store {
 
     /// Removes the queues of a topic, with their files. Its messages stay in the log until their file goes.
     pub fn delete_topic(&self, topic: &str) {
-        if let Err(error) = self.shared.queues.delete_topic(topic) {
+        let hold_log = || self.shared.log.hold(|end| Deleted::remember(&self.journal, topic, end));
+        if let Err(error) = self.shared.queues.delete_topic(topic, hold_log) {
             error!(topic, %error, "the queues of a deleted topic cannot be removed");
         }
     }

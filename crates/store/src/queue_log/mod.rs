@@ -292,8 +292,15 @@ impl QueueLogs {
     }
 
     /// Removes the queues of a topic with their files. Whoever holds one still may push; it goes nowhere.
-    pub fn delete_topic(&self, topic: &str) -> Result<(), QueueError> {
+    ///
+    /// `hold_log` lets nobody push as long as what it returns lives: in that moment one life of the topic ends, and another may
+    /// begin. It is not called if the topic has no queue.
+    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> G) -> Result<(), QueueError> {
         let _files = self.shared.maintenance.lock();
+        if !self.topics.read().contains_key(topic) {
+            return Ok(());
+        }
+        let held = hold_log();
         let Some(queues) = self.topics.write().remove(topic) else { return Ok(()) };
         for queue in &queues {
             let mut tail = queue.tail.lock();
@@ -301,13 +308,16 @@ impl QueueLogs {
             if let Some(tail) = tail.take() {
                 self.shared.count_written(tail.first + tail.recent.len() as u64 - tail.written);
             }
-            drop(tail);
+        }
+        drop(held);
+        for queue in &queues {
             self.shared.descriptors.forget(queue.number, 0, u64::MAX);
             self.shared.unsynced.lock().forget(queue.number, 0, u64::MAX);
         }
         self.shared.listed.lock().retain(|queue| !queue.is_deleted());
         let dir = self.shared.dir.join(topic);
-        self.shared.disk.remove_tree(&dir).map_err(|source| QueueError::disk("remove", &dir, source))
+        let removed = self.shared.disk.remove_tree(&dir).and_then(|()| self.shared.disk.sync_dir(&self.shared.dir));
+        removed.map_err(|source| QueueError::disk("remove", &dir, source))
     }
 
     /// Hands all units that are only in memory to the kernel, and takes memory back from queues that are at rest.

@@ -133,6 +133,11 @@ impl ConsumeQueue {
         LogOffset(self.log_end.load(Ordering::Acquire))
     }
 
+    /// The number of the first unit for which there is a place in its files.
+    pub(crate) fn files_begin(&self) -> u64 {
+        self.first_file.load(Ordering::Acquire)
+    }
+
     /// Whether its topic was deleted while somebody still held it.
     pub fn is_deleted(&self) -> bool {
         self.is_deleted.load(Ordering::Acquire)
@@ -201,8 +206,9 @@ impl ConsumeQueue {
         Ok(PushedAt::Mended)
     }
 
-    /// Lets an empty queue begin at `offset`: what it had is gone from the log and would only leave a gap.
-    fn begin_at(&self, offset: u64) -> Result<(), QueueError> {
+    /// Lets the queue begin at `offset`, without a unit. For recovery: what it had is gone from the log and would only leave a
+    /// gap, or is not what the log says.
+    pub(crate) fn begin_at(&self, offset: u64) -> Result<(), QueueError> {
         let _files = self.shared.maintenance.lock();
         self.remove_files(self.first_file.load(Ordering::Acquire), self.files_end.load(Ordering::Acquire))?;
         let mut tail = self.tail.lock();
@@ -216,6 +222,7 @@ impl ConsumeQueue {
         self.min.store(offset, Ordering::Release);
         self.min_at_plus_one.store(0, Ordering::Release);
         self.next.store(offset, Ordering::Release);
+        self.log_end.store(0, Ordering::Release);
         Ok(())
     }
 

@@ -204,7 +204,7 @@ fn a_deleted_topic_is_gone_and_may_come_again() {
     let queue = logs.get_or_create("t", 0);
     (0..15).for_each(|n| queue.push(unit(n)));
     logs.flush_all().unwrap();
-    logs.delete_topic("t").unwrap();
+    logs.delete_topic("t", || ()).unwrap();
     queue.push(unit(15));
     logs.flush_all().unwrap();
     assert!(logs.get("t", 0).is_none() && !dir.path().join("t").exists());

@@ -13,16 +13,17 @@ use protocol::record::{self, Scanned};
 use crate::checkpoint::Marks;
 use crate::closed::{Closed, fingerprint};
 use crate::commit_log::BLANK_BYTES;
+use crate::deleted::Deleted;
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::fold::place_of;
 use crate::options::StoreOptions;
-use crate::queue_log::{PushedAt, QueueLogs};
+use crate::queue_log::QueueLogs;
 use crate::segment::Segment;
 use damage::{bruised_record, cut, set_aside, whole_record_after};
 use files::LogFiles;
 pub(crate) use files::open_segments;
-use rebuild::KnownUnits;
+use rebuild::Rebuild;
 
 /// What opening a store found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub struct Recovered {
 /// After a clean stop that is where the log ended; after a crash the newest segment that began before the check-point; in any
 /// case not above what the consume queues have, and the log's beginning if they are not what they were.
 fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut Recovered) -> u64 {
-    let Before { rebuild_from, marks, closed } = *before;
+    let Before { rebuild_from, marks, closed, .. } = *before;
     let was_abnormal = found.was_abnormal;
     let min = files.segments[0].base();
     if files.is_new || !was_abnormal && newest_record(files, queues) == Newest::NotThere {
@@ -122,6 +123,8 @@ pub(crate) struct Before<'a> {
     pub rebuild_from: Option<u64>,
     /// The check-point.
     pub marks: Option<&'a Marks>,
+    /// Which topics were deleted, and where.
+    pub deleted: &'a Deleted,
     /// How we closed the store, if it was us and it was the last time that somebody did.
     pub closed: Option<Closed>,
 }
@@ -139,13 +142,18 @@ pub(crate) fn recover(
     for segment in &files.segments {
         segment.publish(segment.end());
     }
+    for (topic, end) in before.deleted.iter() {
+        // A removal that was not finished, or not yet on the device.
+        if queues.queues_of(topic).iter().any(|queue| queue.log_end().0 <= end) {
+            queues.delete_topic(topic, || ())?;
+        }
+    }
     let from = scan_from(files, queues, before, found);
     let mut at = from;
     let mut last_timestamp = 0;
     let mut damage = None;
-    let mut gaps = 0_u64;
     let mut let_go_at = from;
-    let mut known = KnownUnits::default();
+    let mut rebuild = Rebuild::new(files, queues, before.deleted);
     let mut bruised = 0_u64;
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
@@ -175,24 +183,7 @@ pub(crate) fn recover(
             match scanned {
                 Ok(Scanned::Record(view)) if view.log_offset() == at => {
                     if let Some(place) = place_of(&view, &options.delay_levels) {
-                        let queue = queues.get_or_create(place.topic, place.queue_id);
-                        let pushed = match known.has(&queue, place.offset, place.unit) {
-                            true => Ok(PushedAt::Already),
-                            false => queue.push_at(place.offset, place.unit),
-                        };
-                        match pushed {
-                            Ok(PushedAt::Already) => {}
-                            Ok(PushedAt::Added | PushedAt::Mended) => found.units_added += 1,
-                            Err(error) => {
-                                gaps += 1;
-                                if gaps == 1 {
-                                    found.findings.push(error.to_string());
-                                }
-                            }
-                        }
-                        if queues.is_backlogged() {
-                            queues.flush_all()?;
-                        }
+                        rebuild.put(&place)?;
                     }
                     last_timestamp = view.store_timestamp();
                     found.records_scanned += 1;
@@ -215,9 +206,8 @@ pub(crate) fn recover(
             }
         }
     }
-    if gaps > 1 {
-        found.findings.push(format!("{gaps} records in all have no place in their consume queue"));
-    }
+    found.units_added += rebuild.added;
+    found.findings.extend(rebuild.findings());
     if bruised > 1 {
         found.findings.push(format!(
             "{bruised} records in all are damaged and followed by whole ones: they stay in their places"
@@ -260,6 +250,10 @@ pub(crate) fn recover(
             .push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
     }
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
+    if found.units_added > 0 {
+        // The check-point may vouch for all of it already, and then nobody would make it survive a loss of power.
+        queues.sync_all()?;
+    }
     Ok(End { at, last_timestamp })
 }
 

@@ -1,16 +1,146 @@
 //! Records on their way into their consume queues.
+//!
+//! A queue on disk may be older or newer than the records that a scan shows: its topic may have been deleted and made again, and
+//! its numbers begin anew with each life. The log decides. A unit is true if the record that it points at says so; of two records
+//! with one number in one queue, the one that lies further on in the log is of the newer life.
 
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use protocol::record::{self, Scanned};
 
-use crate::queue_log::{ConsumeQueue, Unit};
+use super::files::LogFiles;
+use crate::deleted::Deleted;
+use crate::error::StoreError;
+use crate::fold::QueuePlace;
+use crate::queue_log::{ConsumeQueue, PushedAt, QueueError, QueueLogs, Unit};
+
+/// Puts units into queues, in the order of their records.
+pub(super) struct Rebuild<'a> {
+    files: &'a LogFiles,
+    queues: &'a QueueLogs,
+    deleted: &'a Deleted,
+    known: KnownUnits,
+    /// Units that queues lacked.
+    pub added: u64,
+    /// Records without a place in their queue, and what the first of them was told.
+    gaps: (u64, Option<String>),
+    /// Queues begun anew, and the first of them.
+    begun_anew: (u64, Option<String>),
+}
+
+/// How a record stands to what its queue has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It belongs to the queue.
+    Same,
+    /// The queue is of a newer life.
+    Older,
+    /// The queue is of an older life, or lacks what came before its first unit.
+    Newer,
+}
+
+impl<'a> Rebuild<'a> {
+    pub(super) fn new(files: &'a LogFiles, queues: &'a QueueLogs, deleted: &'a Deleted) -> Rebuild<'a> {
+        Rebuild {
+            files,
+            queues,
+            deleted,
+            known: KnownUnits::default(),
+            added: 0,
+            gaps: (0, None),
+            begun_anew: (0, None),
+        }
+    }
+
+    /// Takes the next record's unit.
+    pub(super) fn put(&mut self, place: &QueuePlace<'_>) -> Result<(), StoreError> {
+        if place.unit.at.0 < self.deleted.end_of(place.topic) {
+            return Ok(());
+        }
+        let queue = self.queues.get_or_create(place.topic, place.queue_id);
+        if self.known.has(&queue, place.offset, place.unit) {
+            return Ok(());
+        }
+        match self.standing(&queue, place)? {
+            Standing::Same => {}
+            Standing::Older => return Ok(()),
+            Standing::Newer => {
+                queue.begin_at(place.offset)?;
+                self.begun_anew.0 += 1;
+                self.begun_anew.1.get_or_insert_with(|| {
+                    format!(
+                        "consume queue {}/{} begins anew with the record at {}",
+                        place.topic, place.queue_id, place.unit.at
+                    )
+                });
+            }
+        }
+        match queue.push_at(place.offset, place.unit) {
+            Ok(PushedAt::Already) => {}
+            Ok(PushedAt::Added | PushedAt::Mended) => self.added += 1,
+            Err(error @ QueueError::Gap { .. }) => {
+                self.gaps.0 += 1;
+                self.gaps.1.get_or_insert_with(|| error.to_string());
+            }
+            Err(error @ (QueueError::Disk { .. } | QueueError::FileLength { .. })) => return Err(error.into()),
+        }
+        if self.queues.is_backlogged() {
+            self.queues.flush_all()?;
+        }
+        Ok(())
+    }
+
+    fn standing(&self, queue: &ConsumeQueue, place: &QueuePlace<'_>) -> Result<Standing, QueueError> {
+        let (min, next, at) = (queue.min_offset(), queue.max_offset(), place.unit.at);
+        if place.offset < min {
+            // The queue was trimmed to what the log has, so this record should be in it. What follows is scanned too.
+            return Ok(Standing::Newer);
+        }
+        let other = match place.offset < next {
+            true => queue.unit_at(place.offset)?,
+            // It lies before the queue's last record, and is not in the queue.
+            false if min < next && at < queue.log_end() => queue.unit_at(next - 1)?,
+            false => None,
+        };
+        let number = place.offset.min(next.saturating_sub(1));
+        Ok(match other {
+            Some(unit) if unit.at > at && self.is_true(unit, number, place) => Standing::Older,
+            Some(unit) if unit.at < at && self.is_true(unit, number, place) => Standing::Newer,
+            Some(_) | None => Standing::Same,
+        })
+    }
+
+    /// Whether the record that a unit points at has that number in the queue.
+    fn is_true(&self, unit: Unit, number: u64, place: &QueuePlace<'_>) -> bool {
+        let at = unit.at.0;
+        let segment = self.files.segments.iter().find(|segment| segment.base() <= at && at < segment.end());
+        let Some(bytes) = segment.and_then(|segment| (**segment).as_ref().get((at - segment.base()) as usize..)) else {
+            return false;
+        };
+        match record::scan(bytes, false) {
+            Ok(Scanned::Record(view)) => {
+                (view.log_offset(), view.queue_offset(), view.topic(), i64::from(view.queue_id()))
+                    == (at, number, place.topic, i64::from(place.queue_id))
+            }
+            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => false,
+        }
+    }
+
+    /// What there is to say when all records are in.
+    pub(super) fn findings(self) -> impl Iterator<Item = String> {
+        let Rebuild { gaps: (gaps, gap), begun_anew: (begun_anew, first), .. } = self;
+        let gaps = (gaps > 1).then(|| format!("{gaps} records in all have no place in their consume queue"));
+        let others = (begun_anew > 1).then(|| format!("{begun_anew} beginnings anew of consume queues in all"));
+        [first, others, gap, gaps].into_iter().flatten()
+    }
+}
 
 /// Units of consume queues, read a stretch at a time: a scan after a crash finds nearly all of them in their place, and one
 /// system call for each would cost more than all the rest of it.
 #[derive(Default)]
-pub(super) struct KnownUnits {
+struct KnownUnits {
     /// By the queue's address, which the queue beside it keeps its own.
     stretches: HashMap<usize, Stretch, FixedState>,
 }
@@ -28,7 +158,7 @@ impl KnownUnits {
     const QUEUES_MAX: usize = 4096;
 
     /// Whether the queue has that unit at that offset. Where it cannot be told, it has not.
-    pub(super) fn has(&mut self, queue: &Arc<ConsumeQueue>, offset: u64, unit: Unit) -> bool {
+    fn has(&mut self, queue: &Arc<ConsumeQueue>, offset: u64, unit: Unit) -> bool {
         if offset < queue.min_offset() || offset >= queue.max_offset() {
             return false;
         }

@@ -8,6 +8,7 @@ mod closing;
 mod crash;
 mod device;
 mod files;
+mod generations;
 mod losses;
 mod reading;
 mod retention;

@@ -1,0 +1,53 @@
+//! Where the log of a deleted topic ended, kept in the journal.
+//!
+//! The log keeps the messages of a deleted topic until their file goes, and a start after a crash builds queues from the log.
+//! What lies below a topic's mark belongs to a life that is over: it must not come back, let alone under the offsets of a new
+//! life of the same name. A mark is dropped at the first start that finds nothing below it any more.
+
+use std::collections::HashMap;
+
+use crate::journal::{Journal, TableId};
+
+const TABLE: TableId = TableId(251);
+
+/// By topic, the log offset below which its messages are none of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deleted(HashMap<String, u64>);
+
+impl Deleted {
+    pub fn remember(journal: &Journal, topic: &str, end: u64) {
+        journal.put(TABLE, topic.as_bytes(), &end.to_be_bytes());
+    }
+
+    pub fn recall(journal: &Journal) -> Deleted {
+        let mut ends = HashMap::new();
+        journal.load(TABLE, |topic, end| {
+            if let (Ok(topic), Ok(end)) = (std::str::from_utf8(topic), <[u8; 8]>::try_from(end)) {
+                ends.insert(topic.to_owned(), u64::from_be_bytes(end));
+            }
+        });
+        Deleted(ends)
+    }
+
+    /// The log offset below which messages of the topic belong to a life that is over; 0 if it was never deleted.
+    pub fn end_of(&self, topic: &str) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.get(topic).copied().unwrap_or(0) }
+    }
+
+    /// The topics and their marks.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(topic, end)| (topic.as_str(), *end))
+    }
+
+    /// Brings the marks to what the log has, from `min` to `end`. A log that lost its end will have new messages above it, which
+    /// a mark from before must not take away.
+    pub fn follow_log(&self, journal: &Journal, min: u64, end: u64) {
+        for (topic, mark) in self.iter() {
+            if mark.min(end) <= min {
+                journal.delete(TABLE, topic.as_bytes());
+            } else if mark > end {
+                Deleted::remember(journal, topic, end);
+            }
+        }
+    }
+}

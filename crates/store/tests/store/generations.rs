@@ -1,0 +1,148 @@
+//! Topics that were deleted and made again: recovery finds messages of both lives in the log, and tells them apart.
+
+use store::Store;
+
+use crate::support::*;
+
+/// Message `number` of the topic's life `life`.
+fn of_life(life: u8, number: u64) -> Vec<u8> {
+    let mut body = body(number);
+    body[0] = life;
+    body
+}
+
+fn append_life(store: &Store, life: u8, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        append(store, TOPIC, 0, &of_life(life, number));
+    }
+}
+
+#[track_caller]
+fn assert_life(store: &Store, life: u8, messages: u64) {
+    let expected: Vec<_> = (0..messages).map(|number| (number, of_life(life, number))).collect();
+    let found = read_all(store, TOPIC, 0);
+    assert_eq!(found.len(), expected.len(), "{:?}", store.existing_queue(TOPIC, 0));
+    assert!(found == expected, "offsets and bodies of life {life}");
+    let queue = store.existing_queue(TOPIC, 0).unwrap();
+    assert_eq!((queue.min_offset(), queue.max_offset()), (0, messages));
+}
+
+/// Whether what is in `image` ends, whatever recovery still has of its queues, with the topic's last life.
+fn assert_every_start(image: &std::path::Path, life: u8, messages: u64) {
+    for lost in ["nothing", "check-point", "queues", "journal", "all but the log"] {
+        let again = self::image(image);
+        let gone = |name: &str| {
+            let path = again.path().join(name);
+            if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+        };
+        match lost {
+            "check-point" => gone("checkpoint"),
+            "queues" => gone("consumequeue"),
+            "journal" => gone("journal"),
+            "nothing" => {}
+            _all => ["checkpoint", "consumequeue", "journal"].into_iter().for_each(gone),
+        }
+        let (store, found) = open(again.path());
+        assert!(!found.findings.iter().any(|line| line.contains("but the record")), "{lost}: {:#?}", found.findings);
+        assert_life(&store, life, messages);
+        assert_eq!(append(&store, TOPIC, 0, &of_life(life, messages)).queue_offset, messages, "{lost}");
+        assert_life(&store, life, messages + 1);
+        // And it is in the files.
+        store.close().unwrap();
+        drop(store);
+        let (store, found) = open(again.path());
+        assert_eq!((found.records_scanned, found.units_added), (0, 0), "{lost}");
+        assert_life(&store, life, messages + 1);
+    }
+}
+
+#[test]
+fn after_a_crash_a_topic_has_the_messages_of_its_last_life_only() {
+    // The second life is shorter than the first, as long, and longer.
+    for second in [1, 150, 300, 450] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path());
+        append_life(&store, 1, 0..300);
+        store.delete_topic(TOPIC);
+        append_life(&store, 2, 0..second);
+        assert_life(&store, 2, second);
+        assert_every_start(image(dir.path()).path(), 2, second);
+    }
+}
+
+#[test]
+fn a_scan_that_begins_within_the_first_life_ends_with_the_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_life(&store, 1, 0..400);
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = open(dir.path());
+    append_life(&store, 1, 400..500);
+    store.delete_topic(TOPIC);
+    append_life(&store, 2, 0..50);
+    store.delete_topic(TOPIC);
+    append_life(&store, 3, 0..20);
+    assert_every_start(image(dir.path()).path(), 3, 20);
+}
+
+#[test]
+fn a_topic_that_was_deleted_stays_deleted_over_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_life(&store, 1, 0..300);
+    append(&store, "other", 0, b"stays");
+    store.delete_topic(TOPIC);
+    append(&store, "other", 0, b"stays");
+    let journal = store.journal();
+    assert!(journal.written().wait_until(journal.position(), deadline()));
+    let image = image(dir.path());
+    let (store, found) = open(image.path());
+    assert!(found.records_scanned > 300);
+    assert!(store.existing_queue(TOPIC, 0).is_none());
+    assert_eq!(read_all(&store, "other", 0).len(), 2);
+    append_life(&store, 2, 0..10);
+    assert_every_start(self::image(image.path()).path(), 2, 10);
+}
+
+#[test]
+fn what_a_deletion_left_behind_goes_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_life(&store, 1, 0..300);
+    store.close().unwrap();
+    drop(store);
+    let files = image(&dir.path().join("consumequeue"));
+    let (store, _) = open(dir.path());
+    store.delete_topic(TOPIC);
+    append(&store, "other", 0, b"x");
+    store.close().unwrap();
+    drop(store);
+    // The removal was in memory only when the power went.
+    std::fs::rename(files.path().join(TOPIC), dir.path().join("consumequeue").join(TOPIC)).unwrap();
+    std::fs::write(dir.path().join("abort"), "1").unwrap();
+    let (store, _) = open(dir.path());
+    assert!(store.existing_queue(TOPIC, 0).is_none());
+    append_life(&store, 2, 0..5);
+    assert_life(&store, 2, 5);
+}
+
+#[test]
+fn a_log_that_lost_its_end_takes_messages_of_the_new_life_where_the_old_one_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append(&store, "other", 0, b"x");
+    store.close().unwrap();
+    drop(store);
+    let log = std::fs::read(segment_path(dir.path(), 0)).unwrap();
+    let (store, _) = open(dir.path());
+    append_life(&store, 1, 0..40);
+    store.delete_topic(TOPIC);
+    store.close().unwrap();
+    drop(store);
+    std::fs::write(segment_path(dir.path(), 0), log).unwrap();
+    std::fs::write(dir.path().join("abort"), "1").unwrap();
+    let (store, _) = open(dir.path());
+    append_life(&store, 2, 0..10);
+    assert_every_start(image(dir.path()).path(), 2, 10);
+}
