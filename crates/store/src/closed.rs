@@ -10,7 +10,8 @@ use crate::journal::{Journal, TableId};
 use crate::queue_log::QueueLogs;
 
 const TABLE: TableId = TableId(250);
-const KEY: &[u8] = b"closed";
+/// The number stands for what [`fingerprint`] counts: what counted something else is not compared.
+const KEY: &[u8] = b"closed/2";
 
 /// The store as it was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +48,13 @@ impl Closed {
     }
 }
 
-/// A number for where all queues end, whatever their order. Queues without a message that the log still has do not count: they
+/// A number for where the files of all queues begin and the queues end, whatever their order. Queues without a message that the log still has do not count: they
 /// may or may not have left a file.
 pub(crate) fn fingerprint(queues: &QueueLogs, log_min: u64) -> u64 {
     let living = queues.queues().into_iter().filter(|queue| queue.log_end() > LogOffset(log_min));
     living.fold(0, |sum: u64, queue| {
-        let numbers = [u64::from(queue.id()), queue.max_offset(), queue.log_end().0].map(u64::to_be_bytes);
+        let numbers =
+            [u64::from(queue.id()), queue.files_begin(), queue.max_offset(), queue.log_end().0].map(u64::to_be_bytes);
         sum.wrapping_add(fnv(queue.topic().as_bytes().iter().chain(numbers.as_flattened())))
     })
 }

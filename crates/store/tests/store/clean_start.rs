@@ -124,3 +124,37 @@ fn no_file_of_the_log_at_all_leaves_an_empty_store() {
     append(&store, TOPIC, 0, b"anew");
     assert_eq!(read_all(&store, TOPIC, 0).len(), 1);
 }
+
+#[test]
+fn a_queue_that_lost_its_first_files_is_built_again() {
+    for lost in [1, 3, 7] {
+        let dir = closed(750);
+        for file in 0..lost {
+            std::fs::remove_file(queue_file(dir.path(), TOPIC, 0, file * 2000)).unwrap();
+        }
+        let (store, found) = open(dir.path());
+        assert!(found.findings.iter().any(|finding| finding.contains("consume queues")), "{:?}", found.findings);
+        assert_run(&store, 0..750);
+        assert_eq!(store.existing_queue(TOPIC, 0).unwrap().min_offset(), 0);
+        append_run(&store, 750..760);
+        store.close().unwrap();
+        drop(store);
+        let (store, found) = open(dir.path());
+        assert_eq!(found, Default::default());
+        assert_run(&store, 0..760);
+    }
+}
+
+#[test]
+fn what_a_start_built_again_is_on_the_device_before_anybody_relies_on_it() {
+    let dir = closed(50);
+    std::fs::remove_dir_all(dir.path().join("consumequeue").join(TOPIC).join("0")).unwrap();
+    let disk = FaultyDisk::new();
+    let (store, found) = open_on(&disk, options(dir.path()));
+    assert_eq!(found.units_added, 50);
+    assert!(
+        disk.faults.synced_dirs.lock().iter().any(|dir| dir.ends_with("orders/0")),
+        "the check-point vouches for it"
+    );
+    drop(store);
+}
