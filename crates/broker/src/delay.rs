@@ -148,7 +148,9 @@ impl Delay {
 /// Whether a scheduled message stands at or behind the next offset of its level. What stands before it is done with, and what the log
 /// has no more is never met again.
 fn is_still_to_deliver(store: &Store, scheduled: LogOffset, next: &[AtomicU64]) -> bool {
-    let Some(slice) = store.record_at_cold(scheduled) else { return false };
+    // One that cannot be read now may be read when its turn comes: then it must be known that it was delivered.
+    let Ok(found) = store.record_at_cold(scheduled) else { return true };
+    let Some(slice) = found else { return false };
     let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { return false };
     let level = usize::try_from(view.queue_id()).ok().filter(|_| view.topic() == names::SCHEDULE_TOPIC);
     level.and_then(|level| next.get(level)).is_some_and(|next| view.queue_offset() >= next.load(Ordering::Relaxed))
@@ -358,7 +360,7 @@ impl Delivery {
                 continue;
             }
             match fetch::record(&store, unit.at).await {
-                Some(slice) => {
+                Ok(Some(slice)) => {
                     if let Some(target) = self.prepare(slice.as_ref(), unit.at) {
                         pushed.push(next);
                         if !lanes.iter().any(|known| Arc::ptr_eq(known, &target)) {
@@ -366,11 +368,17 @@ impl Delivery {
                         }
                     }
                 }
-                None if unit.at < store.min_offset() => {
+                Ok(None) if unit.at < store.min_offset() => {
                     tracing::warn!(level, at = unit.at.0, "delayed message is no longer in the log");
                 }
-                None => {
-                    tracing::error!(level, at = unit.at.0, "delayed message cannot be read, trying again");
+                Ok(None) => {
+                    tracing::error!(level, at = unit.at.0, "delayed message is not where its queue says, trying again");
+                    is_unreadable = true;
+                    break;
+                }
+                Err(error) => {
+                    // It is still to be delivered; what came before it is not kept waiting.
+                    tracing::error!(level, %error, "delayed message cannot be read, trying again");
                     is_unreadable = true;
                     break;
                 }

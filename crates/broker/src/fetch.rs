@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 use store::queue_log::UnitsRead;
-use store::{ConsumeQueue, LogSlice, QueueError, Store, Unit};
+use store::{ConsumeQueue, LogSlice, NotWritable, QueueError, Store, StoreError, Unit};
 use tokio::sync::oneshot;
 
 /// Fills `units` with up to `max` units of a queue from `from` on.
@@ -34,11 +34,15 @@ pub(crate) async fn units(
     Ok(())
 }
 
-/// A record, from memory or by way of the cold-read threads. `None` when it was deleted.
-pub(crate) async fn record(store: &Arc<Store>, at: LogOffset) -> Option<LogSlice> {
+/// A record, from memory or by way of the cold-read threads. `None` when no record of that offset is there to be read.
+pub(crate) async fn record(store: &Arc<Store>, at: LogOffset) -> Result<Option<LogSlice>, StoreError> {
     match store.record_at(at) {
-        Ok(found) => found,
-        Err(_) => in_the_cold(store, move |store| store.record_at_cold(at)).await.flatten(),
+        Ok(found) => Ok(found),
+        Err(_) => {
+            let read = in_the_cold(store, move |store| store.record_at_cold(at)).await;
+            // A store that closes says nothing about the record, least of all that it is gone.
+            read.unwrap_or(Err(NotWritable::Closed.into()))
+        }
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn pull(
     }
     if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id) {
         let (min, max) = bounds(&order.lane);
-        let read = Read { status: ReadStatus::OffsetReset, next: to, min, max, count: 0, bytes: 0 };
+        let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);
         answer(broker, &order, &read, ResponseCode::PullOffsetMoved, "OFFSET_RESET", out);
         return Ok(());
     }
@@ -311,7 +311,8 @@ fn conclude(
         | ReadStatus::OffsetOverflowBadly
         | ReadStatus::OffsetTooSmall
         | ReadStatus::OffsetReset
-        | ReadStatus::Cold => false,
+        | ReadStatus::Cold
+        | ReadStatus::Failed => false,
     };
     let expires_at = match patience {
         Patience::Fresh(wait) if is_at_end && !wait.is_zero() => broker.hold.deadline(wait),
@@ -399,6 +400,11 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
 /// Turns what a read found into an answer.
 fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Read, out: &mut Outgoing) {
     broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id, order.asked);
+    if let Some(error) = &found.failure {
+        broker.stats.missed();
+        out.reply(order.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);
+        return;
+    }
     // What did not match was skipped while the pull waited: the client goes on behind it.
     let has_moved = order.offset != order.asked;
     let (code, status) = match found.status {
@@ -417,7 +423,7 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
         ReadStatus::OffsetOverflowBadly => (ResponseCode::PullOffsetMoved, "OFFSET_OVERFLOW_BADLY"),
         ReadStatus::OffsetTooSmall => (ResponseCode::PullOffsetMoved, "OFFSET_TOO_SMALL"),
         ReadStatus::OffsetReset => (ResponseCode::PullOffsetMoved, "OFFSET_RESET"),
-        ReadStatus::Cold => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
+        ReadStatus::Cold | ReadStatus::Failed => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
     };
     if code != ResponseCode::Success {
         broker.stats.missed();

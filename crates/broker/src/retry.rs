@@ -80,14 +80,11 @@ pub(crate) fn send_back(
     };
     let at = view::log_offset(asked.offset).ok_or_else(|| not_found(asked.offset))?;
     view::with_record(broker, session, at, out, move |broker, session, found, out| {
-        let gathered = found
-            .as_ref()
-            .and_then(|slice| match record::scan(slice.as_ref(), false) {
-                Ok(Scanned::Record(view)) => Some(view),
-                Ok(_) | Err(_) => None,
-            })
-            .ok_or_else(|| not_found(given_back.offset))
-            .and_then(|view| gather(broker, session, &given_back, &view));
+        let gathered = found.and_then(|slice| {
+            let scanned = slice.as_ref().map(|slice| record::scan(slice.as_ref(), false));
+            let Some(Ok(Scanned::Record(view))) = scanned else { return Err(not_found(given_back.offset)) };
+            gather(broker, session, &given_back, &view)
+        });
         if let Err(refusal) = gathered {
             out.reply(given_back.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
         }

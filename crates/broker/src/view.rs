@@ -10,7 +10,7 @@ use protocol::code::ResponseCode;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
-use store::{Boundary, ConsumeQueue, LogSlice, QueueError, Store};
+use store::{Boundary, ConsumeQueue, LogSlice, Store, StoreError};
 
 use crate::broker::Broker;
 use crate::hold::Errand;
@@ -28,8 +28,9 @@ pub(crate) fn message_by_id(
     let reply_to = request.reply_to();
     let at = log_offset(offset).ok_or_else(|| not_found(offset))?;
     with_record(broker, session, at, out, move |_, _, found, out| match found {
-        Some(slice) => show(reply_to, slice, out),
-        None => refuse(reply_to, &not_found(offset), out),
+        Ok(Some(slice)) => show(reply_to, slice, out),
+        Ok(None) => refuse(reply_to, &not_found(offset), out),
+        Err(refusal) => refuse(reply_to, &refusal, out),
     })
 }
 
@@ -57,14 +58,14 @@ pub(crate) fn with_record(
     session: &mut Session,
     at: LogOffset,
     out: &mut Outgoing,
-    then: impl FnOnce(&Broker, &mut Session, Option<LogSlice>, &mut Outgoing) + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, Result<Option<LogSlice>, Refusal>, &mut Outgoing) + Send + 'static,
 ) -> Result<(), Refusal> {
     match broker.store.record_at(at) {
         Ok(found) => {
-            then(broker, session, found, out);
+            then(broker, session, Ok(found), out);
             Ok(())
         }
-        Err(_) => in_the_cold(broker, session, move |store| store.record_at_cold(at), then),
+        Err(_) => in_the_cold(broker, session, move |store| store.record_at_cold(at).map_err(Refusal::failed), then),
     }
 }
 
@@ -157,8 +158,11 @@ pub(crate) fn earliest_store_time(
     in_the_cold(
         broker,
         session,
-        move |store| Ok(queue.unit_at(queue.min_offset())?.and_then(|unit| store.store_time(&unit))),
-        move |_, _, found: Result<Option<i64>, QueueError>, out| match found {
+        move |store| match queue.unit_at(queue.min_offset())? {
+            Some(unit) => store.store_time_of(&unit),
+            None => Ok(None),
+        },
+        move |_, _, found: Result<Option<i64>, StoreError>, out| match found {
             Ok(time) => {
                 let reply = EarliestStoreTimeReply { timestamp: time.unwrap_or(-1) };
                 out.reply(reply_to, ResponseCode::Success, None, &reply, &[]);

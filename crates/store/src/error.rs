@@ -18,6 +18,16 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// The device does not give bytes of the log. It costs whoever asked for them; the rest of the store is as it was.
+    #[error("cannot read {} at log offset {at}: {source}", .path.display())]
+    Read {
+        /// The file of the log.
+        path: PathBuf,
+        /// Where what was asked for begins.
+        at: u64,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Another process has the store open.
     #[error("{} is locked: another broker (or Apache's) has this store open", .path.display())]
     Locked {

@@ -1,6 +1,7 @@
 //! From a queue offset to bytes of the log: what a pull gets.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use protocol::LogOffset;
@@ -8,7 +9,7 @@ use protocol::record::{self, Scanned};
 
 use crate::error::{Cold, StoreError};
 use crate::queue_log::{Boundary, ConsumeQueue, Unit, UnitsRead};
-use crate::segment::LogSlice;
+use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
 
 /// How a read ended. The names are RocketMQ's (`GetMessageStatus`), because the remark of a pull's answer shows them.
@@ -27,10 +28,12 @@ pub enum ReadStatus {
     OffsetReset,
     /// Ours: the bytes are not in memory, and the caller did not want to wait for the device.
     Cold,
+    /// Ours: the device does not give them; see [`Read::failure`].
+    Failed,
 }
 
 /// What a read found; the bytes are in the vector that the caller gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Read {
     /// How it ended.
     pub status: ReadStatus,
@@ -44,6 +47,24 @@ pub struct Read {
     pub count: usize,
     /// Bytes found.
     pub bytes: usize,
+    /// Why nothing was found, where that is [`ReadStatus::Failed`].
+    pub failure: Option<Arc<StoreError>>,
+}
+
+impl Read {
+    /// Nothing, and where the queue begins and ends.
+    pub fn nothing(status: ReadStatus, next: i64, min: i64, max: i64) -> Read {
+        Read { status, next, min, max, count: 0, bytes: 0, failure: None }
+    }
+
+    /// What was found so far counts more than why it is not more: the next read meets it first.
+    fn fail(&mut self, error: StoreError) {
+        self.status = end_status(self, ReadStatus::Failed);
+        if self.count == 0 {
+            tracing::error!(%error, "messages cannot be read");
+            self.failure = Some(Arc::new(error));
+        }
+    }
 }
 
 /// How much one read may bring. The first message comes whatever its size.
@@ -84,8 +105,7 @@ impl Store {
         out: &mut Vec<LogSlice>,
     ) -> Read {
         let (min, max) = (queue.min_offset(), queue.max_offset());
-        let mut read =
-            Read { status: ReadStatus::Found, next: from, min: min as i64, max: max as i64, count: 0, bytes: 0 };
+        let mut read = Read::nothing(ReadStatus::Found, from, min as i64, max as i64);
         if max == 0 {
             return Read { status: ReadStatus::NoMessageInQueue, next: 0, ..read };
         }
@@ -134,11 +154,7 @@ impl Store {
             let is_cold = match queue.read_units(offset, want, limits.may_fault, units) {
                 Ok(UnitsRead::Units(_)) => false,
                 Ok(UnitsRead::Cold(_)) => true,
-                Err(error) => {
-                    tracing::error!(%error, "a consume queue cannot be read");
-                    read.status = end_status(read, ReadStatus::OffsetFoundNull);
-                    return;
-                }
+                Err(error) => return read.fail(error.into()),
             };
             if units.is_empty() {
                 read.status = match (is_cold, offset >= queue.max_offset()) {
@@ -175,16 +191,20 @@ impl Store {
                     read.status = end_status(read, ReadStatus::Cold);
                     return;
                 }
+                let slice = self.shared.log.slice(unit.at.0, unit.size as usize);
+                if !is_hot
+                    && let Some(slice) = &slice
+                    && let Err(error) = slice.bring_in()
+                {
+                    return read.fail(error);
+                }
                 offset += 1;
                 read.next = offset as i64;
                 // Wanted, and retention was faster.
-                let Some(slice) = self.shared.log.slice(unit.at.0, unit.size as usize) else {
+                let Some(slice) = slice else {
                     is_removing = true;
                     continue;
                 };
-                if !is_hot {
-                    slice.fault_in();
-                }
                 out.push(slice);
                 read.count += 1;
                 read.bytes += unit.size as usize;
@@ -209,35 +229,53 @@ impl Store {
 
     /// The record that begins at a log offset, none if no record does.
     pub fn record_at(&self, at: LogOffset) -> Result<Option<LogSlice>, Cold> {
-        if at.0 < self.hot_from() { Err(Cold) } else { Ok(self.record_at_cold(at)) }
+        if at.0 < self.hot_from() { Err(Cold) } else { Ok(self.record_in(at, |segment| segment.published_from(at.0))) }
     }
 
     /// As `record_at`, and may wait for the device.
-    pub fn record_at_cold(&self, at: LogOffset) -> Option<LogSlice> {
-        let log = &self.shared.log;
+    pub fn record_at_cold(&self, at: LogOffset) -> Result<Option<LogSlice>, StoreError> {
+        let mut failed = Ok(());
+        let found = self.record_in(at, |segment| segment.record_at(at.0).map_err(|error| failed = Err(error)).ok());
+        failed.map(|()| found)
+    }
+
+    fn record_in(&self, at: LogOffset, bytes: impl FnOnce(&Segment) -> Option<&[u8]>) -> Option<LogSlice> {
         if at.0 >= self.confirmed().get() {
             return None;
         }
-        let segment = log.segment_at(at.0)?;
-        let rest = (*segment).as_ref().get((at.0 - segment.base()) as usize..)?;
-        match record::scan(rest, false) {
-            Ok(Scanned::Record(view)) if view.log_offset() == at.0 => log.slice(at.0, view.total_size()),
+        let segment = self.shared.log.segment_at(at.0)?;
+        match record::scan(bytes(&segment)?, false) {
+            Ok(Scanned::Record(view)) if view.log_offset() == at.0 => LogSlice::new(&segment, at.0, view.total_size()),
             Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
         }
     }
 
     /// The queue offset for a store time, as RocketMQ searches it. May wait for the device.
     pub fn offset_by_time(&self, queue: &ConsumeQueue, timestamp: i64, boundary: Boundary) -> Result<u64, StoreError> {
-        let store_time = |unit: &Unit| self.store_time(unit);
-        Ok(queue.offset_by_time(timestamp, boundary, self.min_offset(), store_time)?)
+        let mut failed = Ok(());
+        let store_time = |unit: &Unit| match self.store_time_of(unit) {
+            Ok(time) => time,
+            Err(error) => {
+                failed = Err(error);
+                None
+            }
+        };
+        let found = queue.offset_by_time(timestamp, boundary, self.min_offset(), store_time)?;
+        failed.map(|()| found)
     }
 
-    /// When the record of a unit was stored. May wait for the device.
+    /// When the record of a unit was stored, none if it cannot be told. May wait for the device.
     pub fn store_time(&self, unit: &Unit) -> Option<i64> {
-        let slice = self.shared.log.slice(unit.at.0, unit.size as usize)?;
+        self.store_time_of(unit).ok().flatten()
+    }
+
+    /// When the record of a unit was stored, none if there is no such record. May wait for the device.
+    pub fn store_time_of(&self, unit: &Unit) -> Result<Option<i64>, StoreError> {
+        let Some(slice) = self.shared.log.slice(unit.at.0, unit.size as usize) else { return Ok(None) };
+        slice.bring_in()?;
         match record::scan(slice.as_ref(), false) {
-            Ok(Scanned::Record(view)) => Some(view.store_timestamp()),
-            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+            Ok(Scanned::Record(view)) => Ok(Some(view.store_timestamp())),
+            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => Ok(None),
         }
     }
 
@@ -250,7 +288,7 @@ impl Store {
         let log = &self.shared.log;
         let end = log.end.get();
         let mut at = from.0.max(log.min());
-        // Each turn goes on by a record or to the next segment.
+        // Each turn takes a segment.
         while at < end {
             let Some(segment) = log.segment_at(at) else {
                 // Retention was here: go on with what is left.
@@ -260,23 +298,29 @@ impl Store {
                 }
                 continue;
             };
-            let bytes = (*segment).as_ref();
-            match record::scan(&bytes[(at - segment.base()) as usize..], false) {
-                Ok(Scanned::Record(view)) => {
-                    visit(LogOffset(at), &view);
-                    at += view.total_size() as u64;
-                }
-                Ok(Scanned::Blank { .. }) => at = segment.end(),
-                Ok(Scanned::Nothing) => return Ok(()),
-                Err(why) => {
-                    let why = format!("no record begins at log offset {at}: {why}");
-                    return Err(StoreError::Malformed { path: segment.path().to_owned(), why });
+            let mut walk = Walk::new(&segment, SCAN_STRETCH);
+            // Each turn goes on by a record or ends the segment.
+            while at < end.min(segment.end()) {
+                match record::scan(walk.record_at(at)?, false) {
+                    Ok(Scanned::Record(view)) => {
+                        visit(LogOffset(at), &view);
+                        at += view.total_size() as u64;
+                    }
+                    Ok(Scanned::Blank { .. }) => at = segment.end(),
+                    Ok(Scanned::Nothing) => return Ok(()),
+                    Err(why) => {
+                        let why = format!("no record begins at log offset {at}: {why}");
+                        return Err(StoreError::Malformed { path: segment.path().to_owned(), why });
+                    }
                 }
             }
         }
         Ok(())
     }
 }
+
+/// Bytes that a scan brings into memory at once.
+pub(crate) const SCAN_STRETCH: usize = 1 << 20;
 
 fn without_match(is_removing: bool) -> ReadStatus {
     if is_removing { ReadStatus::MessageWasRemoving } else { ReadStatus::NoMatchedMessage }

@@ -115,7 +115,14 @@ fn why_remove(shared: &Shared, oldest: &Arc<Segment>, used_percent: u8) -> Optio
 /// When the last record of a full segment was stored: that of the first record of the next one, which is no earlier.
 fn newest_timestamp(shared: &Shared, segment: &Segment) -> Option<i64> {
     let next = shared.log.segment_at(segment.end())?;
-    match record::scan((*next).as_ref(), false) {
+    let first = match next.record_at(next.base()) {
+        Ok(bytes) => record::scan(bytes, false),
+        Err(error) => {
+            warn!(%error, "cannot tell how old a file of the log is");
+            return None;
+        }
+    };
+    match first {
         Ok(Scanned::Record(view)) => Some(view.store_timestamp()),
         Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
     }

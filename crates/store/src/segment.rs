@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
 use protocol::LogOffset;
+use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::error::StoreError;
@@ -143,14 +145,57 @@ impl Segment {
     }
 
     /// Brings published bytes into memory; waits for the device.
-    pub(crate) fn fault_in(&self, range: std::ops::Range<usize>) {
-        let _ = self.map.advise_range(Advice::WillNeed, range.start, range.len());
-        let bytes = &self.as_ref()[range];
-        let mut sum = 0u8;
-        for page in bytes.chunks(PAGE as usize) {
-            sum ^= page[0];
+    ///
+    /// To touch them instead would end the process with a signal if the device fails, or if somebody cut the file.
+    pub(crate) fn bring_in(&self, range: Range<usize>) -> Result<(), StoreError> {
+        if range.is_empty() {
+            return Ok(());
         }
-        std::hint::black_box(sum);
+        let start = range.start / PAGE as usize * PAGE as usize;
+        let bytes = range.end - start;
+        // The device works on all of it while the pages are mapped one by one.
+        let _ = self.map.advise_range(Advice::WillNeed, start, bytes);
+        let brought = match self.map.advise_range(Advice::PopulateRead, start, bytes) {
+            // Kernels before 5.14 do not know this advice.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.read_through(start..range.end),
+            // The kernel's word for a signal that it spared us.
+            Err(error) if error.raw_os_error() == Some(Errno::FAULT.raw_os_error()) => {
+                // Reading the file the other way says why, if there is more to say.
+                self.read_through(start..range.end).and(Err(error))
+            }
+            done => done,
+        };
+        brought.map_err(|source| StoreError::Read {
+            path: self.path.clone(),
+            at: self.base + range.start as u64,
+            source,
+        })
+    }
+
+    /// Reads the bytes and forgets them: they are in memory then, or the device says why not.
+    fn read_through(&self, range: Range<usize>) -> io::Result<()> {
+        let file = self.file()?;
+        let mut buffer = vec![0; range.len().min(64 << 10)];
+        let mut at = range.start;
+        // Each turn reads a piece.
+        while at < range.end {
+            let wanted = buffer.len().min(range.end - at);
+            if file.read_at(&mut buffer[..wanted], at as u64)? < wanted {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file has lost its end"));
+            }
+            at += wanted;
+        }
+        Ok(())
+    }
+
+    /// What is published from the log offset `at` on.
+    pub(crate) fn published_from(&self, at: u64) -> Option<&[u8]> {
+        self.as_ref().get(usize::try_from(at.checked_sub(self.base)?).ok()?..)
+    }
+
+    /// As `published_from`; the record that begins there (and no more) is brought into memory.
+    pub(crate) fn record_at(&self, at: u64) -> Result<&[u8], StoreError> {
+        Walk::new(self, 0).record_at(at)
     }
 
     /// Makes what was written survive a loss of power.
@@ -175,7 +220,7 @@ impl Segment {
     }
 
     /// Whether any byte in `range` is not zero. Holes are not looked at.
-    pub(crate) fn has_bytes(&self, range: std::ops::Range<usize>) -> io::Result<bool> {
+    pub(crate) fn has_bytes(&self, range: Range<usize>) -> io::Result<bool> {
         let file = self.file()?;
         // Read, not through the mapping: what is looked at here is not needed again.
         let mut buffer = vec![0; 64 << 10];
@@ -202,6 +247,53 @@ impl Segment {
         (start, end.max(start))
     }
 }
+
+/// Looks at one record of a segment after the other, and brings them into memory by the stretch: small ones at first, since what
+/// follows may be the log's end.
+pub(crate) struct Walk<'a> {
+    segment: &'a Segment,
+    /// Bytes up to here are in memory, from where the walk began.
+    to: usize,
+    stretch: usize,
+    stretch_max: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// Brings in up to `stretch_max` bytes beyond what is looked at.
+    pub fn new(segment: &'a Segment, stretch_max: usize) -> Walk<'a> {
+        Walk { segment, to: 0, stretch: stretch_max.min(16 << 10), stretch_max }
+    }
+
+    /// What is published from the log offset `at` on; the record that begins there is in memory, or the first bytes of what
+    /// is none.
+    pub fn record_at(&mut self, at: u64) -> Result<&'a [u8], StoreError> {
+        let bytes = self.segment.as_ref();
+        let start = usize::try_from(at.saturating_sub(self.segment.base)).unwrap_or(usize::MAX).min(bytes.len());
+        let rest = &bytes[start..];
+        self.bring_in(start, rest.len().min(RECORD_HEAD), bytes.len())?;
+        if let Some(total) = rest.first_chunk().map(|total| u32::from_be_bytes(*total)) {
+            // A stated length that is no record's brings in too much at worst.
+            self.bring_in(start, rest.len().min(total as usize), bytes.len())?;
+        }
+        Ok(rest)
+    }
+
+    fn bring_in(&mut self, start: usize, bytes: usize, end: usize) -> Result<(), StoreError> {
+        let wanted = start + bytes;
+        if wanted <= self.to {
+            return Ok(());
+        }
+        let to = (wanted + self.stretch).min(end);
+        // What is asked for must be there; what lies behind it is somebody else's question.
+        self.segment.bring_in(start..wanted)?;
+        self.to = if self.stretch > 0 && self.segment.bring_in(wanted..to).is_ok() { to } else { wanted };
+        self.stretch = (self.stretch * 2).min(self.stretch_max);
+        Ok(())
+    }
+}
+
+/// Length and magic code.
+const RECORD_HEAD: usize = 8;
 
 fn write_zeros(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> {
     let zeros = [0; 64 << 10];
@@ -233,7 +325,7 @@ impl fmt::Debug for Segment {
 #[derive(Clone, Debug)]
 pub struct LogSlice {
     segment: Arc<Segment>,
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
 }
 
 impl LogSlice {
@@ -251,12 +343,13 @@ impl LogSlice {
     }
 
     /// Who keeps the bytes, and which of them they are.
-    pub fn into_parts(self) -> (Arc<dyn AsRef<[u8]> + Send + Sync>, std::ops::Range<usize>) {
+    pub fn into_parts(self) -> (Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>) {
         (self.segment, self.range)
     }
 
-    pub(crate) fn fault_in(&self) {
-        self.segment.fault_in(self.range.clone());
+    /// Brings it into memory; waits for the device.
+    pub(crate) fn bring_in(&self) -> Result<(), StoreError> {
+        self.segment.bring_in(self.range.clone())
     }
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::code::request;
-use protocol::request::{OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
+use protocol::request::{GetMaxOffset, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset, ViewMessage};
 use tokio::time::{Instant, timeout};
 
 use crate::support::*;
@@ -54,6 +54,33 @@ async fn delayed_messages_come_once_though_the_broker_crashes_before_between_and
         bodies.sort_unstable();
         assert_eq!(bodies, ["a", "b", "c", "last"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_the_device_does_not_give_cost_their_reader_an_answer_and_nobody_else_anything() {
+    let running = start(Setup::default()).await;
+    let at = running.put("Orders", 0, "", "lost").await;
+    let dir = running.stop().await;
+    let running = start_on(Setup::default(), dir).await;
+    // A mapping of a file that was cut fails as that of a device does.
+    let file = running.dir().join("commitlog").join(format!("{:020}", 0));
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(0).unwrap();
+    let pulled = running.pull(&from("Orders", 0, 0)).await;
+    assert_eq!((pulled.code, pulled.messages.len()), (1, 0));
+    let remark = pulled.remark.unwrap();
+    assert!(remark.contains(file.to_str().unwrap()) && remark.contains("at log offset 0"), "{remark}");
+    let offset = i64::from_str_radix(&at.id[16..], 16).unwrap();
+    let viewed = running.call(request::VIEW_MESSAGE_BY_ID, &ViewMessage { topic: None, offset }, "").await;
+    assert_eq!(viewed.code, 1);
+    assert!(viewed.remark.unwrap().contains(file.to_str().unwrap()));
+    // Whoever asks for something else is served.
+    assert_eq!(
+        running
+            .call(request::GET_MAX_OFFSET, &GetMaxOffset { topic: "Orders", queue_id: 0, committed: true }, "")
+            .await
+            .code,
+        0
+    );
 }
 
 async fn commit(running: &Running, commit_offset: i64) {

@@ -120,6 +120,10 @@ impl Running {
         &self.store
     }
 
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// What the disk would hold if the process died now: what is in the kernel is there.
     pub fn image(&self) -> Arc<TempDir> {
         copy_of(self.dir.path())

@@ -16,38 +16,50 @@ use crate::segment::{Segment, file_name};
 const LOOKED_AT: usize = 8 << 20;
 
 /// A record whose lengths hold although its body does not: what begins behind it is a whole record, or the file's end.
-pub(super) fn bruised_record(segment: &Segment, at: u64) -> Option<record::RecordView<'_>> {
-    let rest = (*segment).as_ref().get((at - segment.base()) as usize..)?;
-    let Ok(Scanned::Record(view)) = record::scan(rest, false) else { return None };
+pub(super) fn bruised_record(segment: &Segment, at: u64) -> Result<Option<record::RecordView<'_>>, StoreError> {
+    let Ok(Scanned::Record(view)) = record::scan(segment.record_at(at)?, false) else { return Ok(None) };
     let next = at + view.total_size() as u64;
-    let is_followed = match record::scan(rest.get(view.total_size()..)?, true) {
+    let is_followed = match record::scan(segment.record_at(next)?, true) {
         Ok(Scanned::Record(following)) => following.log_offset() == next,
         Ok(Scanned::Blank { .. }) => true,
         Ok(Scanned::Nothing) | Err(_) => false,
     };
-    (is_followed && view.log_offset() == at).then_some(view)
+    Ok((is_followed && view.log_offset() == at).then_some(view))
 }
 
 /// Where, behind damage, the next whole record begins: a record names its own place, so it cannot be mistaken.
-pub(super) fn whole_record_after(files: &LogFiles, at: u64) -> Option<u64> {
+pub(super) fn whole_record_after(files: &LogFiles, at: u64) -> Result<Option<u64>, StoreError> {
     for segment in files.segments.iter().filter(|segment| segment.end() > at) {
         let bytes = (**segment).as_ref();
         let mut place = (at.max(segment.base()) - segment.base()) as usize + usize::from(at >= segment.base());
-        // Each turn steps over the magic code it found, or ends the segment.
-        while let Some(rest) = bytes.get(place + MAGIC_AT..) {
-            let Some(found) = rest.windows(MAGIC.len()).position(|four| four == MAGIC) else { break };
+        // Each turn steps over the magic code it found or over the piece it looked at, or ends the segment.
+        while place + MAGIC_AT + MAGIC.len() <= bytes.len() {
+            let end = bytes.len().min(place + PIECE);
+            segment.bring_in(place..end)?;
+            let Some(found) = bytes[place + MAGIC_AT..end].windows(MAGIC.len()).position(|four| four == MAGIC) else {
+                if end == bytes.len() {
+                    break;
+                }
+                // The last bytes may be the beginning of the code.
+                place = end - MAGIC_AT - MAGIC.len() + 1;
+                segment.let_go(segment.base(), segment.base() + place as u64);
+                continue;
+            };
             place += found;
             let offset = segment.base() + place as u64;
-            if let Ok(Scanned::Record(view)) = record::scan(&bytes[place..], true)
+            if let Ok(Scanned::Record(view)) = record::scan(segment.record_at(offset)?, true)
                 && view.log_offset() == offset
             {
-                return Some(offset);
+                return Ok(Some(offset));
             }
             place += 1;
         }
     }
-    None
+    Ok(None)
 }
+
+/// Bytes that are looked through at once.
+const PIECE: usize = 1 << 20;
 
 /// The magic code of records (their first version, which all but the longest topics have), and where it stands in them.
 const MAGIC: [u8; 4] = 0xDAA3_20A7_u32.to_be_bytes();
@@ -71,7 +83,9 @@ pub(super) fn set_aside(
     disk.create_dir(&dir).map_err(failed("make", &dir))?;
     for segment in files.segments.iter().filter(|segment| segment.end() > end) {
         let from = end.max(segment.base());
-        let bytes = &(**segment).as_ref()[(from - segment.base()) as usize..];
+        let start = (from - segment.base()) as usize;
+        let bytes = &(**segment).as_ref()[start..];
+        segment.bring_in(start..start + bytes.len())?;
         // To the end of the page: the last record may end with zeros of its own.
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(4096));
         let used = used.min(bytes.len());

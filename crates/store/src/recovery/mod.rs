@@ -19,7 +19,8 @@ use crate::error::StoreError;
 use crate::fold::place_of;
 use crate::options::StoreOptions;
 use crate::queue_log::QueueLogs;
-use crate::segment::Segment;
+use crate::read::SCAN_STRETCH;
+use crate::segment::{Segment, Walk};
 use damage::{bruised_record, cut, set_aside, whole_record_after};
 use files::LogFiles;
 pub(crate) use files::open_segments;
@@ -42,28 +43,28 @@ pub struct Recovered {
 ///
 /// After a clean stop that is where the log ended; after a crash the newest segment that began before the check-point; in any
 /// case not above what the consume queues have, and the log's beginning if they are not what they were.
-fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut Recovered) -> u64 {
+fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut Recovered) -> Result<u64, StoreError> {
     let Before { rebuild_from, marks, closed, .. } = *before;
     let was_abnormal = found.was_abnormal;
     let min = files.segments[0].base();
-    if files.is_new || !was_abnormal && newest_record(files, queues) == Newest::NotThere {
+    if files.is_new || !was_abnormal && newest_record(files, queues)? == Newest::NotThere {
         // Whatever else is on disk, it does not speak of this log. (A loss of power may well take the log's last records and
         // leave their units; the check-point knows how far that can go.)
-        return min;
+        return Ok(min);
     }
     if let Some(closed) = closed
         && !was_abnormal
         && closed.min == min
-        && begins(files, closed.end) == Begins::Nothing
+        && begins(files, closed.end)? == Begins::Nothing
     {
         if fingerprint(queues, min) != closed.queues {
             found.findings.push(format!(
                 "consume queues are not what they were when the store was closed: the log is read again from {min} on"
             ));
-            return min;
+            return Ok(min);
         }
         if rebuild_from.is_none() {
-            return closed.end;
+            return Ok(closed.end);
         }
     }
     let queues_end = queues.max_log_end().0.min(rebuild_from.unwrap_or(u64::MAX));
@@ -71,15 +72,17 @@ fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut 
         && let Ok(confirmed) = u64::try_from(marks.confirmed)
         && confirmed == queues.max_log_end().0
         && rebuild_from.is_none()
-        && begins(files, confirmed) != Begins::Otherwise
+        && begins(files, confirmed)? != Begins::Otherwise
     {
-        return confirmed;
+        return Ok(confirmed);
     }
     let safe = if was_abnormal { marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
-    let newest = files.segments.iter().rev().find(|segment| {
-        segment.base() <= queues_end && first_timestamp(segment).is_some_and(|timestamp| timestamp <= safe)
-    });
-    newest.map_or(min, |segment| segment.base())
+    for segment in files.segments.iter().rev().filter(|segment| segment.base() <= queues_end) {
+        if first_timestamp(segment)?.is_some_and(|timestamp| timestamp <= safe) {
+            return Ok(segment.base());
+        }
+    }
+    Ok(min)
 }
 
 /// What begins at a log offset.
@@ -90,24 +93,24 @@ enum Begins {
     Otherwise,
 }
 
-fn begins(files: &LogFiles, at: u64) -> Begins {
+fn begins(files: &LogFiles, at: u64) -> Result<Begins, StoreError> {
     let Some(segment) = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end()) else {
-        return Begins::Otherwise;
+        return Ok(Begins::Otherwise);
     };
-    match record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], true) {
+    Ok(match record::scan(segment.record_at(at)?, true) {
         Ok(Scanned::Record(view)) if view.log_offset() == at => Begins::Record,
         Ok(Scanned::Nothing) => Begins::Nothing,
         Ok(Scanned::Record(_) | Scanned::Blank { .. }) | Err(_) => Begins::Otherwise,
-    }
+    })
 }
 
-fn first_timestamp(segment: &Segment) -> Option<i64> {
-    match record::scan(segment.as_ref(), false) {
+fn first_timestamp(segment: &Segment) -> Result<Option<i64>, StoreError> {
+    Ok(match record::scan(segment.record_at(segment.base())?, false) {
         Ok(Scanned::Record(view)) if view.log_offset() == segment.base() => {
             Some(view.store_timestamp()).filter(|at| *at != 0)
         }
         Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-    }
+    })
 }
 
 /// The log's end and the store time of its last record.
@@ -148,7 +151,7 @@ pub(crate) fn recover(
             queues.delete_topic(topic, || ())?;
         }
     }
-    let from = scan_from(files, queues, before, found);
+    let from = scan_from(files, queues, before, found)?;
     let mut at = from;
     let mut last_timestamp = 0;
     let mut damage = None;
@@ -158,6 +161,7 @@ pub(crate) fn recover(
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
     'segments: for segment in &files.segments {
+        let mut walk = Walk::new(segment, SCAN_STRETCH);
         // Each turn goes on by a record, or ends the segment or the log.
         while segment.base() <= at && at < segment.end() {
             if segment.end() - at < BLANK_BYTES {
@@ -165,12 +169,11 @@ pub(crate) fn recover(
                 at = segment.end();
                 break;
             }
-            let mut scanned =
-                record::scan(&(**segment).as_ref()[(at - segment.base()) as usize..], options.check_crc_on_recover);
+            let mut scanned = record::scan(walk.record_at(at)?, options.check_crc_on_recover);
             // After a crash the first damage is the end: what was not flushed may be torn anywhere. After a clean stop all of it
             // was whole once, and one bad bit must not cost what came after it.
             if !found.was_abnormal
-                && let (Err(why), Some(view)) = (&scanned, bruised_record(segment, at))
+                && let (Err(why), Some(view)) = (&scanned, bruised_record(segment, at)?)
             {
                 bruised += 1;
                 if bruised == 1 {
@@ -215,15 +218,18 @@ pub(crate) fn recover(
     }
     if let Some(damage) = damage {
         found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
-        if let Some(whole) = whole_record_after(files, at) {
+        if let Some(whole) = whole_record_after(files, at)? {
             set_aside(files, at, whole, options, &**disk, found)?;
         }
+    }
+    for segment in files.segments.iter().filter(|segment| segment.end() > at) {
+        segment.let_go(at, segment.end());
     }
     cut(files, at, options, disk, found)?;
     if last_timestamp == 0 {
         let closed = before.closed.filter(|closed| closed.end == at).map_or(0, |closed| closed.last_timestamp);
         // Time must not run backwards across a restart either.
-        last_timestamp = match newest_record(files, queues) {
+        last_timestamp = match newest_record(files, queues)? {
             Newest::StoredAt(timestamp) => timestamp.max(closed),
             Newest::Unknown | Newest::NotThere => closed,
         };
@@ -269,17 +275,16 @@ enum Newest {
     StoredAt(i64),
 }
 
-fn newest_record(files: &LogFiles, queues: &QueueLogs) -> Newest {
+fn newest_record(files: &LogFiles, queues: &QueueLogs) -> Result<Newest, StoreError> {
     let newest = queues.queues().into_iter().max_by_key(|queue| queue.log_end());
     let unit = newest.and_then(|queue| queue.unit_at(queue.max_offset().checked_sub(1)?).ok().flatten());
-    let Some(unit) = unit else { return Newest::Unknown };
+    let Some(unit) = unit else { return Ok(Newest::Unknown) };
     let Some(segment) = files.segments.iter().find(|segment| segment.base() <= unit.at.0 && unit.at.0 < segment.end())
     else {
-        return Newest::NotThere;
+        return Ok(Newest::NotThere);
     };
-    let rest = (**segment).as_ref().get((unit.at.0 - segment.base()) as usize..).unwrap_or_default();
-    match record::scan(rest, false) {
+    Ok(match record::scan(segment.record_at(unit.at.0)?, false) {
         Ok(Scanned::Record(view)) if view.log_offset() == unit.at.0 => Newest::StoredAt(view.store_timestamp()),
         Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => Newest::NotThere,
-    }
+    })
 }

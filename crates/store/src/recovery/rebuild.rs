@@ -92,7 +92,7 @@ impl<'a> Rebuild<'a> {
         Ok(())
     }
 
-    fn standing(&self, queue: &ConsumeQueue, place: &QueuePlace<'_>) -> Result<Standing, QueueError> {
+    fn standing(&self, queue: &ConsumeQueue, place: &QueuePlace<'_>) -> Result<Standing, StoreError> {
         let (min, next, at) = (queue.min_offset(), queue.max_offset(), place.unit.at);
         if place.offset < min {
             // The queue was trimmed to what the log has, so this record should be in it. What follows is scanned too.
@@ -106,26 +106,24 @@ impl<'a> Rebuild<'a> {
         };
         let number = place.offset.min(next.saturating_sub(1));
         Ok(match other {
-            Some(unit) if unit.at > at && self.is_true(unit, number, place) => Standing::Older,
-            Some(unit) if unit.at < at && self.is_true(unit, number, place) => Standing::Newer,
+            Some(unit) if unit.at > at && self.is_true(unit, number, place)? => Standing::Older,
+            Some(unit) if unit.at < at && self.is_true(unit, number, place)? => Standing::Newer,
             Some(_) | None => Standing::Same,
         })
     }
 
     /// Whether the record that a unit points at has that number in the queue.
-    fn is_true(&self, unit: Unit, number: u64, place: &QueuePlace<'_>) -> bool {
+    fn is_true(&self, unit: Unit, number: u64, place: &QueuePlace<'_>) -> Result<bool, StoreError> {
         let at = unit.at.0;
         let segment = self.files.segments.iter().find(|segment| segment.base() <= at && at < segment.end());
-        let Some(bytes) = segment.and_then(|segment| (**segment).as_ref().get((at - segment.base()) as usize..)) else {
-            return false;
-        };
-        match record::scan(bytes, false) {
+        let Some(segment) = segment else { return Ok(false) };
+        Ok(match record::scan(segment.record_at(at)?, false) {
             Ok(Scanned::Record(view)) => {
                 (view.log_offset(), view.queue_offset(), view.topic(), i64::from(view.queue_id()))
                     == (at, number, place.topic, i64::from(place.queue_id))
             }
             Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => false,
-        }
+        })
     }
 
     /// What there is to say when all records are in.

@@ -13,3 +13,4 @@ mod losses;
 mod reading;
 mod retention;
 mod support;
+mod unreadable;

@@ -90,7 +90,7 @@ fn after_a_restart_bytes_are_cold_until_somebody_waits_for_them() {
     let (cold, _) = read(&store, TOPIC, 0, 0, &impatient);
     assert_eq!((cold.status, cold.next, cold.count), (ReadStatus::Cold, 0, 0));
     assert_eq!(store.record_at(LogOffset(0)).unwrap_err(), Cold);
-    assert!(store.record_at_cold(LogOffset(0)).is_some());
+    assert!(store.record_at_cold(LogOffset(0)).unwrap().is_some());
     assert!(store.record_at(landed.at).unwrap().is_some(), "what this process wrote is in memory");
     let (patient, _) = read(&store, TOPIC, 0, 0, &limits(100));
     assert_eq!((patient.status, patient.count), (ReadStatus::Found, 51));

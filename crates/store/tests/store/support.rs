@@ -12,8 +12,8 @@ use parking_lot::{Condvar, Mutex};
 use protocol::record::{self, RecordDraft, Scanned};
 use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use store::{
-    AppendError, DiskUse, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, Store, StoreEnv,
-    StoreError, StoreOptions, TagsCode,
+    AppendError, DiskUse, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, Store,
+    StoreEnv, StoreError, StoreOptions, TagsCode,
 };
 
 pub const SEGMENT: u64 = 64 << 10;
@@ -239,6 +239,10 @@ pub struct Faults {
     pub used_percent: AtomicU64,
     pub frees_on_remove: AtomicBool,
     pub removed: AtomicU64,
+    /// This file is cut to nothing as soon as it has been mapped.
+    pub loses_its_end: Mutex<Option<PathBuf>>,
+    /// How often somebody asked how full the device is.
+    pub looks: AtomicU64,
     /// While true, no file reaches the device.
     pub stalled: Mutex<bool>,
     pub resumed: Condvar,
@@ -277,7 +281,9 @@ impl Disk for FaultyDisk {
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let is_queue = path.components().any(|part| part.as_os_str() == "consumequeue");
-        Ok(Arc::new(FaultyFile { file: RealDisk.open(path, how)?, is_queue, faults: Arc::clone(&self.faults) }))
+        let file = RealDisk.open(path, how)?;
+        let is_lost = self.faults.loses_its_end.lock().take_if(|lost| lost == path).is_some();
+        Ok(Arc::new(FaultyFile { file, is_queue, is_lost, faults: Arc::clone(&self.faults) }))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         RealDisk.rename(from, to)
@@ -304,6 +310,7 @@ impl Disk for FaultyDisk {
         Ok(())
     }
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
+        self.faults.looks.fetch_add(1, Ordering::SeqCst);
         if self.faults.frees_on_remove.load(Ordering::SeqCst) {
             let gone = self.faults.removed.load(Ordering::SeqCst);
             return Ok(DiskUse { total: 100 << 20, available: (14 + gone.min(80)) << 20 });
@@ -319,7 +326,16 @@ impl Disk for FaultyDisk {
 struct FaultyFile {
     file: Arc<dyn DiskFile>,
     is_queue: bool,
+    is_lost: bool,
     faults: Arc<Faults>,
+}
+
+impl Drop for FaultyFile {
+    fn drop(&mut self) {
+        if self.is_lost {
+            self.file.set_len(0).unwrap();
+        }
+    }
 }
 
 impl DiskFile for FaultyFile {
