@@ -36,6 +36,7 @@ mod view;
 mod vital;
 
 pub use broker::{Broker, Start};
+pub use protect::retention;
 pub use refusal::Refusal;
 pub use session::{Session, Work};
 pub use topics::{Topic, Topics};

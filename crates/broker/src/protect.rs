@@ -4,12 +4,33 @@
 //! as in Apache. Retention asks on its own thread, so a look into a queue's file is allowed here.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use config::StoreSettings;
 use protocol::LogOffset;
+use store::{HourOfDay, Retention};
 
 use crate::broker::Broker;
 
 const HOUR_MS: i64 = 3_600_000;
+
+/// Which old files of the store go, and when, by the settings. Hours are those of the machine's zone, as in Apache; UTC where it has none.
+pub fn retention(settings: &StoreSettings) -> Retention {
+    let percent = |ratio: u32| u8::try_from(ratio).unwrap_or(100);
+    Retention {
+        file_reserved: Duration::from_secs(settings.file_reserved_time.saturating_mul(3600)),
+        delete_when: settings.delete_when.clone(),
+        hour_of_day: HourOfDay::new(|now| {
+            let time = jiff::Timestamp::from_millisecond(now.0).unwrap_or_default();
+            u8::try_from(time.to_zoned(jiff::tz::TimeZone::system()).hour()).unwrap_or(0)
+        }),
+        delete_batch_max: settings.delete_file_batch_max,
+        disk_max_used_percent: percent(settings.disk_max_used_space_ratio),
+        disk_clean_forcibly_percent: percent(settings.disk_space_clean_forcibly_ratio),
+        disk_warning_percent: percent(settings.disk_space_warning_level_ratio),
+        clean_forcibly: settings.clean_file_forcibly_enable,
+    }
+}
 
 /// Has the store ask us from now on.
 pub(crate) fn begin(broker: &Arc<Broker>) {

@@ -279,6 +279,8 @@ settings! {
         flush_interval_commit_log: u64 = "flushIntervalCommitLog";
         /// Hours of the day at which expired files go.
         delete_when: Vec<u8> = "deleteWhen";
+        /// Files of the log that go in one look at most.
+        delete_file_batch_max: usize = "deleteFileBatchMax";
         /// Hours that a file is kept.
         file_reserved_time: u64 = "fileReservedTime";
         /// Percent of the disk above which expired files go at any hour.

@@ -145,7 +145,6 @@ pub fn names_options(settings: &Settings) -> anyhow::Result<names::Options> {
 pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
     let delay_levels = DelayLevels::parse(&settings.message_delay_level)
         .map_err(|error| anyhow::anyhow!("messageDelayLevel={}: {error}", settings.message_delay_level))?;
-    let percent = |ratio: u32| u8::try_from(ratio).unwrap_or(100);
     Ok(StoreOptions {
         commit_log_dir: settings.store_path_commit_log.clone(),
         segment_bytes: settings.mapped_file_size_commit_log,
@@ -157,13 +156,8 @@ pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
         flush_interval: Duration::from_millis(settings.flush_interval_commit_log),
         check_crc_on_recover: settings.check_crc_on_recover,
         delay_levels,
-        file_reserved: Duration::from_secs(settings.file_reserved_time.saturating_mul(3600)),
-        delete_when: settings.delete_when.clone(),
+        retention: broker::retention(settings),
         clean_interval: Duration::from_millis(settings.clean_resource_interval),
-        disk_max_used_percent: percent(settings.disk_max_used_space_ratio),
-        disk_clean_forcibly_percent: percent(settings.disk_space_clean_forcibly_ratio),
-        disk_warning_percent: percent(settings.disk_space_warning_level_ratio),
-        clean_forcibly: settings.clean_file_forcibly_enable,
         hot_bytes: machine::memory_bytes() / 100 * HOT_PERCENT,
         ..StoreOptions::at(&settings.store_path_root_dir)
     })

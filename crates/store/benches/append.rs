@@ -10,7 +10,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use env::TimeMs;
 use protocol::LogOffset;
 use protocol::record::RecordDraft;
-use store::{ConsumeQueue, ReadLimits, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode, Unit};
+use store::{ConsumeQueue, ReadLimits, RecordBatch, Retention, Store, StoreEnv, StoreOptions, TagsCode, Unit};
 
 /// Records in one measured stretch: fewer bytes than a log at rest has ready, so that no append waits for room.
 const STRETCH: usize = 256;
@@ -19,8 +19,7 @@ fn open(root: &std::path::Path) -> Arc<Store> {
     let options = StoreOptions {
         segment_bytes: 256 << 20,
         // Old files go while the benchmark runs.
-        disk_clean_forcibly_percent: 0,
-        disk_warning_percent: 100,
+        retention: Retention { disk_clean_forcibly_percent: 0, disk_warning_percent: 100, ..Retention::default() },
         clean_interval: Duration::from_millis(100),
         ..StoreOptions::at(root)
     };

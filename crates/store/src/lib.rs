@@ -34,7 +34,7 @@ pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, place_of};
 pub use journal::Journal;
-pub use options::{FlushMode, StoreEnv, StoreOptions};
+pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};
 pub use read::{Read, ReadLimits, ReadStatus};
 pub use recovery::Recovered;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use env::{Clock, Random};
+use env::{Clock, Random, TimeMs};
 use protocol::delay::DelayLevels;
 
 use crate::disk::{Disk, RealDisk};
@@ -39,20 +39,10 @@ pub struct StoreOptions {
     pub check_crc_on_recover: bool,
     /// `messageDelayLevel`: recovery needs it to rebuild the schedule topic's queues.
     pub delay_levels: DelayLevels,
-    /// `fileReservedTime`.
-    pub file_reserved: Duration,
-    /// `deleteWhen`: hours of the day. In UTC, where Apache takes the machine's zone: a container has none.
-    pub delete_when: Vec<u8>,
     /// `cleanResourceInterval`.
     pub clean_interval: Duration,
-    /// `diskMaxUsedSpaceRatio`: above it expired files go at any hour.
-    pub disk_max_used_percent: u8,
-    /// `diskSpaceCleanForciblyRatio`: above it the oldest files go whatever their age.
-    pub disk_clean_forcibly_percent: u8,
-    /// `diskSpaceWarningLevelRatio`: above it nothing is taken any more.
-    pub disk_warning_percent: u8,
-    /// `cleanFileForciblyEnable`.
-    pub clean_forcibly: bool,
+    /// Which old files go, and when.
+    pub retention: Retention,
     /// How far behind the end of the log bytes that this process wrote are taken to be in memory.
     pub hot_bytes: u64,
     /// Threads that read from the device.
@@ -79,19 +69,78 @@ impl StoreOptions {
             flush_interval: Duration::from_millis(500),
             check_crc_on_recover: true,
             delay_levels: DelayLevels::default(),
-            file_reserved: Duration::from_secs(72 * 3600),
-            delete_when: vec![4],
             clean_interval: Duration::from_secs(10),
-            disk_max_used_percent: 75,
-            disk_clean_forcibly_percent: 85,
-            disk_warning_percent: 90,
-            clean_forcibly: true,
+            retention: Retention::default(),
             hot_bytes: 1 << 30,
             cold_read_threads: 2,
             cold_reads_max: 4096,
             queue_descriptors_max: 512,
             queue_buffered_bytes: 4 << 20,
         }
+    }
+}
+
+/// Which old files go, and when. May be changed while the store is open: [`crate::Store::retain`].
+#[derive(Clone, Debug)]
+pub struct Retention {
+    /// `fileReservedTime`.
+    pub file_reserved: Duration,
+    /// `deleteWhen`: hours of the day.
+    pub delete_when: Vec<u8>,
+    /// What hour it is.
+    pub hour_of_day: HourOfDay,
+    /// `deleteFileBatchMax`: files of the log that go in one look at most; 0 means 1, as in Apache.
+    pub delete_batch_max: usize,
+    /// `diskMaxUsedSpaceRatio`: above it expired files go at any hour.
+    pub disk_max_used_percent: u8,
+    /// `diskSpaceCleanForciblyRatio`: above it the oldest files go whatever their age.
+    pub disk_clean_forcibly_percent: u8,
+    /// `diskSpaceWarningLevelRatio`: above it nothing is taken any more.
+    pub disk_warning_percent: u8,
+    /// `cleanFileForciblyEnable`.
+    pub clean_forcibly: bool,
+}
+
+impl Default for Retention {
+    /// Apache's defaults, with the hours of UTC.
+    fn default() -> Retention {
+        Retention {
+            file_reserved: Duration::from_secs(72 * 3600),
+            delete_when: vec![4],
+            hour_of_day: HourOfDay::utc(),
+            delete_batch_max: 10,
+            disk_max_used_percent: 75,
+            disk_clean_forcibly_percent: 85,
+            disk_warning_percent: 90,
+            clean_forcibly: true,
+        }
+    }
+}
+
+/// From a time to the hour of the day, 0 to 23, in whatever zone the machine is: the store knows no zones.
+#[derive(Clone)]
+pub struct HourOfDay(Arc<dyn Fn(TimeMs) -> u8 + Send + Sync>);
+
+impl HourOfDay {
+    /// As `hour` says.
+    pub fn new(hour: impl Fn(TimeMs) -> u8 + Send + Sync + 'static) -> HourOfDay {
+        HourOfDay(Arc::new(hour))
+    }
+
+    /// That of UTC.
+    pub fn utc() -> HourOfDay {
+        HourOfDay::new(|now| u8::try_from(now.0.div_euclid(3_600_000).rem_euclid(24)).unwrap_or(0))
+    }
+
+    /// The hour at a time.
+    pub fn at(&self, now: TimeMs) -> u8 {
+        (self.0)(now)
+    }
+}
+
+impl std::fmt::Debug for HourOfDay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HourOfDay")
     }
 }
 

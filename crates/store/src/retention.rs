@@ -1,11 +1,11 @@
 //! The `retention` thread: old files go, oldest first, one at a time.
 //!
 //! A file is expired when its newest record is older than `fileReservedTime`. Expired files go at the hour of `deleteWhen`, or at
-//! once when the device is fuller than `diskMaxUsedSpaceRatio`. What an active consumer group has not consumed yet stays
-//! (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`, where the device comes first and the log
-//! says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until there is room again.
+//! once when the device is fuller than `diskMaxUsedSpaceRatio`; `deleteFileBatchMax` of them in one look at most. What an active
+//! consumer group has not consumed yet stays (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`,
+//! where the device comes first and the log says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until
+//! there is room again.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use protocol::record::{self, Scanned};
 use tracing::{info, warn};
 
 use crate::error::NotWritable;
+use crate::options::Retention;
 use crate::segment::Segment;
 use crate::store::Shared;
 
@@ -36,7 +37,7 @@ pub(crate) fn run(shared: &Shared) {
 
 /// One look at the device and at the oldest files.
 pub(crate) fn look(shared: &Shared) {
-    let options = &shared.options;
+    let (options, retention) = (&shared.options, shared.retention.lock().clone());
     let mut used = match shared.disk.space(&options.commit_log_dir) {
         Ok(disk) => disk.used_percent(),
         Err(error) => {
@@ -44,18 +45,21 @@ pub(crate) fn look(shared: &Shared) {
             return;
         }
     };
-    // Each turn removes a file or ends the look.
-    while !shared.is_stopping() && remove_oldest(shared, used) {
+    // Each turn removes a file or ends the look. What is left over has its turn at the next one.
+    for _ in 0..retention.delete_batch_max.max(1) {
+        if shared.is_stopping() || !remove_oldest(shared, &retention, used) {
+            break;
+        }
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
         // Each file frees space: what was forced before it may not be any more.
         used = shared.disk.space(&options.commit_log_dir).map_or(used, |disk| disk.used_percent());
     }
     let mut full = shared.disk_full.lock();
-    if used > options.disk_warning_percent {
+    if used > retention.disk_warning_percent {
         let now = NotWritable::DiskFull {
             path: options.commit_log_dir.clone(),
             used_percent: used,
-            limit_percent: options.disk_warning_percent,
+            limit_percent: retention.disk_warning_percent,
         };
         if full.is_none() {
             warn!(reason = %now, "the store takes no more messages");
@@ -67,18 +71,17 @@ pub(crate) fn look(shared: &Shared) {
     shared.is_writable.store(full.is_none(), Ordering::Release);
 }
 
-fn remove_oldest(shared: &Shared, used_percent: u8) -> bool {
-    let options = &shared.options;
+fn remove_oldest(shared: &Shared, retention: &Retention, used_percent: u8) -> bool {
     let segments = shared.log.segments();
     let Some(oldest) = segments.first() else { return false };
-    let Some(why) = why_remove(shared, oldest, used_percent) else { return false };
+    let Some(why) = why_remove(shared, retention, oldest, used_percent) else { return false };
     let floor = shared.retention_floor.read().as_ref().and_then(|floor| floor());
     if floor.is_some_and(|floor| floor.0 < oldest.end()) {
-        if why != Why::DiskFull || used_percent <= options.disk_clean_forcibly_percent || !options.clean_forcibly {
+        if why != Why::DiskFull || used_percent <= retention.disk_clean_forcibly_percent || !retention.clean_forcibly {
             return false;
         }
         warn!(
-            path = %oldest.path().display(), used_percent, limit_percent = options.disk_clean_forcibly_percent,
+            path = %oldest.path().display(), used_percent, limit_percent = retention.disk_clean_forcibly_percent,
             "removing messages that an active group has not consumed: the disk is fuller than diskSpaceCleanForciblyRatio"
         );
     }
@@ -95,20 +98,19 @@ fn remove_oldest(shared: &Shared, used_percent: u8) -> bool {
     true
 }
 
-fn why_remove(shared: &Shared, oldest: &Arc<Segment>, used_percent: u8) -> Option<Why> {
-    let options = &shared.options;
+fn why_remove(shared: &Shared, retention: &Retention, oldest: &Segment, used_percent: u8) -> Option<Why> {
     if oldest.end() > shared.log.end.get() {
         return None;
     }
-    if used_percent > options.disk_clean_forcibly_percent && options.clean_forcibly {
+    if used_percent > retention.disk_clean_forcibly_percent && retention.clean_forcibly {
         return Some(Why::DiskFull);
     }
-    let is_time = options.delete_when.contains(&shared.hour_of_day());
-    if !is_time && used_percent <= options.disk_max_used_percent {
+    let is_time = retention.delete_when.contains(&retention.hour_of_day.at(shared.clock.now()));
+    if !is_time && used_percent <= retention.disk_max_used_percent {
         return None;
     }
     let newest = newest_timestamp(shared, oldest)?;
-    let reserved = i64::try_from(options.file_reserved.as_millis()).unwrap_or(i64::MAX);
+    let reserved = i64::try_from(retention.file_reserved.as_millis()).unwrap_or(i64::MAX);
     (shared.clock.now().since(env::TimeMs(newest)) > reserved).then_some(Why::Expired)
 }
 

@@ -23,7 +23,7 @@ use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
-use crate::options::{FlushMode, StoreEnv, StoreOptions};
+use crate::options::{FlushMode, Retention, StoreEnv, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs, UnitsRead};
 use crate::recovery::{self, Before, Recovered};
 use crate::watermark::Watermark;
@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     pub disk_full: Mutex<Option<NotWritable>>,
     /// `disk_full` without the lock.
     pub is_writable: AtomicBool,
+    /// Which old files go. Guards nothing else.
+    pub retention: Mutex<Retention>,
     pub retention_floor: RwLock<Option<RetentionFloor>>,
     /// The `queues` thread has nothing to do. SeqCst, as the bells' flags.
     pub queues_rest: AtomicBool,
@@ -92,11 +94,6 @@ impl Shared {
 
     pub fn take_had_reads(&self) -> bool {
         self.had_reads.swap(false, Ordering::Relaxed)
-    }
-
-    /// The hour that `deleteWhen` is compared with, in UTC: we have no zone database, and a container has no zone either.
-    pub fn hour_of_day(&self) -> u8 {
-        u8::try_from(self.clock.now().0.div_euclid(3_600_000).rem_euclid(24)).unwrap_or(0)
     }
 }
 
@@ -193,6 +190,7 @@ impl Store {
             unwritten_queues: Mutex::new(None),
             disk_full: Mutex::new(None),
             is_writable: AtomicBool::new(true),
+            retention: Mutex::new(options.retention.clone()),
             retention_floor: RwLock::new(None),
             queues_rest: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -435,6 +433,12 @@ impl Store {
     /// From now on retention asks `floor` how far back messages are still needed.
     pub fn protect(&self, floor: RetentionFloor) {
         *self.shared.retention_floor.write() = Some(floor);
+    }
+
+    /// From now on old files go by these rules.
+    pub fn retain(&self, retention: Retention) {
+        *self.shared.retention.lock() = retention;
+        self.shared.retention_bell.ring();
     }
 
     /// How full the device of the log is.

@@ -70,7 +70,8 @@ fn fill(store: &Store, batch: &mut RecordBatch, messages: u32) {
 #[test]
 fn an_append_and_a_read_in_steady_state_allocate_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let options = StoreOptions { disk_warning_percent: 100, ..StoreOptions::at(dir.path()) };
+    let retention = store::Retention { disk_warning_percent: 100, ..store::Retention::default() };
+    let options = StoreOptions { retention, ..StoreOptions::at(dir.path()) };
     let (store, _) = Store::open(options, StoreEnv::real()).unwrap();
     let queue = store.queue("orders", 1).unwrap();
     let limits = ReadLimits {

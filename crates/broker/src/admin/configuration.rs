@@ -68,6 +68,7 @@ pub(crate) fn update(
     tracing::info!(peer = %session.connection.peer(), keys = ?changes.iter().map(|(key, _)| key).collect::<Vec<_>>(), "settings changed by request");
     broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
     broker.settings.store(broker_settings.into());
+    broker.store.retain(crate::protect::retention(&store_settings));
     broker.store_settings.store(store_settings.into());
     if changes.iter().any(|(key, _)| key == "brokerPermission") {
         // Every topic looks different to clients now; a name server looks at topics only when their version is another one.

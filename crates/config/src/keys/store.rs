@@ -62,10 +62,10 @@ table! {
     not_needed(EXPIRY)       "deleteConsumeQueueFilesInterval"          INT        = "100"    "pause between CQ file deletes";
     not_needed(MAPPING)      "destroyMapedFileIntervalForcibly"         INT        = "120000" "force unmap after ms";
     not_needed(MAPPING)      "redeleteHangedFileInterval"               INT        = "120000" "retry period of hanging file";
-    live                     "deleteWhen"                               TEXT       = "04"     "hours (';' list) of expiry deletion";
+    live                     "deleteWhen"                               TEXT       = "04"     "hours (';' list) of expiry deletion, local time";
     live                     "diskMaxUsedSpaceRatio"                    PERCENT    = "75"     "% that triggers deletion";
     live                     "fileReservedTime"                         SPAN       = "72"     "retention hours";
-    not_needed(EXPIRY)       "deleteFileBatchMax"                       INT        = "10"     "files deleted per round";
+    live                     "deleteFileBatchMax"                       COUNT      = "10"     "files deleted per round";
     off(INDEX)               "putMsgIndexHightWater"                    INT        = "600000" "unused/indexing high water";
     live                     "maxMessageSize"                           BYTES      = "4194304" "max body bytes";
     live                     "maxFilterMessageSize"                     BYTES      = "16000"  "CQ bytes scanned per filtered pull";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use protocol::{LogOffset, record};
 use store::disk::Disk;
-use store::{Store, StoreEnv, StoreOptions};
+use store::{Retention, Store, StoreEnv, StoreOptions};
 
 use crate::support::*;
 
@@ -23,15 +23,8 @@ fn forced_deletion_ends_when_the_disk_is_below_the_level() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();
     disk.faults.used_percent.store(10, Ordering::SeqCst);
-    let options = StoreOptions {
-        disk_max_used_percent: 75,
-        disk_clean_forcibly_percent: 85,
-        disk_warning_percent: 90,
-        delete_when: vec![],
-        clean_interval: Duration::from_millis(5),
-        file_reserved: Duration::from_secs(72 * 3600),
-        ..options(dir.path())
-    };
+    let retention = Retention { delete_when: vec![], ..Retention::default() };
+    let options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
     let env = StoreEnv { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..StoreEnv::real() };
     let now = env.clock.now().0;
     let (store, _) = Store::open(options, env).unwrap();

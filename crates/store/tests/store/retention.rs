@@ -7,7 +7,7 @@ use std::time::Duration;
 use env::{Clock, ManualClock, Random, TimeMs};
 use protocol::LogOffset;
 use store::disk::Disk;
-use store::{AppendError, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
+use store::{AppendError, HourOfDay, NotWritable, ReadStatus, RecordBatch, Retention, Store, StoreEnv, StoreOptions};
 
 use crate::support::*;
 
@@ -23,21 +23,14 @@ struct Kept {
     dir: tempfile::TempDir,
 }
 
-fn kept(change: impl FnOnce(&mut StoreOptions)) -> Kept {
+fn kept(change: impl FnOnce(&mut Retention)) -> Kept {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();
     disk.faults.used_percent.store(10, Ordering::SeqCst);
     let (clock, hand) = Clock::manual(TimeMs(MIDNIGHT));
-    let mut options = StoreOptions {
-        disk_max_used_percent: 75,
-        disk_clean_forcibly_percent: 85,
-        disk_warning_percent: 90,
-        delete_when: vec![4],
-        clean_interval: Duration::from_millis(5),
-        file_reserved: Duration::from_secs(3600),
-        ..options(dir.path())
-    };
-    change(&mut options);
+    let mut retention = Retention { file_reserved: Duration::from_secs(3600), ..Retention::default() };
+    change(&mut retention);
+    let options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
     let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::clone(&disk) as Arc<dyn Disk> };
     let (store, _) = Store::open(options, env).unwrap();
     for _ in 0..300 {
@@ -116,14 +109,14 @@ fn what_a_group_has_not_consumed_stays_until_the_disk_comes_first() {
 
 #[test]
 fn nothing_is_forced_where_that_is_forbidden() {
-    let kept = kept(|options| options.clean_forcibly = false);
+    let kept = kept(|retention| retention.clean_forcibly = false);
     kept.disk.faults.used_percent.store(88, Ordering::SeqCst);
     kept.is_untouched_for_a_while();
 }
 
 #[test]
 fn a_disk_above_the_warning_level_takes_no_messages_until_there_is_room() {
-    let kept = kept(|options| options.clean_forcibly = false);
+    let kept = kept(|retention| retention.clean_forcibly = false);
     kept.disk.faults.used_percent.store(95, Ordering::SeqCst);
     eventually("the flag", || kept.store.writable().is_err());
     let mut batch = RecordBatch::new();
@@ -151,7 +144,7 @@ fn a_file_that_cannot_be_removed_stays_part_of_the_log() {
 
 #[test]
 fn readers_beside_retention_get_whole_records_or_are_sent_on() {
-    let kept = kept(|options| options.file_reserved = Duration::ZERO);
+    let kept = kept(|retention| retention.file_reserved = Duration::ZERO);
     kept.disk.faults.used_percent.store(80, Ordering::SeqCst);
     let store = &kept.store;
     std::thread::scope(|scope| {
@@ -181,4 +174,47 @@ fn readers_beside_retention_get_whole_records_or_are_sent_on() {
         appender.join().unwrap();
     });
     eventually("deletion", || kept.store.min_offset().0 > 0);
+}
+
+#[test]
+fn the_hour_is_that_of_the_zone_that_the_store_is_told() {
+    // Five minutes past midnight in UTC is five past four four hours to the east.
+    let kept = kept(|retention| {
+        retention.file_reserved = Duration::ZERO;
+        retention.hour_of_day = HourOfDay::new(|now| HourOfDay::utc().at(TimeMs(now.0 + 4 * HOUR)));
+    });
+    kept.advance(1);
+    eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
+fn one_look_removes_no_more_files_than_the_batch_allows() {
+    let kept = kept(|_| {});
+    let old_files = kept.old_files();
+    assert!(old_files > 3);
+    kept.store.close().unwrap();
+    let retention = Retention { file_reserved: Duration::ZERO, delete_batch_max: 3, ..Retention::default() };
+    // One look at the start, and none after it.
+    let options = StoreOptions { retention, clean_interval: Duration::from_secs(3600), ..options(kept.dir.path()) };
+    kept.disk.faults.used_percent.store(80, Ordering::SeqCst);
+    let looks = kept.disk.faults.looks.load(Ordering::SeqCst);
+    let (store, _) = open_on(&kept.disk, options);
+    // One when the look begins, one after each file.
+    eventually("a whole look", || kept.disk.faults.looks.load(Ordering::SeqCst) == looks + 4);
+    let until = std::time::Instant::now() + Duration::from_millis(300);
+    while std::time::Instant::now() < until {
+        assert!(store.min_offset().0 <= 3 * SEGMENT);
+        std::thread::yield_now();
+    }
+    assert_eq!(store.min_offset().0, 3 * SEGMENT);
+}
+
+#[test]
+fn rules_may_change_while_the_store_is_open() {
+    let kept = kept(|_| {});
+    kept.advance(2 * HOUR);
+    kept.is_untouched_for_a_while();
+    let now = Retention { file_reserved: Duration::from_secs(3600), delete_when: vec![2], ..Retention::default() };
+    kept.store.retain(now);
+    eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
 }

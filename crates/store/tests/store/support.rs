@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use protocol::record::{self, RecordDraft, Scanned};
 use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use store::{
-    AppendError, DiskUse, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, Store,
+    AppendError, DiskUse, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, Retention, Store,
     StoreEnv, StoreError, StoreOptions, TagsCode,
 };
 
@@ -38,10 +38,13 @@ pub fn options(root: &Path) -> StoreOptions {
         queue_file_bytes: 20 * 100,
         flush_interval: Duration::from_millis(5),
         // Whatever the machine's disk is at.
-        disk_max_used_percent: 100,
-        disk_clean_forcibly_percent: 100,
-        disk_warning_percent: 100,
-        delete_when: Vec::new(),
+        retention: Retention {
+            disk_max_used_percent: 100,
+            disk_clean_forcibly_percent: 100,
+            disk_warning_percent: 100,
+            delete_when: Vec::new(),
+            ..Retention::default()
+        },
         ..StoreOptions::at(root)
     }
 }

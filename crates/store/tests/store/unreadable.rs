@@ -97,8 +97,11 @@ fn retention_survives_a_file_that_it_cannot_read() {
     let disk = FaultyDisk::new();
     disk.faults.used_percent.store(10, std::sync::atomic::Ordering::SeqCst);
     let options = store::StoreOptions {
-        disk_max_used_percent: 5,
-        file_reserved: std::time::Duration::ZERO,
+        retention: store::Retention {
+            disk_max_used_percent: 5,
+            file_reserved: std::time::Duration::ZERO,
+            ..store::Retention::default()
+        },
         clean_interval: std::time::Duration::from_secs(3600),
         ..options(dir.path())
     };
