@@ -132,6 +132,26 @@ pub(crate) struct Before<'a> {
     pub closed: Option<Closed>,
 }
 
+/// Removes what is left of the queues of deleted topics: a removal that was not finished, or not yet on the device.
+fn finish_deletions(queues: &QueueLogs, deleted: &Deleted) -> Result<(), StoreError> {
+    for (topic, end) in deleted.iter() {
+        let left = queues.queues_of(topic);
+        let is_over = |log_end: u64| (1..=end).contains(&log_end);
+        if !left.iter().any(|queue| is_over(queue.log_end().0)) {
+            continue;
+        }
+        if left.iter().all(|queue| queue.log_end().0 <= end) {
+            queues.delete_topic(topic, || ())?;
+            continue;
+        }
+        // The topic lives again, in some of its queues.
+        for queue in left.iter().filter(|queue| is_over(queue.log_end().0)) {
+            queue.begin_at(0)?;
+        }
+    }
+    Ok(())
+}
+
 /// Reads the log from where it must, brings the queues up to it, and cuts off what is not valid.
 pub(crate) fn recover(
     files: &mut LogFiles,
@@ -145,12 +165,7 @@ pub(crate) fn recover(
     for segment in &files.segments {
         segment.publish(segment.end());
     }
-    for (topic, end) in before.deleted.iter() {
-        // A removal that was not finished, or not yet on the device.
-        if queues.queues_of(topic).iter().any(|queue| queue.log_end().0 <= end) {
-            queues.delete_topic(topic, || ())?;
-        }
-    }
+    finish_deletions(queues, before.deleted)?;
     let from = scan_from(files, queues, before, found)?;
     let mut at = from;
     let mut last_timestamp = 0;

@@ -146,3 +146,27 @@ fn a_log_that_lost_its_end_takes_messages_of_the_new_life_where_the_old_one_was(
     append_life(&store, 2, 0..10);
     assert_every_start(image(dir.path()).path(), 2, 10);
 }
+
+#[test]
+fn empty_folders_of_queues_do_not_end_the_new_life_of_a_topic() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_life(&store, 1, 0..300);
+    append(&store, TOPIC, 1, b"of the first life");
+    store.close().unwrap();
+    drop(store);
+    let first_life = image(&dir.path().join("consumequeue").join(TOPIC).join("1"));
+    let (store, _) = open(dir.path());
+    store.delete_topic(TOPIC);
+    append_life(&store, 2, 0..10);
+    store.close().unwrap();
+    drop(store);
+    // As Apache's broker makes them ahead; and one that a loss of power brought back.
+    let queues = dir.path().join("consumequeue").join(TOPIC);
+    std::fs::create_dir(queues.join("7")).unwrap();
+    std::fs::rename(first_life.path(), queues.join("1")).unwrap();
+    let (store, _) = open(dir.path());
+    assert_life(&store, 2, 10);
+    assert!(read_all(&store, TOPIC, 1).is_empty());
+    assert_eq!(append(&store, TOPIC, 1, b"of the second life").queue_offset, 0);
+}
