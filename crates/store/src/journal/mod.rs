@@ -157,6 +157,8 @@ struct Inner {
     last: u64,
     tables: BTreeMap<TableId, Owner>,
     snapshot_wanted: bool,
+    /// The sync that runs beside is over, and the thread has not taken note.
+    sync_done: bool,
     /// What the snapshot that runs beside ended with, until the thread takes it.
     snapshot_done: Option<Result<u64, JournalError>>,
 }

@@ -76,6 +76,7 @@ pub(super) fn open(
             last: end.position,
             tables,
             snapshot_wanted: false,
+            sync_done: false,
             snapshot_done: None,
         }),
         work: Condvar::new(),

@@ -1,7 +1,8 @@
 //! The thread `journal`: takes what was put, writes it as one bundle, syncs by policy, and calls for snapshots.
 //!
 //! It clocks itself: while a bundle is on its way to the kernel or the device, the next one gathers. With nothing to do it
-//! waits without a timer.
+//! waits without a timer. Where changes are safe as soon as the kernel has them, nobody waits for the device: syncs run on a
+//! thread of their own, one at a time, and bundles are written meanwhile.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub(super) struct Writer {
     /// The position with which it ends; kept for another attempt while the disk refuses it.
     bundle_last: Option<u64>,
     snapshot: Option<JoinHandle<()>>,
+    /// The sync that runs beside, and the position up to which the device has everything when it is over.
+    syncing: Option<(u64, JoinHandle<()>)>,
 }
 
 /// What the thread found when it looked.
@@ -51,6 +54,7 @@ struct Turn {
     options: JournalOptions,
     is_closing: bool,
     snapshot_wanted: bool,
+    sync_done: bool,
     snapshot_done: Option<Result<u64, JournalError>>,
 }
 
@@ -72,6 +76,7 @@ impl Writer {
             bundle: Vec::new(),
             bundle_last: None,
             snapshot: None,
+            syncing: None,
         }
     }
 
@@ -80,12 +85,16 @@ impl Writer {
         loop {
             let mut turn = self.wait();
             self.write(&turn.options);
-            let is_due = match turn.options.sync {
-                JournalSync::Always => true,
-                JournalSync::Every(period) => self.shared.clock.elapsed().saturating_sub(self.synced_at) >= period,
-            };
-            if is_due || turn.is_closing {
-                self.sync();
+            if turn.sync_done {
+                self.end_sync();
+            }
+            match turn.options.sync {
+                JournalSync::Every(period) if !turn.is_closing => {
+                    if self.syncing.is_none() && self.shared.clock.elapsed().saturating_sub(self.synced_at) >= period {
+                        self.begin_sync();
+                    }
+                }
+                JournalSync::Always | JournalSync::Every(_) => self.sync(),
             }
             if let Some(done) = turn.snapshot_done.take() {
                 self.end_snapshot(done);
@@ -119,7 +128,8 @@ impl Writer {
                 shared.work.wait_for(&mut inner, delay);
                 continue;
             }
-            if has_work || is_closing || (inner.snapshot_wanted && may_snapshot) || inner.snapshot_done.is_some() {
+            let is_told = inner.sync_done || inner.snapshot_done.is_some();
+            if has_work || is_closing || is_told || (inner.snapshot_wanted && may_snapshot) {
                 break;
             }
             match self.next_timer(&inner.options) {
@@ -150,6 +160,7 @@ impl Writer {
             options: inner.options.clone(),
             is_closing: shared.is_closing.load(Ordering::Relaxed),
             snapshot_wanted,
+            sync_done: std::mem::take(&mut inner.sync_done),
             snapshot_done: inner.snapshot_done.take(),
         }
     }
@@ -163,7 +174,8 @@ impl Writer {
         let sync = match options.sync {
             JournalSync::Always => None,
             JournalSync::Every(period) => {
-                (self.synced < self.position).then(|| (self.synced_at + period).saturating_sub(now))
+                let is_due = self.synced < self.position && self.syncing.is_none();
+                is_due.then(|| (self.synced_at + period).saturating_sub(now))
             }
         };
         let is_worth_it = self.snapshot.is_none() && self.unsnapshotted_bytes() > self.snapshot_limit(options) / 4;
@@ -201,7 +213,40 @@ impl Writer {
         }
     }
 
+    /// Has a thread of its own make everything so far safe.
+    fn begin_sync(&mut self) {
+        if self.synced == self.position {
+            self.synced_at = self.shared.clock.elapsed();
+            return;
+        }
+        let (shared, file, path) =
+            (Arc::clone(&self.shared), Arc::clone(&self.file), journal_path(&self.shared.dir, self.start));
+        let thread = std::thread::Builder::new().name("journal-sync".to_owned()).spawn(move || {
+            or_die(file.sync_data().map_err(|source| JournalError::disk("sync", &path, source)));
+            shared.gauges.syncs.fetch_add(1, Ordering::Relaxed);
+            shared.inner.lock().sync_done = true;
+            shared.work.notify_one();
+        });
+        match thread {
+            Ok(thread) => self.syncing = Some((self.position, thread)),
+            // Without a thread it costs the changes that come meanwhile a wait.
+            Err(_) => self.sync(),
+        }
+    }
+
+    fn end_sync(&mut self) {
+        let Some((position, thread)) = self.syncing.take() else { return };
+        if thread.join().is_err() {
+            error!("the journal's sync panicked");
+            return;
+        }
+        self.synced = self.synced.max(position);
+        self.synced_at = self.shared.clock.elapsed();
+    }
+
+    /// Makes everything so far safe before it returns.
     fn sync(&mut self) {
+        self.end_sync();
         if self.synced < self.position {
             let path = journal_path(&self.shared.dir, self.start);
             or_die(self.file.sync_data().map_err(|source| JournalError::disk("sync", &path, source)));

@@ -231,3 +231,25 @@ fn a_flush_needs_no_name_of_the_file() {
     let landed = append(&store, TOPIC, 0, b"x");
     assert!(store.flushed().wait_until(landed.end.0, deadline()));
 }
+
+#[test]
+fn a_change_does_not_wait_for_the_sync_of_those_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, options(dir.path()));
+    let journal = store.journal();
+    let put = |value: u8| journal.put(store::journal::TableId(1), b"key", &[value]);
+    disk.stall();
+    let first = put(1);
+    assert!(journal.written().wait_until(first, deadline()));
+    eventually("a sync", || disk.faults.waiting_syncs.load(Ordering::SeqCst) > 0);
+    // While the device stands still.
+    for value in 2..10 {
+        let next = put(value);
+        assert!(journal.written().wait_until(next, deadline()), "change {value} waits for the device");
+    }
+    disk.resume();
+    let syncs = journal.stats().syncs;
+    eventually("the sync of the rest", || journal.stats().syncs > syncs + 1);
+    store.close().unwrap();
+}

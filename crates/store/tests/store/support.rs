@@ -249,6 +249,8 @@ pub struct Faults {
     /// While true, no file reaches the device.
     pub stalled: Mutex<bool>,
     pub resumed: Condvar,
+    /// Files that wait for the device to go on.
+    pub waiting_syncs: AtomicU64,
     /// Files made durable since the start.
     pub syncs: AtomicU64,
     /// Folders whose names were made durable.
@@ -362,9 +364,11 @@ impl DiskFile for FaultyFile {
     }
     fn sync_data(&self) -> io::Result<()> {
         let mut stalled = self.faults.stalled.lock();
+        self.faults.waiting_syncs.fetch_add(1, Ordering::SeqCst);
         while *stalled {
             self.faults.resumed.wait(&mut stalled);
         }
+        self.faults.waiting_syncs.fetch_sub(1, Ordering::SeqCst);
         drop(stalled);
         self.faults.syncs.fetch_add(1, Ordering::SeqCst);
         self.file.sync_data()
