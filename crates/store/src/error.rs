@@ -28,11 +28,13 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
-    /// Another process has the store open.
-    #[error("{} is locked: another broker (or Apache's) has this store open", .path.display())]
+    /// Another process has the store open, or this one a second time.
+    #[error("{} is locked: {} has this store open", .path.display(), name_of(*.holder))]
     Locked {
         /// The lock file.
         path: PathBuf,
+        /// The process that has it, where the system says so.
+        holder: Option<i32>,
     },
     /// A file is not what it should be, and guessing would lose messages.
     #[error("{}: {why}", .path.display())]
@@ -59,6 +61,13 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+fn name_of(holder: Option<i32>) -> String {
+    match holder {
+        Some(process) => format!("process {process} (another broker, or Apache's)"),
+        None => "another broker (or Apache's)".to_owned(),
+    }
 }
 
 /// An append that did not happen.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, Pid, fcntl_getlk};
 
 use crate::error::StoreError;
 
@@ -34,18 +35,25 @@ impl StoreLock {
             .map_err(failed("open"))?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path }),
+            Err(TryLockError::WouldBlock) => return Err(locked(path, &file)),
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
         }
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::AGAIN | Errno::ACCESS) => return Err(StoreError::Locked { path }),
+            Err(Errno::AGAIN | Errno::ACCESS) => return Err(locked(path, &file)),
             Err(error) => return Err(failed("lock")(error.into())),
         }
         // What Apache's broker writes into it.
         file.rewind().and_then(|()| file.write_all(b"lock")).map_err(failed("write"))?;
         Ok(StoreLock { _file: file })
     }
+}
+
+/// Names who has the lock. The system knows (F_GETLK); what the file says is Apache's word, and may be left from long ago.
+fn locked(path: PathBuf, file: &File) -> StoreError {
+    let asked = Flock::from(FlockType::WriteLock);
+    let holder = fcntl_getlk(file, &asked).ok().flatten().and_then(|held| held.pid);
+    StoreError::Locked { path, holder: holder.map(Pid::as_raw_pid) }
 }
 
 /// The file that says, at the next start, that nobody closed the store.

@@ -1,6 +1,8 @@
 //! The log's files as found: which are taken, which are refused by name.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use store::{StoreError, StoreOptions};
 
@@ -133,11 +135,42 @@ fn a_second_open_is_refused_until_the_first_is_closed() {
     let (store, _) = open(dir.path());
     append_run(&store, 0..3);
     let refused = try_open(options(dir.path()));
-    let Err(StoreError::Locked { path }) = refused else { panic!("{refused:?}") };
+    let Err(StoreError::Locked { path, holder: None }) = refused else { panic!("{refused:?}") };
     assert_eq!(path, dir.path().join("lock"));
     append_run(&store, 3..5);
     store.close().unwrap();
     let (again, found) = open(dir.path());
     assert!(!found.was_abnormal);
     assert_run(&again, 0..5);
+}
+
+/// Not a test of its own: the other process of the one below.
+#[test]
+#[ignore = "is started by another test"]
+fn holder_of_a_store() {
+    let Ok(root) = std::env::var("STORE_TO_HOLD") else { return };
+    let (store, _) = open(root.as_ref());
+    println!("open");
+    // Until the other end is closed.
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    store.close().unwrap();
+}
+
+#[test]
+fn whoever_finds_a_store_locked_is_told_by_which_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "files::holder_of_a_store", "--ignored", "--nocapture"])
+        .env("STORE_TO_HOLD", dir.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut says = BufReader::new(holder.stdout.take().unwrap()).lines();
+    assert!(says.any(|line| line.unwrap().ends_with("open")));
+    let refused = try_open(options(dir.path())).map(|_| ()).unwrap_err();
+    assert!(refused.to_string().contains(&format!("process {}", holder.id())), "{refused}");
+    drop(holder.stdin.take());
+    assert!(says.all(|line| line.is_ok()) && holder.wait().unwrap().success());
+    open(dir.path());
 }
