@@ -203,6 +203,8 @@ impl Store {
             return Err(reason.into());
         }
         abort.raise()?;
+        // Without its name on the device, a loss of power would look like a clean stop.
+        shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
         let (cold, cold_threads) = ColdReads::start(shared.options.cold_read_threads, shared.options.cold_reads_max)?;
         let store = Arc::new(Store {
             shared: Arc::clone(&shared),

@@ -279,3 +279,14 @@ fn a_unit_that_changed_is_mended_from_the_log() {
     assert_eq!((found.records_scanned, found.units_added), (500, 3));
     assert_run(&store, 0..500);
 }
+
+#[test]
+fn a_loss_of_power_right_after_a_start_does_not_look_like_a_clean_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).0.close().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, options(dir.path()));
+    assert!(dir.path().join("abort").exists());
+    assert!(disk.faults.synced_dirs.lock().iter().any(|synced| synced == dir.path()), "the name of the file `abort`");
+    drop(store);
+}
