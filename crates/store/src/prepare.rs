@@ -59,8 +59,11 @@ pub(crate) fn run(shared: &Shared) {
         let keep = if is_resting { KEPT_RESTING } else { KEPT_BUSY };
         let behind = end.saturating_sub(keep);
         if behind > let_go_at || shared.take_had_reads() {
+            // What was written since the last time, and what was read: a log of a thousand files has few such.
             for segment in shared.log.segments() {
-                segment.let_go(segment.base(), behind);
+                if segment.end() > let_go_at || segment.take_was_read() {
+                    segment.let_go(segment.base(), behind);
+                }
             }
             let_go_at = behind;
         }

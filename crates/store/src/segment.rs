@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub struct Segment {
     map: MmapRaw,
     /// How many bytes may be read. Release here pairs with Acquire in `as_ref`: seeing the length is seeing the bytes.
     published: AtomicU64,
+    /// Whether somebody read in it since pages of it were let go of. Relaxed: a hint.
+    was_read: AtomicBool,
 }
 
 /// RocketMQ's name of the file that begins at `base`.
@@ -56,7 +58,16 @@ impl Segment {
         let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
         let map = MmapOptions::new().len(length).map_raw(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
         let (disk, file) = (Arc::clone(disk), Mutex::new(Some(file)));
-        Ok(Arc::new(Segment { base, bytes, path, disk, file, map, published: AtomicU64::new(0) }))
+        Ok(Arc::new(Segment {
+            base,
+            bytes,
+            path,
+            disk,
+            file,
+            map,
+            published: AtomicU64::new(0),
+            was_read: AtomicBool::new(false),
+        }))
     }
 
     /// The log offset of its first byte.
@@ -131,6 +142,18 @@ impl Segment {
         Ok(())
     }
 
+    fn note_read(&self) {
+        // A look first: a store would take the cache line from the other readers.
+        if !self.was_read.load(Ordering::Relaxed) {
+            self.was_read.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether somebody read in it since this was last asked.
+    pub(crate) fn take_was_read(&self) -> bool {
+        self.was_read.load(Ordering::Relaxed) && self.was_read.swap(false, Ordering::Relaxed)
+    }
+
     /// Takes the pages of `from..to` out of our page table; the kernel keeps them cached as it sees fit.
     pub(crate) fn let_go(&self, from: u64, to: u64) {
         let start = (from.clamp(self.base, self.end()) - self.base).next_multiple_of(PAGE);
@@ -151,6 +174,7 @@ impl Segment {
         if range.is_empty() {
             return Ok(());
         }
+        self.note_read();
         let start = range.start / PAGE as usize * PAGE as usize;
         let bytes = range.end - start;
         // The device works on all of it while the pages are mapped one by one.
@@ -333,6 +357,7 @@ impl LogSlice {
     pub(crate) fn new(segment: &Arc<Segment>, at: u64, bytes: usize) -> Option<LogSlice> {
         let start = usize::try_from(at.checked_sub(segment.base)?).ok()?;
         let end = start.checked_add(bytes)?;
+        segment.note_read();
         (end <= segment.published.load(Ordering::Acquire) as usize)
             .then(|| LogSlice { segment: Arc::clone(segment), range: start..end })
     }

@@ -77,6 +77,8 @@ pub(super) struct Tail {
     pub written: u64,
     /// Whether the queue stands in the list of those that the next flush visits.
     pub is_listed: bool,
+    /// What flushes found in memory lately, in units.
+    pub usual: usize,
 }
 
 impl Tail {
@@ -321,9 +323,13 @@ impl ConsumeQueue {
                 let pending = (units.written - units.first) as usize;
                 // To the end of the file and not more than a chunk: the lock stands in the way of the log.
                 let room = (self.shared.file_end(units.written) - units.written).min(FLUSH_UNITS) as usize;
-                for unit in units.recent.range(pending..).take(room) {
-                    scratch.extend_from_slice(unit);
-                }
+                // In two pieces, as they lie: unit by unit would take several times as long.
+                let (front, back) = units.recent.as_slices();
+                let of_front = front.get(pending..).unwrap_or_default();
+                let of_back = back.get(pending.saturating_sub(front.len())..).unwrap_or_default();
+                let count = room.min(of_front.len());
+                scratch.extend_from_slice(of_front[..count].as_flattened());
+                scratch.extend_from_slice(of_back[..(room - count).min(of_back.len())].as_flattened());
                 if scratch.is_empty() {
                     if is_active {
                         units.forget_all_but(window);
@@ -413,13 +419,15 @@ impl ConsumeQueue {
 const FLUSH_UNITS: u64 = 4096;
 
 impl Tail {
-    /// Drops written units from the front until at most `window` are left, and memory that a past burst needed.
+    /// Drops written units from the front until at most `window` are left, and memory that a past burst needed and a good many
+    /// flushes since did not: what a busy queue gave back, its next push would have to get again under the log's lock.
     fn forget_all_but(&mut self, window: usize) {
+        self.usual = self.recent.len().max(self.usual - self.usual.div_ceil(16));
         let beyond = self.recent.len().saturating_sub(window);
         let forgotten = beyond.min((self.written - self.first) as usize);
-        let capacity_wanted = (self.recent.len() * 2).max(16);
         self.recent.drain(..forgotten);
         self.first += forgotten as u64;
+        let capacity_wanted = (self.usual * 2).max(16);
         if self.recent.capacity() > capacity_wanted * 4 {
             self.recent.shrink_to(capacity_wanted);
         }
