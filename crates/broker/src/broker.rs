@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
-use net::{Burst, Connection, ListenerTag, Outgoing, Request, Service};
+use net::{Burst, ClientOptions, Connection, ListenerTag, Outgoing, Request, Service};
 use parking_lot::Mutex;
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
@@ -50,6 +50,8 @@ pub struct Start {
     pub advertised: SocketAddr,
     /// Where to register; may be empty.
     pub name_servers: Vec<String>,
+    /// How the name servers are called.
+    pub calls: ClientOptions,
     /// All settings with their origins, for requests that show or change them.
     pub configuration: config::Settings,
     /// The file that changed settings are written to, if there is one.
@@ -113,6 +115,7 @@ impl Broker {
             store,
             advertised,
             name_servers,
+            calls,
             configuration,
             config_file,
             clock,
@@ -135,7 +138,7 @@ impl Broker {
             stats: Stats::new(clock.clone()),
             configuration: Configuration::new(configuration, config_file),
             exchange: Arc::new(Exchange::load(config_folder, &store)),
-            registry: Arc::new(Registry::new(&name_servers)),
+            registry: Arc::new(Registry::new(&name_servers, calls)),
             routes: Arc::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             upkeep: Upkeep::new(),

@@ -80,12 +80,12 @@ enum RegisterError {
 }
 
 impl Registry {
-    pub(crate) fn new(addresses: &[String]) -> Registry {
+    pub(crate) fn new(addresses: &[String], calls: ClientOptions) -> Registry {
         let addresses: BTreeSet<&String> = addresses.iter().collect();
         let server = |address: &String| {
             Arc::new(Server { address: address.clone(), owed: Mutex::new(Owed::Everything), changed: Notify::new() })
         };
-        Registry { servers: addresses.into_iter().map(server).collect(), client: Client::new(ClientOptions::default()) }
+        Registry { servers: addresses.into_iter().map(server).collect(), client: Client::new(calls) }
     }
 
     /// The addresses, each once.
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_name_server_that_is_named_twice_is_told_once() {
-        let registry = Registry::new(&["a:1".to_owned(), "b:1".to_owned(), "a:1".to_owned()]);
+        let registry = Registry::new(&["a:1".to_owned(), "b:1".to_owned(), "a:1".to_owned()], ClientOptions::default());
         assert_eq!(registry.addresses().collect::<Vec<_>>(), ["a:1", "b:1"]);
     }
 }

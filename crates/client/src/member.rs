@@ -42,7 +42,7 @@ pub struct ClientConfig {
     pub heartbeat_every: Duration,
     /// How long a route is believed.
     pub route_for: Duration,
-    /// Connections.
+    /// Connections: with [`ClientOptions::tls`] all of them speak TLS, to name servers and brokers.
     pub net: ClientOptions,
     /// The time.
     pub clock: Clock,

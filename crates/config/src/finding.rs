@@ -94,6 +94,7 @@ pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
 /// Values that are taken and yet deserve a sentence, and those that must not be taken.
 pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
     certificate_without_use(settings);
+    check_without_effect(settings);
     if !settings.role().has_broker() {
         return Ok(());
     }
@@ -114,6 +115,24 @@ fn certificate_without_use(settings: &mut Settings) {
         let line = line_of(settings, "tls.server.certPath");
         settings.add_finding(Finding::warning("tls.server.certPath", line, says.to_owned()));
     }
+}
+
+/// A check of name servers that somebody asked for and that does not happen must not go without a word.
+fn check_without_effect(settings: &mut Settings) {
+    let is = |name: &str| settings.text(name).eq_ignore_ascii_case("true");
+    let name = "tls.client.authServer";
+    if !settings.role().has_broker() || !is(name) {
+        return;
+    }
+    let says = if !is("useTLS") {
+        "no effect: name servers are called without TLS; set tls.enable to true"
+    } else if is("tls.test.mode.enable") {
+        "no effect: tls.test.mode.enable is true, so any name server is trusted; set it to false"
+    } else {
+        return;
+    };
+    let line = line_of(settings, name);
+    settings.add_finding(Finding::warning(name, line, says.to_owned()));
 }
 
 fn refuse(settings: &Settings, name: &str, why: &str) -> ConfigError {

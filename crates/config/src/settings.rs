@@ -297,7 +297,7 @@ impl Settings {
             if !is_given && key.state != State::Used {
                 continue;
             }
-            let value = if key.name.contains("Password") && self.given(key.name).is_some() {
+            let value = if is_secret(key.name) && self.given(key.name).is_some() {
                 "******".to_owned()
             } else {
                 self.text(key.name)
@@ -310,6 +310,11 @@ impl Settings {
         }
         out
     }
+}
+
+/// Is its value not to be shown?
+fn is_secret(name: &str) -> bool {
+    name.contains("Password") || name.contains("Credentials") || name == "initAuthenticationUser"
 }
 
 fn check_value(key: &Key, value: &str, origin: &Origin) -> Result<(), ConfigError> {

@@ -352,6 +352,26 @@ settings! {
     }
 }
 
+settings! {
+    /// TLS towards name servers.
+    ClientTlsSettings via read_client_tls {
+        /// Do our calls speak TLS?
+        use_tls: bool = "useTLS";
+        /// What `useTLS` is when nobody sets it.
+        enable: bool = "tls.enable";
+        /// Ask nobody for a proof, and show none.
+        test_mode: bool = "tls.test.mode.enable";
+        /// Are the certificates of name servers checked?
+        auth_server: bool = "tls.client.authServer";
+        /// Against these.
+        trust_cert_path: Option<PathBuf> = "tls.client.trustCertPath";
+        /// Our certificates.
+        cert_path: Option<PathBuf> = "tls.client.certPath";
+        /// Our key.
+        key_path: Option<PathBuf> = "tls.client.keyPath";
+    }
+}
+
 impl Settings {
     /// What the broker is made with.
     pub fn broker(&self) -> Result<BrokerSettings, ConfigError> {
@@ -383,6 +403,11 @@ impl Settings {
         self.read_tls()
     }
 
+    /// TLS towards name servers.
+    pub fn client_tls(&self) -> Result<ClientTlsSettings, ConfigError> {
+        self.read_client_tls()
+    }
+
     /// Defaults that are found out at start.
     pub(crate) fn found(&self, name: &str) -> Option<String> {
         let path = |path: PathBuf| Some(path.to_string_lossy().into_owned());
@@ -401,6 +426,8 @@ impl Settings {
             "kvConfigPath" => in_data("namesrv/kvConfig.json", "namesrv/kvConfig.json"),
             "configStorePath" => in_data("namesrv/namesrv.properties", "namesrv/namesrv.properties"),
             "useTLS" => Some(self.text("tls.enable")),
+            // Who takes no plain calls makes none: RocketMQ's default.
+            "tls.enable" => Some(self.text("tls.server.mode").eq_ignore_ascii_case("enforcing").to_string()),
             _ => None,
         }
     }

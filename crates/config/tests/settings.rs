@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use config::key::{Role, Section, State};
 use config::{
-    BrokerRole, BrokerSettings, ConfigError, Finding, FlushDiskType, Machine, NetSettings, Origin, Settings,
-    SourceFile, Sources, StoreSettings, TlsMode, TlsSettings, Weight, keys,
+    BrokerRole, BrokerSettings, ClientTlsSettings, ConfigError, Finding, FlushDiskType, Machine, NetSettings, Origin,
+    Settings, SourceFile, Sources, StoreSettings, TlsMode, TlsSettings, Weight, keys,
 };
 
 fn machine() -> Machine {
@@ -255,9 +255,10 @@ fn a_live_setting_changes_and_others_say_why_not() {
 #[test]
 fn a_key_is_called_used_exactly_if_a_struct_is_made_from_it() {
     let mut read: Vec<&str> =
-        [BrokerSettings::KEYS, StoreSettings::KEYS, NetSettings::KEYS, TlsSettings::KEYS].concat();
+        [BrokerSettings::KEYS, StoreSettings::KEYS, NetSettings::KEYS, TlsSettings::KEYS, ClientTlsSettings::KEYS]
+            .concat();
     read.sort_unstable();
-    // `listenPort` is read twice: to listen, and to tell others.
+    // `listenPort` is read twice: to listen, and to tell others. TLS has its test mode on both sides.
     read.dedup();
     let mut used: Vec<&str> = keys::TABLES
         .iter()
@@ -270,7 +271,37 @@ fn a_key_is_called_used_exactly_if_a_struct_is_made_from_it() {
 }
 
 #[test]
+fn a_broker_that_takes_tls_only_speaks_it_too_unless_told_otherwise() {
+    let client_tls = |text: &str| load(text).client_tls().unwrap();
+    assert!(!client_tls("").use_tls);
+    assert!(client_tls("tls.enable=true").use_tls);
+    assert!(client_tls("tls.server.mode=enforcing").use_tls);
+    assert!(!client_tls("tls.server.mode=enforcing\ntls.enable=false").use_tls);
+    assert!(!client_tls("tls.server.mode=enforcing\nuseTLS=false").use_tls);
+    assert!(client_tls("useTLS=true").use_tls);
+}
+
+#[test]
+fn a_check_of_name_servers_that_does_not_happen_is_named() {
+    let skipped = load("tls.enable=true\ntls.client.authServer=true\ntls.client.trustCertPath=/ca.pem");
+    assert!(about(&skipped, "tls.client.authServer").says.contains("tls.test.mode.enable"));
+    let plain = load("tls.test.mode.enable=false\ntls.client.authServer=true\ntls.client.trustCertPath=/ca.pem");
+    assert!(about(&plain, "tls.client.authServer").says.contains("tls.enable"));
+    let real = load(
+        "tls.enable=true\ntls.test.mode.enable=false\ntls.client.authServer=true\ntls.client.trustCertPath=/ca.pem",
+    );
+    assert!(real.findings().is_empty(), "{:?}", real.findings());
+    let tls = real.client_tls().unwrap();
+    assert!(tls.auth_server && !tls.test_mode);
+    assert_eq!(tls.trust_cert_path.as_deref(), Some(Path::new("/ca.pem")));
+}
+
+#[test]
 fn a_password_is_not_printed() {
-    let printed = load("tls.client.keyPassword=secret\n").print(false);
+    let printed = load(
+        "tls.client.keyPassword=secret\ninitAuthenticationUser={\"username\":\"a\",\"password\":\"secret\"}\n\
+         innerClientAuthenticationCredentials={\"accessKey\":\"a\",\"secretKey\":\"secret\"}\n",
+    )
+    .print(false);
     assert!(!printed.contains("secret"), "{printed}");
 }

@@ -23,7 +23,7 @@ use crate::outgoing::Outgoing;
 use crate::service::{Burst, Request, Service};
 use crate::stream::Stream;
 use crate::task::{self, Limits};
-use crate::tls::{self, ClientTls};
+use crate::tls::{self, ClientTls, ServerCheck};
 
 /// The first pause after a failed attempt to connect; doubled with each further one.
 const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
@@ -237,8 +237,14 @@ impl Client {
             None => Stream::Plain(tcp),
             Some(config) => {
                 let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
-                let name = ServerName::try_from(host.to_owned())
-                    .map_err(|error| resolve(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+                let name = match (ServerName::try_from(host.to_owned()), options.tls.as_ref().map(|tls| tls.check)) {
+                    (Ok(name), _) => name,
+                    (Err(error), Some(ServerCheck::AuthorityAndHost)) => {
+                        return Err(resolve(io::Error::new(io::ErrorKind::InvalidInput, error)));
+                    }
+                    // The system knows names that DNS does not allow (`rmq_namesrv`). Nobody compares this one.
+                    (Err(_), _) => ServerName::from(peer.ip()),
+                };
                 Stream::Client(Box::new(TlsConnector::from(config).connect(name, tcp).await.map_err(failed)?))
             }
         };

@@ -25,4 +25,4 @@ pub use connection::{Connection, ListenerTag};
 pub use listener::{Listener, ListenerOptions};
 pub use outgoing::{Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use service::{Burst, Request, Service};
-pub use tls::{ClientAuth, ClientTls, TlsError, TlsMode, TlsSettings};
+pub use tls::{ClientAuth, ClientTls, ServerCheck, TlsError, TlsMode, TlsSettings};

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme};
 
 /// How often, at most, a handshake looks whether the certificate files changed.
@@ -62,17 +63,37 @@ pub struct TlsSettings {
     pub trust_path: Option<PathBuf>,
 }
 
+/// What a server's certificate is checked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerCheck {
+    /// Nothing: the line is encrypted, the other side is not proven.
+    #[default]
+    None,
+    /// It comes from one of the trusted authorities, whatever host it names. This is what `tls.client.authServer` means in
+    /// RocketMQ, whose servers are mostly called by addresses that no certificate names.
+    Authority,
+    /// It comes from one of the trusted authorities and names the host that was called.
+    AuthorityAndHost,
+}
+
 /// The TLS side of calls that go out.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTls {
-    /// `tls.client.authServer`: whether the server's certificate must come from one of `trust_path` and name the host.
-    pub verify_server: bool,
+    /// `tls.client.authServer`
+    pub check: ServerCheck,
     /// `tls.client.trustCertPath`
     pub trust_path: Option<PathBuf>,
     /// `tls.client.certPath`
     pub cert_path: Option<PathBuf>,
     /// `tls.client.keyPath`
     pub key_path: Option<PathBuf>,
+}
+
+impl ClientTls {
+    /// Loads the files once, so that a wrong path is a sentence at start and not a call that fails later.
+    pub fn check_files(&self) -> Result<(), TlsError> {
+        client_config(self).map(drop)
+    }
 }
 
 /// Why TLS cannot be set up.
@@ -201,12 +222,17 @@ impl ServerTls {
 pub(crate) fn client_config(settings: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = provider();
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let builder = if settings.verify_server {
-        let path = settings.trust_path.as_ref().ok_or(TlsError::NoTrust("tls.client.trustCertPath"))?;
-        builder.with_root_certificates(roots(path)?)
-    } else {
-        let algorithms = provider.signature_verification_algorithms;
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyPeer { algorithms, is_required: false }))
+    let algorithms = provider.signature_verification_algorithms;
+    let trusted = || roots(settings.trust_path.as_ref().ok_or(TlsError::NoTrust("tls.client.trustCertPath"))?);
+    let builder = match settings.check {
+        ServerCheck::AuthorityAndHost => builder.with_root_certificates(trusted()?),
+        ServerCheck::Authority => {
+            let verifier = AnyHost { roots: trusted()?, algorithms };
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+        }
+        ServerCheck::None => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyPeer { algorithms, is_required: false }))
+        }
     };
     Ok(Arc::new(match pair(settings.cert_path.as_deref(), settings.key_path.as_deref())? {
         Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
@@ -287,6 +313,50 @@ impl ServerCertVerifier for AnyPeer {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Takes any certificate that a trusted authority signed for servers, whatever host it names.
+#[derive(Debug)]
+struct AnyHost {
+    roots: RootCertStore,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for AnyHost {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let certificate = ParsedCertificate::try_from(certificate)?;
+        verify_server_cert_signed_by_trust_anchor(&certificate, &self.roots, intermediates, now, self.algorithms.all)?;
         Ok(ServerCertVerified::assertion())
     }
 

@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{CallError, Client, ClientAuth, ClientOptions, ClientTls, Listener, ListenerOptions, TlsMode, TlsSettings};
+use net::{
+    CallError, Client, ClientAuth, ClientOptions, ClientTls, Listener, ListenerOptions, ServerCheck, TlsMode,
+    TlsSettings,
+};
 use support::{PATIENCE, Probe, Server, does, until};
 
 fn with(settings: TlsSettings) -> ListenerOptions {
@@ -47,8 +50,12 @@ impl Files {
     }
 
     fn issue(&self, name: &str) {
+        self.issue_for(name, "127.0.0.1");
+    }
+
+    fn issue_for(&self, name: &str, host: &str) {
         let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let params = rcgen::CertificateParams::new(vec![host.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
         fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
@@ -67,7 +74,7 @@ impl Files {
 
     fn client(&self, shows_certificate: bool) -> ClientTls {
         ClientTls {
-            verify_server: true,
+            check: ServerCheck::AuthorityAndHost,
             trust_path: Some(self.path("ca.pem")),
             cert_path: shows_certificate.then(|| self.path("client.pem")),
             key_path: shows_certificate.then(|| self.path("client.key")),
@@ -174,6 +181,30 @@ async fn certificates_of_both_sides_are_checked_when_asked_for() {
     assert!(echo(&client(Some(files.client(false))), &any, Bytes::new()).await.is_err());
     // The client checks too.
     assert!(echo(&client(Some(stranger.client(true))), &any, Bytes::new()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_is_proven_by_its_authority_alone_or_by_its_host_too() {
+    let files = Files::new();
+    files.issue_for("server", "names.example");
+    let server = Server::start(with(files.server(ClientAuth::None, false)));
+    let by = |check, files: &Files| client(Some(ClientTls { check, ..files.client(false) }));
+    assert!(echo(&by(ServerCheck::Authority, &files), &server, Bytes::new()).await.is_ok());
+    let error = echo(&by(ServerCheck::AuthorityAndHost, &files), &server, Bytes::new()).await.unwrap_err();
+    assert!(error.to_string().contains("127.0.0.1"), "{error}");
+    let stranger = Files::new();
+    let error = echo(&by(ServerCheck::Authority, &stranger), &server, Bytes::new()).await.unwrap_err();
+    assert!(error.to_string().contains("invalid peer certificate"), "{error}");
+    assert!(echo(&by(ServerCheck::None, &stranger), &server, Bytes::new()).await.is_ok());
+}
+
+#[test]
+fn a_missing_trust_file_is_named_before_anything_is_called() {
+    let unchecked = ClientTls { check: ServerCheck::Authority, ..ClientTls::default() };
+    assert!(unchecked.check_files().unwrap_err().to_string().contains("tls.client.trustCertPath"));
+    let missing = ClientTls { trust_path: Some("/nowhere/ca.pem".into()), ..unchecked };
+    assert!(missing.check_files().unwrap_err().to_string().contains("/nowhere/ca.pem"));
+    assert!(ClientTls::default().check_files().is_ok());
 }
 
 #[tokio::test]

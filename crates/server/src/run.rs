@@ -198,6 +198,7 @@ impl RunningBroker {
         let mut broker_settings = order.settings.broker()?;
         let store_settings = order.settings.store()?;
         broker_settings.listen_port = main.port();
+        let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&broker_settings.broker_ip1, main.port()).await?;
 
         check_room(&store_settings.store_path_root_dir)?;
@@ -221,6 +222,7 @@ impl RunningBroker {
         let started = async {
             let broker = Broker::start(broker::Start {
                 name_servers: name_servers(own_names, &broker_settings.namesrv_addr),
+                calls,
                 settings: broker_settings.clone(),
                 store_settings,
                 store: Arc::clone(&store),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use config::{ClientAuth, FlushDiskType, Machine, Role, Settings, SourceFile, Sources, StoreSettings, TlsMode, Weight};
-use net::{ListenerOptions, ListenerTag};
+use net::{ClientOptions, ListenerOptions, ListenerTag, ServerCheck};
 use protocol::delay::DelayLevels;
 use store::{FlushMode, StoreOptions};
 use tracing::{info, warn};
@@ -195,6 +195,27 @@ pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result
         receive_buffer_bytes: nonzero(net.server_socket_rcv_buf_size),
         ..ListenerOptions::default()
     })
+}
+
+/// How the broker calls its name servers.
+pub fn client_options(settings: &Settings) -> anyhow::Result<ClientOptions> {
+    let tls = settings.client_tls()?;
+    // As on our own port: in test mode nobody is asked for a proof, and none is shown.
+    let real = |path: Option<PathBuf>| path.filter(|_| !tls.test_mode);
+    let client_tls = net::ClientTls {
+        check: match tls.auth_server && !tls.test_mode {
+            true => ServerCheck::Authority,
+            false => ServerCheck::None,
+        },
+        trust_path: real(tls.trust_cert_path.clone()),
+        cert_path: real(tls.cert_path.clone()),
+        key_path: real(tls.key_path.clone()),
+    };
+    if !tls.use_tls {
+        return Ok(ClientOptions::default());
+    }
+    client_tls.check_files().context("cannot call name servers with TLS (tls.enable)")?;
+    Ok(ClientOptions { tls: Some(client_tls), ..ClientOptions::default() })
 }
 
 /// What clients are told to connect to, as an address: it stands in every record.

@@ -2,79 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
 
-use std::io::{BufRead, BufReader, Read};
+mod support;
+
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn gantry(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
-    command.args(arguments).env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
-    command
-}
-
-/// Runs to the end. For starts that must fail.
-fn fails(arguments: &[&str]) -> String {
-    let Output { status, stderr, .. } = gantry(arguments).output().unwrap();
-    let said = String::from_utf8(stderr).unwrap();
-    assert_eq!(status.code(), Some(1), "{said}");
-    let last = said.lines().last().unwrap().to_owned();
-    assert!(last.starts_with("gantry: "), "{said}");
-    last
-}
-
-struct Running {
-    child: Child,
-    /// The line for programs.
-    ready: String,
-}
-
-impl Running {
-    fn start(command: &mut Command) -> Running {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        let (say, hear) = mpsc::channel();
-        std::thread::spawn(move || say.send(out.lines().next().and_then(Result::ok)));
-        let Ok(Some(ready)) = hear.recv_timeout(PATIENCE) else {
-            child.kill().unwrap();
-            let mut said = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            panic!("not ready: {said}");
-        };
-        Running { child, ready }
-    }
-
-    fn server(data: &Path) -> Running {
-        let data = data.to_str().unwrap();
-        Running::start(&mut gantry(&["server", "--data", data, "--namesrv-port", "0", "--broker-port", "0"]))
-    }
-
-    fn address(&self, of: &str) -> &str {
-        let (_, rest) = self.ready.split_once(&format!(" {of}=")).unwrap();
-        rest.split(' ').next().unwrap()
-    }
-
-    /// The exit code, and what was logged.
-    fn end(mut self, signal: &str) -> (Option<i32>, String) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
-        let mut said = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap().code(), said)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Only what a failed test leaves behind; a process that has ended is not there any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use support::{Running, fails, gantry};
 
 #[test]
 fn it_says_where_it_is_and_ends_in_good_order() {

@@ -89,6 +89,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         store: store_of_broker,
         advertised,
         name_servers,
+        calls: ClientOptions::default(),
         configuration,
         config_file: None,
         clock,

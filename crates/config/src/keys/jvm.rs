@@ -2,7 +2,7 @@
 //! There is no virtual machine here: they are taken from the same file as all others, under the same names.
 
 use super::kinds::{BOOL, BYTES, CLIENT_AUTH, COUNT, SPAN, TEXT, TLS_MODE};
-use super::reasons::{KEY_PASSWORD, NETTY, PLAIN_CALLS, SOCKETS};
+use super::reasons::{KEY_PASSWORD, NETTY, SOCKETS};
 use super::table;
 use crate::key::{Key, Section};
 
@@ -19,12 +19,12 @@ table! {
     used                  "tls.server.certPath"                      TEXT        = ""       "certificate chain, PEM";
     used                  "tls.server.authClient"                    BOOL        = "false"  "check the certificates of clients against tls.server.trustCertPath";
     used                  "tls.server.trustCertPath"                 TEXT        = ""       "certificates that clients are checked against, PEM";
-    off(PLAIN_CALLS)      "tls.enable"                               BOOL        = "false"  "use TLS towards name servers";
-    off(PLAIN_CALLS)      "tls.client.keyPath"                       TEXT        = ""       "own private key towards name servers, PEM";
-    off(PLAIN_CALLS)      "tls.client.keyPassword"                   TEXT        = ""       "password of it";
-    off(PLAIN_CALLS)      "tls.client.certPath"                      TEXT        = ""       "own certificate chain towards name servers, PEM";
-    off(PLAIN_CALLS)      "tls.client.authServer"                    BOOL        = "false"  "check the certificates of name servers against tls.client.trustCertPath";
-    off(PLAIN_CALLS)      "tls.client.trustCertPath"                 TEXT        = ""       "certificates that name servers are checked against, PEM";
+    used                  "tls.enable"                               BOOL        ~ "true if tls.server.mode is enforcing" "use TLS towards name servers";
+    used                  "tls.client.keyPath"                       TEXT        = ""       "own private key towards name servers, PEM";
+    off(KEY_PASSWORD)     "tls.client.keyPassword"                   TEXT        = ""       "password of it";
+    used                  "tls.client.certPath"                      TEXT        = ""       "own certificate chain towards name servers, PEM";
+    used                  "tls.client.authServer"                    BOOL        = "false"  "check the certificates of name servers against tls.client.trustCertPath, not for their host";
+    used                  "tls.client.trustCertPath"                 TEXT        = ""       "certificates that name servers are checked against, PEM";
     used                  "com.rocketmq.remoting.frameMaxLength"     BYTES       = "16777216" "longest frame";
     used                  "rocketmq.broker.rebalance.lockMaxLiveTime" SPAN        = "60000"  "ms after which a queue lock that is not renewed is free";
     not_needed(SOCKETS)   "com.rocketmq.remoting.socket.sndbuf.size" BYTES       = "0"      "serverSocketSndBufSize";

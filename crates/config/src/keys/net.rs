@@ -45,7 +45,7 @@ table! {
     not_needed(NETTY) "clientSocketRcvBufSize"             INT  = "0"      "";
     not_needed(NETTY) "clientPooledByteBufAllocatorEnable" BOOL = "false"  "";
     not_needed(NETTY) "clientCloseSocketIfTimeout"         BOOL = "true"   "";
-    off(PLAIN_CALLS)  "useTLS"                             BOOL ~ "tls.enable" "";
+    used              "useTLS"                             BOOL ~ "tls.enable" "use TLS towards name servers";
     off(SOCKS)        "socksProxyConfig"                   TEXT = "{}"     "";
     not_needed(NETTY) "disableCallbackExecutor"            BOOL = "false"  "";
     not_needed(NETTY) "disableNettyWorkerGroup"            BOOL = "false"  "";

@@ -43,7 +43,6 @@ pub(super) const NETTY: &str =
     "connections are shared out over the worker threads; there are no pools or permits to size";
 pub(super) const NO_WAIT: &str = "no answer is held back after a start";
 pub(super) const OFFLINE: &str = "a broker that is offline leaves the route when its lease at the name server ends";
-pub(super) const PLAIN_CALLS: &str = "a broker calls its name servers without TLS in this version";
 pub(super) const PLUG_IN: &str = "store plug-ins are Java classes; none can be loaded";
 pub(super) const POOLS: &str = "requests run where they arrive, on the network threads, so there is no pool to size";
 pub(super) const POP: &str = "pop consumption is not part of this version and is refused";

@@ -1,0 +1,102 @@
+//! Starts the binary and ends it.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The binary with these arguments, and nothing from our own environment.
+pub fn gantry(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
+    command.args(arguments).env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
+    command
+}
+
+/// Runs to the end. For starts that must fail.
+pub fn fails(arguments: &[&str]) -> String {
+    let Output { status, stderr, .. } = gantry(arguments).output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap().to_owned();
+    assert!(last.starts_with("gantry: "), "{said}");
+    last
+}
+
+/// The binary, once it has said that it is ready.
+pub struct Running {
+    child: Child,
+    /// The line for programs.
+    pub ready: String,
+    /// What it has logged so far.
+    log: Arc<Mutex<String>>,
+    reading: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Running {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let (say, hear) = mpsc::channel();
+        std::thread::spawn(move || say.send(out.lines().next().and_then(Result::ok)));
+        let log = Arc::new(Mutex::new(String::new()));
+        let (written, errors) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
+        let reading = std::thread::spawn(move || {
+            for line in errors.lines().map_while(Result::ok) {
+                let mut written = written.lock().unwrap();
+                written.push_str(&line);
+                written.push('\n');
+            }
+        });
+        let Ok(Some(ready)) = hear.recv_timeout(PATIENCE) else {
+            child.kill().unwrap();
+            reading.join().unwrap();
+            panic!("not ready: {}", log.lock().unwrap());
+        };
+        Running { child, ready, log, reading: Some(reading) }
+    }
+
+    pub fn server(data: &Path) -> Running {
+        let data = data.to_str().unwrap();
+        Running::start(&mut gantry(&["server", "--data", data, "--namesrv-port", "0", "--broker-port", "0"]))
+    }
+
+    pub fn address(&self, of: &str) -> &str {
+        let (_, rest) = self.ready.split_once(&format!(" {of}=")).unwrap();
+        rest.split(' ').next().unwrap()
+    }
+
+    /// The exit code, and what was logged.
+    pub fn end(mut self, signal: &str) -> (Option<i32>, String) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        self.reading.take().unwrap().join().unwrap();
+        (self.child.wait().unwrap().code(), self.log.lock().unwrap().clone())
+    }
+
+    /// Waits until the log has a line with these words, and returns it.
+    pub async fn logged(&self, words: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let found = self.log.lock().unwrap().lines().find(|line| line.contains(words)).map(str::to_owned);
+            if let Some(line) = found {
+                return line;
+            }
+            assert!(Instant::now() < deadline, "nothing about {words} in: {}", self.log.lock().unwrap());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Only what a failed test leaves behind; a process that has ended is not there any more.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
