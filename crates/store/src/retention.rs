@@ -1,7 +1,8 @@
 //! The `retention` thread: old files go, oldest first, one at a time.
 //!
 //! A file is expired when its newest record is older than `fileReservedTime`. Expired files go at the hour of `deleteWhen`, or at
-//! once when the device is fuller than `diskMaxUsedSpaceRatio`; `deleteFileBatchMax` of them in one look at most. What an active
+//! once when the device is fuller than `diskMaxUsedSpaceRatio`; `deleteFileBatchMax` of them in one look at most. All of them go when an
+//! operator asks (329). What an active
 //! consumer group has not consumed yet stays (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`,
 //! where the device comes first and the log says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until
 //! there is room again.
@@ -45,9 +46,11 @@ pub(crate) fn look(shared: &Shared) {
             return;
         }
     };
+    let is_asked = shared.delete_expired.swap(false, Ordering::Relaxed);
+    let files_max = if is_asked { usize::MAX } else { retention.delete_batch_max.max(1) };
     // Each turn removes a file or ends the look. What is left over has its turn at the next one.
-    for _ in 0..retention.delete_batch_max.max(1) {
-        if shared.is_stopping() || !remove_oldest(shared, &retention, used) {
+    for _ in 0..files_max {
+        if shared.is_stopping() || !remove_oldest(shared, &retention, used, is_asked) {
             break;
         }
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
@@ -71,10 +74,10 @@ pub(crate) fn look(shared: &Shared) {
     shared.is_writable.store(full.is_none(), Ordering::Release);
 }
 
-fn remove_oldest(shared: &Shared, retention: &Retention, used_percent: u8) -> bool {
+fn remove_oldest(shared: &Shared, retention: &Retention, used_percent: u8, is_asked: bool) -> bool {
     let segments = shared.log.segments();
     let Some(oldest) = segments.first() else { return false };
-    let Some(why) = why_remove(shared, retention, oldest, used_percent) else { return false };
+    let Some(why) = why_remove(shared, retention, oldest, used_percent, is_asked) else { return false };
     let floor = shared.retention_floor.read().as_ref().and_then(|floor| floor());
     if floor.is_some_and(|floor| floor.0 < oldest.end()) {
         if why != Why::DiskFull || used_percent <= retention.disk_clean_forcibly_percent || !retention.clean_forcibly {
@@ -98,14 +101,20 @@ fn remove_oldest(shared: &Shared, retention: &Retention, used_percent: u8) -> bo
     true
 }
 
-fn why_remove(shared: &Shared, retention: &Retention, oldest: &Segment, used_percent: u8) -> Option<Why> {
+fn why_remove(
+    shared: &Shared,
+    retention: &Retention,
+    oldest: &Segment,
+    used_percent: u8,
+    is_asked: bool,
+) -> Option<Why> {
     if oldest.end() > shared.log.end.get() {
         return None;
     }
     if used_percent > retention.disk_clean_forcibly_percent && retention.clean_forcibly {
         return Some(Why::DiskFull);
     }
-    let is_time = retention.delete_when.contains(&retention.hour_of_day.at(shared.clock.now()));
+    let is_time = is_asked || retention.delete_when.contains(&retention.hour_of_day.at(shared.clock.now()));
     if !is_time && used_percent <= retention.disk_max_used_percent {
         return None;
     }

@@ -71,6 +71,8 @@ pub(crate) struct Shared {
     /// Which old files go. Guards nothing else.
     pub retention: Mutex<Retention>,
     pub retention_floor: RwLock<Option<RetentionFloor>>,
+    /// Somebody wants expired files to go whatever the hour. Relaxed: the bell's lock orders it.
+    pub delete_expired: AtomicBool,
     /// The `queues` thread has nothing to do. SeqCst, as the bells' flags.
     pub queues_rest: AtomicBool,
     stopping: AtomicBool,
@@ -192,6 +194,7 @@ impl Store {
             is_writable: AtomicBool::new(true),
             retention: Mutex::new(options.retention.clone()),
             retention_floor: RwLock::new(None),
+            delete_expired: AtomicBool::new(false),
             queues_rest: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             options,
@@ -440,6 +443,12 @@ impl Store {
     /// From now on old files go by these rules.
     pub fn retain(&self, retention: Retention) {
         *self.shared.retention.lock() = retention;
+        self.shared.retention_bell.ring();
+    }
+
+    /// Expired files go soon, whatever the hour; what is not expired stays.
+    pub fn delete_expired(&self) {
+        self.shared.delete_expired.store(true, Ordering::Relaxed);
         self.shared.retention_bell.ring();
     }
 

@@ -42,11 +42,13 @@ pub struct Setup {
     pub levels: &'static str,
     /// SYNC_FLUSH.
     pub is_sync: bool,
+    /// Bytes of a file of the log.
+    pub segment_bytes: u64,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Setup { levels: "1s 5s", is_sync: false }
+        Setup { levels: "1s 5s", is_sync: false, segment_bytes: 64 << 20 }
     }
 }
 
@@ -73,7 +75,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     let (settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
     let (clock, random) = (Clock::real(), Random::seeded(1));
     let options = StoreOptions {
-        segment_bytes: 64 << 20,
+        segment_bytes: setup.segment_bytes,
         flush: if setup.is_sync { FlushMode::Sync } else { FlushMode::Async },
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
         ..StoreOptions::at(dir.path())

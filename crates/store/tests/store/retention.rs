@@ -108,6 +108,17 @@ fn what_a_group_has_not_consumed_stays_until_the_disk_comes_first() {
 }
 
 #[test]
+fn expired_files_go_when_asked_for_whatever_the_hour_and_others_stay() {
+    let kept = kept(|_| {});
+    kept.store.delete_expired();
+    kept.is_untouched_for_a_while();
+    kept.advance(2 * HOUR);
+    kept.is_untouched_for_a_while();
+    kept.store.delete_expired();
+    eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
 fn nothing_is_forced_where_that_is_forbidden() {
     let kept = kept(|retention| retention.clean_forcibly = false);
     kept.disk.faults.used_percent.store(88, Ordering::SeqCst);
