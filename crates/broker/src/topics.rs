@@ -283,6 +283,20 @@ impl Topics {
         Some(position)
     }
 
+    /// Removes the queues of topics that are not in the table: leftovers of another broker, or of a topic whose deletion a crash
+    /// cut short. Returns the topics.
+    pub(crate) fn delete_unknown_queues(&self) -> Vec<Arc<str>> {
+        // Nobody makes a topic meanwhile, whose queues would go with the leftovers of its name.
+        let _changing = self.changing.lock();
+        let Some(store) = self.keeper.store() else { return Vec::new() };
+        let mut unknown = store.topics();
+        unknown.retain(|topic| self.get(topic).is_none() && !known::is_system_topic(topic));
+        for topic in &unknown {
+            store.delete_topic(topic);
+        }
+        unknown
+    }
+
     /// Forgets a topic that another broker has deleted; its queues are that broker's business.
     pub(crate) fn forget(&self, name: &str) {
         let _changing = self.changing.lock();

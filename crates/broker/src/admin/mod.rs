@@ -4,6 +4,7 @@
 //! answer leaves when the journal is written.
 
 pub(crate) mod attributes;
+pub(crate) mod cleaning;
 pub(crate) mod configuration;
 pub(crate) mod connections;
 pub(crate) mod groups;

@@ -1,4 +1,4 @@
-//! Questions that the broker passes on to a client, and answers with what the client says: 223 (as 221) and 307.
+//! Questions that the broker passes on to a client, and answers with what the client says: 223 (as 221), 307 and 309.
 //!
 //! A client may take seconds to answer, or not answer; so a task of its own waits, and lays the reply into the asker's inbox.
 
@@ -7,22 +7,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{CallError, Connection, Outgoing, ReplyTo, Request};
+use net::{CallError, Connection, Outgoing, ReplyTo, Request, Response};
+use protocol::LogOffset;
 use protocol::body::ConsumerStatus;
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
-use protocol::request::{GetConsumerRunningInfo, GetConsumerStatus};
+use protocol::message_id::parse_offset_message_id;
+use protocol::request::{ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus};
 
 use crate::broker::Broker;
+use crate::clients::Member;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
+use crate::view;
 
-/// How long a client has to describe itself.
-const DESCRIBE: Duration = Duration::from_secs(10);
+/// How long a client has to describe itself, or to consume a message.
+const ANSWER: Duration = Duration::from_secs(10);
 /// How long a client has to list its offsets.
 const LIST: Duration = Duration::from_secs(5);
-/// Clients before this (3.1.8) cannot describe themselves.
-const VERSION_WITH_DESCRIPTION: i32 = 62;
+/// Clients before this (3.1.8) can neither.
+const VERSION_WITH_ANSWERS: i32 = 62;
 /// Clients before this (3.0.7) cannot list their offsets.
 const VERSION_WITH_STATUS: i32 = 28;
 
@@ -36,41 +40,99 @@ pub(crate) fn running_info(
     let asked = GetConsumerRunningInfo::decode(&request.header.fields)?;
     let (group, client_id, jstack_enable) =
         (asked.consumer_group.to_owned(), asked.client_id.to_owned(), asked.jstack_enable);
-    let consumers = broker.clients.consumers(&group);
-    let Some(member) = consumers.and_then(|consumers| consumers.member(&client_id).cloned()) else {
-        return Err(Refusal::new(
-            ResponseCode::SystemError,
-            format!("The Consumer <{group}> <{client_id}> not online"),
-        ));
-    };
-    if member.client.version < VERSION_WITH_DESCRIPTION {
-        let remark = format!(
-            "The Consumer <{client_id}> Version <{}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
-            member.client.version
-        );
-        return Err(Refusal::new(ResponseCode::SystemError, remark));
-    }
-    let reply_to = request.reply_to();
-    let asker = session.connection.clone();
+    let member = consumer(broker, &group, &client_id)?;
+    let (asker, reply_to) = (session.connection.clone(), request.reply_to());
     tokio::spawn(async move {
         let fields = GetConsumerRunningInfo { consumer_group: &group, client_id: &client_id, jstack_enable };
-        let answer =
-            member.client.connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), DESCRIBE).await;
-        match answer {
-            Ok(answer) => {
-                let code = ResponseCode::from_i32(answer.code).unwrap_or(ResponseCode::SystemError);
-                send(&asker, reply_to, code, answer.remark.as_deref(), &answer.body);
-            }
-            Err(error) => send(
-                &asker,
-                reply_to,
-                failure_code(&error),
-                Some(&format!("consumer <{group}> <{client_id}>: {error}")),
-                &[],
-            ),
-        }
+        let connection = &member.client.connection;
+        let answer = connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), ANSWER).await;
+        pass_on(&asker, reply_to, &group, &client_id, answer);
     });
     Ok(())
+}
+
+/// 309: has a consumer consume one stored message, now, and says what came of it. Its offsets do not move.
+pub(crate) fn consume_directly(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let asked = ConsumeMessageDirectly::decode(&request.header.fields)?;
+    let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
+    let msg_id = asked.msg_id.unwrap_or_default().to_owned();
+    let (_, at) = parse_offset_message_id(&msg_id).map_err(|error| invalid(format!("msgId={msg_id}: {error}")))?;
+    let (group, client_id) = (asked.consumer_group.to_owned(), asked.client_id.unwrap_or_default().to_owned());
+    let member = consumer(broker, &group, &client_id)?;
+    let topic = asked.topic.filter(|topic| !topic.is_empty()).map(str::to_owned);
+    // What the consumer needs to know of topic and group, where there are such.
+    let topic_sys_flag = topic.as_deref().and_then(|topic| broker.topics.get(topic));
+    let topic_sys_flag = topic_sys_flag.map_or(asked.topic_sys_flag, |topic| Some(topic.config().topic_sys_flag));
+    let known = broker.groups.get(&group);
+    let group_sys_flag = known.map_or(asked.group_sys_flag, |known| Some(known.config.load().group_sys_flag));
+    let broker_name = broker.settings.load().broker_name.clone();
+    let reply_to = request.reply_to();
+    view::with_record(broker, session, LogOffset(at), out, move |_, session, found, out| {
+        let Some(record) = found else {
+            let remark = format!("can not find message by the offset, {at}");
+            out.reply(reply_to, ResponseCode::SystemError, Some(&remark), &(), &[]);
+            return;
+        };
+        let asker = session.connection.clone();
+        tokio::spawn(async move {
+            let fields = ConsumeMessageDirectly {
+                consumer_group: &group,
+                client_id: Some(&client_id),
+                msg_id: Some(&msg_id),
+                broker_name: Some(&broker_name),
+                topic: topic.as_deref(),
+                topic_sys_flag,
+                group_sys_flag,
+            };
+            let body = Bytes::copy_from_slice(record.as_ref());
+            // It keeps a file of the log in memory, and a consumer may take its time.
+            drop(record);
+            let connection = &member.client.connection;
+            let answer = connection.request(request::CONSUME_MESSAGE_DIRECTLY, &fields, body, ANSWER).await;
+            pass_on(&asker, reply_to, &group, &client_id, answer);
+        });
+    })
+}
+
+/// A consumer that is connected and knows how to answer.
+fn consumer(broker: &Broker, group: &str, client_id: &str) -> Result<Arc<Member<Connection<Work>>>, Refusal> {
+    let refuse = |remark: String| Refusal::new(ResponseCode::SystemError, remark);
+    let consumers = broker.clients.consumers(group);
+    let Some(member) = consumers.and_then(|consumers| consumers.member(client_id).cloned()) else {
+        return Err(refuse(format!("The Consumer <{group}> <{client_id}> not online")));
+    };
+    if member.client.version < VERSION_WITH_ANSWERS {
+        return Err(refuse(format!(
+            "The Consumer <{client_id}> Version <{}> too low to finish, please upgrade it to V3_1_8_SNAPSHOT",
+            member.client.version
+        )));
+    }
+    Ok(member)
+}
+
+/// Gives the asker what the client said.
+fn pass_on(
+    asker: &Connection<Work>,
+    reply_to: ReplyTo,
+    group: &str,
+    client_id: &str,
+    answer: Result<Response, CallError>,
+) {
+    match answer {
+        Ok(answer) => {
+            let code = ResponseCode::from_i32(answer.code).unwrap_or(ResponseCode::SystemError);
+            send(asker, reply_to, code, answer.remark.as_deref(), &answer.body);
+        }
+        Err(error) => {
+            let remark = format!("consumer <{group}> <{client_id}>: {error}");
+            send(asker, reply_to, failure_code(&error), Some(&remark), &[]);
+        }
+    }
 }
 
 /// 223: the offsets that the consumers of a group hold, of all of them or of one.

@@ -6,6 +6,9 @@
 #[path = "../messages/support.rs"]
 mod support;
 
+mod cleaning;
+mod relaying;
+
 use std::fs;
 use std::sync::Arc;
 

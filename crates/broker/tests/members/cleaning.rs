@@ -1,0 +1,76 @@
+//! What operators have cleaned up.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use protocol::body::TopicConfigTable;
+use protocol::code::request;
+use protocol::fastjson::{self, Dialect};
+use tokio::time::Instant;
+
+use crate::support::{DEADLINE, Running, Setup, start, start_on};
+
+const EVERY_HOUR: &str = "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23";
+
+/// A broker whose log has files that nobody needs.
+async fn with_old_files() -> Running {
+    let running = start(Setup { segment_bytes: 256 << 10, ..Setup::default() }).await;
+    let body = "x".repeat(60 << 10);
+    for _ in 0..20 {
+        running.put("T", 0, "", &body).await;
+    }
+    running
+}
+
+/// Waits until files of the log are gone.
+async fn until_gone(running: &Running) {
+    let deadline = Instant::now() + DEADLINE;
+    while running.store().min_offset().0 == 0 {
+        assert!(Instant::now() < deadline, "no file is gone");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn update(running: &Running, text: String) {
+    let answer = running.call(request::UPDATE_BROKER_CONFIG, &(), text).await;
+    assert_eq!((answer.code, answer.remark), (0, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shorter_reserved_time_is_followed_without_a_restart() {
+    let running = with_old_files().await;
+    update(&running, format!("fileReservedTime=0\ndeleteWhen={EVERY_HOUR}\n")).await;
+    until_gone(&running).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_files_go_when_an_operator_says_so() {
+    let running = with_old_files().await;
+    // Their hour is half a day away.
+    let hour = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() / 3600 % 24;
+    update(&running, format!("fileReservedTime=0\ndeleteWhen={:02}\n", (hour + 12) % 24)).await;
+    assert_eq!(running.call(request::DELETE_EXPIRED_COMMITLOG, &(), "").await.code, 0);
+    until_gone(&running).await;
+    assert_eq!(running.call(request::CLEAN_EXPIRED_CONSUMEQUEUE, &(), "").await.code, 0);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_of_topics_that_do_not_exist_are_removed_and_no_others() {
+    let running = start(Setup::default()).await;
+    running.put("T", 0, "", "kept").await;
+    running.put("Forgotten", 0, "", "not kept").await;
+    let left = running.stop().await;
+    // Another broker ran here, and the topic was deleted in it.
+    let path = left.path().join("config/topics.json");
+    let mut topics: TopicConfigTable = fastjson::from_slice(&fs::read(&path).unwrap()).unwrap();
+    topics.topic_config_table.remove("Forgotten").unwrap();
+    fs::write(&path, fastjson::to_vec(&topics, Dialect::FastJson)).unwrap();
+    let running = start_on(Setup::default(), left).await;
+    assert_eq!(running.store().queues_of("Forgotten").len(), 1);
+    assert_eq!(running.call(request::CLEAN_UNUSED_TOPIC, &(), "").await.code, 0);
+    assert!(running.store().queues_of("Forgotten").is_empty());
+    assert_eq!(running.store().queues_of("T").len(), 1);
+    running.stop().await;
+}

@@ -1,0 +1,73 @@
+//! Questions that the broker passes on to a consumer.
+
+use std::sync::Arc;
+
+use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
+use protocol::code::{ResponseCode, request};
+use protocol::record;
+use protocol::request::ConsumeMessageDirectly;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::support::{DEADLINE, Running, Setup, start};
+use crate::{beat, make_topic};
+
+/// Consumes what it is given, and tells the test.
+struct Consumer(mpsc::UnboundedSender<(String, String)>);
+
+impl Inbound for Consumer {
+    fn request(&self, _: &Connection<()>, request: &Request<'_>, out: &mut Outgoing) {
+        if request.header.code != request::CONSUME_MESSAGE_DIRECTLY {
+            return;
+        }
+        let asked = ConsumeMessageDirectly::decode(&request.header.fields).unwrap();
+        let fields = format!(
+            "{} {} {} {:?} {:?}",
+            asked.consumer_group,
+            asked.client_id.unwrap(),
+            asked.broker_name.unwrap(),
+            asked.topic_sys_flag,
+            asked.group_sys_flag
+        );
+        let record::Scanned::Record(view) = record::scan(request.body, true).unwrap() else { panic!("no record") };
+        let body = String::from_utf8(view.body().to_vec()).unwrap();
+        self.0.send((fields, body)).unwrap();
+        out.reply(request.reply_to(), ResponseCode::Success, None, &(), br#"{"consumeResult":"CR_SUCCESS"}"#);
+    }
+}
+
+async fn consume(running: &Running, client_id: &str, msg_id: &str) -> net::Response {
+    let fields = ConsumeMessageDirectly {
+        consumer_group: "G",
+        client_id: Some(client_id),
+        msg_id: Some(msg_id),
+        broker_name: None,
+        topic: Some("T"),
+        topic_sys_flag: None,
+        group_sys_flag: None,
+    };
+    running.call(request::CONSUME_MESSAGE_DIRECTLY, &fields, "").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_consumes_one_stored_message_for_an_operator() {
+    let running = start(Setup::default()).await;
+    make_topic(&running, "T").await;
+    let sent = running.put("T", 1, "", "once more").await;
+    let missing = consume(&running, "a", &sent.id).await;
+    assert_eq!((missing.code, missing.remark.as_deref()), (1, Some("The Consumer <G> <a> not online")));
+
+    let (sender, mut consumed) = mpsc::unbounded_channel();
+    let client = Client::with_inbound(ClientOptions::default(), Arc::new(Consumer(sender)));
+    beat(&running, &client, "a").await;
+    let answer = consume(&running, "a", &sent.id).await;
+    assert_eq!((answer.code, &answer.body[..]), (0, &br#"{"consumeResult":"CR_SUCCESS"}"#[..]));
+    let (fields, body) = timeout(DEADLINE, consumed.recv()).await.unwrap().unwrap();
+    assert_eq!((fields.as_str(), body.as_str()), ("G a broker-a Some(0) Some(0)", "once more"));
+
+    let nowhere = format!("{}{:016X}", &sent.id[..16], 1_u64 << 40);
+    let gone = consume(&running, "a", &nowhere).await;
+    assert_eq!((gone.code, gone.remark.unwrap().contains("can not find message")), (1, true));
+    assert_eq!(consume(&running, "a", "no id").await.code, ResponseCode::InvalidParameter as i32);
+    running.stop().await;
+}
