@@ -130,7 +130,7 @@ table! {
     not_needed(FOLD)         "dispatchCqCacheNum"                       INT        = "4096"   "dispatch cache";
     not_needed(FOLD)         "enableAsyncReput"                         BOOL       = "true"   "async dispatch";
     not_needed(FOLD)         "recheckReputOffsetFromCq"                 BOOL       = "false"  "recheck dispatch offset";
-    accepted(TOPIC_LENGTH)   "maxTopicLength"                           COUNT      = "127"    "topic length limit";
+    accepted(UNREAD)         "maxTopicLength"                           COUNT      = "127"    "topic length limit";
     accepted(RECORD_VERSION) "autoMessageVersionOnTopicLen"             BOOL       = "true"   "record v2 if topic > 127";
     not_needed(FLUSH)        "enableRunningFlagsInFlush"                BOOL       = "false"  "consider running flags in flush";
     off(PROPERTY_CRC)        "enabledAppendPropCRC"                     BOOL       = "false"  "append '__CRC32#' property";
@@ -152,7 +152,7 @@ table! {
     not_needed(FLUSH)        "wakeFlushWhenPutMessage"                  BOOL       = "false"  "wake flusher on put";
     not_needed(ROCKSDB)      "enableCleanExpiredOffset"                 BOOL       = "false"  "delete expired CQ offsets (RocksDB)";
     not_needed(FLUSH)        "maxAsyncPutMessageRequests"               INT        = "5000"   "async put limit";
-    accepted(PULL_LIMITS)    "pullBatchMaxMessageCount"                 COUNT      = "160"    "cap of one pull";
+    accepted(UNREAD)         "pullBatchMaxMessageCount"                 COUNT      = "160"    "cap of one pull";
     off(REPLICAS)            "totalReplicas"                            INT        = "1"      "planned replica count";
     used                     "inSyncReplicas"                           COUNT      = "1"      "acks required (incl. master)";
     off(REPLICAS)            "minInSyncReplicas"                        INT        = "1"      "lower bound in auto mode";
