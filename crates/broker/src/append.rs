@@ -201,12 +201,14 @@ impl Sends {
 
 /// Appends what is gathered and answers it, now or when it is flushed.
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
+    let began = broker.clock.elapsed();
     let refused = broker.append(&mut session.sends.batch).await.err();
     let sends = &mut session.sends;
     let landed = sends.batch.landed();
     let end = landed.last().map(|record| record.end);
 
     if let Some(refusal) = &refused {
+        broker.stats.put_times.failed(sends.batch.len() - landed.len());
         // Records behind the last one that landed were not stored.
         for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed.len()) {
             let settings = broker.settings.load();
@@ -222,6 +224,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let settings = broker.settings.load();
     let answer = Answer { code: ResponseCode::Success, remark: None, host: broker.advertised, settings: &settings };
     if !broker.is_sync_flush() {
+        broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
         let mut ids = std::mem::take(&mut sends.ids);
         for receipt in &sends.receipts.list {
             sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
@@ -243,6 +246,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         landed: landed.to_vec(),
         lanes: std::mem::take(&mut sends.lanes),
         end,
+        began,
         inbox: Arc::clone(&session.inbox),
         durable_after: session.durable_after_so_far(),
     };
@@ -267,6 +271,8 @@ struct Unflushed {
     landed: Vec<Landed>,
     lanes: Vec<Arc<Lane>>,
     end: LogOffset,
+    /// When the append began, by the clock's elapsed time.
+    began: Duration,
     inbox: Arc<Inbox>,
     durable_after: u64,
 }
@@ -275,6 +281,7 @@ impl Unflushed {
     fn acknowledge(self, broker: &Broker) -> impl Future<Output = ()> + Send + 'static {
         let store = Arc::clone(&broker.store);
         let hold = Arc::clone(&broker.hold);
+        let (put_times, clock) = (Arc::clone(&broker.stats.put_times), broker.clock.clone());
         let settings = broker.settings.load_full();
         let host = broker.advertised;
         let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
@@ -283,6 +290,7 @@ impl Unflushed {
                 store.journal().written().reached(self.durable_after).await;
             }
             let is_flushed = timeout(limit, store.flushed().reached(self.end.0)).await.is_ok();
+            put_times.stored(self.landed.len(), clock.elapsed().saturating_sub(self.began));
             let late = format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis());
             let answer = if is_flushed {
                 Answer { code: ResponseCode::Success, remark: None, host, settings: &settings }

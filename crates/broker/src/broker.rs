@@ -259,7 +259,7 @@ impl Broker {
             request::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
             request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
             request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
-            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),
+            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, session, request, out),
             request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
             request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
             code => Err(unsupported(code)),

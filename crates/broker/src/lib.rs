@@ -21,6 +21,7 @@ mod offsets;
 mod order_lock;
 mod protect;
 mod pull;
+mod put_times;
 mod refusal;
 mod register;
 mod retry;

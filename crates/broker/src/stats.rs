@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use protocol::body::{BrokerStatsData, BrokerStatsItem};
 use protocol::names;
 
+use crate::put_times::PutTimes;
 use crate::topics::Topic;
 
 /// How often the shortest span is sampled.
@@ -338,6 +339,8 @@ pub struct Stats {
     got_user_messages: Total,
     pulls_found: Total,
     pulls_missed: Total,
+    /// Shared with the tasks that wait for a flush.
+    pub(crate) put_times: Arc<PutTimes>,
     /// Written by the sampling task, read by operators.
     history: Mutex<History>,
     started_at: TimeMs,
@@ -358,6 +361,7 @@ impl Stats {
             got_user_messages: Total::default(),
             pulls_found: Total::default(),
             pulls_missed: Total::default(),
+            put_times: Arc::new(PutTimes::new()),
             history: Mutex::new(History {
                 samples: VecDeque::from([(started_at, Totals::default())]),
                 mornings: Mornings::default(),
@@ -508,6 +512,7 @@ impl Stats {
         }
         topics.retain(|_, meters| !meters.put_nums.is_idle());
         groups.retain(|_, meters| !meters.get_nums.is_idle());
+        self.put_times.sample();
         self.sample_totals(now, local_date(now));
     }
 

@@ -5,24 +5,41 @@ use std::collections::BTreeMap;
 use net::{Outgoing, Request};
 use protocol::body::{DataVersion, DelayOffsets, KvTable};
 use protocol::code::ResponseCode;
+use protocol::fastjson::{self, Dialect};
+use protocol::record::{self, Scanned};
 use protocol::request::ViewBrokerStats;
 
 use crate::admin::reply_json;
 use crate::admin::topics::ends;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
+use crate::session::Session;
 use crate::stats::Stat;
+use crate::view;
 
 /// Ordinal and name of the RocketMQ version that we answer as.
 const VERSION_NAME: &str = "V5_3_3";
 
 /// 28: everything at a glance.
-pub(crate) fn info(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    reply_json(request, out, &KvTable { table: table(broker) });
-    Ok(())
+pub(crate) fn info(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let reply_to = request.reply_to();
+    // The oldest record, which says since when there is something, may have to come from the disk.
+    view::with_record(broker, session, broker.store.min_offset(), out, move |broker, _, oldest, out| {
+        let view = oldest.as_ref().and_then(|record| match record::scan(record.as_ref(), false) {
+            Ok(Scanned::Record(view)) => Some(view),
+            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+        });
+        let table = KvTable { table: table(broker, view.map(|view| view.store_timestamp())) };
+        out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&table, Dialect::FastJson));
+    })
 }
 
-fn table(broker: &Broker) -> BTreeMap<String, String> {
+fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     let mut table = BTreeMap::new();
     let mut put = |key: &str, value: String| {
         table.insert(key.to_owned(), value);
@@ -56,7 +73,15 @@ fn table(broker: &Broker) -> BTreeMap<String, String> {
     put("putMessageTimesTotal", totals.put_messages.to_string());
     put("putMessageSizeTotal", totals.put_bytes.to_string());
     let average = if totals.put_messages > 0 { totals.put_bytes as f64 / totals.put_messages as f64 } else { 0.0 };
-    put("putMessageAverageSize", average.to_string());
+    put("putMessageAverageSize", decimal(average));
+    let times = &broker.stats.put_times;
+    put("putMessageFailedTimes", times.failures().to_string());
+    put("putMessageEntireTimeMax", times.longest_ms().to_string());
+    put("putMessageDistributeTime", times.distribution());
+    put("putLatency99", format!("{:.2}", times.percentile_ms(0.99)));
+    put("putLatency999", format!("{:.2}", times.percentile_ms(0.999)));
+    // Not measured: pulls read from memory, or on threads of their own. Exporters stumble over a key that is missing.
+    put("getMessageEntireTimeMax", "0".to_owned());
     put("msgPutTotalYesterdayMorning", mornings.put_yesterday.to_string());
     put("msgPutTotalTodayMorning", mornings.put_today.to_string());
     put("msgPutTotalTodayNow", totals.put_messages.to_string());
@@ -71,14 +96,28 @@ fn table(broker: &Broker) -> BTreeMap<String, String> {
 
     // Queue and key index entries are made when a record is appended: nothing is ever behind.
     put("dispatchBehindBytes", "0".to_owned());
+    put("dispatchMaxBuffer", "0".to_owned());
+    // Apache's word for "none".
+    put("earliestMessageTimeStamp", earliest.unwrap_or(-1).to_string());
+    // What Apache says without a pool of write buffers.
+    put("remainTransientStoreBufferNumbs", i32::MAX.to_string());
     put("remainHowManyDataToFlush", size_text(end.saturating_sub(store.flushed().get())));
-    // No pools and no queues before them: what Apache calls their sizes is what the connections hold.
+    // No pools and no queues before them, so their sizes and what they could hold are 0.
     for pool in ["send", "pull", "litePull", "query", "ack"] {
         put(&format!("{pool}ThreadPoolQueueSize"), "0".to_owned());
+        put(&format!("{pool}ThreadPoolQueueCapacity"), "0".to_owned());
         put(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), "0".to_owned());
     }
     put("pageCacheLockTimeMills", "0".to_owned());
     put("EndTransactionQueueSize", "0".to_owned());
+    put("EndTransactionThreadPoolQueueCapacity", "0".to_owned());
+    // As Apache without its timer wheel.
+    for figure in ["timerReadBehind", "timerOffsetBehind", "timerCongestNum"] {
+        put(figure, "0".to_owned());
+    }
+    for figure in ["timerEnqueueTps", "timerDequeueTps"] {
+        put(figure, "0.0".to_owned());
+    }
     let topic = broker.delay.topic();
     for (level, offset) in broker.delay.offsets() {
         let queue = u32::try_from(level - 1).ok().and_then(|id| store.existing_queue(topic.name(), id));
@@ -90,19 +129,24 @@ fn table(broker: &Broker) -> BTreeMap<String, String> {
 
 /// Three rates, as Apache prints them.
 fn rates_text(rates: [f64; 3]) -> String {
-    let [ten_seconds, minute, ten_minutes] = rates;
-    format!("{ten_seconds} {minute} {ten_minutes}")
+    rates.map(decimal).join(" ")
 }
 
+/// A number as Java prints a double: never without a point.
+fn decimal(number: f64) -> String {
+    format!("{number:?}")
+}
+
+/// `1.5 GiB`, as Apache prints sizes and as exporters read them.
 fn size_text(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "K", "M", "G", "T"];
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut size = bytes as f64;
     let mut unit = 0;
     while size >= 1024.0 && unit + 1 < UNITS.len() {
         size /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{bytes} B") } else { format!("{size:.2} {}", UNITS[unit]) }
+    if unit == 0 { format!("{bytes} B") } else { format!("{size:.1} {}", UNITS[unit]) }
 }
 
 fn span_text(ms: i64) -> String {
@@ -138,7 +182,10 @@ mod tests {
     fn figures_read_as_apache_prints_them() {
         assert_eq!(span_text(90_061_000), "[ 1 days, 1 hours, 1 minutes, 1 seconds ]");
         assert_eq!(size_text(0), "0 B");
-        assert_eq!(size_text(500 << 30), "500.00 G");
-        assert_eq!(rates_text([1.0, 0.5, 0.0]), "1 0.5 0");
+        assert_eq!(size_text(1023), "1023 B");
+        assert_eq!(size_text(1536), "1.5 KiB");
+        assert_eq!(size_text(500 << 30), "500.0 GiB");
+        assert_eq!(size_text(252 << 40), "252.0 TiB");
+        assert_eq!(rates_text([1.0, 0.5, 0.0]), "1.0 0.5 0.0");
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
 use protocol::body::{
-    ConsumerData, ConsumerIdList, ConsumerOffsets, Heartbeat, LockBatch, LockBatchReply, MessageQueue,
+    ConsumerData, ConsumerIdList, ConsumerOffsets, Heartbeat, KvTable, LockBatch, LockBatchReply, MessageQueue,
     SubscriptionData, SubscriptionGroupConfig, TopicConfig, TopicConfigTable,
 };
 use protocol::code::request;
@@ -213,8 +213,85 @@ async fn operators_change_live_settings_only() {
     assert_eq!(update("configBlackList=x\n").await.code, 16);
     assert_eq!(update("brokerPermission=5x\n").await.code, 29);
     assert!(update("listenPort=1\n").await.remark.unwrap().contains("listenPort"));
-    assert_eq!(code_of(&running, request::GET_BROKER_RUNTIME_INFO, &()).await, 0);
     let unknown = running.call(209, &(), "").await;
     assert_eq!((unknown.code, unknown.remark.as_deref()), (3, Some(" request type 209 not supported")));
+    running.stop().await;
+}
+
+/// The keys of Apache 5.5.0 with the forms that its tools and exporters read.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_runtime_information_has_every_key_that_exporters_read() {
+    let running = start(Setup::default()).await;
+    let earliest = async || {
+        let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
+        let table = fastjson::from_slice::<KvTable>(&answer.body).unwrap().table;
+        (table["earliestMessageTimeStamp"].parse::<i64>().unwrap(), table)
+    };
+    assert_eq!(earliest().await.0, -1);
+    running.put("T", 0, "", "x").await;
+    let (earliest, table) = earliest().await;
+    assert!(earliest > 1_600_000_000_000, "{earliest}");
+    for whole in [
+        "bootTimestamp",
+        "commitLogMaxOffset",
+        "commitLogMinOffset",
+        "dispatchBehindBytes",
+        "dispatchMaxBuffer",
+        "getMessageEntireTimeMax",
+        "msgGetTotalTodayMorning",
+        "msgGetTotalTodayNow",
+        "msgGetTotalYesterdayMorning",
+        "msgPutTotalTodayMorning",
+        "msgPutTotalTodayNow",
+        "msgPutTotalYesterdayMorning",
+        "pageCacheLockTimeMills",
+        "putMessageEntireTimeMax",
+        "putMessageFailedTimes",
+        "putMessageSizeTotal",
+        "putMessageTimesTotal",
+        "remainTransientStoreBufferNumbs",
+        "startAcceptSendRequestTimeStamp",
+        "EndTransactionQueueSize",
+        "EndTransactionThreadPoolQueueCapacity",
+        "timerReadBehind",
+        "timerOffsetBehind",
+        "timerCongestNum",
+        "sendThreadPoolQueueSize",
+        "sendThreadPoolQueueCapacity",
+        "sendThreadPoolQueueHeadWaitTimeMills",
+        "pullThreadPoolQueueSize",
+        "pullThreadPoolQueueCapacity",
+        "pullThreadPoolQueueHeadWaitTimeMills",
+        "litePullThreadPoolQueueSize",
+        "litePullThreadPoolQueueCapacity",
+        "litePullThreadPoolQueueHeadWaitTimeMills",
+        "queryThreadPoolQueueSize",
+        "queryThreadPoolQueueCapacity",
+        "queryThreadPoolQueueHeadWaitTimeMills",
+        "ackThreadPoolQueueSize",
+        "ackThreadPoolQueueCapacity",
+        "ackThreadPoolQueueHeadWaitTimeMills",
+    ] {
+        assert!(table.get(whole).is_some_and(|text| text.parse::<i64>().is_ok()), "{whole}: {:?}", table.get(whole));
+    }
+    for number in [
+        "commitLogDiskRatio",
+        "consumeQueueDiskRatio",
+        "putMessageAverageSize",
+        "putLatency99",
+        "putLatency999",
+        "timerEnqueueTps",
+        "timerDequeueTps",
+    ] {
+        assert!(table.get(number).is_some_and(|text| text.parse::<f64>().is_ok()), "{number}: {:?}", table.get(number));
+    }
+    for rates in ["putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps"] {
+        assert_eq!(table[rates].split(' ').filter(|rate| rate.parse::<f64>().is_ok()).count(), 3, "{}", table[rates]);
+    }
+    let classes: Vec<_> = table["putMessageDistributeTime"].split_whitespace().collect();
+    let counts = classes.iter().map(|class| class.split_once(':').unwrap().1.parse::<u64>().unwrap());
+    assert_eq!((classes.len(), counts.sum::<u64>()), (13, 1));
+    let capacity: Vec<_> = table["commitLogDirCapacity"].split(' ').collect();
+    assert!(capacity.len() == 8 && capacity[3].ends_with("iB,"), "{capacity:?}");
     running.stop().await;
 }
