@@ -15,13 +15,11 @@ use protocol::request::{
     UpdateGroupForbidden,
 };
 
-use crate::admin::{attributes, body, reply_json, reply_ok};
+use crate::admin::{attributes, body, piece, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 
-/// Groups that 201 sends in one piece to who asks for pieces without saying how large.
-const PIECE: i32 = 2000;
 /// More queues of a retry topic, or more retries, are a mistake.
 const RETRIES_MAX: i32 = 65_536;
 
@@ -110,11 +108,8 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
     let asked = GetAllGroups::decode(&request.header.fields)?;
     let mut table = table(broker);
     let total = i32::try_from(table.subscription_group_table.len()).unwrap_or(i32::MAX);
-    if let Some(first) = asked.group_seq {
-        let count = asked.max_group_num.filter(|count| *count > 0).unwrap_or(PIECE);
-        let groups = std::mem::take(&mut table.subscription_group_table);
-        table.subscription_group_table = groups.into_iter().skip(first.max(0) as usize).take(count as usize).collect();
-    }
+    let groups = std::mem::take(&mut table.subscription_group_table);
+    table.subscription_group_table = piece(groups, asked.group_seq, asked.max_group_num);
     let fields = GetAllGroupsReply { total_group_num: Some(total) };
     out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &fastjson::to_vec(&table, Dialect::FastJson));
     Ok(())

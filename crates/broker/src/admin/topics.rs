@@ -18,16 +18,13 @@ use protocol::request::{
 use store::ConsumeQueue;
 
 use crate::admin::progress::store_time;
-use crate::admin::{attributes, body, reply_json, reply_ok};
+use crate::admin::{attributes, body, piece, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::stats::Stat;
 use crate::topics::{QUEUES_MAX, Topic};
 use crate::view;
-
-/// Topics that 21 sends in one piece to who asks for pieces without saying how large.
-const PIECE: i32 = 2000;
 
 /// 17: make or change a topic.
 pub(crate) fn create(
@@ -150,21 +147,17 @@ pub(crate) fn delete(
 /// 21: all topics; in pieces for who says which.
 pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetAllTopicConfig::decode(&request.header.fields)?;
-    let mut table: BTreeMap<String, TopicConfig> = broker
+    let table: BTreeMap<String, TopicConfig> = broker
         .topics
         .all()
         .iter()
         .map(|topic| (topic.name().to_owned(), TopicConfig::clone(&topic.config())))
         .collect();
     let total = i32::try_from(table.len()).unwrap_or(i32::MAX);
-    if let Some(first) = asked.topic_seq {
-        let count = asked.max_topic_num.filter(|count| *count > 0).unwrap_or(PIECE);
-        table = table.into_iter().skip(first.max(0) as usize).take(count as usize).collect();
-    }
     let body = TopicConfigTable {
         data_version: broker.topics.version(),
         mapping_data_version: Some(protocol::body::DataVersion::default()),
-        topic_config_table: table,
+        topic_config_table: piece(table, asked.topic_seq, asked.max_topic_num),
         topic_queue_mapping_detail_map: Some(BTreeMap::new()),
         topic_queue_mapping_info_map: Some(BTreeMap::new()),
     };
