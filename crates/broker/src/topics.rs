@@ -455,3 +455,6 @@ fn system_topics(settings: &BrokerSettings, levels: &DelayLevels) -> Vec<TopicCo
     }
     topics
 }
+
+#[cfg(test)]
+mod tests;
