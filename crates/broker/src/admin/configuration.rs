@@ -25,7 +25,7 @@ const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];
 
 /// The settings with their origins, and the file that they came from.
 pub(crate) struct Configuration {
-    /// Guards changes, from looking at the old value to writing the file.
+    /// Guards changes, from looking at the old value to having the new one. The file follows, in a task of its own.
     state: Mutex<State>,
     file: Option<PathBuf>,
 }
