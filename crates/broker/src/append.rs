@@ -255,10 +255,6 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     // Never closed; a closed one would only mean that nothing is counted.
     let permit = permits.acquire_owned().await.ok();
     let wait = unflushed.acknowledge(broker);
-    if session.connection.is_closed() {
-        // About to close: what is owed must be there when this burst has been served.
-        return wait.await;
-    }
     tokio::spawn(async move {
         wait.await;
         drop(permit);
@@ -285,6 +281,7 @@ impl Unflushed {
         let settings = broker.settings.load_full();
         let host = broker.advertised;
         let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
+        let debt = self.inbox.owe();
         async move {
             if self.durable_after > 0 {
                 store.journal().written().reached(self.durable_after).await;
@@ -306,6 +303,7 @@ impl Unflushed {
                 // Through the inbox, which cannot be full: a reply that got lost would be sent a second time by its producer.
                 self.inbox.push(Errand::Frames(out.take()));
             }
+            drop(debt);
             store.confirmed().reached(self.end.0).await;
             hold.arrived(self.lanes.iter());
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use env::Clock;
 use hashbrown::HashMap;
-use net::{Connection, Frames, Outgoing};
+use net::{Connection, Debt, Frames, Outgoing};
 use parking_lot::Mutex;
 use store::ConsumeQueue;
 use tokio::sync::Notify;
@@ -127,6 +127,11 @@ impl Inbox {
             parked: AtomicUsize::new(0),
             lanes: Mutex::default(),
         }
+    }
+
+    /// For an answer that will be pushed: until the debt is dropped, a connection that drains waits for it.
+    pub(crate) fn owe(&self) -> Debt<Work> {
+        self.connection.owe()
     }
 
     pub(crate) fn push(&self, errand: Errand) {

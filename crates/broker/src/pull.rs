@@ -381,6 +381,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
     let store = Arc::clone(&broker.store);
     let limits = limits(broker, &order, true);
     let reply_to = order.reply_to;
+    let debt = inbox.owe();
     let job = move || {
         let mut slices = Vec::new();
         let mut wants = |tags: i64| order.filter.as_ref().is_none_or(|filter| filter.matches(tags));
@@ -391,6 +392,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
                 read(broker, session, order, patience, out);
             }
         })));
+        drop(debt);
     };
     if let Err(full) = broker.store.cold_read(Box::new(job)) {
         out.reply(reply_to, ResponseCode::SystemBusy, Some(&full.to_string()), &(), &[]);

@@ -78,9 +78,11 @@ pub(crate) fn in_the_cold<T: Send + 'static>(
 ) -> Result<(), Refusal> {
     let store = Arc::clone(&broker.store);
     let inbox = Arc::clone(&session.inbox);
+    let debt = inbox.owe();
     let job = Box::new(move || {
         let found = read(&store);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| then(broker, session, found, out))));
+        drop(debt);
     });
     broker.store.cold_read(job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
 }

@@ -59,6 +59,8 @@ pub(crate) struct Inbox<W> {
     pub out: Outgoing,
     pub work: Vec<W>,
     pub stage: Stage,
+    /// Answers that somebody works on elsewhere. While there are any, a draining connection stays.
+    owed: usize,
     waker: Option<Waker>,
 }
 
@@ -67,10 +69,40 @@ pub(crate) struct Inbox<W> {
 pub(crate) enum Stage {
     /// Reads and writes.
     Open,
-    /// Reads no more; finishes what it read, writes what it owes, then closes.
+    /// The same, but requests of those who know `GO_AWAY` are answered with it instead of being served.
+    GoingAway,
+    /// Reads no more; finishes what it read and waits for the answers that it owes.
     Draining,
+    /// Has all its answers: writes them, then closes. Nothing can be left for it any more.
+    Ending,
     /// Gone.
     Closed,
+}
+
+/// An answer that will come through [`Connection::send`] or [`Connection::post`]: while it is held, the connection stays to write
+/// it, even if it was told to close meanwhile. Drop it when the answer has been left there.
+#[must_use = "dropped, it holds nothing back"]
+pub struct Debt<W> {
+    shared: Arc<Shared<W>>,
+}
+
+impl<W> std::fmt::Debug for Debt<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Debt").field("connection", &self.shared.id).finish()
+    }
+}
+
+impl<W> Drop for Debt<W> {
+    fn drop(&mut self) {
+        let mut inbox = self.shared.inbox.lock();
+        inbox.owed -= 1;
+        // An open connection does not care; a draining one may have waited for this.
+        let waker = if inbox.owed == 0 && inbox.stage == Stage::Draining { inbox.waker.take() } else { None };
+        drop(inbox);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
 }
 
 /// A handle to a connection. Clones are the same connection.
@@ -111,7 +143,13 @@ impl<W> Connection<W> {
                 serialization,
                 calls: Calls::new(limits.calls_max),
                 reads: AtomicU64::new(0),
-                inbox: Mutex::new(Inbox { out: Outgoing::new(), work: Vec::new(), stage: Stage::Open, waker: None }),
+                inbox: Mutex::new(Inbox {
+                    out: Outgoing::new(),
+                    work: Vec::new(),
+                    stage: Stage::Open,
+                    owed: 0,
+                    waker: None,
+                }),
             }),
         }
     }
@@ -136,9 +174,15 @@ impl<W> Connection<W> {
         self.shared.listener
     }
 
+    /// Notes that an answer will come. A draining connection stays until all who hold a debt have dropped it.
+    pub fn owe(&self) -> Debt<W> {
+        self.shared.inbox.lock().owed += 1;
+        Debt { shared: Arc::clone(&self.shared) }
+    }
+
     /// Sends frames that were made elsewhere. False when the connection is closed or its inbox is full: nothing is sent then.
     pub fn send(&self, frames: Frames) -> bool {
-        self.leave(|inbox, limits| {
+        self.leave(Stage::Draining, |inbox, limits| {
             if inbox.out.bytes() >= limits.frames_bytes_max {
                 return false;
             }
@@ -149,7 +193,7 @@ impl<W> Connection<W> {
 
     /// Hands work to the connection's task. False when the connection is closed or its inbox is full.
     pub fn post(&self, work: W) -> bool {
-        self.leave(|inbox, limits| {
+        self.leave(Stage::Draining, |inbox, limits| {
             if inbox.work.len() >= limits.work_max {
                 return false;
             }
@@ -158,21 +202,21 @@ impl<W> Connection<W> {
         })
     }
 
-    /// Reads no more; writes what is owed, as far as the peer takes it, then closes.
+    /// Reads no more; waits for the answers that are owed, writes them, as far as the peer takes them, then closes.
     pub fn close(&self) {
-        self.shared.drain();
+        self.shared.come_to(Stage::Draining);
     }
 
     /// Whether it is closed, or about to be.
     pub fn is_closed(&self) -> bool {
-        self.shared.inbox.lock().stage != Stage::Open
+        self.shared.inbox.lock().stage >= Stage::Draining
     }
 
     /// Sends a request that nobody answers. False when the connection is closed or its inbox is full.
     pub fn oneway(&self, code: i32, fields: &dyn EncodeFields, body: &Bytes) -> bool {
         let opaque = self.shared.calls.number();
         let serialization = self.shared.serialization;
-        self.leave(|inbox, limits| {
+        self.leave(Stage::GoingAway, |inbox, limits| {
             if inbox.out.bytes() >= limits.frames_bytes_max {
                 return false;
             }
@@ -198,7 +242,8 @@ impl<W> Connection<W> {
             NotEntered::Full => CallError::Busy { address: address() },
         })?;
         let serialization = self.shared.serialization;
-        let was_left = self.leave(|inbox, limits| {
+        // On a draining connection the response would not be read.
+        let was_left = self.leave(Stage::GoingAway, |inbox, limits| {
             if inbox.out.bytes() >= limits.frames_bytes_max {
                 return false;
             }
@@ -224,10 +269,10 @@ impl<W> Connection<W> {
         }
     }
 
-    fn leave(&self, put: impl FnOnce(&mut Inbox<W>, &InboxLimits) -> bool) -> bool {
+    /// Puts something into the inbox, unless the connection has come further than `last`.
+    fn leave(&self, last: Stage, put: impl FnOnce(&mut Inbox<W>, &InboxLimits) -> bool) -> bool {
         let mut inbox = self.shared.inbox.lock();
-        // What is left for a draining connection would race with its last write.
-        if inbox.stage != Stage::Open || !put(&mut inbox, &self.shared.limits) {
+        if inbox.stage > last || !put(&mut inbox, &self.shared.limits) {
             return false;
         }
         let waker = inbox.waker.take();
@@ -240,9 +285,14 @@ impl<W> Connection<W> {
 }
 
 impl<W> Shared<W> {
-    pub(crate) fn drain(&self) {
+    pub(crate) fn stage(&self) -> Stage {
+        self.inbox.lock().stage
+    }
+
+    /// Brings the connection on to `stage`, unless it has come further already.
+    pub(crate) fn come_to(&self, stage: Stage) {
         let mut inbox = self.inbox.lock();
-        inbox.stage = inbox.stage.max(Stage::Draining);
+        inbox.stage = inbox.stage.max(stage);
         let waker = inbox.waker.take();
         drop(inbox);
         if let Some(waker) = waker {
@@ -250,10 +300,21 @@ impl<W> Shared<W> {
         }
     }
 
-    /// For the task: ready when something was left, or when the stage is not `seen` any more.
+    /// For the task: whether a draining connection has all that it waited for. From then on nothing can be left for it.
+    pub(crate) fn has_all(&self) -> bool {
+        let mut inbox = self.inbox.lock();
+        let has_all = inbox.owed == 0 && inbox.out.is_empty() && inbox.work.is_empty();
+        if has_all {
+            inbox.stage = inbox.stage.max(Stage::Ending);
+        }
+        has_all
+    }
+
+    /// For the task: ready when something was left, when the stage is not `seen` any more, or when nothing more is to come.
     pub(crate) fn poll_left(&self, seen: Stage, cx: &mut Context<'_>) -> Poll<()> {
         let mut inbox = self.inbox.lock();
-        if !inbox.out.is_empty() || !inbox.work.is_empty() || inbox.stage != seen {
+        let is_over = inbox.stage >= Stage::Draining && inbox.owed == 0;
+        if !inbox.out.is_empty() || !inbox.work.is_empty() || inbox.stage != seen || is_over {
             return Poll::Ready(());
         }
         match &mut inbox.waker {

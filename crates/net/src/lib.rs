@@ -21,7 +21,7 @@ mod tls;
 pub use bounds::Budget;
 pub use call::{CallError, OwnedFields, Response};
 pub use client::{Client, ClientOptions, Inbound, RefuseInbound};
-pub use connection::{Connection, ListenerTag};
+pub use connection::{Connection, Debt, ListenerTag};
 pub use listener::{Listener, ListenerOptions};
 pub use outgoing::{Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use service::{Burst, Request, Service};

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::bounds::Budget;
-use crate::connection::{Connection, InboxLimits, ListenerTag, Shared};
+use crate::connection::{Connection, InboxLimits, ListenerTag, Shared, Stage};
 use crate::prelude::{self, NotBegun};
 use crate::service::Service;
 use crate::task::{self, Limits};
@@ -55,7 +55,10 @@ pub struct ListenerOptions {
     pub send_buffer_bytes: Option<usize>,
     /// `SO_RCVBUF`; the kernel's own choice when `None`.
     pub receive_buffer_bytes: Option<usize>,
-    /// How long connections may take to finish at shutdown before they are cut off.
+    /// How long, at shutdown, requests are still taken: those of clients that know `GO_AWAY` are answered with it, so that they
+    /// go elsewhere, and those of others are served. Over earlier when nobody is connected; zero leaves it out.
+    pub go_away_time: Duration,
+    /// How long connections may take to finish at shutdown, after that, before they are cut off.
     pub drain_timeout: Duration,
 }
 
@@ -74,6 +77,7 @@ impl Default for ListenerOptions {
             budget: Arc::new(Budget::new(256 << 20)),
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
+            go_away_time: Duration::ZERO,
             drain_timeout: Duration::from_secs(5),
         }
     }
@@ -97,7 +101,22 @@ struct Door<S: Service> {
 /// Guarded by the mutex around it; taken when a connection begins and ends.
 struct Open<W> {
     connections: HashMap<u64, Arc<Shared<W>>>,
-    is_draining: bool,
+    /// How far all of them have come; new ones begin there.
+    stage: Stage,
+}
+
+impl<S: Service> Door<S> {
+    /// Brings all connections on to `stage`, and those that will still come.
+    fn come_to(&self, stage: Stage) {
+        let open: Vec<_> = {
+            let mut open = self.open.lock();
+            open.stage = stage;
+            open.connections.values().cloned().collect()
+        };
+        for connection in open {
+            connection.come_to(stage);
+        }
+    }
 }
 
 impl<S: Service> Listener<S> {
@@ -124,7 +143,7 @@ impl<S: Service> Listener<S> {
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into())?;
         let local = socket.local_addr()?;
-        let open = Mutex::new(Open { connections: HashMap::new(), is_draining: false });
+        let open = Mutex::new(Open { connections: HashMap::new(), stage: Stage::Open });
         Ok(Listener { socket, local, door: Arc::new(Door { service, options, tls, open }) })
     }
 
@@ -133,44 +152,22 @@ impl<S: Service> Listener<S> {
         self.local
     }
 
-    /// Accepts until `shutdown` is done; then lets each connection finish what it has read and write what it owes, and returns
-    /// when all are closed, after the drain time at the latest.
+    /// Accepts until `shutdown` is done, and goes on for the time of going away; then lets each connection finish what it has read
+    /// and write what it owes, and returns when all are closed, after the drain time at the latest.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let Listener { socket, local, door } = self;
         let (draining, begin_drain) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let mut shutdown = std::pin::pin!(shutdown);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut shutdown => break,
-                Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
-                accepted = socket.accept() => match accepted {
-                    Ok((tcp, peer)) => {
-                        if tasks.len() >= door.options.connections_max {
-                            tracing::warn!(%peer, limit = door.options.connections_max, "too many connections, closed");
-                            continue;
-                        }
-                        tasks.spawn(connection(tcp, peer, Arc::clone(&door), begin_drain.clone()));
-                    }
-                    Err(error) => {
-                        tracing::warn!(%local, %error, "cannot accept");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
+        accept(&socket, &door, &mut tasks, &begin_drain, shutdown).await;
+        let going_away = door.options.go_away_time;
+        if !going_away.is_zero() && !tasks.is_empty() {
+            door.come_to(Stage::GoingAway);
+            accept(&socket, &door, &mut tasks, &begin_drain, tokio::time::sleep(going_away)).await;
         }
         drop(socket);
         // Those that still tell their first words end now; those that are open drain.
-        let open: Vec<_> = {
-            let mut open = door.open.lock();
-            open.is_draining = true;
-            open.connections.values().cloned().collect()
-        };
+        door.come_to(Stage::Draining);
         draining.send_replace(true);
-        for connection in open {
-            connection.drain();
-        }
         let deadline = Instant::now() + door.options.drain_timeout;
         loop {
             match tokio::time::timeout_at(deadline, tasks.join_next()).await {
@@ -181,6 +178,38 @@ impl<S: Service> Listener<S> {
         }
         tracing::warn!(%local, connections = tasks.len(), "connections did not finish in time, cut off");
         tasks.shutdown().await;
+    }
+}
+
+/// Accepts until `end`, or until nobody is connected while the listener goes away.
+async fn accept<S: Service>(
+    socket: &TcpListener,
+    door: &Arc<Door<S>>,
+    tasks: &mut JoinSet<()>,
+    begin_drain: &watch::Receiver<bool>,
+    end: impl Future<Output = ()> + Send,
+) {
+    let is_going_away = door.open.lock().stage == Stage::GoingAway;
+    let mut end = std::pin::pin!(end);
+    while !is_going_away || !tasks.is_empty() {
+        tokio::select! {
+            biased;
+            () = &mut end => return,
+            Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
+            accepted = socket.accept() => match accepted {
+                Ok((tcp, peer)) => {
+                    if tasks.len() >= door.options.connections_max {
+                        tracing::warn!(%peer, limit = door.options.connections_max, "too many connections, closed");
+                        continue;
+                    }
+                    tasks.spawn(connection(tcp, peer, Arc::clone(door), begin_drain.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(local = ?socket.local_addr().ok(), %error, "cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
     }
 }
 
@@ -227,9 +256,10 @@ async fn connection<S: Service>(
     let handle = Connection::new(begun.peer, begun.local, options.tag, inbox, Serialization::Json);
     let _entry = {
         let mut open = door.open.lock();
-        if open.is_draining {
+        if open.stage >= Stage::Draining {
             return;
         }
+        handle.shared.come_to(open.stage);
         open.connections.insert(handle.id(), Arc::clone(&handle.shared));
         Entry { door: &door, id: handle.id() }
     };

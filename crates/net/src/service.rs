@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use bytes::Bytes;
+use protocol::code::ResponseCode;
 use protocol::frame::{self, Serialization};
 use protocol::header::{self, Header, HeaderError, HeaderScratch};
 
@@ -56,13 +57,12 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// What a reply needs to know, free of the borrow.
     pub fn reply_to(&self) -> ReplyTo {
-        ReplyTo {
-            code: self.header.code,
-            opaque: self.header.opaque,
-            serialization: self.serialization,
-            is_oneway: self.header.is_oneway(),
-        }
+        reply_to(&self.header, self.serialization)
     }
+}
+
+fn reply_to(header: &Header<'_>, serialization: Serialization) -> ReplyTo {
+    ReplyTo { code: header.code, opaque: header.opaque, serialization, is_oneway: header.is_oneway() }
 }
 
 /// The whole frames that one look at the socket brought.
@@ -74,12 +74,28 @@ pub struct Burst<'c> {
     scratch: &'c mut HeaderScratch,
     calls: &'c Calls,
     broken: Option<HeaderError>,
+    /// Requests of those who know [`ResponseCode::GoAway`] are not lent out but answered with it.
+    pub(crate) turns_away: bool,
+    turned_away: Vec<ReplyTo>,
 }
+
+/// Clients after 5.3.1 know `GO_AWAY`: the number of that version in a request's header.
+const LAST_WITHOUT_GO_AWAY: i32 = 475;
 
 impl<'c> Burst<'c> {
     /// `frames` holds exactly `count` frames whose lengths were checked when they were cut.
     pub(crate) fn new(frames: Bytes, count: usize, scratch: &'c mut HeaderScratch, calls: &'c Calls) -> Burst<'c> {
-        Burst { frames, at: 0, remaining: count, body: Bytes::new(), scratch, calls, broken: None }
+        Burst {
+            frames,
+            at: 0,
+            remaining: count,
+            body: Bytes::new(),
+            scratch,
+            calls,
+            broken: None,
+            turns_away: false,
+            turned_away: Vec::new(),
+        }
     }
 
     /// The next request. Responses to our own requests are routed on the way and not seen here.
@@ -118,6 +134,9 @@ impl<'c> Burst<'c> {
                     let frame = self.frames.slice(start..self.at);
                     self.calls.answered(&header, frame, &layout);
                 }
+                Ok(header) if self.turns_away && header.version > LAST_WITHOUT_GO_AWAY => {
+                    self.turned_away.push(reply_to(&header, layout.serialization));
+                }
                 Ok(header) => {
                     return Some(Request { header, serialization: layout.serialization, body: &self.body });
                 }
@@ -135,9 +154,13 @@ impl<'c> Burst<'c> {
         self.remaining == 0
     }
 
-    /// Skips what the service left over, so that responses among it find their callers. Says why the connection must end, if so.
-    pub(crate) fn finish(mut self) -> Result<(), HeaderError> {
+    /// Skips what the service left over, so that responses among it find their callers, and answers those that are turned away.
+    /// Says why the connection must end, if so.
+    pub(crate) fn finish(mut self, out: &mut Outgoing) -> Result<(), HeaderError> {
         while self.next().is_some() {}
+        for to in self.turned_away.drain(..) {
+            out.reply(to, ResponseCode::GoAway, Some("please go away"), &(), &[]);
+        }
         self.broken.map_or(Ok(()), Err)
     }
 }

@@ -95,7 +95,7 @@ pub(crate) async fn run<S: Service>(
         None => End::Us,
     };
     // From here on nothing can be left for this connection.
-    handle.shared.drain();
+    handle.shared.come_to(Stage::Ending);
     if end.is_orderly() {
         farewell(&mut socket).await;
     }
@@ -170,18 +170,21 @@ async fn serve<S: Service>(
     let mut scratch = HeaderScratch::new();
     let mut work = Vec::new();
     let mut clock = pin!(sleep_until(socket.moved + socket.rest()));
+    let mut stage = handle.shared.stage();
     // Ends with the connection: at the latest, when nothing has moved for the idle time.
     loop {
-        let mut stage = Stage::Open;
         if !socket.is_full() {
+            // What was read before the connection began to go away is served.
+            let is_going_away = stage == Stage::GoingAway;
             stage = handle.shared.take_left(&mut socket.out, &mut work);
             for piece in work.drain(..) {
                 service.resume(session, piece, &mut socket.out).await;
             }
             if let Some(cut) = socket.reader.cut() {
                 let mut burst = Burst::new(cut.frames, cut.count, &mut scratch, &handle.shared.calls);
+                burst.turns_away = is_going_away;
                 service.serve(session, &mut burst, &mut socket.out).await;
-                if let Err(error) = burst.finish() {
+                if let Err(error) = burst.finish(&mut socket.out) {
                     return error.into();
                 }
                 if let Some(error) = cut.error {
@@ -192,14 +195,16 @@ async fn serve<S: Service>(
             socket.note_partial();
             socket.reader.yield_if_tight();
             socket.owed.is_now(socket.out.excess_bytes());
+            if socket.has_ended && stage < Stage::Draining {
+                // It may have closed its own direction only, and still wait for answers.
+                stage = Stage::Draining;
+                handle.shared.come_to(stage);
+            }
+            if stage >= Stage::Draining && handle.shared.has_all() {
+                return if socket.has_ended { End::Peer } else { End::Us };
+            }
         }
-        if socket.has_ended {
-            return End::Peer;
-        }
-        if stage != Stage::Open {
-            return End::Us;
-        }
-        let woken = poll_fn(|cx| wait(socket, &handle.shared, clock.as_mut(), cx)).await;
+        let woken = poll_fn(|cx| wait(socket, &handle.shared, stage, clock.as_mut(), cx)).await;
         match woken {
             Ok(Woken::ToServe) => {}
             Ok(Woken::Time) => match socket.look_at_the_time() {
@@ -224,10 +229,11 @@ enum Woken {
     Time,
 }
 
-/// Writes what is owed, reads if that is little enough, and is ready when there is something to do.
+/// Writes what is owed, reads if that is little enough and still wanted, and is ready when there is something to do.
 fn wait<W>(
     socket: &mut Socket,
     shared: &Shared<W>,
+    stage: Stage,
     mut clock: Pin<&mut Sleep>,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Woken>> {
@@ -235,22 +241,24 @@ fn wait<W>(
     // Pending or not: what matters is how much is still owed.
     let _: Poll<()> = socket.poll_write(cx)?;
     if !socket.is_full() {
-        let was_released = socket.reader.is_released();
-        match socket.reader.poll_read(&mut socket.stream, cx) {
-            Poll::Ready(Ok(bytes)) => {
-                socket.has_ended = bytes == 0;
-                socket.moved = Instant::now();
-                shared.count_read();
-                if was_released {
-                    // It rested until the idle time; now it holds buffers again, which want to be given back sooner.
-                    clock.as_mut().reset(socket.moved + socket.rest());
+        if stage < Stage::Draining {
+            let was_released = socket.reader.is_released();
+            match socket.reader.poll_read(&mut socket.stream, cx) {
+                Poll::Ready(Ok(bytes)) => {
+                    socket.has_ended = bytes == 0;
+                    socket.moved = Instant::now();
+                    shared.count_read();
+                    if was_released {
+                        // It rested until the idle time; now it holds buffers again, which want to be given back sooner.
+                        clock.as_mut().reset(socket.moved + socket.rest());
+                    }
+                    return Poll::Ready(Ok(Woken::ToServe));
                 }
-                return Poll::Ready(Ok(Woken::ToServe));
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
             }
-            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            Poll::Pending => {}
         }
-        if was_full || shared.poll_left(Stage::Open, cx).is_ready() {
+        if was_full || shared.poll_left(stage, cx).is_ready() {
             return Poll::Ready(Ok(Woken::ToServe));
         }
     }

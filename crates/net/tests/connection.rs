@@ -12,7 +12,7 @@ use net::{Budget, CallError, Frames, ListenerOptions, ListenerTag, Outgoing};
 use protocol::code::ResponseCode;
 use protocol::frame::Serialization;
 use protocol::header::{FLAG_ONEWAY, FLAG_RESPONSE};
-use support::{PATIENCE, Probe, Server, does, request, request_as, until};
+use support::{PATIENCE, Probe, Server, does, request, request_as, request_of_version, until};
 use tokio::io::AsyncWriteExt;
 
 fn options() -> ListenerOptions {
@@ -353,6 +353,94 @@ async fn a_request_that_is_being_served_at_shutdown_is_answered() {
     server.probe.gate.notify_one();
     assert_eq!(peer.reply().await.unwrap().body, "held");
     assert!(peer.is_closed_by_the_server().await);
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn a_connection_that_drains_waits_for_the_answers_it_owes_and_takes_no_more() {
+    let mut server = Server::start(options());
+    let mut peer = server.peer().await;
+    let mut other = server.peer().await;
+    other.echo(1, b"").await;
+    peer.write(&[request(does::OWED, 7, 0, &[], b""), request(does::OWED, 8, 0, &[], b"")].concat()).await;
+    until("both are owed", || server.probe.served.load(Ordering::SeqCst) == 3).await;
+    server.begin_stop();
+    assert!(other.is_closed_by_the_server().await, "who owes nothing goes at once");
+    peer.write(&request(does::ECHO, 9, 0, &[], b"too late")).await;
+    let gate = Arc::clone(&server.probe.gate);
+    // One that is answered does not end the wait for the other.
+    gate.notify_one();
+    assert_eq!(peer.reply().await.unwrap().remark.as_deref(), Some("owed"));
+    gate.notify_one();
+    assert_eq!(peer.reply().await.unwrap().remark.as_deref(), Some("owed"));
+    assert!(peer.is_closed_by_the_server().await);
+    server.stopped().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_never_comes_is_waited_for_no_longer_than_the_drain_time() {
+    let mut server = Server::start(ListenerOptions { drain_timeout: Duration::from_millis(50), ..options() });
+    let mut peer = server.peer().await;
+    peer.write(&request(does::OWED, 7, 0, &[], b"")).await;
+    until("it is owed", || server.probe.served.load(Ordering::SeqCst) == 1).await;
+    server.begin_stop();
+    assert!(peer.is_closed_by_the_server().await);
+    let probe = Arc::clone(&server.probe);
+    server.stopped().await;
+    assert_eq!(probe.closed.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_peer_that_has_said_all_still_gets_the_answers_it_is_owed() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    peer.write(&request(does::OWED, 7, 0, &[], b"")).await;
+    peer.stream.shutdown().await.unwrap();
+    let connection = || server.probe.connections.lock().unwrap().first().cloned();
+    until("it drains", || connection().is_some_and(|connection| connection.is_closed())).await;
+    server.probe.gate.notify_one();
+    assert_eq!(peer.reply().await.unwrap().opaque, 7);
+    assert!(peer.is_closed_by_the_server().await);
+}
+
+#[tokio::test]
+async fn who_knows_go_away_gets_it_while_the_port_goes_away_and_others_are_served() {
+    let mut server = Server::start(ListenerOptions { go_away_time: PATIENCE, ..options() });
+    let mut peer = server.peer().await;
+    peer.write(&request_of_version(476, does::GATED, 1)).await;
+    until("it is served", || server.probe.served.load(Ordering::SeqCst) == 1).await;
+    let mut latecomer = server.peer().await;
+    server.begin_stop();
+    server.probe.gate.notify_one();
+    let before = peer.reply().await.unwrap();
+    assert_eq!((before.opaque, before.code), (1, 0), "what came before is served");
+
+    // The stop may take a moment to come through.
+    let mut opaque = 1;
+    let away = loop {
+        opaque += 1;
+        peer.write(&request_of_version(476, does::ECHO, opaque)).await;
+        let reply = peer.reply().await.unwrap();
+        assert_eq!(reply.opaque, opaque);
+        if reply.code != 0 {
+            break reply;
+        }
+    };
+    assert_eq!(away.code, ResponseCode::GoAway as i32);
+    assert_eq!((away.remark.as_deref(), away.serialization), (Some("please go away"), Serialization::Binary));
+
+    // A burst of both kinds, on a connection that begins only now.
+    let mixed = [476, 475, 479, 0].iter().zip(10..).flat_map(|(v, n)| request_of_version(*v, does::ECHO, n));
+    latecomer.write(&mixed.collect::<Vec<u8>>()).await;
+    let mut answers = Vec::new();
+    for _ in 0..4 {
+        let reply = latecomer.reply().await.unwrap();
+        answers.push((reply.opaque, reply.code));
+    }
+    answers.sort_unstable();
+    assert_eq!(answers, [(10, 1500), (11, 0), (12, 1500), (13, 0)]);
+    // Nobody is left to be told: the time is not waited for.
+    drop((peer, latecomer));
     server.stopped().await;
 }
 

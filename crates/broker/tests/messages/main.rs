@@ -4,6 +4,7 @@
 
 mod refusals;
 mod restarting;
+mod stopping;
 mod support;
 mod taking_and_giving;
 mod waiting;

@@ -16,7 +16,7 @@ use protocol::header::EncodeFields;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::{PullMessage, SendMessage};
 use protocol::sys_flag::pull as bits;
-use store::disk::RealDisk;
+use store::disk::{Disk, RealDisk};
 use store::{FlushMode, Store, StoreEnv, StoreOptions};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -44,11 +44,13 @@ pub struct Setup {
     pub is_sync: bool,
     /// Bytes of a file of the log.
     pub segment_bytes: u64,
+    /// Where the files are.
+    pub disk: Arc<dyn Disk>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Setup { levels: "1s 5s", is_sync: false, segment_bytes: 64 << 20 }
+        Setup { levels: "1s 5s", is_sync: false, segment_bytes: 64 << 20, disk: Arc::new(RealDisk) }
     }
 }
 
@@ -80,7 +82,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
         ..StoreOptions::at(dir.path())
     };
-    let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(RealDisk) };
+    let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: setup.disk };
     let (store, _) = Store::open(options, env).unwrap();
     let advertised = "127.0.0.1:10911".parse().unwrap();
     let name_servers = Vec::new();
@@ -103,6 +105,16 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
 }
 
 impl Running {
+    /// Tells the port to stop, and waits for nothing.
+    pub fn begin_stop(&mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+    }
+
+    /// Whether the port and all its connections are gone.
+    pub fn is_quiet(&self) -> bool {
+        self.listening.is_finished()
+    }
+
     /// Shuts down in order, and gives back what it left.
     pub async fn stop(self) -> Arc<TempDir> {
         self.end().await.1
@@ -220,6 +232,15 @@ fn copy(from: &Path, to: &Path) {
         } else {
             std::fs::copy(entry.path(), &target).unwrap();
         }
+    }
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 

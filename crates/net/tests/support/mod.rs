@@ -33,6 +33,8 @@ pub mod does {
     pub const SHARED: i32 = 5;
     /// Waits for the gate, then answers.
     pub const GATED: i32 = 6;
+    /// Waits for the gate elsewhere, then answers through [`super::Connection::send`]; the connection goes on meanwhile.
+    pub const OWED: i32 = 7;
 }
 
 #[derive(Default)]
@@ -41,7 +43,7 @@ pub struct Probe {
     pub closed: AtomicUsize,
     pub served: AtomicUsize,
     pub bursts: AtomicUsize,
-    pub gate: Notify,
+    pub gate: Arc<Notify>,
     pub connections: Mutex<Vec<Connection<ReplyTo>>>,
     pub log: Arc<Vec<u8>>,
 }
@@ -88,6 +90,16 @@ impl Service for Probe {
                     let body = request.body.clone();
                     self.gate.notified().await;
                     out.reply(to, ResponseCode::Success, None, &(), &body);
+                }
+                does::OWED => {
+                    let (debt, connection, gate) = (session.owe(), session.clone(), Arc::clone(&self.gate));
+                    tokio::spawn(async move {
+                        gate.notified().await;
+                        let mut later = Outgoing::new();
+                        later.reply(to, ResponseCode::Success, Some("owed"), &(), &[]);
+                        assert!(connection.send(later.take()), "a debt keeps the inbox open");
+                        drop(debt);
+                    });
                 }
                 _ => {
                     let peer = session.peer().to_string();
@@ -159,6 +171,14 @@ pub fn request_as(
     write_frame(&mut out, s, &Head { code, flag, opaque, remark: None }, &fields, body.len());
     out.extend_from_slice(body);
     out.to_vec()
+}
+
+/// One frame of a client of that version.
+pub fn request_of_version(version: i32, code: i32, opaque: i32) -> Vec<u8> {
+    let mut frame = request_as(Serialization::Binary, code, opaque, 0, &[], &[]);
+    // Lengths of frame and header, code, language.
+    frame[11..13].copy_from_slice(&(version as i16).to_be_bytes());
+    frame
 }
 
 pub struct Peer<T> {
