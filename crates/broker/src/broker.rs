@@ -182,6 +182,11 @@ impl Broker {
         self.hold.parked()
     }
 
+    /// Leaves the name servers, while everybody is served on. `stop` does it if nobody did.
+    pub async fn unregister(&self) {
+        self.upkeep.unregister(self).await;
+    }
+
     /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got. Listeners stop before.
     pub async fn stop(&self) {
         self.delay.stop().await;

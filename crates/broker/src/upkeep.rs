@@ -28,11 +28,19 @@ const LAST_WORK: Duration = Duration::from_secs(5);
 pub(crate) struct Upkeep {
     stop: watch::Sender<bool>,
     tasks: Mutex<JoinSet<()>>,
+    /// The same for registration, which ends before the ports do.
+    stop_registering: watch::Sender<bool>,
+    registering: Mutex<JoinSet<()>>,
 }
 
 impl Upkeep {
     pub(crate) fn new() -> Upkeep {
-        Upkeep { stop: watch::Sender::new(false), tasks: Mutex::default() }
+        Upkeep {
+            stop: watch::Sender::new(false),
+            tasks: Mutex::default(),
+            stop_registering: watch::Sender::new(false),
+            registering: Mutex::default(),
+        }
     }
 
     /// Starts the tasks.
@@ -42,25 +50,40 @@ impl Upkeep {
         tasks.spawn(vital("offsets", keep_offsets(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("housekeeping", keep_house(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("configuration files", keep_files(Arc::clone(broker), stop.clone())));
-        for task in broker.registry.tasks(broker, &stop) {
-            tasks.spawn(vital("registration", task));
+        let mut registering = self.registering.lock();
+        for task in broker.registry.tasks(broker, &self.stop_registering.subscribe()) {
+            registering.spawn(vital("registration", task));
         }
+    }
+
+    /// Ends registration and leaves the name servers. Once.
+    pub(crate) async fn unregister(&self, broker: &Broker) {
+        if self.stop_registering.send_replace(true) {
+            return;
+        }
+        let tasks = std::mem::take(&mut *self.registering.lock());
+        end(tasks, "registration").await;
+        broker.registry.unregister(broker).await;
     }
 
     /// Ends the tasks, and does a last time what they did. Nobody is served any more.
     pub(crate) async fn stop(&self, broker: &Broker) {
+        self.unregister(broker).await;
         self.stop.send_replace(true);
-        let mut tasks = std::mem::take(&mut *self.tasks.lock());
-        let ended = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(LAST_WORK, ended).await.is_err() {
-            tracing::warn!("upkeep does not end, going on without");
-        }
-        broker.registry.unregister(broker).await;
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        end(tasks, "upkeep").await;
         let position = put_offsets(&broker.store, &broker.offsets);
         broker.store.journal().written().reached(position).await;
         if let Err(error) = broker.exchange.export(broker).await {
             tracing::error!(%error, "configuration not exported; the journal holds it");
         }
+    }
+}
+
+async fn end(mut tasks: JoinSet<()>, what: &str) {
+    let ended = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(LAST_WORK, ended).await.is_err() {
+        tracing::warn!(what, "does not end, going on without");
     }
 }
 

@@ -325,6 +325,10 @@ settings! {
         server_socket_snd_buf_size: usize = "serverSocketSndBufSize";
         /// The kernel's receive buffer; 0 leaves it to the kernel.
         server_socket_rcv_buf_size: usize = "serverSocketRcvBufSize";
+        /// Are clients sent away before connections close?
+        enable_shutdown_gracefully: bool = "enableShutdownGracefully";
+        /// For so many seconds.
+        shutdown_wait_time_seconds: u64 = "shutdownWaitTimeSeconds";
         /// Longest frame.
         frame_max_length: usize = "com.rocketmq.remoting.frameMaxLength";
     }

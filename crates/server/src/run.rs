@@ -1,13 +1,13 @@
 //! One life of the process: start what was ordered, say so, wait for a signal, and end in the order that loses nothing.
 //!
-//! End: ports stop accepting and finish what they hold; the broker unregisters and writes its state down; the name server goes;
-//! the store is flushed, check-pointed and closed.
+//! End: the broker unregisters; ports stop accepting and finish what they hold; the broker writes its state down; the name server
+//! goes; the store is flushed, check-pointed and closed.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use broker::Broker;
@@ -26,6 +26,9 @@ use crate::settings::{self, Order};
 
 /// A file system with less room than this cannot take the first messages.
 const ROOM_BYTES_MIN: u64 = 16 << 20;
+
+/// Answers that wait for the device come within the time of a flush; this is for writing them, and for a last word.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Runs until a signal says stop.
 pub async fn run(order: Order) -> anyhow::Result<()> {
@@ -203,6 +206,7 @@ impl RunningBroker {
 
         check_room(&store_settings.store_path_root_dir)?;
         let options = settings::store_options(&store_settings)?;
+        let flush_timeout = Duration::from_millis(store_settings.sync_flush_timeout);
         let clock = Clock::real();
         let random = Random::from_entropy();
         let store_env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
@@ -238,6 +242,7 @@ impl RunningBroker {
                 let Some(at) = at else { continue };
                 let mut options = settings::listener_options(&order.settings, tag)?;
                 options.budget = Arc::clone(budget);
+                options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
                 let at = ports.open(at, options, &broker)?;
                 info!(address = %at, channel = tag.0, "broker listens");
             }
@@ -263,6 +268,8 @@ impl RunningBroker {
     async fn stop(self) -> anyhow::Result<()> {
         let RunningBroker { broker, store, ports, .. } = self;
         let began = Instant::now();
+        // First, so that clients look elsewhere while their last requests are answered.
+        broker.unregister().await;
         ports.close().await;
         broker.stop().await;
         drop(broker);

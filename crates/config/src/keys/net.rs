@@ -24,8 +24,8 @@ table! {
     not_needed(BACKLOG) "serverSocketBacklog"                COUNT = "1024"   "listen backlog (1024)";
     not_needed(NETTY)   "serverNettyWorkerGroupEnable"       BOOL  = "true"   "separate handler group";
     not_needed(NETTY)   "serverPooledByteBufAllocatorEnable" BOOL  = "true"   "pooled buffers";
-    off(GO_AWAY)        "enableShutdownGracefully"           BOOL  = "false"  "drain with GO_AWAY on stop";
-    off(GO_AWAY)        "shutdownWaitTimeSeconds"            SPAN  = "30"     "drain time";
+    used                "enableShutdownGracefully"           BOOL  = "false"  "at a stop, first answer clients that know it with GO_AWAY for a while, and serve the others";
+    used                "shutdownWaitTimeSeconds"            SPAN  = "30"     "for so long; shorter when nobody is connected any more";
     not_needed(NETTY)   "useEpollNativeSelector"             BOOL  = "false"  "native epoll";
 }
 

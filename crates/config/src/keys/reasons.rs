@@ -23,7 +23,6 @@ pub(super) const FILE_PATH: &str = "the path is the one given with -c";
 pub(super) const FLUSH: &str =
     "a flush takes what has gathered while the one before it ran, so there is nothing to tune";
 pub(super) const FOLD: &str = "queue entries are made together with the record, so nothing has to be dispatched later";
-pub(super) const GO_AWAY: &str = "connections are closed after what they asked is answered; GO_AWAY is not sent";
 pub(super) const GUARD: &str = "this version has no access control, and a broker that is meant to be guarded is not started open: remove the line if the network is closed";
 pub(super) const HOME: &str = "nothing is read from the installation directory";
 pub(super) const INDEX: &str = "messages cannot be queried by key in this version, so no key index is built";
