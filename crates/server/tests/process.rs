@@ -4,9 +4,19 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
-use support::{Running, fails, gantry};
+use bytes::Bytes;
+use net::{Client, ClientOptions};
+use protocol::code::request;
+use protocol::record::{self, Scanned};
+use protocol::request::{PullMessage, SendMessage};
+use protocol::sys_flag::pull as bits;
+use support::{PATIENCE, Running, fails, gantry};
 
 #[test]
 fn it_says_where_it_is_and_ends_in_good_order() {
@@ -26,6 +36,126 @@ fn it_says_where_it_is_and_ends_in_good_order() {
         assert!(!store.join("abort").exists() && store.join("checkpoint").exists(), "{said}");
         assert!(store.join("config/topics.json").exists());
         assert!(said.contains("unregistered"), "{said}");
+    }
+}
+
+const TOPIC: &str = "load";
+const QUEUES: i32 = 4;
+
+/// 64 producers on 4 connections, each with one message of 1 KB on the way, until their connection ends. Counts what is acknowledged
+/// as it comes, and returns the numbers of those messages.
+async fn load(broker: &str, acknowledged: &Arc<AtomicUsize>) -> BTreeSet<usize> {
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut producers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let client = Client::new(ClientOptions::default());
+        for _ in 0..16 {
+            let (client, broker, next) = (client.clone(), broker.to_owned(), Arc::clone(&next));
+            let acknowledged = Arc::clone(acknowledged);
+            producers.spawn(async move {
+                let mut own = BTreeSet::new();
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let message = SendMessage {
+                        producer_group: "PG",
+                        topic: TOPIC,
+                        default_topic: "TBW102",
+                        default_topic_queue_nums: QUEUES,
+                        queue_id: number as i32 % QUEUES,
+                        ..SendMessage::default()
+                    };
+                    let mut body = number.to_string().into_bytes();
+                    body.resize(1024, b' ');
+                    let sent = client.call(&broker, request::SEND_MESSAGE_V2, &message, body.into(), PATIENCE).await;
+                    match sent {
+                        Ok(answer) if answer.code == 0 => own.insert(number),
+                        Ok(answer) => panic!("refused: {} {:?}", answer.code, answer.remark),
+                        Err(_) => return own,
+                    };
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+    let mut all = BTreeSet::new();
+    while let Some(own) = producers.join_next().await {
+        all.append(&mut own.unwrap());
+    }
+    all
+}
+
+/// The numbers of all messages that the broker has, and how many messages that are.
+async fn stored(broker: &str) -> (BTreeSet<usize>, usize) {
+    let client = Client::new(ClientOptions::default());
+    let (mut numbers, mut count) = (BTreeSet::new(), 0);
+    for queue_id in 0..QUEUES {
+        let mut offset = 0;
+        loop {
+            let pull = PullMessage {
+                consumer_group: "CG",
+                topic: TOPIC,
+                queue_id,
+                queue_offset: offset,
+                max_msg_nums: 1000,
+                sys_flag: bits::SUBSCRIPTION,
+                commit_offset: 0,
+                suspend_timeout_millis: 0,
+                subscription: Some("*"),
+                sub_version: 0,
+                expression_type: None,
+                max_msg_bytes: None,
+                request_source: None,
+                proxy_forward_client_id: None,
+                lite_topic: None,
+                broker_name: None,
+            };
+            let found = client.call(broker, request::PULL_MESSAGE, &pull, Bytes::new(), PATIENCE).await.unwrap();
+            if found.code != 0 {
+                break;
+            }
+            let mut rest: &[u8] = &found.body;
+            while !rest.is_empty() {
+                let Scanned::Record(view) = record::scan(rest, true).unwrap() else { panic!("not a record") };
+                numbers.insert(std::str::from_utf8(view.body()).unwrap().trim().parse().unwrap());
+                count += 1;
+                offset += 1;
+                rest = &rest[view.total_size()..];
+            }
+        }
+    }
+    (numbers, count)
+}
+
+/// `--nocapture` shows how long each stop took.
+#[test]
+fn a_stop_under_load_loses_nothing_that_was_acknowledged_and_acknowledges_all_that_was_stored() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for mode in ["ASYNC_FLUSH", "SYNC_FLUSH"] {
+        let data = tempfile::tempdir().unwrap();
+        let setting = format!("flushDiskType={mode}");
+        let running = Running::server_with(data.path(), &["--set", &setting]);
+        let broker = running.address("broker").to_owned();
+        let acknowledged = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&acknowledged);
+        let load = runtime.spawn(async move { load(&broker, &counted).await });
+        let deadline = Instant::now() + PATIENCE;
+        while acknowledged.load(Ordering::Relaxed) < 5_000 {
+            assert!(Instant::now() < deadline, "no load: {acknowledged:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let began = Instant::now();
+        let (code, said) = running.end("-TERM");
+        println!("{mode}: stopped in {:?}, {acknowledged:?} messages acknowledged", began.elapsed());
+        assert_eq!(code, Some(0), "{said}");
+        assert!(!said.contains("cut off"), "{said}");
+        assert!(!data.path().join("store/abort").exists(), "{said}");
+        let acknowledged = runtime.block_on(load).unwrap();
+
+        let again = Running::server(data.path());
+        let (stored, count) = runtime.block_on(stored(again.address("broker")));
+        assert!(stored == acknowledged, "{mode}: {:?} differ", stored.symmetric_difference(&acknowledged));
+        assert_eq!(count, stored.len(), "each once");
+        assert_eq!(again.end("-TERM").0, Some(0));
     }
 }
 

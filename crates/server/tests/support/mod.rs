@@ -62,8 +62,13 @@ impl Running {
     }
 
     pub fn server(data: &Path) -> Running {
+        Running::server_with(data, &[])
+    }
+
+    pub fn server_with(data: &Path, more: &[&str]) -> Running {
         let data = data.to_str().unwrap();
-        Running::start(&mut gantry(&["server", "--data", data, "--namesrv-port", "0", "--broker-port", "0"]))
+        let arguments = ["server", "--data", data, "--namesrv-port", "0", "--broker-port", "0"];
+        Running::start(&mut gantry(&[&arguments, more].concat()))
     }
 
     pub fn address(&self, of: &str) -> &str {

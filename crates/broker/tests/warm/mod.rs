@@ -1,0 +1,126 @@
+//! A broker with one connection and no socket, asked in bursts of bytes.
+#![allow(dead_code, reason = "the test and the bench use their parts")]
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use broker::{Broker, Start};
+use bytes::{Bytes, BytesMut};
+use config::{Machine, Role, Settings, Sources};
+use env::{Clock, Random};
+use net::{Detached, Outgoing};
+use protocol::code::request;
+use protocol::frame::Serialization;
+use protocol::header::{EncodeFields, Head, write_frame};
+use protocol::request::{PullMessage, SendMessage};
+use protocol::sys_flag::pull as bits;
+use store::{FlushMode, Store, StoreEnv, StoreOptions};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+pub const TOPIC: &str = "orders";
+pub const BODY: [u8; 1024] = [7; 1024];
+pub const PROPERTIES: &str = "KEYS\u{1}order-1\u{2}UNIQ_KEY\u{1}7F0000010ED718B4AAC2127C41E90000\u{2}WAIT\u{1}true\u{2}TAGS\u{1}a\u{2}";
+
+pub struct Warm {
+    pub store: Arc<Store>,
+    pub peer: Detached<Broker>,
+    broker: Arc<Broker>,
+    runtime: Runtime,
+    _dir: TempDir,
+}
+
+impl Warm {
+    pub fn start(flush: FlushMode) -> Warm {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let machine =
+            Machine { host_name: "localhost".into(), address: [127, 0, 0, 1].into(), home: dir.path().into() };
+        let configuration =
+            Settings::load(Sources { data: Some(dir.path().into()), ..Sources::new(Role::Broker, machine) }).unwrap();
+        let (clock, random) = (Clock::real(), Random::seeded(1));
+        // Whatever the machine's disk is at.
+        let options = StoreOptions { disk_warning_percent: 100, flush, ..StoreOptions::at(dir.path()) };
+        let env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
+        let (store, _) = Store::open(options, env).unwrap();
+        let start = Start {
+            settings: configuration.broker().unwrap(),
+            store_settings: configuration.store().unwrap(),
+            store: Arc::clone(&store),
+            advertised: ([127, 0, 0, 1], 10911).into(),
+            name_servers: Vec::new(),
+            configuration,
+            config_file: None,
+            clock,
+            random,
+        };
+        let broker = runtime.block_on(Broker::start(start)).unwrap();
+        let peer = Detached::open(Arc::clone(&broker), ([127, 0, 0, 1], 40_000).into());
+        Warm { store, peer, broker, runtime, _dir: dir }
+    }
+
+    /// Serves a burst. Says whether that needed no wait, and lends what it answered.
+    pub fn serve(&mut self, frames: &Bytes) -> (bool, &mut Outgoing) {
+        let _entered = self.runtime.enter();
+        let mut served = pin!(self.peer.serve(frames));
+        match served.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(out) => (true, out),
+            Poll::Pending => (false, self.runtime.handle().block_on(served)),
+        }
+    }
+
+    pub fn parked_pulls(&self) -> usize {
+        self.broker.parked_pulls()
+    }
+}
+
+pub fn message(queue_id: i32) -> SendMessage<'static> {
+    SendMessage {
+        producer_group: "producers",
+        topic: TOPIC,
+        default_topic: "TBW102",
+        default_topic_queue_nums: 4,
+        queue_id,
+        born_timestamp: 1_700_000_000_000,
+        properties: Some(PROPERTIES),
+        ..SendMessage::default()
+    }
+}
+
+fn frame(out: &mut BytesMut, code: i32, fields: &dyn EncodeFields, body: &[u8]) {
+    write_frame(out, Serialization::Json, &Head { code, opaque: 7, ..Head::default() }, fields, body.len());
+    out.extend_from_slice(body);
+}
+
+/// So many sends of 1 KB to one queue.
+pub fn sends(count: usize, queue_id: i32) -> Bytes {
+    let mut out = BytesMut::new();
+    (0..count).for_each(|_| frame(&mut out, request::SEND_MESSAGE_V2, &message(queue_id), &BODY));
+    out.freeze()
+}
+
+/// A pull for 32 messages from `offset` on, that waits for so many ms.
+pub fn pull(queue_id: i32, offset: i64, wait_ms: i64) -> Bytes {
+    let fields = PullMessage {
+        consumer_group: "consumers",
+        topic: TOPIC,
+        queue_id,
+        queue_offset: offset,
+        max_msg_nums: 32,
+        sys_flag: if wait_ms > 0 { bits::SUBSCRIPTION | bits::SUSPEND } else { bits::SUBSCRIPTION },
+        commit_offset: 0,
+        suspend_timeout_millis: wait_ms,
+        subscription: Some("*"),
+        sub_version: 0,
+        expression_type: None,
+        max_msg_bytes: None,
+        request_source: None,
+        proxy_forward_client_id: None,
+        lite_topic: None,
+        broker_name: None,
+    };
+    let mut out = BytesMut::new();
+    frame(&mut out, request::PULL_MESSAGE, &fields, &[]);
+    out.freeze()
+}

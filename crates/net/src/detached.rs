@@ -1,0 +1,64 @@
+//! A service without a socket: bursts go in as bytes, replies come out as bytes. For benches, and for tests that count.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use protocol::frame::{self, Serialization};
+use protocol::header::HeaderScratch;
+
+use crate::connection::{Connection, InboxLimits, ListenerTag, Stage};
+use crate::outgoing::Outgoing;
+use crate::service::{Burst, Service};
+
+/// One connection of a service, driven by its caller instead of by a task and a socket.
+pub struct Detached<S: Service> {
+    service: Arc<S>,
+    session: Option<S::Session>,
+    handle: Connection<S::Work>,
+    scratch: HeaderScratch,
+    work: Vec<S::Work>,
+    out: Outgoing,
+}
+
+impl<S: Service> Detached<S> {
+    /// Opens it, as from `peer`.
+    pub fn open(service: Arc<S>, peer: SocketAddr) -> Detached<S> {
+        let limits = InboxLimits { frames_bytes_max: 4 << 20, work_max: 4096, calls_max: 1024 };
+        let handle = Connection::new(peer, peer, ListenerTag::MAIN, limits, Serialization::Json);
+        let session = Some(service.open(&handle));
+        let (scratch, work, out) = (HeaderScratch::new(), Vec::new(), Outgoing::new());
+        Detached { service, session, handle, scratch, work, out }
+    }
+
+    /// Does what others have left for the connection, then serves whole frames as one burst. Returns what is to be written.
+    pub async fn serve(&mut self, frames: &Bytes) -> &mut Outgoing {
+        let Some(session) = &mut self.session else { return &mut self.out };
+        self.handle.shared.take_left(&mut self.out, &mut self.work);
+        for piece in self.work.drain(..) {
+            self.service.resume(session, piece, &mut self.out).await;
+        }
+        let (mut at, mut count) = (0, 0);
+        while let Ok(Some(layout)) = frame::peek(&frames[at..], usize::MAX) {
+            at += layout.frame_bytes;
+            count += 1;
+        }
+        if count > 0 {
+            let mut burst = Burst::new(frames.slice(..at), count, &mut self.scratch, &self.handle.shared.calls);
+            self.service.serve(session, &mut burst, &mut self.out).await;
+            // A header that cannot be read ends the burst, and there is no connection to end.
+            let _ = burst.finish(&mut self.out);
+        }
+        &mut self.out
+    }
+}
+
+impl<S: Service> Drop for Detached<S> {
+    fn drop(&mut self) {
+        self.handle.shared.come_to(Stage::Ending);
+        self.handle.shared.closed();
+        if let Some(session) = self.session.take() {
+            self.service.close(session);
+        }
+    }
+}
