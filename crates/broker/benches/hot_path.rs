@@ -34,8 +34,7 @@ fn send(c: &mut Criterion) {
         b.iter(|| {
             let mut rest = &burst[..];
             while let Ok(Some(layout)) = frame::peek(rest, usize::MAX) {
-                let head =
-                    header::decode(&rest[layout.header.clone()], layout.serialization, &mut scratch).unwrap();
+                let head = header::decode(&rest[layout.header.clone()], layout.serialization, &mut scratch).unwrap();
                 black_box(SendMessage::decode_v2(&head.fields).unwrap());
                 rest = &rest[layout.frame_bytes..];
             }
@@ -74,12 +73,8 @@ fn send(c: &mut Criterion) {
     });
 
     let mut out = Outgoing::new();
-    let to = ReplyTo {
-        code: request::SEND_MESSAGE_V2,
-        opaque: 7,
-        serialization: Serialization::Json,
-        is_oneway: false,
-    };
+    let to =
+        ReplyTo { code: request::SEND_MESSAGE_V2, opaque: 7, serialization: Serialization::Json, is_oneway: false };
     group.bench_function("part: reply", |b| {
         b.iter(|| {
             for _ in 0..BURST {

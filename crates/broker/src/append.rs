@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
-use crate::hold::{Errand, Inbox, Lane};
+use crate::hold::{Errand, Inbox, Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::refusal::Refusal;
 use crate::send::reply_extra;
@@ -150,6 +150,8 @@ pub(crate) struct Sends {
     pub(crate) receipts: Receipts,
     /// Queues that the batch touches; pulls that wait on them are woken.
     lanes: Vec<Arc<Lane>>,
+    /// Pulls on their way from a queue to their connections; empty between batches.
+    woken: Vec<ParkedPull>,
     /// For the properties of the record under way.
     pub(crate) properties: Vec<u8>,
     /// For the message ids of the answer under way.
@@ -163,6 +165,7 @@ impl Sends {
             batch: RecordBatch::new(),
             receipts: Receipts::default(),
             lanes: Vec::new(),
+            woken: Vec::new(),
             properties: Vec::new(),
             ids: String::new(),
             unflushed: Arc::new(Semaphore::new(UNFLUSHED_BURSTS_MAX)),
@@ -230,7 +233,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
             sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
         }
         sends.ids = ids;
-        broker.hold.arrived(sends.lanes.iter());
+        broker.hold.arrived(sends.lanes.iter(), &mut sends.woken);
         sends.clear();
         return;
     }
@@ -305,7 +308,7 @@ impl Unflushed {
             }
             drop(debt);
             store.confirmed().reached(self.end.0).await;
-            hold.arrived(self.lanes.iter());
+            hold.arrived(self.lanes.iter(), &mut Vec::new());
         }
     }
 }

@@ -38,6 +38,9 @@ use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
 use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, retry, send, view};
 
+/// Room for so many errands is kept with a connection.
+const ERRANDS_KEPT: usize = 64;
+
 /// What a broker is started with.
 pub struct Start {
     /// `broker.conf`, the broker's part.
@@ -196,13 +199,18 @@ impl Broker {
 
     /// Does what others have laid into the connection's inbox.
     async fn run_errands(&self, session: &mut Session, out: &mut Outgoing) {
-        for errand in session.inbox.take() {
+        let mut errands = std::mem::take(&mut session.errands);
+        session.inbox.take(&mut errands);
+        for errand in errands.drain(..) {
             match errand {
                 Errand::Pull(order, wake) => pull::resume(self, session, order, wake, out),
                 Errand::Frames(frames) => out.extend(frames),
                 Errand::Then(then) => then(self, session, out),
             }
         }
+        // A burst of wake-ups leaves a buffer that is not worth keeping.
+        errands.shrink_to(ERRANDS_KEPT);
+        session.errands = errands;
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
         }

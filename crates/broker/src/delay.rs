@@ -443,13 +443,13 @@ impl Delivery {
 
     fn wake(&self, lanes: Vec<Arc<Lane>>, end: LogOffset) {
         if !self.broker.is_sync_flush() {
-            self.broker.hold.arrived(lanes.iter());
+            self.broker.hold.arrived(lanes.iter(), &mut Vec::new());
             return;
         }
         let (store, hold) = (Arc::clone(&self.broker.store), Arc::clone(&self.broker.hold));
         tokio::spawn(async move {
             store.confirmed().reached(end.0).await;
-            hold.arrived(lanes.iter());
+            hold.arrived(lanes.iter(), &mut Vec::new());
         });
     }
 }

@@ -48,7 +48,7 @@ struct Parked {
     visited_at: Option<u64>,
 }
 
-struct ParkedPull {
+pub(crate) struct ParkedPull {
     ticket: u64,
     /// Tick at which the wait is over.
     expires_at: u64,
@@ -61,20 +61,20 @@ impl Lane {
         Lane { queue, bell, waiting: AtomicUsize::new(0), parked: Mutex::default() }
     }
 
-    fn take_if(&self, hold: &Hold, wanted: impl Fn(&ParkedPull) -> bool) -> Vec<ParkedPull> {
+    fn take_if(&self, hold: &Hold, wanted: impl Fn(&ParkedPull) -> bool, taken: &mut Vec<ParkedPull>) {
+        let before = taken.len();
         let mut parked = self.parked.lock();
-        let taken: Vec<ParkedPull> = parked.pulls.extract_if(.., |pull| wanted(pull)).collect();
+        taken.extend(parked.pulls.extract_if(.., |pull| wanted(pull)));
         if parked.pulls.is_empty() {
             // Most queues are rarely waited for; give the memory back.
             parked.pulls.shrink_to(4);
         }
         self.waiting.store(parked.pulls.len(), Ordering::Relaxed);
         drop(parked);
-        hold.parked.fetch_sub(taken.len(), Ordering::Relaxed);
-        for pull in &taken {
+        hold.parked.fetch_sub(taken.len() - before, Ordering::Relaxed);
+        for pull in &taken[before..] {
             pull.inbox.parked.fetch_sub(1, Ordering::Relaxed);
         }
-        taken
     }
 }
 
@@ -149,14 +149,14 @@ impl Inbox {
         }
     }
 
-    /// Takes what is there.
-    pub(crate) fn take(&self) -> Vec<Errand> {
+    /// Takes what is there. `into` comes empty and stays here, so both vectors live on.
+    pub(crate) fn take(&self, into: &mut Vec<Errand>) {
         if !self.has_errands.load(Ordering::Acquire) {
-            return Vec::new();
+            return;
         }
         let mut errands = self.errands.lock();
         self.has_errands.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *errands)
+        std::mem::swap(&mut *errands, into);
     }
 }
 
@@ -247,11 +247,13 @@ impl Hold {
 
     /// Takes a parked pull back, unless it was woken in between.
     pub(crate) fn take_back(&self, lane: &Lane, ticket: Ticket) -> Option<PullOrder> {
-        lane.take_if(self, |pull| pull.ticket == ticket.0).pop().map(|pull| pull.order)
+        let mut taken = Vec::new();
+        lane.take_if(self, |pull| pull.ticket == ticket.0, &mut taken);
+        taken.pop().map(|pull| pull.order)
     }
 
-    /// Wakes who waits for one of these lanes. Call it once a batch, after the batch became visible.
-    pub(crate) fn arrived<'a>(&self, lanes: impl Iterator<Item = &'a Arc<Lane>>) {
+    /// Wakes who waits for one of these lanes. Call it once a batch, after the batch became visible. `woken` is a buffer to work with.
+    pub(crate) fn arrived<'a>(&self, lanes: impl Iterator<Item = &'a Arc<Lane>>, woken: &mut Vec<ParkedPull>) {
         fence(Ordering::SeqCst);
         for lane in lanes {
             if let Some(bell) = &lane.bell {
@@ -260,7 +262,8 @@ impl Hold {
             if lane.waiting.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            for pull in lane.take_if(self, |_| true) {
+            lane.take_if(self, |_| true, woken);
+            for pull in woken.drain(..) {
                 pull.inbox.push(Errand::Pull(pull.order, Wake::Arrived { expires_at: pull.expires_at }));
             }
         }
@@ -268,9 +271,11 @@ impl Hold {
 
     /// Drops what a closed connection has parked.
     pub(crate) fn forget(&self, inbox: &Arc<Inbox>) {
+        let mut gone = Vec::new();
         for lane in inbox.lanes.lock().drain().filter_map(|(_, lane)| lane.upgrade()) {
-            drop(lane.take_if(self, |pull| Arc::ptr_eq(&pull.inbox, inbox)));
+            lane.take_if(self, |pull| Arc::ptr_eq(&pull.inbox, inbox), &mut gone);
         }
+        drop(gone);
         inbox.errands.lock().clear();
     }
 
@@ -312,6 +317,7 @@ impl Hold {
 
     /// Ends every wait that is over at `tick`.
     fn turn(&self, tick: u64) {
+        let mut over = Vec::new();
         loop {
             let (due, lanes) = {
                 let mut wheel = self.wheel.lock();
@@ -325,7 +331,8 @@ impl Hold {
                 if lane.parked.lock().visited_at != Some(due) {
                     continue;
                 }
-                for pull in lane.take_if(self, |pull| pull.expires_at <= tick) {
+                lane.take_if(self, |pull| pull.expires_at <= tick, &mut over);
+                for pull in over.drain(..) {
                     pull.inbox.push(Errand::Pull(pull.order, Wake::Expired));
                 }
                 let next = {

@@ -9,7 +9,7 @@ use store::LogSlice;
 
 use crate::append::Sends;
 use crate::broker::Broker;
-use crate::hold::Inbox;
+use crate::hold::{Errand, Inbox};
 use crate::topics::Topic;
 
 /// Work that is handed back to a connection's own task.
@@ -26,6 +26,8 @@ pub struct Session {
     pub(crate) sends: Sends,
     /// What others have for this connection's task: woken pulls, bytes from the disk.
     pub(crate) inbox: Arc<Inbox>,
+    /// The buffer that goes to and fro between here and the inbox; empty between errands.
+    pub(crate) errands: Vec<Errand>,
     /// What the read under way found; empty between requests.
     pub(crate) slices: Vec<LogSlice>,
     /// The topic of the last request: clients send in runs to the same one.
@@ -40,6 +42,7 @@ impl Session {
             connection: connection.clone(),
             sends: Sends::new(),
             inbox: Arc::new(Inbox::new(connection.clone())),
+            errands: Vec::new(),
             slices: Vec::new(),
             last_topic: None,
             durable_after: 0,

@@ -8,6 +8,7 @@ mod bounds;
 mod call;
 mod client;
 mod connection;
+mod detached;
 mod listener;
 mod outgoing;
 mod prelude;
@@ -22,6 +23,8 @@ pub use bounds::Budget;
 pub use call::{CallError, OwnedFields, Response};
 pub use client::{Client, ClientOptions, Inbound, RefuseInbound};
 pub use connection::{Connection, Debt, ListenerTag};
+#[doc(hidden)]
+pub use detached::Detached;
 pub use listener::{Listener, ListenerOptions};
 pub use outgoing::{Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use service::{Burst, Request, Service};

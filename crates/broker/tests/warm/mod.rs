@@ -21,7 +21,8 @@ use tokio::runtime::Runtime;
 
 pub const TOPIC: &str = "orders";
 pub const BODY: [u8; 1024] = [7; 1024];
-pub const PROPERTIES: &str = "KEYS\u{1}order-1\u{2}UNIQ_KEY\u{1}7F0000010ED718B4AAC2127C41E90000\u{2}WAIT\u{1}true\u{2}TAGS\u{1}a\u{2}";
+pub const PROPERTIES: &str =
+    "KEYS\u{1}order-1\u{2}UNIQ_KEY\u{1}7F0000010ED718B4AAC2127C41E90000\u{2}WAIT\u{1}true\u{2}TAGS\u{1}a\u{2}";
 
 pub struct Warm {
     pub store: Arc<Store>,
