@@ -29,12 +29,8 @@ use crate::session::Session;
 const GATHERED_BYTES_MAX: usize = 4 << 20;
 /// And this many records.
 const GATHERED_RECORDS_MAX: usize = 4096;
-/// How long a send waits for room in the log: what producers wait for an answer unless told otherwise.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often it looks whether waiting still makes sense.
 const ROOM_STEP: Duration = Duration::from_millis(100);
-/// Bursts of one connection that wait for a flush. Above it we stop reading the connection.
-const UNFLUSHED_BURSTS_MAX: usize = 256;
 
 /// Apache's sentence, to which the store's own is added: which path, how full, what the limit is.
 const NOT_AVAILABLE: &str = "service not available now. It may be caused by one of the following reasons: the broker's disk is full, \
@@ -157,10 +153,12 @@ pub(crate) struct Sends {
     /// For the message ids of the answer under way.
     ids: String,
     unflushed: Arc<Semaphore>,
+    unflushed_max: usize,
 }
 
 impl Sends {
-    pub(crate) fn new() -> Sends {
+    /// `unflushed_max` bursts may wait for a flush; above it we stop reading the connection.
+    pub(crate) fn new(unflushed_max: usize) -> Sends {
         Sends {
             batch: RecordBatch::new(),
             receipts: Receipts::default(),
@@ -168,7 +166,8 @@ impl Sends {
             woken: Vec::new(),
             properties: Vec::new(),
             ids: String::new(),
-            unflushed: Arc::new(Semaphore::new(UNFLUSHED_BURSTS_MAX)),
+            unflushed: Arc::new(Semaphore::new(unflushed_max)),
+            unflushed_max,
         }
     }
 
@@ -257,6 +256,8 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     session.sends.clear();
     // Never closed; a closed one would only mean that nothing is counted.
     let permit = permits.acquire_owned().await.ok();
+    let sends = &session.sends;
+    broker.limits.unflushed(sends.unflushed_max.saturating_sub(sends.unflushed.available_permits()));
     let wait = unflushed.acknowledge(broker);
     tokio::spawn(async move {
         wait.await;
@@ -329,12 +330,13 @@ impl Broker {
 
     /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
     pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
-        let deadline = self.clock.elapsed() + ROOM_TIMEOUT;
+        let mut waiting: Option<Duration> = None;
         loop {
             let error = match self.store.append(batch, self.clock.now()) {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
+            let limit = Duration::from_millis(self.settings.load().room_timeout_millis);
             let needed = match error {
                 AppendError::NoRoomYet { needed } => needed,
                 AppendError::NotWritable(why) => {
@@ -344,7 +346,10 @@ impl Broker {
                     return Err(Refusal::new(ResponseCode::MessageIllegal, format!("the message is illegal, {error}")));
                 }
             };
-            let left = deadline.saturating_sub(self.clock.elapsed());
+            let now = self.clock.elapsed();
+            let waited = now.saturating_sub(*waiting.get_or_insert(now));
+            self.limits.waited_for_room(waited);
+            let left = limit.saturating_sub(waited);
             // In steps: if the device turns out to be full meanwhile, the next append says so, and nobody rings for that.
             let _ = timeout(left.min(ROOM_STEP), self.store.room().reached(needed)).await;
             if left.is_zero() {
@@ -352,8 +357,8 @@ impl Broker {
                     ResponseCode::SystemBusy,
                     format!(
                         "[GANTRY]broker busy: no room in the commit log within {} ms; the disk does not keep up with \
-                         allocating it up to {needed}",
-                        ROOM_TIMEOUT.as_millis()
+                         allocating it up to {needed} (roomTimeoutMillis)",
+                        limit.as_millis()
                     ),
                 ));
             }

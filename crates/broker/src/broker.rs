@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
-use net::{Burst, ClientOptions, Connection, ListenerTag, Outgoing, Request, Service};
+use net::{Budget, Burst, ClientOptions, Connection, ListenerTag, Outgoing, Request, Service};
 use parking_lot::Mutex;
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
@@ -25,6 +25,7 @@ use crate::exchange::{Exchange, ExchangeError};
 use crate::groups::Groups;
 use crate::hold::{Errand, Hold};
 use crate::ids::Ids;
+use crate::limits::Limits;
 use crate::offsets::Offsets;
 use crate::order_lock::OrderLocks;
 use crate::refusal::Refusal;
@@ -92,6 +93,7 @@ pub struct Broker {
     pub(crate) routes: Arc<Routes>,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
+    pub(crate) limits: Limits,
     upkeep: Upkeep,
 }
 
@@ -144,6 +146,7 @@ impl Broker {
             registry: Arc::new(Registry::new(&name_servers, calls)),
             routes: Arc::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
+            limits: Limits::default(),
             upkeep: Upkeep::new(),
             hold: Arc::new(Hold::new(clock.clone())),
             ids: Ids::new(advertised.ip(), clock.clone(), &random),
@@ -183,6 +186,11 @@ impl Broker {
     /// How many pulls wait for a message.
     pub fn parked_pulls(&self) -> usize {
         self.hold.parked()
+    }
+
+    /// Lets request 28 show what requests hold. For whoever opens the ports.
+    pub fn show(&self, budget: Arc<Budget>) {
+        self.limits.show(budget);
     }
 
     /// Leaves the name servers, while everybody is served on. `stop` does it if nobody did.
@@ -328,7 +336,7 @@ impl Service for Broker {
     type Work = Work;
 
     fn open(&self, connection: &Connection<Work>) -> Session {
-        Session::open(connection)
+        Session::open(self, connection)
     }
 
     async fn serve(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {

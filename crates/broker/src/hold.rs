@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use config::BrokerSettings;
 use env::Clock;
 use hashbrown::HashMap;
 use net::{Connection, Debt, Frames, Outgoing};
@@ -21,10 +22,6 @@ use crate::broker::Broker;
 use crate::pull::PullOrder;
 use crate::session::{Session, Work};
 
-/// Parked pulls of one connection. Each takes a few hundred bytes; a consumer parks one a queue.
-const PARKED_PER_CONNECTION_MAX: usize = 100_000;
-/// Parked pulls of all connections.
-const PARKED_MAX: usize = 1_000_000;
 /// How exactly a parked pull expires. Clients add ten seconds to what they ask for before they give up themselves.
 const TICK: Duration = Duration::from_millis(20);
 /// The longest that anybody is parked, whatever he asks for: what waits longer is most likely forgotten.
@@ -129,6 +126,11 @@ impl Inbox {
         }
     }
 
+    /// How many pulls of this connection are parked.
+    pub(crate) fn parked(&self) -> usize {
+        self.parked.load(Ordering::Relaxed)
+    }
+
     /// For an answer that will be pushed: until the debt is dropped, a connection that drains waits for it.
     pub(crate) fn owe(&self) -> Debt<Work> {
         self.connection.owe()
@@ -167,6 +169,8 @@ pub(crate) struct TooManyParked {
     pub(crate) of: &'static str,
     /// Which.
     pub(crate) limit: usize,
+    /// Its key in the configuration.
+    pub(crate) name: &'static str,
 }
 
 /// A parked pull that nobody has woken yet.
@@ -214,12 +218,15 @@ impl Hold {
         inbox: &Arc<Inbox>,
         order: PullOrder,
         expires_at: u64,
+        settings: &BrokerSettings,
     ) -> Result<Ticket, (PullOrder, TooManyParked)> {
-        if inbox.parked.load(Ordering::Relaxed) >= PARKED_PER_CONNECTION_MAX {
-            return Err((order, TooManyParked { of: "this connection", limit: PARKED_PER_CONNECTION_MAX }));
+        let (limit, name) = (settings.parked_pulls_per_connection_max, "parkedPullsPerConnectionMax");
+        if inbox.parked() >= limit {
+            return Err((order, TooManyParked { of: "this connection", limit, name }));
         }
-        if self.parked.load(Ordering::Relaxed) >= PARKED_MAX {
-            return Err((order, TooManyParked { of: "this broker", limit: PARKED_MAX }));
+        let (limit, name) = (settings.parked_pulls_max, "parkedPullsMax");
+        if self.parked() >= limit {
+            return Err((order, TooManyParked { of: "this broker", limit, name }));
         }
         let lane = Arc::clone(order.lane());
         inbox.lanes.lock().entry(Arc::as_ptr(&lane) as usize).or_insert_with(|| Arc::downgrade(&lane));

@@ -327,17 +327,18 @@ fn conclude(
     }
     let lane = Arc::clone(&order.lane);
     let seen = order.offset;
-    let ticket = match broker.hold.park(&session.inbox, order, expires_at) {
+    let ticket = match broker.hold.park(&session.inbox, order, expires_at, &broker.settings.load()) {
         Ok(ticket) => ticket,
         Err((order, full)) => {
             let remark = format!(
-                "[GANTRY]system busy: {} pulls of {} are waiting already, which is the limit",
-                full.limit, full.of
+                "[GANTRY]system busy: {} pulls of {} are waiting already, which is the limit ({})",
+                full.limit, full.of, full.name
             );
             out.reply(order.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
             return None;
         }
     };
+    broker.limits.parked(session.inbox.parked());
     // A message may have come between the read and the parking. If it is not confirmed yet, its wake-up is still to come.
     let is_visible = u64::try_from(seen).is_ok_and(|seen| broker.store.is_visible(&lane.queue, seen));
     if !is_visible {

@@ -37,10 +37,11 @@ pub struct Session {
 }
 
 impl Session {
-    pub(crate) fn open(connection: &Connection<Work>) -> Session {
+    pub(crate) fn open(broker: &Broker, connection: &Connection<Work>) -> Session {
+        broker.limits.opened(connection.listener());
         Session {
             connection: connection.clone(),
-            sends: Sends::new(),
+            sends: Sends::new(broker.settings.load().unflushed_bursts_per_connection_max),
             inbox: Arc::new(Inbox::new(connection.clone())),
             errands: Vec::new(),
             slices: Vec::new(),
@@ -50,6 +51,7 @@ impl Session {
     }
 
     pub(crate) fn close(self, broker: &Broker) {
+        broker.limits.closed(self.connection.listener());
         crate::heartbeat::closed(broker, self.connection.id());
         broker.hold.forget(&self.inbox);
     }

@@ -3,7 +3,7 @@
 /// One line of the table of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// RocketMQ's name for it.
+    /// RocketMQ's name for it, or ours where RocketMQ has nothing like it.
     pub name: &'static str,
     /// Which of RocketMQ's configuration classes has it.
     pub section: Section,
@@ -40,6 +40,8 @@ pub enum Section {
     Container,
     /// Properties of the Java virtual machine, which RocketMQ takes from its command line or from `tls.properties`.
     Machine,
+    /// None of them: limits that only this broker has.
+    Limits,
     /// Keys of earlier versions, and keys that no version ever read but that files carry along.
     Old,
 }
@@ -121,7 +123,12 @@ impl Role {
         match section {
             Section::Broker | Section::Store | Section::NetClient | Section::Auth => self.has_broker(),
             Section::Names => self.has_names(),
-            Section::Net | Section::Machine | Section::Old | Section::Controller | Section::Container => true,
+            Section::Net
+            | Section::Machine
+            | Section::Limits
+            | Section::Old
+            | Section::Controller
+            | Section::Container => true,
         }
     }
 }

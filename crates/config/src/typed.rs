@@ -251,6 +251,16 @@ settings! {
         enable_register_producer: bool = "enableRegisterProducer";
         /// Keys that request 25 must not change.
         config_black_list: Vec<String> = "configBlackList";
+        /// Pulls that may wait for a message.
+        parked_pulls_max: usize = "parkedPullsMax";
+        /// Those of one connection.
+        parked_pulls_per_connection_max: usize = "parkedPullsPerConnectionMax";
+        /// How long a send waits for room in the log, in ms.
+        room_timeout_millis: u64 = "roomTimeoutMillis";
+        /// Bursts of one connection that may wait for the device.
+        unflushed_bursts_per_connection_max: usize = "unflushedBurstsPerConnectionMax";
+        /// Connections of one port; shown by the broker, kept by its listeners.
+        connections_max: usize = "connectionsMax";
         /// A queue lock that is not renewed for so many ms is free.
         rebalance_lock_max_live_time: u64 = "rocketmq.broker.rebalance.lockMaxLiveTime";
     }
@@ -329,6 +339,10 @@ settings! {
         enable_shutdown_gracefully: bool = "enableShutdownGracefully";
         /// For so many seconds.
         shutdown_wait_time_seconds: u64 = "shutdownWaitTimeSeconds";
+        /// Connections of one port.
+        connections_max: usize = "connectionsMax";
+        /// What large requests and replies may hold together.
+        request_bytes_max: usize = "requestBytesMax";
         /// Longest frame.
         frame_max_length: usize = "com.rocketmq.remoting.frameMaxLength";
     }

@@ -22,6 +22,7 @@ fn title(section: Section) -> &'static str {
         Section::Auth => "Access control (`AuthConfig`)",
         Section::Controller => "Controller (`ControllerConfig`, `JraftConfig`)",
         Section::Container => "Broker container (`BrokerContainerConfig`)",
+        Section::Limits => "Limits of our own",
         Section::Old => "Keys of earlier versions, and keys that no version reads",
     }
 }

@@ -35,7 +35,7 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut stop = StopSignals::listen()?;
     // One budget for everything that is in flight, whichever port it came by.
-    let budget = ListenerOptions::default().budget;
+    let budget = Arc::new(Budget::new(order.settings.net()?.request_bytes_max));
     let role = order.settings.role();
     let bind = order.settings.net()?.bind_address;
     let names_at = if role.has_names() { Some(ports::for_names(bind, order.names_port)?) } else { None };
@@ -237,6 +237,7 @@ impl RunningBroker {
                 random,
             })
             .await?;
+            broker.show(Arc::clone(budget));
             let mut ports = Ports::new();
             for (at, tag) in [(Some(main), ListenerTag::MAIN), (vip, ListenerTag::VIP)] {
                 let Some(at) = at else { continue };

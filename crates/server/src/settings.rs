@@ -193,6 +193,7 @@ pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result
         idle_timeout: Duration::from_secs(net.server_channel_max_idle_time_seconds),
         send_buffer_bytes: nonzero(net.server_socket_snd_buf_size),
         receive_buffer_bytes: nonzero(net.server_socket_rcv_buf_size),
+        connections_max: net.connections_max,
         go_away_time: match net.enable_shutdown_gracefully {
             true => Duration::from_secs(net.shutdown_wait_time_seconds),
             false => Duration::ZERO,

@@ -42,16 +42,17 @@ fn it_says_where_it_is_and_ends_in_good_order() {
 const TOPIC: &str = "load";
 const QUEUES: i32 = 4;
 
-/// 64 producers on 4 connections, each with one message of 1 KB on the way, until their connection ends. Counts what is acknowledged
-/// as it comes, and returns the numbers of those messages.
-async fn load(broker: &str, acknowledged: &Arc<AtomicUsize>) -> BTreeSet<usize> {
+/// 64 producers on 4 connections, each with one message of 1 KB on the way, until their connection ends. Says when `enough` are
+/// acknowledged, and returns the numbers of all that were.
+async fn load(broker: &str, enough: usize, is_enough: mpsc::Sender<()>) -> BTreeSet<usize> {
     let next = Arc::new(AtomicUsize::new(0));
+    let acknowledged = Arc::new(AtomicUsize::new(0));
     let mut producers = tokio::task::JoinSet::new();
     for _ in 0..4 {
         let client = Client::new(ClientOptions::default());
         for _ in 0..16 {
             let (client, broker, next) = (client.clone(), broker.to_owned(), Arc::clone(&next));
-            let acknowledged = Arc::clone(acknowledged);
+            let (acknowledged, is_enough) = (Arc::clone(&acknowledged), is_enough.clone());
             producers.spawn(async move {
                 let mut own = BTreeSet::new();
                 loop {
@@ -72,7 +73,9 @@ async fn load(broker: &str, acknowledged: &Arc<AtomicUsize>) -> BTreeSet<usize> 
                         Ok(answer) => panic!("refused: {} {:?}", answer.code, answer.remark),
                         Err(_) => return own,
                     };
-                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                    if acknowledged.fetch_add(1, Ordering::Relaxed) + 1 == enough {
+                        is_enough.send(()).unwrap();
+                    }
                 }
             });
         }
@@ -126,30 +129,27 @@ async fn stored(broker: &str) -> (BTreeSet<usize>, usize) {
     (numbers, count)
 }
 
-/// `--nocapture` shows how long each stop took.
+/// `--nocapture` shows how long each stop took; `LOAD_MESSAGES` says how many have to be acknowledged before it.
 #[test]
 fn a_stop_under_load_loses_nothing_that_was_acknowledged_and_acknowledges_all_that_was_stored() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let enough = std::env::var("LOAD_MESSAGES").map_or(5_000, |text| text.parse().unwrap());
     for mode in ["ASYNC_FLUSH", "SYNC_FLUSH"] {
         let data = tempfile::tempdir().unwrap();
         let setting = format!("flushDiskType={mode}");
         let running = Running::server_with(data.path(), &["--set", &setting]);
         let broker = running.address("broker").to_owned();
-        let acknowledged = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&acknowledged);
-        let load = runtime.spawn(async move { load(&broker, &counted).await });
-        let deadline = Instant::now() + PATIENCE;
-        while acknowledged.load(Ordering::Relaxed) < 5_000 {
-            assert!(Instant::now() < deadline, "no load: {acknowledged:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let (say, hear) = mpsc::channel();
+        let load = runtime.spawn(async move { load(&broker, enough, say).await });
+        hear.recv_timeout(PATIENCE + Duration::from_millis(enough as u64)).expect("there is load");
         let began = Instant::now();
         let (code, said) = running.end("-TERM");
-        println!("{mode}: stopped in {:?}, {acknowledged:?} messages acknowledged", began.elapsed());
+        let took = began.elapsed();
         assert_eq!(code, Some(0), "{said}");
         assert!(!said.contains("cut off"), "{said}");
         assert!(!data.path().join("store/abort").exists(), "{said}");
         let acknowledged = runtime.block_on(load).unwrap();
+        println!("{mode}: stopped in {took:?} under load, {} messages acknowledged", acknowledged.len());
 
         let again = Running::server(data.path());
         let (stored, count) = runtime.block_on(stored(again.address("broker")));

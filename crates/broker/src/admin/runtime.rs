@@ -124,6 +124,7 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         let max = queue.map_or(0, |queue| ends(&queue).1);
         put(&format!("scheduleMessageOffset_{level}"), format!("{offset},{max}"));
     }
+    crate::limits::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
     table
 }
 

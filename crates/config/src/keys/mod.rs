@@ -9,6 +9,7 @@ mod broker;
 mod jvm;
 mod kinds;
 mod later;
+mod limits;
 mod names;
 mod net;
 mod old;
@@ -53,6 +54,7 @@ pub const TABLES: &[&[Key]] = &[
     net::CLIENT_SIDE,
     names::NAMES,
     jvm::JVM,
+    limits::LIMITS,
     later::AUTH,
     later::CONTROLLER_KEYS,
     later::CONTAINER_KEYS,

@@ -1,0 +1,81 @@
+//! How close this broker is to its limits: what request 28 shows beside RocketMQ's own figures.
+//!
+//! A limit of the whole broker is shown with what there is now, one of each connection or request with the most that there ever was.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use net::{Budget, ListenerTag};
+
+use crate::broker::Broker;
+
+/// Counts and high-water marks. Relaxed throughout: they are shown, nothing is decided by them.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    /// Connections of the advertised port.
+    connections: AtomicUsize,
+    parked_peak: AtomicUsize,
+    unflushed_peak: AtomicUsize,
+    room_wait_ms_peak: AtomicU64,
+    budget: OnceLock<Arc<Budget>>,
+}
+
+impl Limits {
+    pub(crate) fn opened(&self, listener: ListenerTag) {
+        if listener == ListenerTag::MAIN {
+            self.connections.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn closed(&self, listener: ListenerTag) {
+        if listener == ListenerTag::MAIN {
+            self.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One connection has so many parked pulls.
+    pub(crate) fn parked(&self, count: usize) {
+        self.parked_peak.fetch_max(count, Ordering::Relaxed);
+    }
+
+    /// One connection has so many bursts that wait for the device.
+    pub(crate) fn unflushed(&self, count: usize) {
+        self.unflushed_peak.fetch_max(count, Ordering::Relaxed);
+    }
+
+    /// A send has waited so long for room in the log.
+    pub(crate) fn waited_for_room(&self, wait: Duration) {
+        let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        self.room_wait_ms_peak.fetch_max(ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn show(&self, budget: Arc<Budget>) {
+        // The first stays: a broker has one set of ports.
+        let _ = self.budget.set(budget);
+    }
+}
+
+/// Figures and limits, by the names that request 28 gives them.
+pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
+    let settings = broker.settings.load();
+    let limits = &broker.limits;
+    let peak = |peak: &AtomicUsize| peak.load(Ordering::Relaxed).to_string();
+    let mut figures = vec![
+        ("connections", peak(&limits.connections)),
+        ("connectionsMax", settings.connections_max.to_string()),
+        ("parkedPulls", broker.hold.parked().to_string()),
+        ("parkedPullsMax", settings.parked_pulls_max.to_string()),
+        ("parkedPullsPerConnectionPeak", peak(&limits.parked_peak)),
+        ("parkedPullsPerConnectionMax", settings.parked_pulls_per_connection_max.to_string()),
+        ("roomWaitMillisPeak", limits.room_wait_ms_peak.load(Ordering::Relaxed).to_string()),
+        ("roomTimeoutMillis", settings.room_timeout_millis.to_string()),
+        ("unflushedBurstsPerConnectionPeak", peak(&limits.unflushed_peak)),
+        ("unflushedBurstsPerConnectionMax", settings.unflushed_bursts_per_connection_max.to_string()),
+    ];
+    if let Some(budget) = limits.budget.get() {
+        figures.push(("requestBytes", budget.used_bytes().to_string()));
+        figures.push(("requestBytesMax", budget.max_bytes().to_string()));
+    }
+    figures
+}

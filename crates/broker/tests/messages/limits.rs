@@ -1,0 +1,61 @@
+//! Limits that an operator sets, and how close we are.
+
+use bytes::Bytes;
+use protocol::code::{ResponseCode, request};
+
+use crate::support::{DEADLINE, Running, Setup, from, start, waiting};
+
+async fn figure(running: &Running, name: &str) -> Option<String> {
+    let response = running.call(request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new()).await;
+    let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
+    Some(body["table"][name].as_str()?.to_owned())
+}
+
+#[tokio::test]
+async fn the_limit_of_parked_pulls_is_set_while_running_and_shown_with_how_many_there_are() {
+    let running = start(Setup::default()).await;
+    running.put("T", 0, "", "one").await;
+    assert_eq!(figure(&running, "parkedPullsMax").await.unwrap(), "1000000");
+    let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), "parkedPullsMax=2\n").await;
+    assert_eq!(changed.code, 0, "{:?}", changed.remark);
+
+    let pull = |queue_id| waiting(from("T", queue_id, 0), 60_000);
+    let parked: Vec<_> = (1..3)
+        .map(|queue_id| {
+            let (client, address) = (running.client.clone(), running.address.clone());
+            tokio::spawn(async move {
+                let pull = waiting(from("T", queue_id, 0), 60_000);
+                client.call(&address, request::PULL_MESSAGE, &pull, Bytes::new(), DEADLINE).await
+            })
+        })
+        .collect();
+    running.until_parked(2).await;
+    let refused = running.try_pull(&pull(3)).await.unwrap();
+    assert_eq!(refused.code, ResponseCode::SystemBusy as i32);
+    let remark = refused.remark.unwrap();
+    assert!(remark.contains("2 pulls") && remark.contains("parkedPullsMax"), "{remark}");
+
+    for (name, value) in [
+        ("parkedPulls", "2"),
+        ("parkedPullsMax", "2"),
+        ("parkedPullsPerConnectionPeak", "2"),
+        ("connections", "1"),
+        ("unflushedBurstsPerConnectionMax", "256"),
+        ("roomTimeoutMillis", "3000"),
+    ] {
+        assert_eq!(figure(&running, name).await.as_deref(), Some(value), "{name}");
+    }
+    parked.into_iter().for_each(|pull| pull.abort());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_limit_out_of_its_range_is_refused() {
+    let running = start(Setup::default()).await;
+    for line in ["parkedPullsMax=0\n", "roomTimeoutMillis=5\n"] {
+        let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), line).await;
+        assert_ne!(changed.code, 0, "{line}");
+    }
+    assert_eq!(figure(&running, "parkedPullsMax").await.unwrap(), "1000000");
+    running.stop().await;
+}

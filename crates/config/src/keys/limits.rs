@@ -1,0 +1,25 @@
+//! Limits of our own. Request 28 (`mqadmin brokerStatus`) shows each with how close the broker is to it.
+
+use super::table;
+use crate::key::{Key, Kind, Section};
+
+/// Parked pulls take a few hundred bytes each.
+const PULLS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
+const BURSTS: Kind = Kind::Number { min: 1, max: 65_536, scaled: true };
+/// Less than a look at the room takes would refuse at once; clients wait for minutes at most.
+const ROOM: Kind = Kind::Number { min: 100, max: 600_000, scaled: false };
+const CONNECTIONS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
+/// A frame of the largest size must find room.
+const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: true };
+
+table! {
+    /// Limits.
+    LIMITS: Section::Limits;
+
+    live "parkedPullsMax"                  PULLS         = "1000000" "pulls that wait for a message; more are refused";
+    live "parkedPullsPerConnectionMax"     PULLS         = "100000"  "the same for one connection; a consumer parks one a queue";
+    live "roomTimeoutMillis"               ROOM          = "3000"    "how long a send waits for room in the log before it is refused";
+    used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH: bursts of one connection that wait for the device; above it the connection is not read";
+    used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; more are closed as they come";
+    used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read";
+}
