@@ -23,7 +23,7 @@ use crate::hold::{Errand, Inbox, Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::refusal::Refusal;
 use crate::send::reply_extra;
-use crate::session::Session;
+use crate::session::{JOURNAL_TIMEOUT, Late, Session};
 
 /// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
 const GATHERED_BYTES_MAX: usize = 4 << 20;
@@ -204,7 +204,9 @@ impl Sends {
 /// Appends what is gathered and answers it, now or when it is flushed.
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
     let began = broker.clock.elapsed();
+    let durable_after = session.take_durable_after();
     let refused = broker.append(&mut session.sends.batch).await.err();
+    let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
     let landed = sends.batch.landed();
     let end = landed.last().map(|record| record.end);
@@ -228,15 +230,26 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     if !broker.is_sync_flush() {
         broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
         let mut ids = std::mem::take(&mut sends.ids);
+        // A topic that was made for these is not written down yet.
+        let mut early = Outgoing::new();
         for receipt in &sends.receipts.list {
+            let out = if is_durable { &mut *out } else { &mut early };
             sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
         }
         sends.ids = ids;
         broker.hold.arrived(sends.lanes.iter(), &mut sends.woken);
+        let requests = sends.receipts.list.iter().map(|receipt| receipt.reply_to);
+        let late = (!is_durable).then(|| Late::Refuse(requests.collect()));
         sends.clear();
+        if let Some(late) = late {
+            session.owe(durable_after, early.take(), late);
+        }
         return;
     }
 
+    for receipt in &mut sends.receipts.list {
+        receipt.is_hasty &= is_durable;
+    }
     let mut ids = std::mem::take(&mut sends.ids);
     for receipt in sends.receipts.list.iter().filter(|receipt| receipt.is_hasty) {
         sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
@@ -250,7 +263,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         end,
         began,
         inbox: Arc::clone(&session.inbox),
-        durable_after: session.durable_after_so_far(),
+        durable_after,
     };
     let permits = Arc::clone(&session.sends.unflushed);
     session.sends.clear();
@@ -287,13 +300,19 @@ impl Unflushed {
         let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
         let debt = self.inbox.owe();
         async move {
-            if self.durable_after > 0 {
-                store.journal().written().reached(self.durable_after).await;
-            }
+            let journalled = timeout(JOURNAL_TIMEOUT, store.journal().written().reached(self.durable_after));
+            let is_journalled = journalled.await.is_ok();
             let is_flushed = timeout(limit, store.flushed().reached(self.end.0)).await.is_ok();
             put_times.stored(self.landed.len(), clock.elapsed().saturating_sub(self.began));
-            let late = format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis());
-            let answer = if is_flushed {
+            let late = if is_flushed {
+                format!(
+                    "stored, but its topic is not written into the journal within {} ms",
+                    JOURNAL_TIMEOUT.as_millis()
+                )
+            } else {
+                format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis())
+            };
+            let answer = if is_flushed && is_journalled {
                 Answer { code: ResponseCode::Success, remark: None, host, settings: &settings }
             } else {
                 Answer { code: ResponseCode::FlushDiskTimeout, remark: Some(&late), host, settings: &settings }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
@@ -41,6 +42,8 @@ use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, 
 
 /// Room for so many errands is kept with a connection.
 const ERRANDS_KEPT: usize = 64;
+/// Longer than a batch of delayed messages waits for room in the log.
+const LAST_DELIVERY: Duration = Duration::from_secs(5);
 
 /// What a broker is started with.
 pub struct Start {
@@ -200,7 +203,9 @@ impl Broker {
 
     /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got. Listeners stop before.
     pub async fn stop(&self) {
-        self.delay.stop().await;
+        if tokio::time::timeout(LAST_DELIVERY, self.delay.stop()).await.is_err() {
+            tracing::warn!("delayed delivery does not end, going on without");
+        }
         self.hold.stop();
         self.upkeep.stop(self).await;
     }
@@ -350,12 +355,18 @@ impl Service for Broker {
                         append::append(self, session, out).await;
                     }
                 }
-                _ => {
+                code => {
                     // A request that follows a send on its connection sees what the send did.
                     if !session.sends.is_empty() {
                         append::append(self, session, out).await;
                     }
-                    self.answer(session, &request, out);
+                    match code {
+                        // These wait for nothing, and their replies are large.
+                        request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.answer(session, &request, out),
+                        _ => session.answering(self, Some(request.reply_to()), out, |session, out| {
+                            self.answer(session, &request, out);
+                        }),
+                    }
                 }
             }
         }
@@ -363,14 +374,14 @@ impl Service for Broker {
             append::append(self, session, out).await;
         }
         self.run_errands(session, out).await;
-        session.durable(self).await;
+        session.settle(self, out).await;
     }
 
     async fn resume(&self, session: &mut Session, work: Work, out: &mut Outgoing) {
         match work {
             Work::Errands => self.run_errands(session, out).await,
         }
-        session.durable(self).await;
+        session.settle(self, out).await;
     }
 
     fn close(&self, session: Session) {

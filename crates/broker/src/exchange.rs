@@ -20,6 +20,7 @@ use store::journal::Table;
 
 use crate::admin;
 use crate::broker::Broker;
+use crate::session::JOURNAL_TIMEOUT;
 use crate::tables::{self, Keeper};
 
 /// Hashes of our own files that are remembered: the one in place, its backup, and those of a write that was cut short.
@@ -61,6 +62,12 @@ pub enum ExchangeError {
         path: PathBuf,
         /// Why.
         cause: io::Error,
+    },
+    /// The journal, which has to know of a file before it is there.
+    #[error("cannot write {}: the journal, which has to know of it first, is not written in time", .path.display())]
+    Journal {
+        /// Which file.
+        path: PathBuf,
     },
     /// Not what the file should hold.
     #[error("{} is not readable ({cause}); repair it, or move it away to start with what this broker remembers", .path.display())]
@@ -198,8 +205,11 @@ impl Exchange {
             };
             let text = render(broker, json, &extras);
             let position = self.remember(json, hash(text.as_bytes()));
-            broker.store.journal().written().reached(position).await;
             let path = self.folder.join(json.file());
+            let written = broker.store.journal().written().reached(position);
+            if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
+                return Err(ExchangeError::Journal { path });
+            }
             let written = tokio::task::spawn_blocking(move || put_in_place(&path, text.as_bytes())).await;
             // The task cannot be cancelled here, and a panic in it would be ours.
             if let Ok(written) = written {

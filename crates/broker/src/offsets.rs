@@ -85,6 +85,8 @@ struct Entry {
     is_marked: AtomicBool,
     /// When something was last committed that was news, in milliseconds. Relaxed: the number stands alone.
     committed_at: AtomicI64,
+    /// Position in the journal of what was last put there. Written under `bundle`; who reads it has taken that lock since the change.
+    put_at: AtomicU64,
     /// Deleted: what is still marked must not come back into the journal.
     is_gone: AtomicBool,
     /// Deleted from the journal too. Whoever still holds this entry cannot touch what came after it.
@@ -98,6 +100,7 @@ impl Entry {
             slots: RwLock::default(),
             is_marked: AtomicBool::new(false),
             committed_at: AtomicI64::new(now.0),
+            put_at: AtomicU64::new(0),
             is_gone: AtomicBool::new(false),
             is_buried: AtomicBool::new(false),
         })
@@ -191,6 +194,11 @@ impl Offsets {
     /// How far a group has come.
     pub fn committed(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
         self.look(group, topic, queue_id, |slot| slot.committed.load(Ordering::Relaxed))
+    }
+
+    /// The journal's position that holds what a group has committed in a topic, as far as it has been put there.
+    pub(crate) fn put_at(&self, group: &str, topic: &str) -> u64 {
+        self.table.pin().get(&KeyRef { group, topic }).map_or(0, |entry| entry.put_at.load(Ordering::Relaxed))
     }
 
     /// Notes what a group has asked for last; shown to operators.
@@ -303,11 +311,12 @@ impl Offsets {
         self.changed.notified().await;
     }
 
-    /// Takes what was marked since the last time, with a buffer for keys. Says whether the version has changed too.
+    /// Takes what was marked since the last time, with a buffer for keys; `take` returns the journal's position of the change. Says
+    /// whether the version has changed too.
     ///
     /// A commit that comes in between marks again; so every number reaches the journal at least once after its last change. `take`
     /// runs under a lock and must not come back here.
-    pub(crate) fn take_changes(&self, take: &mut dyn FnMut(Change<'_>, &mut Vec<u8>)) -> bool {
+    pub(crate) fn take_changes(&self, take: &mut dyn FnMut(Change<'_>, &mut Vec<u8>) -> u64) -> bool {
         let mut bundle = self.bundle.lock();
         let Bundle { entries, key } = &mut *bundle;
         std::mem::swap(entries, &mut *self.marked.lock());
@@ -327,7 +336,8 @@ impl Offsets {
                 let offset = slot.committed.load(Ordering::Relaxed);
                 let offset = (offset >= 0 && !is_gone).then_some(offset);
                 taken += 1;
-                take(Change { topic: &entry.key.topic, group: &entry.key.group, queue_id, offset }, key);
+                let position = take(Change { topic: &entry.key.topic, group: &entry.key.group, queue_id, offset }, key);
+                entry.put_at.store(position, Ordering::Relaxed);
             }
         }
         self.commits.store(before + taken, Ordering::Relaxed);

@@ -61,7 +61,6 @@ pub(crate) fn send_back(
     let topic_sys_flag = if asked.unit_mode { sys_flag::topic::UNIT_SUB } else { 0 };
     let retry_name = names::retry_topic(asked.group);
     let retry = broker.topics.create_for_group(&retry_name, config.retry_queue_nums, topic_sys_flag);
-    session.durable_after(retry.position);
     if !perm::is_writable(retry.topic.settings().perm) {
         let remark = format!("the topic[{retry_name}] sending message is forbidden");
         return Err(Refusal::new(ResponseCode::NoPermission, remark));
@@ -73,13 +72,14 @@ pub(crate) fn send_back(
     let given_back = GivenBack {
         reply_to,
         group,
-        retry_topic: retry.topic,
+        retry_topic: Arc::clone(&retry.topic),
         delay_level: asked.delay_level,
         retry_max,
         offset: asked.offset,
     };
     let at = view::log_offset(asked.offset).ok_or_else(|| not_found(asked.offset))?;
     view::with_record(broker, session, at, out, move |broker, session, found, out| {
+        session.durable_after(retry.position);
         let gathered = found.and_then(|slice| {
             let scanned = slice.as_ref().map(|slice| record::scan(slice.as_ref(), false));
             let Some(Ok(Scanned::Record(view))) = scanned else { return Err(not_found(given_back.offset)) };

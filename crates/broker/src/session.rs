@@ -3,19 +3,43 @@
 //! A session belongs to its connection's task; nobody else touches it. Others reach the connection through its handle.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use net::Connection;
+use net::{Connection, Frames, Outgoing, ReplyTo};
+use protocol::code::ResponseCode;
 use store::LogSlice;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::append::Sends;
 use crate::broker::Broker;
 use crate::hold::{Errand, Inbox};
 use crate::topics::Topic;
 
+/// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.
+pub(crate) const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bursts of one connection whose replies wait for the journal. Above it we stop reading the connection, for [`JOURNAL_TIMEOUT`] at most.
+const OWING_BURSTS_MAX: usize = 256;
+
 /// Work that is handed back to a connection's own task.
 pub enum Work {
     /// There is something in the session's own inbox: woken pulls, bytes that came from the disk.
     Errands,
+}
+
+/// What becomes of replies that the journal is too late for.
+pub(crate) enum Late {
+    /// They leave all the same.
+    Send,
+    /// These requests are refused.
+    Refuse(Vec<ReplyTo>),
+}
+
+/// Replies that must not leave before the journal is written up to a position.
+struct Owed {
+    position: u64,
+    replies: Frames,
+    late: Late,
 }
 
 /// The broker's side of one connection.
@@ -32,8 +56,15 @@ pub struct Session {
     pub(crate) slices: Vec<LogSlice>,
     /// The topic of the last request: clients send in runs to the same one.
     last_topic: Option<Arc<Topic>>,
-    /// Replies of the current burst may leave when the journal is written up to here.
+    /// The reply to the request under way, or those to the sends gathered so far, may leave when the journal is written up to here.
     durable_after: u64,
+    /// The reply to the request under way leaves also when the journal is late.
+    may_be_late: bool,
+    /// Whose answer is under way.
+    asked: Option<ReplyTo>,
+    /// Of the current burst.
+    owed: Vec<Owed>,
+    owing: Arc<Semaphore>,
 }
 
 impl Session {
@@ -47,6 +78,10 @@ impl Session {
             slices: Vec::new(),
             last_topic: None,
             durable_after: 0,
+            may_be_late: false,
+            asked: None,
+            owed: Vec::new(),
+            owing: Arc::new(Semaphore::new(OWING_BURSTS_MAX)),
         }
     }
 
@@ -69,23 +104,100 @@ impl Session {
         Some(found)
     }
 
-    /// Keeps back the replies of this burst until the journal is written up to `position`.
-    ///
-    /// A handler calls this after it changed something that is not in the log; `serve` waits once for all of them.
+    /// Keeps back the reply to this request until the journal is written up to `position`; when that takes too long, the request is
+    /// refused. A handler calls this after it changed something that is not in the log.
     pub(crate) fn durable_after(&mut self, position: u64) {
         self.durable_after = self.durable_after.max(position);
     }
 
-    /// What the replies of this burst have to wait for so far.
-    pub(crate) fn durable_after_so_far(&self) -> u64 {
-        self.durable_after
+    /// The same, for a reply that is better given late than not at all.
+    pub(crate) fn durable_or_late_after(&mut self, position: u64) {
+        self.durable_after(position);
+        self.may_be_late = true;
     }
 
-    /// Waits until the replies of this burst may leave.
-    pub(crate) async fn durable(&mut self, broker: &Broker) {
-        let position = std::mem::take(&mut self.durable_after);
-        if position > 0 {
-            broker.store.journal().written().reached(position).await;
+    /// Whose answer is under way, for the part of it that is done later.
+    pub(crate) fn asked(&self) -> Option<ReplyTo> {
+        self.asked
+    }
+
+    /// What the replies to the sends gathered so far have to wait for; the next ones begin anew.
+    pub(crate) fn take_durable_after(&mut self) -> u64 {
+        std::mem::take(&mut self.durable_after)
+    }
+
+    /// Lets `answer` write the reply to a request, and keeps it back if it has to wait for the journal. A request that gathers a record
+    /// has no reply yet: what it waits for is then that of the sends.
+    pub(crate) fn answering(
+        &mut self,
+        broker: &Broker,
+        asked: Option<ReplyTo>,
+        out: &mut Outgoing,
+        answer: impl FnOnce(&mut Session, &mut Outgoing),
+    ) {
+        let of_sends = self.take_durable_after();
+        let mut reply = Outgoing::new();
+        self.asked = asked;
+        answer(self, &mut reply);
+        self.asked = None;
+        let position = std::mem::replace(&mut self.durable_after, of_sends);
+        let may_be_late = std::mem::take(&mut self.may_be_late);
+        if reply.is_empty() {
+            self.durable_after(position);
+        } else if broker.store.journal().written().get() >= position {
+            out.extend(reply.take());
+        } else {
+            let late = if may_be_late { Late::Send } else { Late::Refuse(asked.into_iter().collect()) };
+            self.owe(position, reply.take(), late);
         }
+    }
+
+    /// Keeps replies back until the journal is written up to `position`.
+    pub(crate) fn owe(&mut self, position: u64, replies: Frames, late: Late) {
+        self.owed.push(Owed { position, replies, late });
+    }
+
+    /// At the end of a burst: replies that were kept back leave, or a task waits for the journal in their name, so that this connection
+    /// is read on.
+    pub(crate) async fn settle(&mut self, broker: &Broker, out: &mut Outgoing) {
+        self.durable_after = 0;
+        let Some(position) = self.owed.iter().map(|owed| owed.position).max() else { return };
+        let owed = std::mem::take(&mut self.owed);
+        let written = Arc::clone(broker.store.journal().written());
+        if written.get() >= position {
+            owed.into_iter().for_each(|owed| out.extend(owed.replies));
+            return;
+        }
+        let inbox = Arc::clone(&self.inbox);
+        let debt = inbox.owe();
+        let wait = async move {
+            let is_written = timeout(JOURNAL_TIMEOUT, written.reached(position)).await.is_ok();
+            let mut out = Outgoing::new();
+            for Owed { position, replies, late } in owed {
+                match late {
+                    Late::Refuse(requests) if !is_written && written.get() < position => refuse(&requests, &mut out),
+                    Late::Refuse(_) | Late::Send => out.extend(replies),
+                }
+            }
+            inbox.push(Errand::Frames(out.take()));
+            drop(debt);
+        };
+        // Never closed; a closed one would only mean that nothing is counted.
+        let permit = Arc::clone(&self.owing).acquire_owned().await.ok();
+        tokio::spawn(async move {
+            wait.await;
+            drop(permit);
+        });
+    }
+}
+
+fn refuse(requests: &[ReplyTo], out: &mut Outgoing) {
+    let remark = format!(
+        "done, but not written into the journal within {} ms: it may be gone after a crash. The broker's disk is full or does not \
+         keep up",
+        JOURNAL_TIMEOUT.as_millis()
+    );
+    for request in requests {
+        out.reply(*request, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
     }
 }

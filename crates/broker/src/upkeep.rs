@@ -16,6 +16,7 @@ use crate::exchange::{Exports, Extras};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
 use crate::offsets::{Change, Offsets, SEPARATOR};
+use crate::session::JOURNAL_TIMEOUT;
 use crate::stats::SAMPLE_MS;
 use crate::tables;
 use crate::topics::Topics;
@@ -73,7 +74,10 @@ impl Upkeep {
         let tasks = std::mem::take(&mut *self.tasks.lock());
         end(tasks, "upkeep").await;
         let position = put_offsets(&broker.store, &broker.offsets);
-        broker.store.journal().written().reached(position).await;
+        let written = broker.store.journal().written().reached(position);
+        if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
+            tracing::error!("the journal is not written in time; it may lack the offsets that were committed last");
+        }
         if let Err(error) = broker.exchange.export(broker).await {
             tracing::error!(%error, "configuration not exported; the journal holds it");
         }
@@ -149,7 +153,7 @@ pub(crate) fn put_offsets(store: &Store, offsets: &Offsets) -> u64 {
         match change.offset {
             Some(offset) => journal.put(tables::OFFSETS, key, &offset.to_le_bytes()),
             None => journal.delete(tables::OFFSETS, key),
-        };
+        }
     });
     if is_new_version {
         let value = serde_json::to_vec(&offsets.version()).unwrap_or_default();

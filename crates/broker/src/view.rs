@@ -79,9 +79,12 @@ pub(crate) fn in_the_cold<T: Send + 'static>(
     let store = Arc::clone(&broker.store);
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
+    let asked = session.asked();
     let job = Box::new(move || {
         let found = read(&store);
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| then(broker, session, found, out))));
+        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+            session.answering(broker, asked, out, |session, out| then(broker, session, found, out));
+        })));
         drop(debt);
     });
     broker.store.cold_read(job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))

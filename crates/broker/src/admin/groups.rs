@@ -77,6 +77,8 @@ fn checked(broker: &Broker, config: SubscriptionGroupConfig) -> Result<Subscript
 
 fn put(broker: &Broker, session: &mut Session, config: SubscriptionGroupConfig) {
     if broker.groups.get(&config.group_name).is_some_and(|group| **group.config.load() == config) {
+        // Who asks again after a refusal wants to know that it is written down by now.
+        session.durable_after(broker.store.journal().position());
         return;
     }
     tracing::info!(group = config.group_name, peer = %session.connection.peer(), "group created or changed by request");

@@ -100,7 +100,9 @@ fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal>
 
 /// Nothing is written, and nobody told, when nothing changes.
 fn put(broker: &Broker, session: &mut Session, config: TopicConfig) {
-    if broker.topics.get(&config.topic_name).is_some_and(|topic| *topic.config() == config) {
+    if let Some(topic) = broker.topics.get(&config.topic_name).filter(|topic| *topic.config() == config) {
+        // Who asks again after a refusal wants to know that it is written down by now.
+        session.durable_after(topic.unwritten_change(|| broker.store.journal().written().get()));
         return;
     }
     tracing::info!(topic = config.topic_name, peer = %session.connection.peer(), "topic created or changed by request");

@@ -9,6 +9,7 @@ fn taken(offsets: &Offsets) -> BTreeMap<(String, String, i32), Option<i64>> {
     let mut changes = BTreeMap::new();
     offsets.take_changes(&mut |change, _| {
         changes.insert((change.topic.to_owned(), change.group.to_owned(), change.queue_id), change.offset);
+        0
     });
     changes
 }
@@ -148,6 +149,7 @@ proptest! {
                             Some(offset) => journal.insert(key, offset),
                             None => journal.remove(&key),
                         };
+                        0
                     });
                 }
             }

@@ -16,11 +16,15 @@ use protocol::header::EncodeFields;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::{PullMessage, SendMessage};
 use protocol::sys_flag::pull as bits;
-use store::disk::{Disk, RealDisk};
 use store::{FlushMode, Store, StoreEnv, StoreOptions};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
+
+pub use device::Device;
+
+#[path = "device.rs"]
+mod device;
 
 /// Longer than anything here may take on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -44,13 +48,13 @@ pub struct Setup {
     pub is_sync: bool,
     /// Bytes of a file of the log.
     pub segment_bytes: u64,
-    /// Where the files are.
-    pub disk: Arc<dyn Disk>,
+    /// Where its files lie.
+    pub device: Device,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Setup { levels: "1s 5s", is_sync: false, segment_bytes: 64 << 20, disk: Arc::new(RealDisk) }
+        Setup { levels: "1s 5s", is_sync: false, segment_bytes: 64 << 20, device: Device::default() }
     }
 }
 
@@ -65,6 +69,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         ("brokerName", "broker-a"),
         ("messageDelayLevel", setup.levels),
         ("flushDiskType", if setup.is_sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }),
+        ("syncFlushTimeout", "1000"),
     ];
     let machine =
         Machine { host_name: "localhost".into(), address: "127.0.0.1".parse().unwrap(), home: dir.path().into() };
@@ -82,7 +87,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
         ..StoreOptions::at(dir.path())
     };
-    let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: setup.disk };
+    let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(setup.device) };
     let (store, _) = Store::open(options, env).unwrap();
     let advertised = "127.0.0.1:10911".parse().unwrap();
     let name_servers = Vec::new();

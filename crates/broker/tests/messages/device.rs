@@ -1,0 +1,119 @@
+//! The machine's device, whose journal can be made to refuse what is written, and whose log can be made to keep a flush waiting.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
+
+#[derive(Debug, Default)]
+struct Faults {
+    is_journal_full: bool,
+    is_flush_held: bool,
+}
+
+/// Clones are the same device.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    faults: Arc<(Mutex<Faults>, Condvar)>,
+}
+
+impl Device {
+    /// From now on nothing more can be written into the journal, or it can again.
+    pub fn fill_journal(&self, is_full: bool) {
+        self.faults.0.lock().is_journal_full = is_full;
+    }
+
+    /// From now on no flush of the log comes to its end, or all do again.
+    pub fn hold_flush(&self, is_held: bool) {
+        self.faults.0.lock().is_flush_held = is_held;
+        self.faults.1.notify_all();
+    }
+}
+
+impl Disk for Device {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        RealDisk.list(dir)
+    }
+
+    fn len(&self, path: &Path) -> io::Result<u64> {
+        RealDisk.len(path)
+    }
+
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
+        let is_in = |folder: &str| path.parent().is_some_and(|parent| parent.ends_with(folder));
+        let (is_journal, is_log) = (is_in("journal"), is_in("commitlog"));
+        Ok(Arc::new(File { inner: RealDisk.open(path, how)?, device: self.clone(), is_journal, is_log }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)
+    }
+
+    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.remove_tree(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(dir)
+    }
+
+    fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.sync_file_system(dir)
+    }
+}
+
+#[derive(Debug)]
+struct File {
+    inner: Arc<dyn DiskFile>,
+    device: Device,
+    is_journal: bool,
+    is_log: bool,
+}
+
+impl DiskFile for File {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.inner.read_at(buffer, at)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        self.inner.read_cached_at(buffer, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        if self.is_journal && self.device.faults.0.lock().is_journal_full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.inner.write_at(bytes, at)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.is_log {
+            let (faults, released) = &*self.device.faults;
+            released.wait_while(&mut faults.lock(), |faults| faults.is_flush_held);
+        }
+        self.inner.sync_data()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.inner.descriptor()
+    }
+}

@@ -1,0 +1,98 @@
+//! What the broker does while its journal cannot be written: messages go on, changes are refused, nothing hangs.
+
+use protocol::code::request;
+use protocol::request::{CreateTopic, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
+use tokio::time::timeout;
+
+use crate::support::*;
+
+async fn commit(running: &Running, commit_offset: i64) {
+    let fields = UpdateConsumerOffset { consumer_group: "CG", topic: "Orders", queue_id: 0, commit_offset };
+    assert_eq!(running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await.code, 0);
+}
+
+async fn committed(running: &Running) -> i64 {
+    let fields =
+        QueryConsumerOffset { consumer_group: "CG", topic: "Orders", queue_id: 0, set_zero_if_not_found: Some(false) };
+    let answer = running.call(request::QUERY_CONSUMER_OFFSET, &fields, "").await;
+    assert_eq!(answer.code, 0);
+    OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset
+}
+
+fn create(topic: &str) -> CreateTopic<'_> {
+    CreateTopic {
+        topic,
+        default_topic: None,
+        read_queue_nums: 4,
+        write_queue_nums: 4,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: None,
+        order: false,
+        attributes: None,
+        force: false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consumers_go_on_and_changes_are_refused_while_the_journal_cannot_be_written() {
+    let setup = Setup::default();
+    let device = setup.device.clone();
+    let running = start(setup).await;
+    running.put("Orders", 0, "", "one").await;
+    commit(&running, 0).await;
+    assert_eq!(committed(&running).await, 0);
+
+    device.fill_journal(true);
+    commit(&running, 1).await;
+    assert_eq!(committed(&running).await, 1, "an offset that is not written down yet is told all the same");
+    running.put("Orders", 0, "", "two").await;
+    assert_eq!(running.all("Orders", 0).await.len(), 2);
+
+    let refused = running.call(request::UPDATE_AND_CREATE_TOPIC, &create("New"), "").await;
+    assert_eq!(refused.code, 2);
+    assert!(refused.remark.unwrap().contains("journal"));
+    // The topic is there, but would not be after a crash.
+    assert_eq!(running.send(&to("New", 0, ""), "x").await.code, 2);
+
+    device.fill_journal(false);
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &create("Newer"), "").await.code, 0);
+    running.put("New", 0, "", "y").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_requests_of_a_connection_are_answered_while_one_waits_for_the_journal() {
+    let setup = Setup::default();
+    let device = setup.device.clone();
+    let running = start(setup).await;
+    running.put("Orders", 0, "", "one").await;
+    device.fill_journal(true);
+    {
+        let (fields, pull) = (create("New"), from("Orders", 0, 0));
+        let change = running.call(request::UPDATE_AND_CREATE_TOPIC, &fields, "");
+        tokio::pin!(change);
+        // The one that is polled first is sent first.
+        tokio::select! {
+            biased;
+            _ = &mut change => panic!("a change was answered before a pull that needs no journal"),
+            found = running.pull(&pull) => assert_eq!(found.messages.len(), 1),
+        }
+        device.fill_journal(false);
+        assert_eq!(change.await.code, 0, "a change that is written down in time is answered as ever");
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_stops_though_its_journal_cannot_be_written() {
+    let setup = Setup::default();
+    let device = setup.device.clone();
+    let running = start(setup).await;
+    running.put("Orders", 0, "", "one").await;
+    device.fill_journal(true);
+    commit(&running, 1).await;
+    timeout(DEADLINE, running.broker.stop()).await.unwrap();
+    device.fill_journal(false);
+    running.stop().await;
+}
