@@ -249,7 +249,7 @@ impl Broker {
             request::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, request, out),
             request::QUERY_CONSUMER_OFFSET => offsets::requests::query(self, session, request, out),
             request::GET_ALL_CONSUMER_OFFSET => offsets::requests::all(self, request, out),
-            request::CLONE_GROUP_OFFSET => offsets::requests::copy(self, request, out),
+            request::CLONE_GROUP_OFFSET => offsets::requests::copy(self, session, request, out),
             request::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
             request::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
             request::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),

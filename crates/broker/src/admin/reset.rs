@@ -19,7 +19,7 @@ use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
-use crate::view;
+use crate::{upkeep, view};
 
 /// Clients before this (3.0.7) do not know request 220.
 const VERSION_WITH_RESET: i32 = 28;
@@ -136,10 +136,17 @@ fn by_time(store: &Store, order: &Order) -> BTreeMap<i32, i64> {
     targets
 }
 
-fn on_server(broker: &Broker, _: &mut Session, (order, targets): (Order, BTreeMap<i32, i64>), out: &mut Outgoing) {
+fn on_server(
+    broker: &Broker,
+    session: &mut Session,
+    (order, targets): (Order, BTreeMap<i32, i64>),
+    out: &mut Outgoing,
+) {
     for (queue_id, offset) in &targets {
         broker.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
     }
+    upkeep::put_offsets(&broker.store, &broker.offsets);
+    session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
     reply(broker, &order, &targets, out);
 }
 

@@ -101,7 +101,12 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
 }
 
 /// 314: copy the offsets of a group to another.
-pub(crate) fn copy(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn copy(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let wanted = CloneGroupOffset::decode(&request.header.fields)?;
     let topics = match wanted.topic.filter(|topic| !topic.trim().is_empty()) {
         Some(topic) => [topic.into()].into(),
@@ -129,6 +134,7 @@ pub(crate) fn copy(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -
         }
         broker.offsets.copy(wanted.src_group, wanted.dest_group, topic);
     }
+    session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
     reply_ok(request, out);
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! What the broker does while its journal cannot be written: messages go on, changes are refused, nothing hangs.
 
 use protocol::code::request;
-use protocol::request::{CreateTopic, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
+use protocol::request::{
+    CloneGroupOffset, CreateTopic, OffsetReply, QueryConsumerOffset, ResetOffset, UpdateConsumerOffset,
+};
 use tokio::time::timeout;
 
 use crate::support::*;
@@ -95,4 +97,27 @@ async fn a_broker_stops_though_its_journal_cannot_be_written() {
     timeout(DEADLINE, running.broker.stop()).await.unwrap();
     device.fill_journal(false);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_and_a_copy_of_offsets_are_not_answered_before_they_are_written_down() {
+    let setup = Setup::default();
+    let device = setup.device.clone();
+    let running = start(setup).await;
+    running.put("Orders", 0, "", "one").await;
+    commit(&running, 1).await;
+    assert_eq!(committed(&running).await, 1);
+
+    device.fill_journal(true);
+    let reset =
+        ResetOffset { group: "CG", topic: "Orders", queue_id: 0, offset: Some(0), timestamp: -1, is_force: true };
+    let copy = CloneGroupOffset { src_group: "CG", dest_group: "Copy", topic: Some("Orders"), offline: true };
+    assert_eq!(running.call(request::INVOKE_BROKER_TO_RESET_OFFSET, &reset, "").await.code, 2);
+    let to_the_end = ResetOffset { offset: None, ..reset };
+    assert_eq!(running.call(request::INVOKE_BROKER_TO_RESET_OFFSET, &to_the_end, "").await.code, 2);
+    assert_eq!(running.call(request::CLONE_GROUP_OFFSET, &copy, "").await.code, 2);
+    device.fill_journal(false);
+    assert_eq!(running.call(request::INVOKE_BROKER_TO_RESET_OFFSET, &reset, "").await.code, 0);
+    let again = start_on(Setup::default(), running.image()).await;
+    assert_eq!(committed(&again).await, 0);
 }
