@@ -15,6 +15,9 @@ use parking_lot::Mutex;
 use protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
 use protocol::tags;
 
+/// Longest id of a client, in bytes. Clients make them of their address, their process and a number.
+pub(crate) const CLIENT_ID_MAX: usize = 255;
+
 /// What a client says of itself in a heartbeat, and where it comes from.
 #[derive(Clone, Debug)]
 pub struct Client<C> {

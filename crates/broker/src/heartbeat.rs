@@ -16,7 +16,7 @@ use protocol::tags::Subscription;
 
 use crate::admin::{body, reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::clients::{Beat, Client, Notice, is_tag};
+use crate::clients::{Beat, CLIENT_ID_MAX, Client, Notice, is_tag};
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 
@@ -28,6 +28,7 @@ pub(crate) fn beat(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let said: Heartbeat = body(request)?;
+    check_client_id(&said.client_id)?;
     let settings = broker.settings.load();
     let connection = &session.connection;
     let client = Client {
@@ -64,12 +65,22 @@ pub(crate) fn beat(
         }
     }
     if settings.enable_register_producer {
-        for data in &said.producer_data_set {
+        // As with consumers: a name that nobody may have is skipped, and its sends will say what is wrong.
+        for data in said.producer_data_set.iter().filter(|data| names::check_group(&data.group_name).is_ok()) {
             broker.clients.produce(&client, &data.group_name, now);
         }
     }
     let fields = HeartbeatReply { is_support_heart_beat_v2: true, is_sub_change };
     out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &[]);
+    Ok(())
+}
+
+/// What is kept of a client must not be as long as it likes.
+pub(crate) fn check_client_id(client_id: &str) -> Result<(), Refusal> {
+    if client_id.len() > CLIENT_ID_MAX {
+        let remark = format!("the client id has {} bytes, the limit is {CLIENT_ID_MAX}", client_id.len());
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
     Ok(())
 }
 

@@ -10,13 +10,19 @@ use hashbrown::HashMap;
 use net::{Outgoing, Request};
 use parking_lot::Mutex;
 use protocol::body::{LockBatch, LockBatchReply, MessageQueue};
+use protocol::code::ResponseCode;
+use protocol::names;
 
 use crate::admin::{body, reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::heartbeat;
 use crate::refusal::Refusal;
 
 /// Locks that a broker keeps. Clients name the queues, so without a bound a client that makes up names would fill the memory.
 const LOCKS_MAX: usize = 1_000_000;
+
+/// Longest name of a broker in a lock, in bytes.
+const BROKER_NAME_MAX: usize = 255;
 
 struct Lock {
     client: Box<str>,
@@ -130,10 +136,26 @@ impl OrderLocks {
 /// 41: locks queues for a client.
 pub(crate) fn lock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let LockBatch { client_id, consumer_group, mq_set, only_this_broker: _ } = body(request)?;
+    check_names(&consumer_group, &client_id, &mq_set)?;
     // Without replicas this broker's word is all there is, whatever the client says of other brokers.
     let now = broker.clock.now();
     let lock_ok_mq_set = broker.order_locks.locks.lock().lock(&consumer_group, &client_id, mq_set, now);
     reply_json(request, out, &LockBatchReply { lock_ok_mq_set });
+    Ok(())
+}
+
+/// Locks are counted, so each must have a size: names as topics, groups and brokers may have them.
+fn check_names(group: &str, client_id: &str, queues: &[MessageQueue]) -> Result<(), Refusal> {
+    let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
+    names::check_group(group).map_err(|error| invalid(error.to_string()))?;
+    heartbeat::check_client_id(client_id)?;
+    for queue in queues {
+        names::check_topic(&queue.topic).map_err(|error| invalid(error.to_string()))?;
+        if queue.broker_name.len() > BROKER_NAME_MAX {
+            let bytes = queue.broker_name.len();
+            return Err(invalid(format!("a broker name has {bytes} bytes, the limit is {BROKER_NAME_MAX}")));
+        }
+    }
     Ok(())
 }
 

@@ -106,6 +106,7 @@ fn admit(
     if let Some(topic) = found {
         return Ok(topic);
     }
+    broker.topics.check_room()?;
     let Changed { topic, position } =
         create(broker, settings, message).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
     tracing::debug!(

@@ -11,6 +11,7 @@ use config::BrokerSettings;
 use env::Clock;
 use parking_lot::Mutex;
 use protocol::body::{DataVersion, TopicConfig, TopicFilterType};
+use protocol::code::ResponseCode;
 use protocol::delay::DelayLevels;
 use protocol::names as known;
 use protocol::sys_flag::perm;
@@ -19,10 +20,14 @@ use store::{Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::hold::Lane;
+use crate::refusal::Refusal;
 use crate::tables::{self, Keeper};
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
 pub(crate) const QUEUES_MAX: i32 = 65_536;
+
+/// Topics that a broker keeps: where topics are made on demand, any client can make one by naming it.
+const TOPICS_MAX: usize = 1_000_000;
 
 /// A change that is being put into the journal, at a position that is not known yet.
 const PUTTING: u64 = u64::MAX;
@@ -92,6 +97,12 @@ impl Topic {
         self.is_gone.load(Ordering::Acquire)
     }
 
+    /// Whether its configuration has a queue with this id, to write or to read.
+    pub(crate) fn has_queue(&self, queue_id: i32) -> bool {
+        let config = self.config.load();
+        (0..config.write_queue_nums.max(config.read_queue_nums)).contains(&queue_id)
+    }
+
     pub(crate) fn is_sendable(&self) -> bool {
         self.is_sendable
     }
@@ -156,6 +167,8 @@ pub type OnChange = Box<dyn Fn(&TopicConfig) + Send + Sync>;
 /// All topics of this broker.
 pub struct Topics {
     table: papaya::HashMap<Arc<str>, Arc<Topic>, foldhash::fast::RandomState>,
+    /// No more are made by sending to them or by request; those that the broker itself needs are.
+    max: usize,
     /// Guards every change of `table`, and with it the order of changes in the journal. Journal puts happen under it, which never wait.
     changing: Mutex<()>,
     version: ArcSwap<DataVersion>,
@@ -171,6 +184,7 @@ impl Topics {
     pub(crate) fn load(store: &Arc<Store>, clock: Clock) -> Topics {
         let topics = Topics {
             table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            max: TOPICS_MAX,
             changing: Mutex::new(()),
             version: ArcSwap::from_pointee(DataVersion::default()),
             on_change: ArcSwap::from_pointee(None),
@@ -220,6 +234,16 @@ impl Topics {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Refuses one topic too many.
+    pub(crate) fn check_room(&self) -> Result<(), Refusal> {
+        if self.len() < self.max {
+            return Ok(());
+        }
+        let remark =
+            format!("the topic is not created: this broker has {} topics, the limit is {}", self.len(), self.max);
+        Err(Refusal::new(ResponseCode::SystemError, remark))
     }
 
     /// Whether there is none.

@@ -88,6 +88,9 @@ fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal>
         return Err(invalid("MIXED message type is not supported.".to_owned()));
     }
     let before = broker.topics.get(name).map(|topic| topic.config());
+    if before.is_none() {
+        broker.topics.check_room()?;
+    }
     let current = before.as_ref().map(|config| &config.attributes);
     let attributes = attributes::alter(
         attributes::OF_TOPICS,

@@ -6,12 +6,10 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{CloneGroupOffset, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
 
-use super::index;
 use crate::admin::{reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::topics::QUEUES_MAX;
 use crate::{upkeep, view};
 
 /// 15: a group has come this far.
@@ -21,11 +19,13 @@ pub(crate) fn update(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
     broker.groups.find(said.consumer_group).map_err(|_| {
         Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} not exist!", said.consumer_group))
     })?;
-    if broker.topics.get(said.topic).is_none() {
+    let Some(topic) = broker.topics.get(said.topic) else {
         return Err(Refusal::new(ResponseCode::TopicNotExist, format!("Topic {} not exist!", said.topic)));
-    }
-    if index(said.queue_id).is_none() {
-        let remark = format!("queueId {} is not between 0 and {}", said.queue_id, QUEUES_MAX - 1);
+    };
+    // A topic that has become smaller is read to its end; any other id would cost memory for every id below it.
+    let is_there = |id| broker.store.existing_queue(said.topic, id).is_some();
+    if !topic.has_queue(said.queue_id) && !u32::try_from(said.queue_id).is_ok_and(is_there) {
+        let remark = format!("topic {} has no queue {}", said.topic, said.queue_id);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     if broker.offsets.is_reset_pending(said.consumer_group, said.topic, said.queue_id) {

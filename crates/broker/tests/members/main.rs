@@ -16,7 +16,7 @@ use bytes::Bytes;
 use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
 use protocol::body::{
     ConsumerData, ConsumerIdList, ConsumerOffsets, Heartbeat, KvTable, LockBatch, LockBatchReply, MessageQueue,
-    SubscriptionData, SubscriptionGroupConfig, TopicConfig, TopicConfigTable,
+    ProducerData, ProducerTable, SubscriptionData, SubscriptionGroupConfig, TopicConfig, TopicConfigTable,
 };
 use protocol::code::request;
 use protocol::fastjson::{self, Dialect};
@@ -137,7 +137,9 @@ async fn offsets_topics_and_groups_survive_a_restart_and_stand_in_rocketmqs_file
     assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), json(&group)).await.code, 0);
     assert_eq!(committed(&running, 1).await, Err(22));
     assert_eq!(commit(&running, 1, 42).await, (0, None));
-    assert_eq!(commit(&running, -1, 42).await.0, 29);
+    for queue_id in [-1, 4, 65_535] {
+        assert_eq!(commit(&running, queue_id, 42).await.0, 29, "the topic has no queue {queue_id}");
+    }
     let left = running.stop().await;
 
     let offsets: ConsumerOffsets =
@@ -196,6 +198,10 @@ async fn a_queue_is_locked_by_one_client_at_a_time() {
         let answer = running.call(request::LOCK_BATCH_MQ, &(), lock(client)).await;
         fastjson::from_slice::<LockBatchReply>(&answer.body).unwrap().lock_ok_mq_set.len()
     };
+    let long = "x".repeat(300);
+    assert_eq!(running.call(request::LOCK_BATCH_MQ, &(), lock(&long)).await.code, 29);
+    let nameless = LockBatch { consumer_group: long, mq_set: vec![queue.clone()], ..LockBatch::default() };
+    assert_eq!(running.call(request::LOCK_BATCH_MQ, &(), json(&nameless)).await.code, 29);
     assert_eq!(locked("a").await, 1);
     assert_eq!(locked("b").await, 0);
     assert_eq!(running.call(request::UNLOCK_BATCH_MQ, &(), lock("a")).await.code, 0);
@@ -293,5 +299,20 @@ async fn the_runtime_information_has_every_key_that_exporters_read() {
     assert_eq!((classes.len(), counts.sum::<u64>()), (13, 1));
     let capacity: Vec<_> = table["commitLogDirCapacity"].split(' ').collect();
     assert!(capacity.len() == 8 && capacity[3].ends_with("iB,"), "{capacity:?}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn producers_are_kept_by_names_that_a_group_may_have() {
+    let running = start(Setup::default()).await;
+    let groups = ["P".to_owned(), "not legal".to_owned(), "x".repeat(10_000)];
+    let producer_data_set = groups.map(|group_name| ProducerData { group_name }).into();
+    let said = Heartbeat { client_id: "a".to_owned(), producer_data_set, ..Heartbeat::default() };
+    assert_eq!(running.call(request::HEART_BEAT, &(), json(&said)).await.code, 0);
+    let answer = running.call(request::GET_ALL_PRODUCER_INFO, &(), "").await;
+    let table: ProducerTable = fastjson::from_slice(&answer.body).unwrap();
+    assert_eq!(table.data.keys().collect::<Vec<_>>(), ["P"]);
+    let long = Heartbeat { client_id: "x".repeat(300), ..Heartbeat::default() };
+    assert_eq!(running.call(request::HEART_BEAT, &(), json(&long)).await.code, 29);
     running.stop().await;
 }
