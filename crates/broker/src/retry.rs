@@ -173,7 +173,9 @@ fn gather(
         queue_id: queue_id as i32,
         records: first..first + 1,
         uniq_key: 0..0,
-        is_hasty: true,
+        // The consumer commits its offset when it is told that the message is kept, and the journal that holds the commit is synced apart
+        // from the log: told earlier, the commit could survive a loss of power and the retry not.
+        is_hasty: false,
     });
     sends.touch(lane);
     match fate {
@@ -200,7 +202,7 @@ fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, fate: Fate, level:
     if view.property(name::ORIGIN_MESSAGE_ID).is_none() {
         facts::put(out, name::ORIGIN_MESSAGE_ID, origin_id);
     }
-    // A consumer's answer must not wait for the disk: if the retry is lost with the power, so is the commit of its offset.
+    // Apache writes this into what was sent back, and consumers see it. Our answer waits for the flush all the same.
     facts::put(out, name::WAIT, "false");
     if is_dead {
         facts::put(out, name::DLQ_ORIGIN_TOPIC, origin_topic);

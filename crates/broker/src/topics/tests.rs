@@ -89,12 +89,8 @@ fn whoever_comes_while_a_change_is_being_put_gets_its_position() {
 
 #[test]
 fn a_broker_that_is_full_of_topics_refuses_one_more_and_keeps_those_it_has() {
-    let dir = tempfile::tempdir().unwrap();
-    let (clock, _) = Clock::manual(TimeMs(0));
-    let env = StoreEnv { clock: clock.clone(), random: Random::seeded(1), disk: Arc::new(RealDisk) };
-    let (store, _) =
-        Store::open(StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::at(dir.path()) }, env).unwrap();
-    let topics = Topics { max: 2, ..Topics::load(&store, clock) };
+    let (topics, store, _dir) = topics();
+    let topics = Topics { max: 2, ..topics };
     topics.create_missing("A", || plain("A", 1, READ_WRITE));
     assert!(topics.check_room().is_ok());
     topics.create_missing("B", || plain("B", 1, READ_WRITE));

@@ -48,13 +48,21 @@ pub struct Setup {
     pub is_sync: bool,
     /// Bytes of a file of the log.
     pub segment_bytes: u64,
+    /// `syncFlushTimeout`, in milliseconds.
+    pub sync_flush_timeout: &'static str,
     /// Where its files lie.
     pub device: Device,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Setup { levels: "1s 5s", is_sync: false, segment_bytes: 64 << 20, device: Device::default() }
+        Setup {
+            levels: "1s 5s",
+            is_sync: false,
+            segment_bytes: 64 << 20,
+            sync_flush_timeout: "5000",
+            device: Device::default(),
+        }
     }
 }
 
@@ -69,7 +77,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         ("brokerName", "broker-a"),
         ("messageDelayLevel", setup.levels),
         ("flushDiskType", if setup.is_sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }),
-        ("syncFlushTimeout", "1000"),
+        ("syncFlushTimeout", setup.sync_flush_timeout),
     ];
     let machine =
         Machine { host_name: "localhost".into(), address: "127.0.0.1".parse().unwrap(), home: dir.path().into() };

@@ -217,3 +217,19 @@ async fn what_this_broker_lacks_is_named() {
     let response = running.call(12_345, &(), "").await;
     assert_eq!((response.code, response.remark.as_deref()), (3, Some(" request type 12345 not supported")));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_sync_flush_a_message_that_was_sent_back_is_not_acknowledged_before_it_is_flushed() {
+    let setup = Setup { is_sync: true, sync_flush_timeout: "300", ..Setup::default() };
+    let device = setup.device.clone();
+    let running = start(setup).await;
+    running.put("Orders", 0, "", "one").await;
+    let message = running.all("Orders", 0).await.remove(0);
+    // The first one waits for the journal too, where its retry topic is new.
+    assert_eq!(running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&message), "").await.code, 0);
+    device.hold_flush(true);
+    let answer = running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&message), "").await;
+    device.hold_flush(false);
+    assert_eq!(answer.code, 10, "{:?}", answer.remark);
+    running.stop().await;
+}
