@@ -125,7 +125,12 @@ fn gather(
     let fate = fate(view.reconsume_times(), given_back.retry_max, given_back.delay_level);
     let group = &given_back.group.name;
     let (topic, queues) = match fate {
-        Fate::Retry(_) => (Arc::clone(&given_back.retry_topic), given_back.group.config.load().retry_queue_nums),
+        Fate::Retry(_) => {
+            let wanted = given_back.group.config.load().retry_queue_nums;
+            // Consumers read no others, whatever the group's setting says.
+            let queues = wanted.min(given_back.retry_topic.settings().read_queue_nums);
+            (Arc::clone(&given_back.retry_topic), queues)
+        }
         Fate::Dead => {
             let dead = broker.topics.create_for_group(&names::dlq_topic(group), 1, 0);
             session.durable_after(dead.position);

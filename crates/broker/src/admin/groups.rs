@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use net::{Outgoing, Request};
 use protocol::body::{
     GroupForbidden, QuerySubscriptionReply, SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable,
-    TopicList,
+    TopicConfig, TopicList,
 };
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
@@ -82,7 +82,21 @@ fn put(broker: &Broker, session: &mut Session, config: SubscriptionGroupConfig) 
         return;
     }
     tracing::info!(group = config.group_name, peer = %session.connection.peer(), "group created or changed by request");
+    widen_retry_topic(broker, session, &config);
     session.durable_after(broker.groups.put(config));
+}
+
+/// The retry topic's queues grow with the group's setting. They never become fewer: messages may wait in them.
+fn widen_retry_topic(broker: &Broker, session: &mut Session, group: &SubscriptionGroupConfig) {
+    let Some(topic) = broker.topics.get(&names::retry_topic(&group.group_name)) else { return };
+    let before = topic.config();
+    let read_queue_nums = before.read_queue_nums.max(group.retry_queue_nums);
+    let write_queue_nums = before.write_queue_nums.max(group.retry_queue_nums);
+    if (read_queue_nums, write_queue_nums) == (before.read_queue_nums, before.write_queue_nums) {
+        return;
+    }
+    let wider = TopicConfig { read_queue_nums, write_queue_nums, ..TopicConfig::clone(&before) };
+    session.durable_after(broker.topics.create(wider).position);
 }
 
 /// 207: delete a group; with its offsets if wanted.

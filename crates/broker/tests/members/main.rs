@@ -23,7 +23,7 @@ use protocol::fastjson::{self, Dialect};
 use protocol::header::EncodeFields;
 use protocol::request::{
     CreateTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply, QueryConsumerOffset,
-    ResetOffset, UpdateConsumerOffset,
+    ResetOffset, SendBack, UpdateConsumerOffset,
 };
 use support::{DEADLINE, Running, Setup, start, start_on};
 use tokio::sync::mpsc;
@@ -72,11 +72,15 @@ async fn ids(running: &Running) -> Vec<String> {
 }
 
 async fn make_topic(running: &Running, topic: &str) {
+    make_topic_with(running, topic, 4).await;
+}
+
+async fn make_topic_with(running: &Running, topic: &str, queues: i32) {
     let fields = CreateTopic {
         topic,
         default_topic: None,
-        read_queue_nums: 4,
-        write_queue_nums: 4,
+        read_queue_nums: queues,
+        write_queue_nums: queues,
         perm: 6,
         topic_filter_type: "SINGLE_TAG",
         topic_sys_flag: None,
@@ -85,6 +89,20 @@ async fn make_topic(running: &Running, topic: &str) {
         force: false,
     };
     assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &fields, "").await.code, 0);
+}
+
+async fn make_group(running: &Running, name: &str, retry_queue_nums: i32) {
+    let group = SubscriptionGroupConfig {
+        group_name: name.to_owned(),
+        retry_queue_nums,
+        ..SubscriptionGroupConfig::default()
+    };
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), json(&group)).await.code, 0);
+}
+
+async fn topic(running: &Running, topic: &str) -> TopicConfig {
+    let answer = running.call(request::GET_TOPIC_CONFIG, &GetTopicConfig { topic, lo: None }, "").await;
+    fastjson::from_slice(&answer.body).unwrap()
 }
 
 async fn commit(running: &Running, queue_id: i32, commit_offset: i64) -> (i32, Option<String>) {
@@ -314,5 +332,36 @@ async fn producers_are_kept_by_names_that_a_group_may_have() {
     assert_eq!(table.data.keys().collect::<Vec<_>>(), ["P"]);
     let long = Heartbeat { client_id: "x".repeat(300), ..Heartbeat::default() };
     assert_eq!(running.call(request::HEART_BEAT, &(), json(&long)).await.code, 29);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_go_to_queues_that_the_group_reads_and_there_are_more_when_it_wants_more() {
+    let running = start(Setup::default()).await;
+    make_group(&running, "G", 64).await;
+    make_topic_with(&running, "%RETRY%G", 1).await;
+    for n in 0..8 {
+        running.put("T", 0, "", &n.to_string()).await;
+    }
+    for message in running.wait_for("T", 0, 8).await {
+        let back = SendBack {
+            offset: message.log_offset as i64,
+            group: "G",
+            delay_level: 1,
+            origin_msg_id: None,
+            origin_topic: None,
+            unit_mode: false,
+            max_reconsume_times: None,
+            broker_name: None,
+        };
+        assert_eq!(code_of(&running, request::CONSUMER_SEND_MSG_BACK, &back).await, 0);
+    }
+    running.wait_for("%RETRY%G", 0, 8).await;
+
+    make_group(&running, "G", 65).await;
+    let wider = topic(&running, "%RETRY%G").await;
+    assert_eq!((wider.read_queue_nums, wider.write_queue_nums), (65, 65));
+    make_group(&running, "G", 1).await;
+    assert_eq!(topic(&running, "%RETRY%G").await.read_queue_nums, 65, "messages may wait in the others");
     running.stop().await;
 }
