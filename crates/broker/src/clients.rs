@@ -2,14 +2,14 @@
 //!
 //! A group is a snapshot that its readers share; every pull looks at one. Whoever changes a group holds `changing`. A heartbeat that says
 //! nothing new, as nearly all of them, takes no lock. Nothing is sent from here: a change returns whom to tell. So the rules are a
-//! function of what clients say and of the time, and `C`, the connection, may be anything.
+//! function of what clients say and of the time since the start, and `C`, the connection, may be anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use env::TimeMs;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
@@ -40,15 +40,24 @@ pub struct Client<C> {
 pub struct Member<C> {
     /// Who.
     pub client: Client<C>,
-    /// When it was last heard of, in milliseconds. Relaxed: the number stands alone.
-    heard_at: AtomicI64,
+    /// When it was last heard of, by the clock's `elapsed`, in milliseconds: whoever sets the machine's clock must not make everybody
+    /// look silent. Relaxed: the number stands alone.
+    heard_at_ms: AtomicU64,
 }
 
 impl<C> Member<C> {
-    /// When it was last heard of.
-    pub fn heard_at(&self) -> TimeMs {
-        TimeMs(self.heard_at.load(Ordering::Relaxed))
+    /// When it was last heard of, as a time since the start.
+    pub fn heard_at(&self) -> Duration {
+        Duration::from_millis(self.heard_at_ms.load(Ordering::Relaxed))
     }
+
+    fn hear(&self, now: Duration) {
+        self.heard_at_ms.store(ms(now), Ordering::Relaxed);
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A subscription, compiled when it is first heard of.
@@ -253,13 +262,13 @@ impl<C: Clone> Clients<C> {
     }
 
     /// A client says that it consumes in a group.
-    pub(crate) fn consume(&self, client: &Client<C>, beat: &Beat<'_>, now: TimeMs) -> Beaten<C> {
+    pub(crate) fn consume(&self, client: &Client<C>, beat: &Beat<'_>, now: Duration) -> Beaten<C> {
         let name = beat.data.group_name.as_str();
         if let Some(group) = self.consumers(name)
             && group.is_as(client, beat)
             && let Some(member) = group.at(client.connection_id)
         {
-            member.heard_at.store(now.0, Ordering::Relaxed);
+            member.hear(now);
             let must_resend = beat.without_sub && !group.has_subscriptions();
             return Beaten { must_resend, is_news: false, notice: None };
         }
@@ -286,11 +295,11 @@ impl<C: Clone> Clients<C> {
     }
 
     /// A client says that it produces in a group.
-    pub(crate) fn produce(&self, client: &Client<C>, group: &str, now: TimeMs) {
+    pub(crate) fn produce(&self, client: &Client<C>, group: &str, now: Duration) {
         let known = |members: &[Arc<Member<C>>]| {
             let mut same = members.iter().filter(|member| member.client.connection_id == client.connection_id);
             let member = same.next().filter(|member| member.client.client_id == client.client_id);
-            member.map(|member| member.heard_at.store(now.0, Ordering::Relaxed)).is_some()
+            member.map(|member| member.hear(now)).is_some()
         };
         if self.producers(group).is_some_and(|members| known(&members)) {
             return;
@@ -336,8 +345,8 @@ impl<C: Clone> Clients<C> {
     }
 
     /// The connections whose clients have been silent for too long.
-    pub(crate) fn silent(&self, now: TimeMs, longest_ms: i64) -> Vec<C> {
-        let is_silent = |member: &&Arc<Member<C>>| now.since(member.heard_at()) > longest_ms;
+    pub(crate) fn silent(&self, now: Duration, longest: Duration) -> Vec<C> {
+        let is_silent = |member: &&Arc<Member<C>>| now.saturating_sub(member.heard_at()) > longest;
         let mut found = BTreeMap::new();
         for (_, group) in &self.consumers.pin() {
             found.extend(
@@ -395,7 +404,7 @@ fn updated<C: Clone>(
     before: Option<&ConsumerGroup<C>>,
     client: &Client<C>,
     beat: &Beat<'_>,
-    now: TimeMs,
+    now: Duration,
 ) -> ConsumerGroup<C> {
     let data = beat.data;
     let known = before.map(|before| &before.subscriptions);
@@ -421,10 +430,10 @@ fn updated<C: Clone>(
 }
 
 /// The members, this one among them.
-fn with<C: Clone>(members: &[Arc<Member<C>>], client: &Client<C>, now: TimeMs) -> Vec<Arc<Member<C>>> {
+fn with<C: Clone>(members: &[Arc<Member<C>>], client: &Client<C>, now: Duration) -> Vec<Arc<Member<C>>> {
     let others = members.iter().filter(|member| member.client.connection_id != client.connection_id);
     let mut members: Vec<_> = others.cloned().collect();
-    members.push(Arc::new(Member { client: client.clone(), heard_at: AtomicI64::new(now.0) }));
+    members.push(Arc::new(Member { client: client.clone(), heard_at_ms: AtomicU64::new(ms(now)) }));
     members
 }
 

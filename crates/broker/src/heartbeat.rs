@@ -4,6 +4,7 @@
 //! nobody answers: who misses one asks again within 20 s anyway.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use net::{Connection, Outgoing, Request};
@@ -39,7 +40,7 @@ pub(crate) fn beat(
         language: request.header.language.name(),
         version: request.header.version,
     };
-    let now = broker.clock.now();
+    let now = broker.clock.elapsed();
     // To a client of v1 Apache says that something has changed, whatever has; it does not look.
     let mut is_sub_change = said.heartbeat_fingerprint == 0;
     for data in &said.consumer_data_set {
@@ -153,8 +154,8 @@ pub(crate) fn closed(broker: &Broker, connection_id: u64) {
 
 /// Closes the connections of clients that have been silent for longer than `channelExpiredTimeout`; closing does the rest.
 pub(crate) fn close_silent(broker: &Broker) {
-    let longest = broker.settings.load().channel_expired_timeout;
-    for connection in broker.clients.silent(broker.clock.now(), longest.try_into().unwrap_or(i64::MAX)) {
+    let longest = Duration::from_millis(broker.settings.load().channel_expired_timeout);
+    for connection in broker.clients.silent(broker.clock.elapsed(), longest) {
         tracing::info!(peer = %connection.peer(), "connection closed: no heartbeat in time");
         connection.close();
     }

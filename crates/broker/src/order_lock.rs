@@ -1,11 +1,12 @@
 //! Queue locks: which client of a group may consume a queue in order.
 //!
-//! [`Locks`] is the state machine, a function of `now`; [`OrderLocks`] holds it behind one mutex and the clock. A lock that is not renewed
+//! [`Locks`] is the state machine, a function of `now`, the time since the start; [`OrderLocks`] holds it behind one mutex and the clock. A lock that is not renewed
 //! for `rocketmq.broker.rebalance.lockMaxLiveTime` (60 s) is free: a client renews every 20 s and treats its own as lost after 30 s.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use env::{Clock, TimeMs};
+use env::Clock;
 use hashbrown::HashMap;
 use net::{Outgoing, Request};
 use parking_lot::Mutex;
@@ -26,34 +27,35 @@ const BROKER_NAME_MAX: usize = 255;
 
 struct Lock {
     client: Box<str>,
-    renewed_at: TimeMs,
+    /// By the clock's `elapsed`: whoever sets the machine's clock must not free every lock.
+    renewed_at: Duration,
 }
 
 impl Lock {
-    fn is_held(&self, now: TimeMs, live_ms: i64) -> bool {
-        now.since(self.renewed_at) <= live_ms
+    fn is_held(&self, now: Duration, live: Duration) -> bool {
+        now.saturating_sub(self.renewed_at) <= live
     }
 
-    fn is_held_by_another(&self, client: &str, now: TimeMs, live_ms: i64) -> bool {
-        &*self.client != client && self.is_held(now, live_ms)
+    fn is_held_by_another(&self, client: &str, now: Duration, live: Duration) -> bool {
+        &*self.client != client && self.is_held(now, live)
     }
 }
 
 /// The locks by group and queue.
 struct Locks {
     /// How long a lock holds without being renewed.
-    live_ms: i64,
+    live: Duration,
     groups: HashMap<Box<str>, BTreeMap<MessageQueue, Lock>>,
     count: usize,
 }
 
 impl Locks {
-    fn new(live_ms: i64) -> Locks {
-        Locks { live_ms, groups: HashMap::new(), count: 0 }
+    fn new(live: Duration) -> Locks {
+        Locks { live, groups: HashMap::new(), count: 0 }
     }
 
     /// Locks or renews as many of the queues as it can, and says which.
-    fn lock(&mut self, group: &str, client: &str, queues: Vec<MessageQueue>, now: TimeMs) -> Vec<MessageQueue> {
+    fn lock(&mut self, group: &str, client: &str, queues: Vec<MessageQueue>, now: Duration) -> Vec<MessageQueue> {
         if queues.is_empty() {
             return queues;
         }
@@ -61,7 +63,7 @@ impl Locks {
         let mut locked = Vec::with_capacity(queues.len());
         for queue in queues {
             match held.get_mut(&queue) {
-                Some(lock) if lock.is_held_by_another(client, now, self.live_ms) => continue,
+                Some(lock) if lock.is_held_by_another(client, now, self.live) => continue,
                 Some(lock) => {
                     if &*lock.client != client {
                         lock.client = client.into();
@@ -96,15 +98,15 @@ impl Locks {
         }
     }
 
-    fn holds_any(&self, group: &str, now: TimeMs) -> bool {
-        self.groups.get(group).is_some_and(|held| held.values().any(|lock| lock.is_held(now, self.live_ms)))
+    fn holds_any(&self, group: &str, now: Duration) -> bool {
+        self.groups.get(group).is_some_and(|held| held.values().any(|lock| lock.is_held(now, self.live)))
     }
 
     /// Forgets locks that nobody has renewed.
-    fn expire(&mut self, now: TimeMs) {
-        let live_ms = self.live_ms;
+    fn expire(&mut self, now: Duration) {
+        let live = self.live;
         self.groups.retain(|_, held| {
-            held.retain(|_, lock| lock.is_held(now, live_ms));
+            held.retain(|_, lock| lock.is_held(now, live));
             !held.is_empty()
         });
         self.count = self.groups.values().map(BTreeMap::len).sum();
@@ -119,17 +121,22 @@ pub(crate) struct OrderLocks {
 
 impl OrderLocks {
     pub(crate) fn new(live_ms: u64, clock: Clock) -> OrderLocks {
-        OrderLocks { locks: Mutex::new(Locks::new(i64::try_from(live_ms).unwrap_or(i64::MAX))), clock }
+        OrderLocks { locks: Mutex::new(Locks::new(Duration::from_millis(live_ms))), clock }
+    }
+
+    /// Locks or renews as many of the queues as it can, and says which.
+    fn lock(&self, group: &str, client: &str, queues: Vec<MessageQueue>) -> Vec<MessageQueue> {
+        self.locks.lock().lock(group, client, queues, self.clock.elapsed())
     }
 
     /// Whether some client of the group consumes in order at this moment.
     pub(crate) fn holds_any(&self, group: &str) -> bool {
-        self.locks.lock().holds_any(group, self.clock.now())
+        self.locks.lock().holds_any(group, self.clock.elapsed())
     }
 
     /// Forgets what nobody renews; called by the housekeeping task.
     pub(crate) fn expire(&self) {
-        self.locks.lock().expire(self.clock.now());
+        self.locks.lock().expire(self.clock.elapsed());
     }
 }
 
@@ -138,8 +145,7 @@ pub(crate) fn lock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -
     let LockBatch { client_id, consumer_group, mq_set, only_this_broker: _ } = body(request)?;
     check_names(&consumer_group, &client_id, &mq_set)?;
     // Without replicas this broker's word is all there is, whatever the client says of other brokers.
-    let now = broker.clock.now();
-    let lock_ok_mq_set = broker.order_locks.locks.lock().lock(&consumer_group, &client_id, mq_set, now);
+    let lock_ok_mq_set = broker.order_locks.lock(&consumer_group, &client_id, mq_set);
     reply_json(request, out, &LockBatchReply { lock_ok_mq_set });
     Ok(())
 }
@@ -170,6 +176,11 @@ pub(crate) fn unlock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use env::TimeMs;
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
 
     fn queues(ids: &[i32]) -> Vec<MessageQueue> {
         ids.iter()
@@ -179,37 +190,50 @@ mod tests {
 
     #[test]
     fn a_queue_has_one_owner_at_a_time() {
-        let mut locks = Locks::new(60_000);
-        assert_eq!(locks.lock("G", "a", queues(&[0, 1]), TimeMs(0)), queues(&[0, 1]));
-        assert_eq!(locks.lock("G", "b", queues(&[1, 2]), TimeMs(1)), queues(&[2]));
-        assert_eq!(locks.lock("H", "b", queues(&[1]), TimeMs(1)), queues(&[1]), "another group is another matter");
+        let mut locks = Locks::new(at(60_000));
+        assert_eq!(locks.lock("G", "a", queues(&[0, 1]), at(0)), queues(&[0, 1]));
+        assert_eq!(locks.lock("G", "b", queues(&[1, 2]), at(1)), queues(&[2]));
+        assert_eq!(locks.lock("H", "b", queues(&[1]), at(1)), queues(&[1]), "another group is another matter");
     }
 
     #[test]
     fn a_lock_that_is_renewed_holds_and_one_that_is_not_falls_to_another() {
-        let mut locks = Locks::new(60_000);
-        locks.lock("G", "a", queues(&[0, 1]), TimeMs(0));
-        locks.lock("G", "a", queues(&[0]), TimeMs(40_000));
-        assert_eq!(locks.lock("G", "b", queues(&[0, 1]), TimeMs(60_001)), queues(&[1]));
-        assert!(locks.holds_any("G", TimeMs(120_001)));
-        assert!(!locks.holds_any("G", TimeMs(120_002)));
+        let mut locks = Locks::new(at(60_000));
+        locks.lock("G", "a", queues(&[0, 1]), at(0));
+        locks.lock("G", "a", queues(&[0]), at(40_000));
+        assert_eq!(locks.lock("G", "b", queues(&[0, 1]), at(60_001)), queues(&[1]));
+        assert!(locks.holds_any("G", at(120_001)));
+        assert!(!locks.holds_any("G", at(120_002)));
+    }
+
+    #[test]
+    fn setting_the_machines_clock_frees_no_lock_and_keeps_none() {
+        let (clock, hand) = Clock::manual(TimeMs(1_700_000_000_000));
+        let locks = OrderLocks::new(60_000, clock);
+        locks.lock("G", "a", queues(&[0]));
+        hand.set_by(3_600_000);
+        locks.expire();
+        assert!(locks.lock("G", "b", queues(&[0])).is_empty());
+        hand.set_by(-7_200_000);
+        hand.advance(at(60_001));
+        assert_eq!(locks.lock("G", "b", queues(&[0])), queues(&[0]));
     }
 
     #[test]
     fn nobody_unlocks_what_another_holds() {
-        let mut locks = Locks::new(60_000);
-        locks.lock("G", "a", queues(&[0]), TimeMs(0));
+        let mut locks = Locks::new(at(60_000));
+        locks.lock("G", "a", queues(&[0]), at(0));
         locks.unlock("G", "b", &queues(&[0]));
-        assert!(locks.lock("G", "b", queues(&[0]), TimeMs(1)).is_empty());
+        assert!(locks.lock("G", "b", queues(&[0]), at(1)).is_empty());
         locks.unlock("G", "a", &queues(&[0]));
-        assert_eq!(locks.lock("G", "b", queues(&[0]), TimeMs(2)), queues(&[0]));
+        assert_eq!(locks.lock("G", "b", queues(&[0]), at(2)), queues(&[0]));
     }
 
     #[test]
     fn what_has_expired_leaves_nothing_behind() {
-        let mut locks = Locks::new(60_000);
-        locks.lock("G", "a", queues(&[0, 1]), TimeMs(0));
-        locks.expire(TimeMs(60_001));
+        let mut locks = Locks::new(at(60_000));
+        locks.lock("G", "a", queues(&[0, 1]), at(0));
+        locks.expire(at(60_001));
         assert_eq!(locks.count, 0);
         assert!(locks.groups.is_empty());
     }

@@ -52,8 +52,10 @@ enum Source {
 #[derive(Debug)]
 struct ManualTime {
     started_ms: i64,
-    // Relaxed everywhere: the value stands alone, nothing is published through it.
+    // Relaxed everywhere: the values stand alone, nothing is published through them.
     now_ms: AtomicI64,
+    /// By how much the wall clock was set.
+    set_by_ms: AtomicI64,
 }
 
 /// The hand that moves a manual [`Clock`].
@@ -68,7 +70,8 @@ impl Clock {
 
     /// A clock that stands at `start` until its hand moves it.
     pub fn manual(start: TimeMs) -> (Clock, ManualClock) {
-        let time = Arc::new(ManualTime { started_ms: start.0, now_ms: AtomicI64::new(start.0) });
+        let time =
+            Arc::new(ManualTime { started_ms: start.0, now_ms: AtomicI64::new(start.0), set_by_ms: AtomicI64::new(0) });
         (Clock(Source::Manual(Arc::clone(&time))), ManualClock(time))
     }
 
@@ -76,7 +79,9 @@ impl Clock {
     pub fn now(&self) -> TimeMs {
         match &self.0 {
             Source::Machine { .. } => machine_now(),
-            Source::Manual(time) => TimeMs(time.now_ms.load(Ordering::Relaxed)),
+            Source::Manual(time) => {
+                TimeMs(time.now_ms.load(Ordering::Relaxed)) + time.set_by_ms.load(Ordering::Relaxed)
+            }
         }
     }
 
@@ -97,6 +102,11 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         let ms = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.0.now_ms.fetch_add(ms, Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock forward or, by a negative number, back; no time passes.
+    pub fn set_by(&self, ms: i64) {
+        self.0.set_by_ms.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
@@ -120,5 +130,12 @@ mod tests {
         hand.advance(Duration::from_millis(250));
         assert_eq!(clock.now(), TimeMs(1_250));
         assert_eq!(clock.clone().elapsed(), Duration::from_millis(250));
+    }
+
+    #[test]
+    fn setting_the_wall_clock_lets_no_time_pass() {
+        let (clock, hand) = Clock::manual(TimeMs(1_000));
+        hand.set_by(-400);
+        assert_eq!((clock.now(), clock.elapsed()), (TimeMs(600), Duration::ZERO));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use env::Clock;
 use net::{Outgoing, Request};
 use protocol::body::{Connection, ConsumerConnection, ProducerConnection, ProducerInfo, ProducerTable};
 use protocol::code::ResponseCode;
@@ -46,7 +47,7 @@ pub(crate) fn all_producers(broker: &Broker, request: &Request<'_>, out: &mut Ou
         .clients
         .all_producers()
         .into_iter()
-        .map(|(group, members)| (group, members.iter().map(|member| producer(member)).collect()))
+        .map(|(group, members)| (group, members.iter().map(|member| producer(member, &broker.clock)).collect()))
         .collect();
     reply_json(request, out, &ProducerTable { data });
     Ok(())
@@ -62,11 +63,12 @@ fn connections<C>(members: &[Arc<Member<C>>]) -> Vec<Connection> {
     shown.collect()
 }
 
-fn producer<C>(member: &Member<C>) -> ProducerInfo {
+fn producer<C>(member: &Member<C>, clock: &Clock) -> ProducerInfo {
+    let silent_ms = clock.elapsed().saturating_sub(member.heard_at()).as_millis();
     ProducerInfo {
         client_id: member.client.client_id.to_string(),
         language: member.client.language.to_owned(),
-        last_update_timestamp: member.heard_at().0,
+        last_update_timestamp: clock.now().0.saturating_sub(i64::try_from(silent_ms).unwrap_or(i64::MAX)),
         remote_ip: member.client.peer.ip().to_string(),
         version: member.client.version,
     }

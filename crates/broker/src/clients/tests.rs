@@ -33,7 +33,11 @@ fn told(notice: Option<Notice<u64>>) -> Vec<u64> {
     notice.map(|notice| notice.members.iter().map(|member| member.client.connection_id).collect()).unwrap_or_default()
 }
 
-const NOW: TimeMs = TimeMs(1000);
+const NOW: Duration = Duration::from_secs(1);
+
+fn after(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
 
 #[test]
 fn everybody_is_told_when_a_member_comes_or_leaves_and_nobody_when_it_only_lives() {
@@ -41,7 +45,7 @@ fn everybody_is_told_when_a_member_comes_or_leaves_and_nobody_when_it_only_lives
     let data = data(&[subscription("T", 1, "*", &[])]);
     assert_eq!(told(clients.consume(&client(1, "a"), &beat(&data), NOW).notice), [1]);
     assert_eq!(told(clients.consume(&client(2, "b"), &beat(&data), NOW).notice), [1, 2]);
-    assert_eq!(told(clients.consume(&client(1, "a"), &beat(&data), NOW + 30_000).notice), Vec::<u64>::new());
+    assert_eq!(told(clients.consume(&client(1, "a"), &beat(&data), NOW + after(30_000)).notice), Vec::<u64>::new());
     assert_eq!(clients.consumers("G").unwrap().client_ids(), ["a", "b"]);
     assert_eq!(told(clients.leave(1, None, Some("G"), true)), [2]);
     assert_eq!(told(clients.leave(1, None, Some("G"), true)), Vec::<u64>::new(), "it had left already");
@@ -114,22 +118,22 @@ fn who_is_silent_for_too_long_is_found_once_whatever_groups_it_is_in() {
     let clients = Clients::new();
     clients.consume(&client(1, "a"), &beat(&data(&[])), NOW);
     clients.produce(&client(1, "a"), "P", NOW);
-    clients.produce(&client(2, "b"), "P", NOW + 10_000);
-    assert_eq!(clients.silent(NOW + 120_000, 120_000), Vec::<u64>::new());
-    assert_eq!(clients.silent(NOW + 120_001, 120_000), [1]);
-    clients.produce(&client(1, "a"), "P", NOW + 120_000);
-    assert_eq!(clients.silent(NOW + 120_001, 120_000), [1], "its consumer is silent still");
+    clients.produce(&client(2, "b"), "P", NOW + after(10_000));
+    assert_eq!(clients.silent(NOW + after(120_000), after(120_000)), Vec::<u64>::new());
+    assert_eq!(clients.silent(NOW + after(120_001), after(120_000)), [1]);
+    clients.produce(&client(1, "a"), "P", NOW + after(120_000));
+    assert_eq!(clients.silent(NOW + after(120_001), after(120_000)), [1], "its consumer is silent still");
 }
 
 #[test]
 fn producers_come_and_go() {
     let clients = Clients::new();
     clients.produce(&client(1, "a"), "P", NOW);
-    clients.produce(&client(1, "a"), "P", NOW + 1);
+    clients.produce(&client(1, "a"), "P", NOW + after(1));
     clients.produce(&client(2, "b"), "P", NOW);
     let members = clients.producers("P").unwrap();
     assert_eq!(members.len(), 2);
-    assert_eq!(members[0].heard_at(), NOW + 1);
+    assert_eq!(members[0].heard_at(), NOW + after(1));
     clients.leave(1, Some("P"), None, true);
     clients.closed(2);
     assert!(clients.producers("P").is_none());
