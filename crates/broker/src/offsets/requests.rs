@@ -60,9 +60,19 @@ pub(crate) fn query(
     if asked.set_zero_if_not_found == Some(false) {
         return Err(not_found("Not found, do not set to zero, maybe this group boot first"));
     }
-    // A group that joins a young topic gets all of it: nothing has been deleted, and what is there is still in memory.
+    // A group that joins a young topic gets all of it: nothing has been deleted, and what is there is still in memory. That holds for a
+    // queue without a message too, as in Apache 4.x. 5.x answers 22 there, and a client that then asks for the queue's end never sees
+    // a first message that is stored in between.
     let queue = u32::try_from(asked.queue_id).ok().and_then(|id| broker.store.existing_queue(asked.topic, id));
-    let Some(queue) = queue.filter(|queue| queue.min_offset() == 0 && queue.max_offset() > 0) else {
+    let is_empty = match &queue {
+        Some(queue) => queue.max_offset() == 0,
+        None => broker.topics.get(asked.topic).is_some_and(|topic| topic.has_queue(asked.queue_id)),
+    };
+    if is_empty {
+        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset: 0 }, &[]);
+        return Ok(());
+    }
+    let Some(queue) = queue.filter(|queue| queue.min_offset() == 0) else {
         return Err(not_found(BOOTS_FIRST));
     };
     let hot_bytes = HOT_BYTES;

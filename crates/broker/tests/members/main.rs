@@ -121,6 +121,17 @@ async fn committed(running: &Running, queue_id: i32) -> Result<i64, i32> {
     }
 }
 
+/// Where the broker lets a group begin that has committed nothing yet.
+async fn beginning(running: &Running, topic: &str, queue_id: i32) -> Result<i64, i32> {
+    let fields = QueryConsumerOffset { consumer_group: "New", topic, queue_id, set_zero_if_not_found: None };
+    let answer = running.call(request::QUERY_CONSUMER_OFFSET, &fields, "").await;
+    if answer.code == 0 {
+        Ok(OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset)
+    } else {
+        Err(answer.code)
+    }
+}
+
 async fn code_of(running: &Running, code: i32, fields: &(dyn EncodeFields + Sync)) -> i32 {
     running.call(code, fields, "").await.code
 }
@@ -363,5 +374,17 @@ async fn retries_go_to_queues_that_the_group_reads_and_there_are_more_when_it_wa
     assert_eq!((wider.read_queue_nums, wider.write_queue_nums), (65, 65));
     make_group(&running, "G", 1).await;
     assert_eq!(topic(&running, "%RETRY%G").await.read_queue_nums, 65, "messages may wait in the others");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_group_begins_at_the_first_message_of_a_young_queue_though_it_joins_before_it() {
+    let running = start(Setup::default()).await;
+    make_topic(&running, "T").await;
+    assert_eq!(beginning(&running, "T", 0).await, Ok(0), "nothing was ever stored in the queue");
+    running.put("T", 0, "", "a").await;
+    assert_eq!(beginning(&running, "T", 0).await, Ok(0));
+    assert_eq!(beginning(&running, "T", 4).await, Err(22), "the topic has four queues");
+    assert_eq!(beginning(&running, "Unknown", 0).await, Err(22));
     running.stop().await;
 }
