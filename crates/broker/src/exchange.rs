@@ -28,6 +28,9 @@ const HASHES_KEPT: usize = 4;
 /// Derived from the offsets and written by some versions of Apache only; a stale one would mislead.
 const GROUP_TOPICS: &str = "groupTopicMap";
 
+/// The end of a backup's name.
+const BACKUP: &str = "bak";
+
 /// One of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Json {
@@ -70,13 +73,21 @@ pub enum ExchangeError {
         path: PathBuf,
     },
     /// Not what the file should hold.
-    #[error("{} is not readable ({cause}); repair it, or move it away to start with what this broker remembers", .path.display())]
+    #[error("{} is not readable ({cause}); repair it, or move {} away to start with what this broker remembers", .path.display(), to_move(.path))]
     Content {
         /// Which file.
         path: PathBuf,
         /// What is wrong.
         cause: String,
     },
+}
+
+/// What has to go before a start reads neither a file nor the backup that stands in for it.
+fn to_move(path: &Path) -> String {
+    if path.extension().is_some_and(|extension| extension == BACKUP) {
+        return "it".to_owned();
+    }
+    format!("it and {} (if that is there)", backup(path).display())
 }
 
 #[derive(Clone, Debug, Default)]
@@ -367,7 +378,8 @@ fn named(file: &[u8]) -> Option<Json> {
 
 fn backup(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".bak");
+    name.push(".");
+    name.push(BACKUP);
     name.into()
 }
 
@@ -452,6 +464,10 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_named_with_the_way_out() {
         let error = parse::<TopicConfigTable>(Path::new("config/topics.json"), b"{\"topicConfigTable\":").unwrap_err();
-        assert!(error.to_string().contains("config/topics.json") && error.to_string().contains("move it away"));
+        let text = error.to_string();
+        assert!(text.contains("config/topics.json is not readable"), "{text}");
+        assert!(text.contains("move it and config/topics.json.bak"), "the backup would be read in its place: {text}");
+        let error = parse::<TopicConfigTable>(Path::new("config/topics.json.bak"), b"{").unwrap_err();
+        assert!(error.to_string().contains("move it away"), "{error}");
     }
 }
