@@ -157,6 +157,11 @@ impl Meter {
         }
     }
 
+    /// Nothing was ever counted.
+    fn is_unused(&self) -> bool {
+        self.times.load(Ordering::Relaxed) == 0
+    }
+
     /// Nothing was counted in a day.
     fn is_idle(&self) -> bool {
         let windows = self.windows.lock();
@@ -234,6 +239,14 @@ struct GroupMeters {
     dead: Meter,
     queues: Queues,
     is_system: bool,
+}
+
+impl GroupMeters {
+    /// Nothing was counted in a day: something has counted once, and nothing does any more.
+    fn is_idle(&self) -> bool {
+        let meters = [&self.get_nums, &self.sent_back, &self.dead];
+        meters.iter().any(|meter| meter.is_idle()) && meters.iter().all(|meter| meter.is_idle() || meter.is_unused())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -511,7 +524,7 @@ impl Stats {
             meters.queues.sample(now);
         }
         topics.retain(|_, meters| !meters.put_nums.is_idle());
-        groups.retain(|_, meters| !meters.get_nums.is_idle());
+        groups.retain(|_, meters| !meters.is_idle());
         self.put_times.sample();
         self.sample_totals(now, local_date(now));
     }
@@ -647,6 +660,21 @@ mod tests {
             meter.sample(TimeMs(hour * DAY_EVERY_MS));
         }
         assert!(meter.is_idle());
+    }
+
+    #[test]
+    fn a_group_that_only_sent_back_is_forgotten_when_it_stops_and_not_before() {
+        let (clock, hand) = Clock::manual(TimeMs(0));
+        let stats = Stats::new(clock);
+        stats.sent_back("Stops", "T");
+        stats.sent_back("Goes on", "T");
+        for _ in 0..26 {
+            stats.group(&topic("Goes on"), &topic("T")).get_nums.add(1);
+            hand.advance(Duration::from_millis(DAY_EVERY_MS as u64));
+            stats.sample();
+        }
+        assert!(stats.window(Stat::SndbckPutNums, "T@Stops").is_none());
+        assert!(stats.window(Stat::SndbckPutNums, "T@Goes on").is_some());
     }
 
     #[test]
