@@ -16,7 +16,9 @@ use protocol::names;
 
 use crate::admin::{body, reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::hold::Errand;
 use crate::refusal::Refusal;
+use crate::routes::Waiter;
 use crate::session::Session;
 
 /// How queues are divided.
@@ -57,7 +59,7 @@ impl Strategy {
 /// 400: which queues are mine?
 ///
 /// A topic may lie on several brokers, and the client asks only one of them; so the queues come from the name servers, unless there are
-/// none. Asking them takes a while: a task of its own does it, and lays the answer into the client's inbox.
+/// none. Asking them takes a while: one task a topic does it, and the answer is laid into the inboxes of all clients that wait for it.
 pub(crate) fn query(
     broker: &Broker,
     session: &mut Session,
@@ -81,17 +83,18 @@ pub(crate) fn query(
         return Ok(());
     }
     let own = own_queues(broker, &asked.topic);
-    let (routes, registry) = (Arc::clone(&broker.routes), Arc::clone(&broker.registry));
-    let (connection, reply_to) = (session.connection.clone(), request.reply_to());
-    tokio::spawn(async move {
-        let found = routes.find(&registry, &asked.topic, now).await;
-        let queues = found.as_deref().unwrap_or(&own);
-        let reply = divide(&asked, strategy, &ids, queues);
-        let mut out = Outgoing::new();
-        out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&reply, Dialect::FastJson));
-        // The client may have gone meanwhile; then nobody misses the reply.
-        connection.send(out.take());
+    let (inbox, reply_to, topic) = (Arc::clone(&session.inbox), request.reply_to(), asked.topic.clone());
+    // Through the inbox, which loses no reply: without one the client would keep the queues that it has.
+    let waiter: Waiter = Box::new(move |found| {
+        inbox.push(Errand::Then(Box::new(move |_, _, out| {
+            let reply = divide(&asked, strategy, &ids, found.as_deref().unwrap_or(&own));
+            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&reply, Dialect::FastJson));
+        })));
     });
+    let has_to_ask = broker.routes.join(&topic, waiter);
+    if has_to_ask.map_err(|error| Refusal::new(ResponseCode::SystemBusy, error.to_string()))? {
+        tokio::spawn(Arc::clone(&broker.routes).ask(Arc::clone(&broker.registry), topic, now));
+    }
     Ok(())
 }
 

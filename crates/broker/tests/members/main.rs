@@ -92,11 +92,8 @@ async fn make_topic_with(running: &Running, topic: &str, queues: i32) {
 }
 
 async fn make_group(running: &Running, name: &str, retry_queue_nums: i32) {
-    let group = SubscriptionGroupConfig {
-        group_name: name.to_owned(),
-        retry_queue_nums,
-        ..SubscriptionGroupConfig::default()
-    };
+    let group =
+        SubscriptionGroupConfig { group_name: name.to_owned(), retry_queue_nums, ..SubscriptionGroupConfig::default() };
     assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), json(&group)).await.code, 0);
 }
 
