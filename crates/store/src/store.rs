@@ -417,11 +417,17 @@ impl Store {
         self.shared.queues.topics()
     }
 
-    /// Removes the queues of a topic, with their files. Its messages stay in the log until their file goes.
+    /// Removes the queues of a topic; their files go with [`remove_deleted`](Self::remove_deleted), or soon by themselves. Its messages
+    /// stay in the log until their file goes. Memory only.
     pub fn delete_topic(&self, topic: &str) {
         let hold_log = || self.shared.log.hold(|end| Deleted::remember(&self.journal, topic, end));
-        if let Err(error) = self.shared.queues.delete_topic(topic, hold_log) {
-            error!(topic, %error, "the queues of a deleted topic cannot be removed");
+        self.shared.queues.delete_topic(topic, hold_log);
+    }
+
+    /// Removes the files of deleted topics. Waits for the device.
+    pub fn remove_deleted(&self) {
+        if let Err(error) = self.shared.queues.remove_deleted() {
+            error!(%error, "the queues of a deleted topic cannot be removed");
         }
     }
 

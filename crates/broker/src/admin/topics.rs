@@ -15,7 +15,7 @@ use protocol::request::{
     CreateTopic, DeleteTopic, GetAllTopicConfig, GetAllTopicConfigReply, GetTopicConfig, GetTopicStats,
     QueryTopicConsumeByWho,
 };
-use store::ConsumeQueue;
+use store::{ConsumeQueue, Store};
 
 use crate::admin::progress::store_time;
 use crate::admin::{attributes, body, piece, reply_json, reply_ok};
@@ -140,12 +140,23 @@ pub(crate) fn delete(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     tracing::info!(topic, peer = %session.connection.peer(), "topic deleted by request");
-    if let Some(position) = broker.topics.delete(topic) {
-        session.durable_after(position);
-    }
+    let deleted = broker.topics.delete(topic);
     broker.offsets.forget_topic(topic);
     broker.stats.forget_topic(topic);
-    reply_ok(request, out);
+    let Some(position) = deleted else {
+        reply_ok(request, out);
+        return Ok(());
+    };
+    let reply_to = request.reply_to();
+    let removed = view::in_the_cold(broker, session, Store::remove_deleted, move |_, session, (), out| {
+        session.durable_after(position);
+        out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
+    });
+    if removed.is_err() {
+        // Many reads wait for the device. The thread that writes queues removes the files too.
+        session.durable_after(position);
+        reply_ok(request, out);
+    }
     Ok(())
 }
 

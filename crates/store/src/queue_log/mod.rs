@@ -134,6 +134,8 @@ struct Shared {
     maintenance: Mutex<()>,
     /// Guards the queues that the next flush visits: those with units to write or memory to give back. Innermost.
     listed: Mutex<Vec<Arc<ConsumeQueue>>>,
+    /// Guards the topics that are deleted and whose files are still there. Innermost; changed under `topics`.
+    deleted: Mutex<Vec<(String, TopicQueues)>>,
     /// Guards what a loss of power could still take. Innermost.
     unsynced: Mutex<Unsynced>,
     /// Units pushed and not yet written. Relaxed: a gauge and a trigger.
@@ -241,6 +243,7 @@ impl QueueLogs {
                 next_number: AtomicU64::new(0),
                 maintenance: Mutex::new(()),
                 listed: Mutex::new(Vec::new()),
+                deleted: Mutex::new(Vec::new()),
                 unsynced: Mutex::new(Unsynced::default()),
                 pending_units: AtomicU64::new(0),
                 is_rung: AtomicBool::new(false),
@@ -291,17 +294,23 @@ impl QueueLogs {
         self.topics.read().values().flatten().cloned().collect()
     }
 
-    /// Removes the queues of a topic with their files. Whoever holds one still may push; it goes nowhere.
+    /// Removes the queues of a topic. Whoever holds one still may push; it goes nowhere. Touches no file: those go with
+    /// [`remove_deleted`](Self::remove_deleted) or the next flush, before anything of a topic that comes again can be written.
     ///
     /// `hold_log` lets nobody push as long as what it returns lives: in that moment one life of the topic ends, and another may
     /// begin. It is not called if the topic has no queue.
-    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> G) -> Result<(), QueueError> {
-        let _files = self.shared.maintenance.lock();
+    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> G) {
         if !self.topics.read().contains_key(topic) {
-            return Ok(());
+            return;
         }
         let held = hold_log();
-        let Some(queues) = self.topics.write().remove(topic) else { return Ok(()) };
+        let queues = {
+            let mut topics = self.topics.write();
+            let Some(queues) = topics.remove(topic) else { return };
+            // Noted before a queue of the same name can be made.
+            self.shared.deleted.lock().push((topic.to_owned(), queues.clone()));
+            queues
+        };
         for queue in &queues {
             let mut tail = queue.tail.lock();
             queue.is_deleted.store(true, Ordering::Release);
@@ -310,14 +319,34 @@ impl QueueLogs {
             }
         }
         drop(held);
-        for queue in &queues {
-            self.shared.descriptors.forget(queue.number, 0, u64::MAX);
-            self.shared.unsynced.lock().forget(queue.number, 0, u64::MAX);
+    }
+
+    /// Removes the files of deleted topics.
+    pub fn remove_deleted(&self) -> Result<(), QueueError> {
+        let _files = self.shared.maintenance.lock();
+        self.remove_deleted_files()
+    }
+
+    /// Under the maintenance lock. A topic whose files cannot be removed does not stop the others; the first error is returned.
+    fn remove_deleted_files(&self) -> Result<(), QueueError> {
+        let deleted = std::mem::take(&mut *self.shared.deleted.lock());
+        if deleted.is_empty() {
+            return Ok(());
         }
+        let mut first_error = None;
         self.shared.listed.lock().retain(|queue| !queue.is_deleted());
-        let dir = self.shared.dir.join(topic);
-        let removed = self.shared.disk.remove_tree(&dir).and_then(|()| self.shared.disk.sync_dir(&self.shared.dir));
-        removed.map_err(|source| QueueError::disk("remove", &dir, source))
+        for (topic, queues) in deleted {
+            for queue in queues {
+                self.shared.descriptors.forget(queue.number, 0, u64::MAX);
+                self.shared.unsynced.lock().forget(queue.number, 0, u64::MAX);
+            }
+            let dir = self.shared.dir.join(topic);
+            let removed = self.shared.disk.remove_tree(&dir).and_then(|()| self.shared.disk.sync_dir(&self.shared.dir));
+            if let Err(source) = removed {
+                first_error.get_or_insert(QueueError::disk("remove", &dir, source));
+            }
+        }
+        first_error.map_or(Ok(()), Err)
     }
 
     /// Hands all units that are only in memory to the kernel, and takes memory back from queues that are at rest.
@@ -332,7 +361,8 @@ impl QueueLogs {
         let share = self.shared.options.recent_bytes as usize / UNIT_BYTES / listed.len().max(1);
         let window = share.min(WINDOW_UNITS_MAX);
         let mut scratch = Vec::new();
-        let mut first_error = None;
+        // After the list was taken: whatever stands in it under a deleted name was made after that was noted.
+        let mut first_error = self.remove_deleted_files().err();
         listed.retain(|queue| match queue.flush(window, &mut scratch) {
             Ok(was_active) => was_active,
             Err(error) => {

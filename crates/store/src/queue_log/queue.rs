@@ -343,10 +343,11 @@ impl ConsumeQueue {
             is_active = true;
             self.write(from, scratch)?;
             let count = (scratch.len() / UNIT_BYTES) as u64;
+            // Gone when the topic was deleted meanwhile, which has counted the units already.
             if let Some(tail) = self.tail.lock().as_deref_mut() {
                 tail.written += count;
+                self.shared.count_written(count);
             }
-            self.shared.count_written(count);
         }
     }
 

@@ -204,7 +204,7 @@ fn a_deleted_topic_is_gone_and_may_come_again() {
     let queue = logs.get_or_create("t", 0);
     (0..15).for_each(|n| queue.push(unit(n)));
     logs.flush_all().unwrap();
-    logs.delete_topic("t", || ()).unwrap();
+    logs.delete_topic("t", || ());
     queue.push(unit(15));
     logs.flush_all().unwrap();
     assert!(logs.get("t", 0).is_none() && !dir.path().join("t").exists());
@@ -213,6 +213,29 @@ fn a_deleted_topic_is_gone_and_may_come_again() {
     logs.sync_all().unwrap();
     assert_eq!(units(&again, 0, 9), [unit(20)]);
     assert_eq!(logs.pending_bytes(), 0);
+}
+
+#[test]
+fn a_topic_is_deleted_while_files_are_written_and_keeps_what_comes_after_under_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    (0..15).for_each(|n| queue.push(unit(n)));
+    logs.flush_all().unwrap();
+    (15..20).for_each(|n| queue.push(unit(n)));
+    {
+        let _writing = logs.shared.maintenance.lock();
+        logs.delete_topic("t", || ());
+    }
+    let again = logs.get_or_create("t", 0);
+    (30..33).for_each(|n| again.push(unit(n)));
+    logs.flush_all().unwrap();
+    assert_eq!(logs.pending_bytes(), 0);
+    logs.delete_topic("u", || ());
+    logs.remove_deleted().unwrap();
+    drop(logs);
+    let (logs, _) = open(dir.path());
+    assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 99), numbers(30..33));
 }
 
 #[test]

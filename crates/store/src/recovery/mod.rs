@@ -141,7 +141,7 @@ fn finish_deletions(queues: &QueueLogs, deleted: &Deleted) -> Result<(), StoreEr
             continue;
         }
         if left.iter().all(|queue| queue.log_end().0 <= end) {
-            queues.delete_topic(topic, || ())?;
+            queues.delete_topic(topic, || ());
             continue;
         }
         // The topic lives again, in some of its queues.
@@ -149,7 +149,7 @@ fn finish_deletions(queues: &QueueLogs, deleted: &Deleted) -> Result<(), StoreEr
             queue.begin_at(0)?;
         }
     }
-    Ok(())
+    Ok(queues.remove_deleted()?)
 }
 
 /// Reads the log from where it must, brings the queues up to it, and cuts off what is not valid.
