@@ -145,7 +145,8 @@ pub(crate) fn set_mode(broker: &Broker, request: &Request<'_>, out: &mut Outgoin
     Ok(())
 }
 
-/// The queues of a topic that can be read here, in the order in which every client sorts them.
+/// The read queues that a topic has here, in the order in which every client sorts them. Permissions are not looked at: a pull says
+/// what is forbidden.
 fn own_queues(broker: &Broker, topic: &str) -> Vec<MessageQueue> {
     let settings = broker.settings.load();
     let Some(found) = broker.topics.get(topic) else { return Vec::new() };

@@ -356,7 +356,7 @@ impl Service for Broker {
                     }
                 }
                 code => {
-                    // A request that follows a send on its connection sees what the send did.
+                    // A request that follows a send on its connection finds it stored; with SYNC_FLUSH consumers see it once it is flushed.
                     if !session.sends.is_empty() {
                         append::append(self, session, out).await;
                     }

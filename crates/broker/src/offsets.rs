@@ -323,7 +323,7 @@ impl Offsets {
         let before = self.commits.load(Ordering::Relaxed);
         let mut taken = 0;
         for entry in entries.drain(..) {
-            // Unmarked before the numbers are read: Release/Acquire with `mark`.
+            // Unmarked before the numbers are read. All marks are SeqCst: a commit that finds one set is one whose number is read here.
             entry.is_marked.store(false, Ordering::SeqCst);
             let is_gone = entry.is_gone.load(Ordering::Acquire);
             if is_gone && entry.is_buried.swap(true, Ordering::AcqRel) {
