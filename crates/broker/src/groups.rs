@@ -126,7 +126,7 @@ impl Groups {
     }
 
     /// Whether an operator has forbidden the group to read the topic.
-    pub fn is_read_forbidden(&self, group: &str, topic: &str, _queue_id: i32) -> bool {
+    pub fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
         self.has_forbidden.load(Ordering::Relaxed) && self.forbidden_bits(group, topic) & READ_FORBIDDEN != 0
     }
 

@@ -28,15 +28,15 @@ const NONE: i64 = -1;
 
 /// A group and a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Key {
-    group: Arc<str>,
-    topic: Arc<str>,
+pub(crate) struct Key {
+    pub(crate) group: Arc<str>,
+    pub(crate) topic: Arc<str>,
 }
 
 /// The same, borrowed, so that a look-up allocates nothing.
-struct KeyRef<'a> {
-    group: &'a str,
-    topic: &'a str,
+pub(crate) struct KeyRef<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) topic: &'a str,
 }
 
 impl Hash for Key {

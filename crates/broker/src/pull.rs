@@ -15,6 +15,7 @@ use store::queue_log::UNIT_BYTES;
 use store::{LogSlice, Read, ReadLimits, ReadStatus};
 
 use crate::broker::Broker;
+use crate::clients::is_tag;
 use crate::groups::Group;
 use crate::hold::{Errand, Lane, Wake};
 use crate::refusal::{Refusal, SEE_FAQ};
@@ -218,7 +219,7 @@ fn subscription(
 ) -> Result<Option<Arc<Subscription>>, PullRefusal> {
     if message.sys_flag & bits::SUBSCRIPTION != 0 {
         let expression = message.subscription.unwrap_or_default();
-        let kind = message.expression_type.unwrap_or(TAG);
+        let kind = message.expression_type.unwrap_or_default();
         if !is_tag(kind) {
             return Err(no_filter_by(kind).into());
         }
@@ -236,7 +237,7 @@ fn subscription(
         let remark = format!("the consumer group[{}] can not consume by broadcast way", message.consumer_group);
         return Err(forbid(forbidden::BROADCAST, remark));
     }
-    if broker.groups.is_read_forbidden(message.consumer_group, message.topic, message.queue_id) {
+    if broker.groups.is_read_forbidden(message.consumer_group, message.topic) {
         let remark =
             format!("the consumer group[{}] is forbidden for topic[{}]", message.consumer_group, message.topic);
         return Err(forbid(forbidden::SUBSCRIPTION, remark));
@@ -256,12 +257,6 @@ fn subscription(
         return Err(no_filter_by(&subscription.expression_type).into());
     }
     Ok((!subscription.tags.is_all()).then(|| Arc::clone(&subscription.tags)))
-}
-
-const TAG: &str = "TAG";
-
-fn is_tag(kind: &str) -> bool {
-    kind.is_empty() || kind == TAG
 }
 
 fn no_filter_by(kind: &str) -> Refusal {

@@ -6,7 +6,6 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -16,6 +15,7 @@ use parking_lot::{Mutex, RwLock};
 use protocol::body::{BrokerStatsData, BrokerStatsItem};
 use protocol::names;
 
+use crate::offsets::{Key, KeyRef};
 use crate::put_times::PutTimes;
 use crate::topics::Topic;
 
@@ -249,36 +249,6 @@ impl GroupMeters {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct GroupKey {
-    group: Arc<str>,
-    topic: Arc<str>,
-}
-
-struct GroupKeyRef<'a> {
-    group: &'a str,
-    topic: &'a str,
-}
-
-impl Hash for GroupKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        GroupKeyRef { group: &self.group, topic: &self.topic }.hash(state);
-    }
-}
-
-impl Hash for GroupKeyRef<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.group.hash(state);
-        self.topic.hash(state);
-    }
-}
-
-impl papaya::Equivalent<GroupKey> for GroupKeyRef<'_> {
-    fn equivalent(&self, key: &GroupKey) -> bool {
-        *self.group == *key.group && *self.topic == *key.topic
-    }
-}
-
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct CacheLine(AtomicU64);
@@ -343,7 +313,7 @@ struct History {
 /// All figures of this broker.
 pub struct Stats {
     topics: papaya::HashMap<Arc<str>, Arc<TopicMeters>, foldhash::fast::RandomState>,
-    groups: papaya::HashMap<GroupKey, Arc<GroupMeters>, foldhash::fast::RandomState>,
+    groups: papaya::HashMap<Key, Arc<GroupMeters>, foldhash::fast::RandomState>,
     put_messages: Total,
     put_bytes: Total,
     put_user_messages: Total,
@@ -433,7 +403,7 @@ impl Stats {
     pub fn window(&self, stat: Stat, key: &str) -> Option<BrokerStatsData> {
         let now = self.clock.now();
         let topic = |key: &str| self.topics.pin().get(key).cloned();
-        let group = |group: &str, topic: &str| self.groups.pin().get(&GroupKeyRef { group, topic }).cloned();
+        let group = |group: &str, topic: &str| self.groups.pin().get(&KeyRef { group, topic }).cloned();
         let by_group = || key.split_once('@').and_then(|(topic, name)| group(name, topic));
         let put_queue = || {
             let (name, queue) = key.split_once('@')?;
@@ -464,7 +434,7 @@ impl Stats {
 
     /// Messages a second that a group gets from a topic.
     pub(crate) fn consume_tps(&self, group: &str, topic: &str) -> f64 {
-        let meters = self.groups.pin().get(&GroupKeyRef { group, topic }).cloned();
+        let meters = self.groups.pin().get(&KeyRef { group, topic }).cloned();
         meters.map_or(0.0, |meters| meters.get_nums.read(self.clock.now()).stats_minute.tps)
     }
 
@@ -590,11 +560,11 @@ impl Stats {
 
     fn group(&self, group: &Arc<str>, topic: &Arc<str>) -> Arc<GroupMeters> {
         let groups = self.groups.pin();
-        if let Some(meters) = groups.get(&GroupKeyRef { group, topic }) {
+        if let Some(meters) = groups.get(&KeyRef { group, topic }) {
             return Arc::clone(meters);
         }
         let now = self.clock.now();
-        let key = GroupKey { group: Arc::clone(group), topic: Arc::clone(topic) };
+        let key = Key { group: Arc::clone(group), topic: Arc::clone(topic) };
         Arc::clone(groups.get_or_insert_with(key, || {
             Arc::new(GroupMeters {
                 get_nums: Meter::new(now),

@@ -124,24 +124,14 @@ pub(crate) fn offset_by_time(
 }
 
 /// 30.
-pub(crate) fn max_offset(
-    broker: &Broker,
-    _: &mut Session,
-    request: &Request<'_>,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
+pub(crate) fn max_offset(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetMaxOffset::decode(&request.header.fields)?;
     let max = queue(broker, asked.topic, asked.queue_id).map_or(0, |queue| queue.max_offset());
     reply_offset(request.reply_to(), max as i64, out)
 }
 
 /// 31.
-pub(crate) fn min_offset(
-    broker: &Broker,
-    _: &mut Session,
-    request: &Request<'_>,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
+pub(crate) fn min_offset(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetMinOffset::decode(&request.header.fields)?;
     let min = queue(broker, asked.topic, asked.queue_id).map_or(0, |queue| queue.min_offset());
     reply_offset(request.reply_to(), min as i64, out)

@@ -193,7 +193,7 @@ pub(crate) fn forbid(
     }
     let reply = GroupForbidden {
         group: wanted.group.to_owned(),
-        readable: !broker.groups.is_read_forbidden(wanted.group, wanted.topic, 0),
+        readable: !broker.groups.is_read_forbidden(wanted.group, wanted.topic),
         topic: wanted.topic.to_owned(),
     };
     reply_json(request, out, &reply);
