@@ -3,7 +3,8 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::VERSION;
-use crate::frame::Serialization;
+use crate::code::ResponseCode;
+use crate::frame::{MAX_FRAME_BYTES, PREFIX_BYTES, Serialization};
 
 /// The fixed part of a header that we write. Version and language are ours: [`VERSION`] and JAVA, which every client knows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -158,7 +159,7 @@ impl FieldSink<'_> {
     }
 
     fn binary(&mut self, name: &str, value: &[u8]) {
-        // Field names are ours and short; one from outside that is not is cut off here rather than corrupt the frame.
+        // Field names are ours and short; one from outside that is not is left out, with its value, rather than corrupt the frame.
         let Ok(name_bytes) = i16::try_from(name.len()) else { return };
         self.is_empty = false;
         self.out.put_i16(name_bytes);
@@ -170,7 +171,9 @@ impl FieldSink<'_> {
 
 /// Writes the length words and the header of a frame; the body of `body_len` bytes is for the caller to write after it.
 ///
-/// A code that the binary form cannot hold (16 bits) is written as JSON, which every peer reads in any frame.
+/// A code that the binary form cannot hold (16 bits) is written as JSON, which every peer reads in any frame. A header that
+/// would not fit into a frame of [`MAX_FRAME_BYTES`] is replaced by a refusal without fields (code 1, which no request has).
+/// Whether header and body together fit is for the caller to know.
 pub fn write_frame(
     out: &mut BytesMut,
     serialization: Serialization,
@@ -186,7 +189,17 @@ pub fn write_frame(
         Serialization::Json => write_json(out, head, fields),
         Serialization::Binary => write_binary(out, head, fields),
     }
-    let header_bytes = out.len() - start - 8;
+    if out.len() - start > MAX_FRAME_BYTES {
+        // Its length would spill into the byte of the serialization, and no peer would find the next frame.
+        out.truncate(start + PREFIX_BYTES);
+        let remark = Some("the header is longer than a frame can hold");
+        let refusal = Head { code: ResponseCode::SystemError as i32, remark, ..*head };
+        match serialization {
+            Serialization::Json => write_json(out, &refusal, &()),
+            Serialization::Binary => write_binary(out, &refusal, &()),
+        }
+    }
+    let header_bytes = out.len() - start - PREFIX_BYTES;
     let total = (4 + header_bytes + body_len) as u32;
     let kind = match serialization {
         Serialization::Json => 0,

@@ -183,3 +183,22 @@ fn a_scratch_forgets_the_header_before() {
         [("x", "\n")]
     );
 }
+
+#[test]
+fn a_header_that_no_frame_can_hold_becomes_a_short_refusal_and_what_follows_stays_in_place() {
+    let long = "x".repeat(1 << 24);
+    for serialization in [Serialization::Json, Serialization::Binary] {
+        let mut out = BytesMut::from(&b"before"[..]);
+        let head = Head { code: 0, flag: FLAG_RESPONSE, opaque: 7, remark: None };
+        write_frame(&mut out, serialization, &head, &[("a", long.as_str())], 4);
+        out.extend_from_slice(b"body");
+        assert!(out.len() < 1000, "{} bytes", out.len());
+        let frame = &out[6..];
+        let layout = peek(frame, MAX_FRAME_BYTES).unwrap().unwrap();
+        assert_eq!((layout.frame_bytes, &frame[layout.body.clone()]), (frame.len(), &b"body"[..]));
+        let mut scratch = HeaderScratch::new();
+        let header = decode(&frame[layout.header], layout.serialization, &mut scratch).unwrap();
+        assert_eq!((header.code, header.flag, header.opaque, header.fields.len()), (1, FLAG_RESPONSE, 7, 0));
+        assert_eq!(header.remark, Some("the header is longer than a frame can hold"));
+    }
+}
