@@ -13,7 +13,9 @@ pub fn code(tags: &str) -> i64 {
 /// A tag expression, ready to be asked for each unit of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
-    /// Sorted, without doubles; empty: everything.
+    /// Nothing is filtered out.
+    is_all: bool,
+    /// Sorted, without doubles.
     codes: Vec<i32>,
     tags: Vec<String>,
 }
@@ -21,18 +23,20 @@ pub struct Subscription {
 impl Subscription {
     /// Everything.
     pub fn all() -> Subscription {
-        Subscription { codes: Vec::new(), tags: Vec::new() }
+        Subscription { is_all: true, codes: Vec::new(), tags: Vec::new() }
     }
 
-    /// Reads `"A || B"`; `"*"` and an empty expression mean everything. `None` when nothing is left between the bars, which
-    /// Apache refuses too.
+    /// Reads `"A || B"`; `"*"` and an empty expression mean everything. Bars alone are `None`: Apache refuses them too. Blanks
+    /// alone, or blanks between bars, match nothing, as they do there.
     pub fn parse(expression: &str) -> Option<Subscription> {
         if expression.is_empty() || expression == ALL {
             return Some(Subscription::all());
         }
+        if expression.split("||").all(str::is_empty) {
+            return None;
+        }
         let tags = expression.split("||").map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect();
-        let subscription = Subscription::of(tags);
-        if subscription.codes.is_empty() { None } else { Some(subscription) }
+        Some(Subscription { is_all: false, ..Subscription::of(tags) })
     }
 
     /// From the tags of a heartbeat.
@@ -41,22 +45,22 @@ impl Subscription {
         Subscription { tags, ..Subscription::of_codes(codes) }
     }
 
-    /// From the code set of a heartbeat, which is what Apache filters by.
+    /// From the code set of a heartbeat, which is what Apache filters by; everything when it is empty.
     pub fn of_codes(mut codes: Vec<i32>) -> Subscription {
         codes.sort_unstable();
         codes.dedup();
-        Subscription { codes, tags: Vec::new() }
+        Subscription { is_all: codes.is_empty(), codes, tags: Vec::new() }
     }
 
     /// Whether every message matches.
     pub fn is_all(&self) -> bool {
-        self.codes.is_empty()
+        self.is_all
     }
 
     /// Whether a message with this code may match. Two tags can share a code; the consumer compares the tags themselves.
     pub fn matches(&self, tags_code: i64) -> bool {
         // A code outside of 32 bits is a delivery time, not a tag: Apache compares the low half, and so do we.
-        self.codes.is_empty() || self.codes.binary_search(&(tags_code as i32)).is_ok()
+        self.is_all || self.codes.binary_search(&(tags_code as i32)).is_ok()
     }
 
     /// The tags, as far as they are known.
@@ -67,5 +71,23 @@ impl Subscription {
     /// The codes, sorted.
     pub fn codes(&self) -> &[i32] {
         &self.codes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Apache's `FilterAPI` of 5.5.0 takes them.
+    #[test]
+    fn bars_alone_are_refused_and_blanks_between_them_match_nothing() {
+        for refused in ["||", "||||"] {
+            assert_eq!(Subscription::parse(refused), None, "{refused}");
+        }
+        for nothing in [" ", " || ", "|| ", " ||"] {
+            let subscription = Subscription::parse(nothing).expect(nothing);
+            assert!(!subscription.is_all() && !subscription.matches(0) && !subscription.matches(65), "{nothing}");
+        }
+        assert!(Subscription::parse("A|| ").is_some_and(|a| a.matches(65) && !a.matches(0)));
     }
 }
