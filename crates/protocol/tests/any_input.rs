@@ -50,6 +50,8 @@ fn nearly_json() -> impl Strategy<Value = Vec<u8>> {
         Just(" "),
         Just("ü"),
         Just("{{"),
+        Just("{{{{{{{{"),
+        Just("a:1}:1}:1}:1}:1}:1}:1}:1}"),
         Just("0:"),
     ];
     vec(pieces, 0..40).prop_map(|pieces| pieces.concat().into_bytes())
@@ -297,6 +299,13 @@ proptest! {
         let _ = fastjson::from_slice::<TopicRoute>(&bytes);
         let _ = fastjson::from_slice::<QueueMap<i64>>(&bytes);
         let _ = RegisterBrokerBody::decode(&bytes, true, 513);
+    }
+
+    /// Each level would double what the levels inside it take.
+    #[test]
+    fn a_key_within_a_key_is_refused_however_deep(depth in 3..60usize) {
+        let body = format!("{}a:1{}", "{".repeat(depth), "}:1".repeat(depth - 1) + "}");
+        prop_assert!(fastjson::from_slice::<serde_json::Value>(body.as_bytes()).is_err());
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub enum JsonError {
     /// Nested deeper than any body of RocketMQ.
     #[error("nested deeper than {0} levels")]
     TooDeep(usize),
+    /// A key that is an object or a list, and holds another such key.
+    #[error("a key that is an object holds another one")]
+    KeyInKey,
 }
 
 /// A map by queue. On the wire its keys are objects (fastjson) or the text of objects (standard).

@@ -24,7 +24,7 @@ pub fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T, JsonError> {
 /// Rewrites fastjson's dialect as standard JSON: every key becomes a string, and members that are null are left out (fastjson
 /// takes null for a missing number or list; Go writes null for an empty one). Anything else that is wrong stays wrong.
 fn to_standard(body: &[u8]) -> Result<Vec<u8>, JsonError> {
-    let mut rewriter = Rewriter { body, at: 0, out: Vec::with_capacity(body.len() + body.len() / 8) };
+    let mut rewriter = Rewriter { body, at: 0, is_in_key: false, out: Vec::with_capacity(body.len() + body.len() / 8) };
     rewriter.value(0)?;
     let rest = rewriter.at;
     rewriter.out.extend_from_slice(&body[rest..]);
@@ -34,6 +34,8 @@ fn to_standard(body: &[u8]) -> Result<Vec<u8>, JsonError> {
 struct Rewriter<'a> {
     body: &'a [u8],
     at: usize,
+    /// Whether an object or a list that stands for a key is being read.
+    is_in_key: bool,
     out: Vec<u8>,
 }
 
@@ -112,9 +114,13 @@ impl Rewriter<'_> {
     fn key(&mut self, depth: usize) -> Result<(), JsonError> {
         match self.peek() {
             Some(b'"') => self.scalar(),
+            // A key within a key would be escaped once more at each level, and so double its length: real keys hold scalars.
+            Some(b'{' | b'[') if self.is_in_key => return Err(JsonError::KeyInKey),
             Some(b'{' | b'[') => {
                 let start = self.out.len();
+                self.is_in_key = true;
                 self.value(depth + 1)?;
+                self.is_in_key = false;
                 let text = String::from_utf8_lossy(&self.out[start..]).into_owned();
                 self.out.truncate(start);
                 self.out.extend_from_slice(serde_json::Value::String(text).to_string().as_bytes());

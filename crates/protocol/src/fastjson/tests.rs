@@ -69,3 +69,13 @@ fn what_is_wrong_in_both_dialects_is_an_error() {
         assert!(from_slice::<Heartbeat>(text.as_bytes()).is_err(), "{text}");
     }
 }
+
+/// Each level would double what the levels inside it take.
+#[test]
+fn a_key_within_a_key_is_refused() {
+    for depth in 3..8 {
+        let text = format!("{}a:1{}}}", "{".repeat(depth), "}:1".repeat(depth - 1));
+        let read = from_slice::<serde_json::Value>(text.as_bytes());
+        assert!(read.is_err(), "{text}: {} bytes", read.unwrap().to_string().len());
+    }
+}
