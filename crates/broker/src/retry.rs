@@ -193,7 +193,7 @@ fn gather(
 /// The message's own properties, and where it comes from.
 fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, fate: Fate, level: i32, real: Real<'_>) {
     let is_dead = fate == Fate::Dead;
-    facts::copy_except(out, view.properties(), |key| {
+    facts::copy_except(out, &view.properties(), |key| {
         matches!(key, name::DELAY | name::WAIT | name::REAL_TOPIC | name::REAL_QID)
             || is_dead && matches!(key, name::DLQ_ORIGIN_TOPIC | name::DLQ_ORIGIN_MESSAGE_ID)
     });

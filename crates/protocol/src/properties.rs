@@ -80,8 +80,13 @@ pub fn iter(properties: &str) -> Properties<'_> {
 
 /// The value of a property; of several with the same name, the last, as in a Java map.
 pub fn get<'a>(properties: &'a str, name: &str) -> Option<&'a str> {
+    // The value lies between ASCII bytes, so it is text again.
+    get_in_bytes(properties.as_bytes(), name).and_then(|value| std::str::from_utf8(value).ok())
+}
+
+/// As [`get`], of properties that need not be text.
+pub(crate) fn get_in_bytes<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> {
     // Most properties are not the one asked for, so this looks for the name and then at what stands around it.
-    let bytes = properties.as_bytes();
     let mut end = bytes.len();
     loop {
         let at = memchr::memmem::rfind(&bytes[..end], name.as_bytes())?;
@@ -90,7 +95,7 @@ pub fn get<'a>(properties: &'a str, name: &str) -> Option<&'a str> {
         if !name.is_empty() && is_name_start && bytes.get(value_at - 1) == Some(&NAME_VALUE) {
             let length = memchr::memchr(PROPERTY_END, &bytes[value_at..]).unwrap_or(bytes.len() - value_at);
             if length > 0 {
-                return Some(&properties[value_at..value_at + length]);
+                return Some(&bytes[value_at..value_at + length]);
             }
         }
         if name.is_empty() {

@@ -3,6 +3,7 @@
 //! Encoding happens outside every lock, with the three fields that depend on the position left zero; [`stamp`] fills them in.
 //! Reading trusts nothing: every length is checked before it is used.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::java::crc32;
@@ -248,9 +249,6 @@ pub enum Corrupt {
         /// As computed.
         found: u32,
     },
-    /// Topic or properties are not text.
-    #[error("{0} is not UTF-8")]
-    NotUtf8(&'static str),
 }
 
 /// Reads the record at the beginning of `buffer`.
@@ -289,9 +287,10 @@ pub fn scan(buffer: &[u8], check_crc: bool) -> Result<Scanned<'_>, Corrupt> {
         born_extra: born_extra as u8,
         tail_extra: (born_extra + store_extra) as u8,
         body: (body.0, body.1),
-        topic: std::str::from_utf8(&bytes[topic.0..topic.1]).map_err(|_| Corrupt::NotUtf8("topic"))?,
-        properties: std::str::from_utf8(&bytes[properties.0..properties.1])
-            .map_err(|_| Corrupt::NotUtf8("properties"))?,
+        // Apache writes the properties inside a batch as they come, so bytes that are no text are no damage.
+        topic: std::str::from_utf8(&bytes[topic.0..topic.1]).unwrap_or_default(),
+        properties: &bytes[properties.0..properties.1],
+        text: std::str::from_utf8(&bytes[properties.0..properties.1]).ok(),
     };
     if check_crc {
         let (stated, found) = (view.body_crc(), crc32(view.body()));
@@ -339,7 +338,9 @@ pub struct RecordView<'a> {
     tail_extra: u8,
     body: (usize, usize),
     topic: &'a str,
-    properties: &'a str,
+    properties: &'a [u8],
+    /// The properties, if they are text.
+    text: Option<&'a str>,
 }
 
 #[allow(missing_docs, reason = "the names are those of the table above")]
@@ -410,17 +411,22 @@ impl<'a> RecordView<'a> {
         &self.bytes[self.body.0..self.body.1]
     }
 
+    /// The topic; empty when it is not UTF-8, which no topic's name is.
     pub fn topic(&self) -> &'a str {
         self.topic
     }
 
-    pub fn properties(&self) -> &'a str {
-        self.properties
+    /// The properties, with U+FFFD for what is not UTF-8.
+    pub fn properties(&self) -> Cow<'a, str> {
+        self.text.map_or_else(|| String::from_utf8_lossy(self.properties), Cow::Borrowed)
     }
 
-    /// The value of one property.
+    /// The value of one property; none either when it is not UTF-8.
     pub fn property(&self, name: &str) -> Option<&'a str> {
-        properties::get(self.properties, name)
+        match self.text {
+            Some(text) => properties::get(text, name),
+            None => properties::get_in_bytes(self.properties, name).and_then(|value| std::str::from_utf8(value).ok()),
+        }
     }
 
     /// The code of its tags, as a consume queue holds it.
@@ -441,7 +447,7 @@ impl<'a> RecordView<'a> {
             reconsume_times: self.reconsume_times(),
             prepared_offset: self.prepared_offset(),
             body: self.body(),
-            properties: self.properties.as_bytes(),
+            properties: self.properties,
         }
     }
 

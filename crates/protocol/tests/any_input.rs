@@ -230,7 +230,7 @@ proptest! {
         record.extend_from_slice(&rest);
         let Scanned::Record(view) = scan(&record, true).unwrap() else { panic!("no record") };
         prop_assert_eq!(view.total_size(), bytes);
-        prop_assert_eq!((view.topic(), view.body(), view.properties()), (topic.as_str(), &body[..], properties.as_str()));
+        prop_assert_eq!((view.topic(), view.body(), &*view.properties()), (topic.as_str(), &body[..], properties.as_str()));
         prop_assert_eq!((view.queue_offset(), view.log_offset(), view.store_timestamp()), stamps);
         prop_assert_eq!((view.queue_id(), view.flag(), view.born_timestamp()), (queue_id, flag, born_timestamp));
         prop_assert_eq!((view.reconsume_times(), view.prepared_offset()), (reconsume_times, prepared_offset));
@@ -239,6 +239,22 @@ proptest! {
         view.to_draft().encode(&mut again).unwrap();
         stamp(&mut again, stamps.0, stamps.1, stamps.2);
         prop_assert_eq!(&again[..], &record[..bytes]);
+    }
+
+    /// Apache copies the properties inside a batch as they come, so its logs may hold any bytes there.
+    #[test]
+    fn properties_that_are_no_text_are_still_a_record(noise in vec(any::<u8>(), 0..100)) {
+        let properties = [b"TAGS\x01A\x02k\x01\xff\x02", &noise[..], b"\x02KEYS\x01b\x02"].concat();
+        let host: SocketAddr = ([10, 0, 0, 1], 1).into();
+        let draft = RecordDraft {
+            topic: "T", queue_id: 0, flag: 0, sys_flag: 0, born_timestamp: 0, born_host: host, store_host: host,
+            reconsume_times: 0, prepared_offset: 0, body: &[7; 10], properties: &properties,
+        };
+        let mut record = Vec::new();
+        draft.encode(&mut record).unwrap();
+        let Ok(Scanned::Record(view)) = scan(&record, true) else { panic!("no record") };
+        prop_assert_eq!(view.to_draft().properties, &properties[..]);
+        prop_assert_eq!((view.property("KEYS"), view.property("k")), (Some("b"), None));
     }
 
     #[test]

@@ -369,7 +369,7 @@ impl Message {
             queue_offset: view.queue_offset(),
             log_offset: view.log_offset(),
             body: String::from_utf8(view.body().to_vec()).unwrap(),
-            properties: view.properties().to_owned(),
+            properties: view.properties().into_owned(),
             reconsume_times: view.reconsume_times(),
             store_timestamp: view.store_timestamp(),
         }
