@@ -28,6 +28,9 @@ const BACKLOG: i32 = 1024;
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Refused connections are logged as often as this.
+const REFUSALS_PERIOD: Duration = Duration::from_secs(1);
+
 /// How a listener treats its connections.
 #[derive(Clone, Debug)]
 pub struct ListenerOptions {
@@ -191,25 +194,61 @@ async fn accept<S: Service>(
 ) {
     let is_going_away = door.open.lock().stage == Stage::GoingAway;
     let mut end = std::pin::pin!(end);
+    let mut paused_until = None;
+    let mut refusals = Refusals::default();
     while !is_going_away || !tasks.is_empty() {
         tokio::select! {
             biased;
             () = &mut end => return,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
-            accepted = socket.accept() => match accepted {
+            () = at(refusals.say_at) => {
+                let (limit, refused) = (door.options.connections_max, refusals.said());
+                tracing::warn!(local = ?socket.local_addr().ok(), limit, refused, "too many connections, closed as they came");
+            }
+            () = at(paused_until) => paused_until = None,
+            accepted = socket.accept(), if paused_until.is_none() => match accepted {
                 Ok((tcp, peer)) => {
                     if tasks.len() >= door.options.connections_max {
-                        tracing::warn!(%peer, limit = door.options.connections_max, "too many connections, closed");
+                        refusals.note(Instant::now());
                         continue;
                     }
                     tasks.spawn(connection(tcp, peer, Arc::clone(door), begin_drain.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(local = ?socket.local_addr().ok(), %error, "cannot accept");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    paused_until = Some(Instant::now() + ACCEPT_PAUSE);
                 }
             },
         }
+    }
+}
+
+/// Comes at a time, or never.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Connections that were closed as they came: told together, because whoever floods a port should not flood the log.
+#[derive(Debug, Default)]
+struct Refusals {
+    count: u64,
+    /// When to tell of those that were counted; `None` when there are none.
+    say_at: Option<Instant>,
+}
+
+impl Refusals {
+    fn note(&mut self, now: Instant) {
+        self.count += 1;
+        self.say_at.get_or_insert(now + REFUSALS_PERIOD);
+    }
+
+    /// How many there were since the last time.
+    fn said(&mut self) -> u64 {
+        self.say_at = None;
+        std::mem::take(&mut self.count)
     }
 }
 
@@ -285,5 +324,23 @@ struct Entry<'a, S: Service> {
 impl<S: Service> Drop for Entry<'_, S> {
     fn drop(&mut self) {
         self.door.open.lock().connections.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_within_a_second_are_told_together() {
+        let mut refusals = Refusals::default();
+        let start = Instant::now();
+        for n in 0..1_000 {
+            refusals.note(start + Duration::from_micros(n));
+        }
+        assert_eq!(refusals.say_at, Some(start + Duration::from_secs(1)), "the first one starts the second");
+        assert_eq!((refusals.said(), refusals.say_at), (1_000, None));
+        refusals.note(start + Duration::from_secs(5));
+        assert_eq!(refusals.say_at, Some(start + Duration::from_secs(6)));
     }
 }
