@@ -47,16 +47,26 @@ pub(crate) enum NotBegun {
     Late,
 }
 
-/// Reads the prelude. Waits `idle` for the first byte, and `handshake` from there on.
+/// Reads the prelude. Waits `idle` for the first byte and `handshake` from there on; between a PROXY header and what follows
+/// it `idle` again, since a proxy may connect long before its client speaks.
 pub(crate) async fn begin(
-    tcp: TcpStream,
-    peer: SocketAddr,
+    mut tcp: TcpStream,
+    mut peer: SocketAddr,
     tls: Option<&ServerTls>,
     idle: Duration,
     handshake: Duration,
 ) -> Result<Begun, NotBegun> {
-    let read = timeout(idle, first(&tcp)).await.map_err(|_| NotBegun::Late)??;
-    timeout(handshake, recognize(tcp, peer, tls, read)).await.map_err(|_| NotBegun::Late)?
+    let mut read = timeout(idle, first(&tcp)).await.map_err(|_| NotBegun::Late)??;
+    let mut local = tcp.local_addr()?;
+    let proxied = timeout(handshake, proxied(&mut tcp, &mut read)).await.map_err(|_| NotBegun::Late)??;
+    if let Some(addresses) = proxied {
+        (peer, local) = addresses;
+    }
+    if read.is_empty() {
+        read = timeout(idle, first(&tcp)).await.map_err(|_| NotBegun::Late)??;
+    }
+    let stream = timeout(handshake, recognize(tcp, tls, &mut read)).await.map_err(|_| NotBegun::Late)??;
+    Ok(Begun { stream, peer, local, read })
 }
 
 /// The first bytes. There is no buffer before them: a connection that only exists costs its task.
@@ -74,42 +84,35 @@ async fn first(tcp: &TcpStream) -> Result<BytesMut, NotBegun> {
     }
 }
 
-async fn recognize(
-    mut tcp: TcpStream,
-    mut peer: SocketAddr,
-    tls: Option<&ServerTls>,
-    mut read: BytesMut,
-) -> Result<Begun, NotBegun> {
-    let mut local = tcp.local_addr()?;
+/// Takes a PROXY header off the front, if there is one: the addresses of client and server that it names.
+async fn proxied(tcp: &mut TcpStream, read: &mut BytesMut) -> Result<Option<(SocketAddr, SocketAddr)>, NotBegun> {
     loop {
-        match proxy_protocol::parse(&read)? {
-            Found::Nothing => break,
+        match proxy_protocol::parse(read)? {
+            Found::Nothing => return Ok(None),
             // Ends: a header is 65,551 bytes at most.
-            Found::Perhaps => more(&mut tcp, &mut read).await?,
+            Found::Perhaps => more(tcp, read).await?,
             Found::Header { bytes, addresses } => {
                 read.advance(bytes);
-                if let Some((client, server)) = addresses {
-                    (peer, local) = (client, server);
-                }
-                break;
+                return Ok(addresses);
             }
         }
     }
-    while read.is_empty() {
-        more(&mut tcp, &mut read).await?;
-    }
+}
+
+/// What the first byte begins; there is one.
+async fn recognize(tcp: TcpStream, tls: Option<&ServerTls>, read: &mut BytesMut) -> Result<Stream, NotBegun> {
     let mode = tls.map_or(TlsMode::Disabled, ServerTls::mode);
     let stream = match (read[0] == TLS_HANDSHAKE, mode, tls) {
         (true, TlsMode::Permissive | TlsMode::Enforcing, Some(tls)) => {
             let acceptor = TlsAcceptor::from(tls.config()?);
-            let rewound = Rewound::new(std::mem::take(&mut read), tcp);
+            let rewound = Rewound::new(std::mem::take(read), tcp);
             Stream::Server(Box::new(acceptor.accept(rewound).await?))
         }
         (true, TlsMode::Disabled | TlsMode::Permissive | TlsMode::Enforcing, _) => return Err(NotBegun::TlsDisabled),
         (false, TlsMode::Enforcing, _) => return Err(NotBegun::TlsOnly),
         (false, TlsMode::Disabled | TlsMode::Permissive, _) => Stream::Plain(tcp),
     };
-    Ok(Begun { stream, peer, local, read })
+    Ok(stream)
 }
 
 async fn more(tcp: &mut TcpStream, read: &mut BytesMut) -> Result<(), NotBegun> {
