@@ -181,6 +181,8 @@ async fn serve<S: Service>(
                 service.resume(session, piece, &mut socket.out).await;
             }
             if let Some(cut) = socket.reader.cut() {
+                // A frame ended: what is left over belongs to the next one.
+                socket.partial_since = None;
                 let mut burst = Burst::new(cut.frames, cut.count, &mut scratch, &handle.shared.calls);
                 burst.turns_away = is_going_away;
                 service.serve(session, &mut burst, &mut socket.out).await;
