@@ -1,12 +1,16 @@
 //! How much memory the requests of all connections together may hold.
 
+use std::collections::VecDeque;
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
 /// A bound on buffered bytes that connections share. What each may hold anyway (64 KiB) is not counted.
 ///
-/// A connection takes the whole size of a large frame before it reads on, so those that were let in can always finish.
+/// A connection takes the whole size of a large frame before it reads on, so those that were let in can always finish. The
+/// others wait in line. Those that hold some from an earlier frame stand in front, because the others may be waiting for it,
+/// and one of them at a time (it has the turn) is let in beyond the bound, because they may be waiting for each other. So
+/// what is taken exceeds the bound by one frame at most, and by the replies.
 #[derive(Debug)]
 pub struct Budget {
     max_bytes: usize,
@@ -17,7 +21,35 @@ pub struct Budget {
 #[derive(Debug, Default)]
 struct State {
     used_bytes: usize,
-    waiting: Vec<(u64, Waker)>,
+    /// Those that hold something first; otherwise in the order in which they came.
+    waiting: VecDeque<Waiting>,
+    /// The connection that was let in beyond the bound and has not given back since.
+    turn: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    connection: u64,
+    holds_some: bool,
+    waker: Waker,
+}
+
+impl State {
+    /// Whoever is first in line looks again whether it is let in.
+    fn first(&self) -> Option<Waker> {
+        self.waiting.front().map(|first| first.waker.clone())
+    }
+
+    fn give(&mut self, bytes: usize) {
+        assert!(self.used_bytes >= bytes, "more bytes given back than taken");
+        self.used_bytes -= bytes;
+    }
+
+    fn leave(&mut self, connection: u64) {
+        if let Some(place) = self.waiting.iter().position(|waiting| waiting.connection == connection) {
+            self.waiting.remove(place);
+        }
+    }
 }
 
 impl Budget {
@@ -36,18 +68,40 @@ impl Budget {
         self.max_bytes
     }
 
-    /// Takes `bytes` on top of the `own` that this connection holds, or remembers whom to wake when some come back.
-    /// While nobody else holds anything it is let in, whatever it needs.
+    /// Takes `bytes` on top of the `own` that this connection holds, or puts it in line and remembers whom to wake.
+    /// While nobody else holds anything the first in line is let in, whatever it needs.
     pub(crate) fn take(&self, bytes: usize, own: usize, connection: u64, waker: &Waker) -> bool {
         let mut state = self.state.lock();
-        if state.used_bytes > own && state.used_bytes.saturating_add(bytes) > self.max_bytes {
-            match state.waiting.iter_mut().find(|(id, _)| *id == connection) {
-                Some((_, known)) => known.clone_from(waker),
-                None => state.waiting.push((connection, waker.clone())),
+        let holds_some = own > 0;
+        let is_first =
+            state.waiting.front().is_none_or(|first| first.connection == connection || holds_some && !first.holds_some);
+        let fits = state.used_bytes.saturating_add(bytes) <= self.max_bytes;
+        let has_turn = state.turn == Some(connection);
+        let gets_turn = is_first && holds_some && state.turn.is_none();
+        if !(has_turn || gets_turn || is_first && (fits || state.used_bytes <= own)) {
+            match state.waiting.iter_mut().find(|waiting| waiting.connection == connection) {
+                Some(known) => known.waker.clone_from(waker),
+                None => {
+                    let place = if holds_some {
+                        state.waiting.partition_point(|waiting| waiting.holds_some)
+                    } else {
+                        state.waiting.len()
+                    };
+                    state.waiting.insert(place, Waiting { connection, holds_some, waker: waker.clone() });
+                }
             }
             return false;
         }
+        if !fits && state.used_bytes > own {
+            state.turn = Some(connection);
+        }
         state.used_bytes += bytes;
+        state.leave(connection);
+        let next = state.first();
+        drop(state);
+        if let Some(waker) = next {
+            waker.wake();
+        }
         true
     }
 
@@ -61,24 +115,68 @@ impl Budget {
         self.state.lock().used_bytes += bytes;
     }
 
-    /// Gives back `bytes`.
+    /// Gives back `bytes` of replies.
     pub(crate) fn give(&self, bytes: usize) {
         if bytes == 0 {
             return;
         }
-        let woken = {
+        self.change(|state| state.give(bytes));
+    }
+
+    /// Gives back the `bytes` that a connection took, and the turn if it has it.
+    pub(crate) fn give_back(&self, bytes: usize, connection: u64) {
+        self.change(|state| {
+            state.give(bytes);
+            state.turn = state.turn.filter(|holder| *holder != connection);
+        });
+    }
+
+    /// A connection waits no longer.
+    pub(crate) fn forget(&self, connection: u64) {
+        self.change(|state| state.leave(connection));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let next = {
             let mut state = self.state.lock();
-            assert!(state.used_bytes >= bytes, "more bytes given back than taken");
-            state.used_bytes -= bytes;
-            std::mem::take(&mut state.waiting)
+            change(&mut state);
+            state.first()
         };
-        for (_, waker) in woken {
+        if let Some(waker) = next {
             waker.wake();
         }
     }
+}
 
-    /// A connection that waited is gone.
-    pub(crate) fn forget(&self, connection: u64) {
-        self.state.lock().waiting.retain(|(id, _)| *id != connection);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAKER: &Waker = Waker::noop();
+
+    #[test]
+    fn whoever_waits_is_let_in_in_the_order_of_coming() {
+        let budget = Budget::new(10);
+        assert!(budget.take(10, 0, 1, WAKER));
+        assert!(!budget.take(8, 0, 2, WAKER) && !budget.take(1, 0, 3, WAKER));
+        budget.give_back(5, 1);
+        assert!(!budget.take(1, 0, 3, WAKER), "it would fit, but another came first");
+        budget.give_back(5, 1);
+        assert!(budget.take(8, 0, 2, WAKER) && budget.take(1, 0, 3, WAKER));
+    }
+
+    #[test]
+    fn of_those_that_hold_some_while_they_wait_one_at_a_time_is_let_in_beyond_the_bound() {
+        let budget = Budget::new(10);
+        assert!(budget.take(5, 0, 1, WAKER) && budget.take(5, 0, 2, WAKER));
+        assert!(!budget.take(4, 0, 3, WAKER));
+        assert!(budget.take(3, 5, 1, WAKER), "it may be what the others wait for");
+        assert!(!budget.take(3, 5, 2, WAKER), "the bound is exceeded by one only");
+        budget.give_back(8, 1);
+        assert!(!budget.take(4, 0, 3, WAKER), "one that holds some goes first");
+        assert!(budget.take(3, 5, 2, WAKER));
+        budget.give_back(8, 2);
+        assert!(budget.take(4, 0, 3, WAKER));
+        assert_eq!(budget.used_bytes(), 4);
     }
 }

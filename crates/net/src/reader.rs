@@ -28,6 +28,10 @@ pub(crate) struct Reader {
     frame_bytes_max: usize,
     budget: Arc<Budget>,
     taken: usize,
+    /// Whether it stands in the budget's line.
+    is_waiting: bool,
+    /// Whether a frame ended since the last look at the budget.
+    has_cut: bool,
     id: u64,
 }
 
@@ -42,7 +46,18 @@ pub(crate) struct Cut {
 impl Reader {
     pub(crate) fn new(read: BytesMut, frame_bytes_max: usize, budget: Arc<Budget>, id: u64) -> Reader {
         let size = read.capacity();
-        Reader { buffer: read, size, usual: FIRST_BYTES, largest: 0, frame_bytes_max, budget, taken: 0, id }
+        Reader {
+            buffer: read,
+            size,
+            usual: FIRST_BYTES,
+            largest: 0,
+            frame_bytes_max,
+            budget,
+            taken: 0,
+            is_waiting: false,
+            has_cut: false,
+            id,
+        }
     }
 
     /// Whether part of a frame waits for its rest.
@@ -108,7 +123,8 @@ impl Reader {
         // The whole frame is paid for before it grows, so frames that were let in never wait for each other.
         let price = needed.max(want).saturating_sub(OWN_BYTES);
         if price > self.taken {
-            if !self.budget.take(price - self.taken, self.taken, self.id, cx.waker()) {
+            self.is_waiting = !self.budget.take(price - self.taken, self.taken, self.id, cx.waker());
+            if self.is_waiting {
                 return false;
             }
             self.taken = price;
@@ -117,6 +133,14 @@ impl Reader {
         self.buffer.reserve(additional);
         self.size = self.size.max(held + additional);
         true
+    }
+
+    /// Called when nothing may be read for now: leaves the budget's line, so that those behind do not wait for a peer that
+    /// does not take its replies.
+    pub(crate) fn step_aside(&mut self) {
+        if std::mem::take(&mut self.is_waiting) {
+            self.budget.forget(self.id);
+        }
     }
 
     /// Cuts off the whole frames at the front.
@@ -139,13 +163,20 @@ impl Reader {
         if count == 0 && error.is_none() {
             return None;
         }
+        self.has_cut = count > 0;
         Some(Cut { frames: self.buffer.split_to(end).freeze(), count, error })
     }
 
     /// Called after each burst. Gives the buffer of a large frame back at once when others need the memory.
     pub(crate) fn yield_if_tight(&mut self) {
-        if self.taken > 0 && self.buffer.is_empty() && self.budget.is_tight() {
+        let has_cut = std::mem::take(&mut self.has_cut);
+        let is_little = self.buffer.is_empty() || has_cut && self.buffer.len() <= OWN_BYTES;
+        if self.taken > 0 && is_little && self.budget.is_tight() {
+            // What came of the next frame needs no more than a connection's own buffer.
+            let tail = BytesMut::from(&self.buffer[..]);
             self.give_back();
+            self.size = tail.capacity();
+            self.buffer = tail;
         }
     }
 
@@ -164,13 +195,13 @@ impl Reader {
     fn give_back(&mut self) {
         self.buffer = BytesMut::new();
         self.size = 0;
-        self.budget.give(std::mem::take(&mut self.taken));
+        self.budget.give_back(std::mem::take(&mut self.taken), self.id);
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.budget.give(self.taken);
+        self.budget.give_back(self.taken, self.id);
         self.budget.forget(self.id);
     }
 }

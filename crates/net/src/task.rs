@@ -263,6 +263,8 @@ fn wait<W>(
         if was_full || shared.poll_left(stage, cx).is_ready() {
             return Poll::Ready(Ok(Woken::ToServe));
         }
+    } else {
+        socket.reader.step_aside();
     }
     clock.as_mut().poll(cx).map(|()| Ok(Woken::Time))
 }
