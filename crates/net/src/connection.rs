@@ -17,6 +17,9 @@ use protocol::header::EncodeFields;
 use crate::call::{CallError, Calls, NotEntered, Response};
 use crate::outgoing::{Frames, Outgoing};
 
+/// A silence shorter than this says nothing about the peer: others use the connection too, and a collector may pause it.
+const SILENCE_MIN: Duration = Duration::from_secs(3);
+
 /// Which listener a connection came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenerTag(pub &'static str);
@@ -227,7 +230,8 @@ impl<W> Connection<W> {
 
     /// Asks the peer and waits for its response.
     ///
-    /// A peer from which nothing at all came in that time is taken for gone, and the connection closed.
+    /// A peer from which nothing at all came in that time, if it is three seconds or more, is taken for gone, and the
+    /// connection closed.
     pub async fn request(
         &self,
         code: i32,
@@ -261,7 +265,7 @@ impl<W> Connection<W> {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(_)) => Err(CallError::Closed { address: address() }),
             Err(_) => {
-                if self.shared.reads.load(Ordering::Relaxed) == reads_before {
+                if timeout >= SILENCE_MIN && self.shared.reads.load(Ordering::Relaxed) == reads_before {
                     self.close();
                 }
                 Err(CallError::Timeout { address: address(), after: timeout })

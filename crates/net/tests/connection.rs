@@ -201,6 +201,22 @@ async fn half_a_frame_that_never_ends_closes_the_connection_even_while_bytes_tri
     assert!(sent < 9_000);
 }
 
+/// At no look is the buffer empty: the tail of each read is the next frame.
+#[tokio::test]
+async fn a_stream_whose_frames_complete_is_not_half_a_frame_however_long_it_lasts() {
+    let server = Server::start(ListenerOptions { idle_timeout: Duration::from_millis(300), ..options() });
+    let mut peer = server.peer().await;
+    let frame = request(does::NOTHING, 1, 0, &[], &[1; 100]);
+    let (start, end) = frame.split_at(50);
+    peer.write(start).await;
+    for round in 1..=60 {
+        peer.write(&[end, start].concat()).await;
+        until("the frame is served", || server.probe.served.load(Ordering::SeqCst) == round).await;
+        tokio::time::sleep(Duration::from_millis(15)).await;
+        assert_eq!(server.probe.closed.load(Ordering::SeqCst), 0, "closed after {round} frames");
+    }
+}
+
 #[tokio::test]
 async fn a_connection_on_which_nothing_moves_is_closed_and_one_that_speaks_is_not() {
     let server = Server::start(ListenerOptions { idle_timeout: Duration::from_millis(500), ..options() });
@@ -275,6 +291,9 @@ async fn the_server_asks_the_client_and_times_out_when_it_does_not_answer() {
     assert_eq!(peer.reply().await.map(|told| (told.code, told.flag)), Some((40, FLAG_ONEWAY)));
 
     let late = ask(Duration::from_millis(30)).await.unwrap();
+    assert!(matches!(late, Err(CallError::Timeout { .. })), "{late:?}");
+    assert!(!connection.is_closed(), "silence so short says nothing about the peer");
+    let late = ask(Duration::from_millis(3_100)).await.unwrap();
     assert!(matches!(late, Err(CallError::Timeout { .. })), "{late:?}");
     until("a peer that says nothing is given up", || connection.is_closed()).await;
     let closed = ask(PATIENCE).await.unwrap();
@@ -470,6 +489,53 @@ async fn large_frames_wait_for_the_shared_budget_and_all_get_through() {
         assert_eq!(client.await.unwrap(), 2);
     }
     until("everything is given back", || budget.used_bytes() == 0).await;
+}
+
+/// Each holds the buffer of its first frame and the beginning of a larger one when it asks for more.
+#[tokio::test]
+async fn connections_that_hold_memory_while_they_wait_for_more_all_get_through() {
+    let budget = Arc::new(Budget::new(3 << 20));
+    let server = Server::start(ListenerOptions { budget: Arc::clone(&budget), ..options() });
+    let first = request(does::ECHO, 1, 0, &[], &vec![5; 1 << 20]);
+    let second = request(does::NOTHING, 2, 0, &[], &vec![5; 3 << 20]);
+    let mut peers = Vec::new();
+    for _ in 0..3 {
+        let mut peer = server.peer().await;
+        peer.write(&first[..first.len() / 2]).await;
+        peers.push(peer);
+    }
+    until("each has begun", || budget.used_bytes() > 2 << 20).await;
+    let mut clients = Vec::new();
+    for mut peer in peers {
+        let rest = [&first[first.len() / 2..], &second[..]].concat();
+        clients.push(tokio::spawn(async move {
+            let (mut reading, mut writing) = tokio::io::split(&mut peer.stream);
+            let read = async {
+                use tokio::io::AsyncReadExt;
+                let mut size = [0; 4];
+                reading.read_exact(&mut size).await.unwrap();
+                let mut reply = vec![0; u32::from_be_bytes(size) as usize];
+                reading.read_exact(&mut reply).await.unwrap();
+            };
+            let ((), wrote) = tokio::join!(read, writing.write_all(&rest));
+            wrote.unwrap();
+            peer.echo(3, b"through").await.opaque
+        }));
+    }
+    for client in clients {
+        assert_eq!(tokio::time::timeout(PATIENCE, client).await.expect("none waits for the others").unwrap(), 3);
+    }
+    until("everything is given back", || budget.used_bytes() == 0).await;
+}
+
+#[tokio::test]
+async fn a_proxy_header_is_followed_by_its_first_frame_as_late_as_any_connection_may_speak() {
+    let handshake_timeout = Duration::from_millis(50);
+    let server = Server::start(ListenerOptions { handshake_timeout, ..options() });
+    let mut peer = server.peer().await;
+    peer.write(b"PROXY TCP4 192.0.2.9 10.0.0.1 12345 10911\r\n").await;
+    tokio::time::sleep(handshake_timeout * 6).await;
+    assert_eq!(peer.echo(1, b"").await.peer.as_deref(), Some("192.0.2.9:12345"));
 }
 
 #[tokio::test]
