@@ -73,10 +73,10 @@ pub(crate) fn consume_directly(
     let broker_name = broker.settings.load().broker_name.clone();
     let reply_to = request.reply_to();
     view::with_record(broker, session, LogOffset(at), out, move |_, session, found, out| {
-        let Some(record) = found else {
-            let remark = format!("can not find message by the offset, {at}");
-            out.reply(reply_to, ResponseCode::SystemError, Some(&remark), &(), &[]);
-            return;
+        let missing = || Refusal::new(ResponseCode::SystemError, format!("can not find message by the offset, {at}"));
+        let record = match found.and_then(|record| record.ok_or_else(missing)) {
+            Ok(record) => record,
+            Err(refusal) => return out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
         };
         let asker = session.connection.clone();
         tokio::spawn(async move {

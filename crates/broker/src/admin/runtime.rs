@@ -30,6 +30,8 @@ pub(crate) fn info(
     let reply_to = request.reply_to();
     // The oldest record, which says since when there is something, may have to come from the disk.
     view::with_record(broker, session, broker.store.min_offset(), out, move |broker, _, oldest, out| {
+        // One that cannot be read has no time; the rest of the answer is not its fault.
+        let oldest = oldest.ok().flatten();
         let view = oldest.as_ref().and_then(|record| match record::scan(record.as_ref(), false) {
             Ok(Scanned::Record(view)) => Some(view),
             Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,

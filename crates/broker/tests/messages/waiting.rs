@@ -101,7 +101,7 @@ async fn a_closed_connection_leaves_nothing_parked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_is_due_before_it_is_on_the_device_is_delivered_all_the_same() {
-    let running = start(Setup { levels: "0s 1s", is_sync: true }).await;
+    let running = start(Setup { levels: "0s 1s", is_sync: true, ..Setup::default() }).await;
     let delay = properties(&[("DELAY", "1")]);
     for number in 0..100 {
         running.put("Orders", 0, &delay, &format!("{number}")).await;

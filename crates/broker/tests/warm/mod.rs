@@ -9,13 +9,13 @@ use broker::{Broker, Start};
 use bytes::{Bytes, BytesMut};
 use config::{Machine, Role, Settings, Sources};
 use env::{Clock, Random};
-use net::{Detached, Outgoing};
+use net::{ClientOptions, Detached, Outgoing};
 use protocol::code::request;
 use protocol::frame::Serialization;
 use protocol::header::{EncodeFields, Head, write_frame};
 use protocol::request::{PullMessage, SendMessage};
 use protocol::sys_flag::pull as bits;
-use store::{FlushMode, Store, StoreEnv, StoreOptions};
+use store::{FlushMode, Retention, Store, StoreEnv, StoreOptions};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -42,7 +42,8 @@ impl Warm {
             Settings::load(Sources { data: Some(dir.path().into()), ..Sources::new(Role::Broker, machine) }).unwrap();
         let (clock, random) = (Clock::real(), Random::seeded(1));
         // Whatever the machine's disk is at.
-        let options = StoreOptions { disk_warning_percent: 100, flush, ..StoreOptions::at(dir.path()) };
+        let retention = Retention { disk_warning_percent: 100, ..Retention::default() };
+        let options = StoreOptions { retention, flush, ..StoreOptions::at(dir.path()) };
         let env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
         let (store, _) = Store::open(options, env).unwrap();
         let start = Start {
@@ -53,6 +54,7 @@ impl Warm {
             name_servers: Vec::new(),
             configuration,
             config_file: None,
+            calls: ClientOptions::default(),
             clock,
             random,
         };
