@@ -305,7 +305,7 @@ mod tests {
         let first = &data.subscription_data_set[0];
         assert_eq!((&first.code_set[..], first.sub_version), (&[2_598_919, 2_598_920][..], 5));
         assert_eq!(first.tags_set, ["TagA", "TagB"]);
-        assert!(PushConfig::new("g").subscribe("t", " || ").is_err());
+        assert!(PushConfig::new("g").subscribe("t", "||").is_err());
         let alone = PushConfig { model: MessageModel::Broadcasting, ..config };
         assert_eq!(alone.consumer_data(5).subscription_data_set.len(), 1);
     }
