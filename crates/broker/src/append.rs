@@ -24,6 +24,7 @@ use crate::ids::Ids;
 use crate::refusal::Refusal;
 use crate::send::reply_extra;
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
+use crate::transaction::Ending;
 
 /// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
 const GATHERED_BYTES_MAX: usize = 4 << 20;
@@ -43,8 +44,8 @@ pub(crate) enum Kind {
     Send,
     /// Several, with one answer.
     Batch,
-    /// A message that a consumer gave back (36).
-    Back,
+    /// What is answered with a code alone: a message that a consumer gave back (36), the end of a transaction (37).
+    Plain,
 }
 
 /// The answer that is owed for records of a batch.
@@ -148,6 +149,8 @@ pub(crate) struct Sends {
     lanes: Vec<Arc<Lane>>,
     /// Pulls on their way from a queue to their connections; empty between batches.
     woken: Vec<ParkedPull>,
+    /// Transactions that the batch ends.
+    pub(crate) endings: Vec<Ending>,
     /// For the properties of the record under way.
     pub(crate) properties: Vec<u8>,
     /// For the message ids of the answer under way.
@@ -164,6 +167,7 @@ impl Sends {
             receipts: Receipts::default(),
             lanes: Vec::new(),
             woken: Vec::new(),
+            endings: Vec::new(),
             properties: Vec::new(),
             ids: String::new(),
             unflushed: Arc::new(Semaphore::new(unflushed_max)),
@@ -209,6 +213,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
     let landed = sends.batch.landed();
+    broker.transactions.settle(&broker.store, &mut sends.endings, landed);
     let end = landed.last().map(|record| record.end);
 
     if let Some(refusal) = &refused {

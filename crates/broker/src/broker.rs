@@ -36,6 +36,7 @@ use crate::session::{Session, Work};
 use crate::stats::Stats;
 use crate::tables;
 use crate::topics::Topics;
+use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
 use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, retry, send, view};
@@ -82,6 +83,7 @@ pub struct Broker {
     pub(crate) topics: Arc<Topics>,
     pub(crate) hold: Arc<Hold>,
     pub(crate) delay: Arc<Delay>,
+    pub(crate) transactions: Arc<Transactions>,
     pub(crate) ids: Ids,
     pub(crate) groups: Arc<Groups>,
     pub(crate) offsets: Arc<Offsets>,
@@ -112,6 +114,9 @@ pub enum StartError {
     /// A setting.
     #[error("{0}")]
     Setting(String),
+    /// What has to be written before anybody is served cannot be written.
+    #[error("{}", .0.remark)]
+    Refused(Refusal),
 }
 
 impl Broker {
@@ -138,6 +143,7 @@ impl Broker {
         upkeep::load_offsets(&store, &offsets);
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
+            transactions: Arc::new(Transactions::new(&topics)),
             groups: Arc::new(groups),
             offsets: Arc::new(offsets),
             clients: Clients::new(),
@@ -168,12 +174,16 @@ impl Broker {
             tracing::info!("{sentence}");
         }
         upkeep::put_offsets(&broker.store, &broker.offsets);
+        let timeout_ms = broker.settings.load().transaction_time_out;
+        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms)?;
+        transaction::mend(&broker).await.map_err(StartError::Refused)?;
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         protect::begin(&broker);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
         tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
+        tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
         broker.upkeep.start(&broker);
         Ok(broker)
     }
@@ -183,6 +193,7 @@ impl Broker {
         let journal = self.store.journal();
         journal.attach(tables::TOPICS, Arc::clone(&self.topics) as Arc<dyn Table>);
         journal.attach(tables::DELAYS, Arc::clone(&self.delay) as Arc<dyn Table>);
+        journal.attach(tables::CHECKS, Arc::clone(&self.transactions) as Arc<dyn Table>);
         upkeep::attach(self);
     }
 
@@ -203,8 +214,12 @@ impl Broker {
 
     /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got. Listeners stop before.
     pub async fn stop(&self) {
-        if tokio::time::timeout(LAST_DELIVERY, self.delay.stop()).await.is_err() {
-            tracing::warn!("delayed delivery does not end, going on without");
+        let delivery = async {
+            self.delay.stop().await;
+            self.transactions.stop().await;
+        };
+        if tokio::time::timeout(LAST_DELIVERY, delivery).await.is_err() {
+            tracing::warn!("delivery of delayed messages or the task of transactions does not end, going on without");
         }
         self.hold.stop();
         self.upkeep.stop(self).await;
@@ -237,6 +252,8 @@ impl Broker {
             }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
             request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
+            request::END_TRANSACTION => transaction::end(self, session, request, out),
+            request::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
             request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
             request::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
             request::GET_MAX_OFFSET => view::max_offset(self, request, out),
@@ -317,7 +334,6 @@ fn not_registered(code: i32) -> Refusal {
 /// Code 3. What exists in RocketMQ and not yet here says so; the rest gets Apache's sentence, leading blank included.
 fn unsupported(code: i32) -> Refusal {
     let feature = match code {
-        request::END_TRANSACTION | request::CHECK_TRANSACTION_STATE => Some("transaction messages"),
         request::POP_MESSAGE
         | request::ACK_MESSAGE
         | request::BATCH_ACK_MESSAGE

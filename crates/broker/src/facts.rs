@@ -49,7 +49,8 @@ impl<'a> Facts<'a> {
                 | name::MSG_REGION
                 | name::TRACE_ON
                 | name::REAL_TOPIC
-                | name::REAL_QID => {
+                | name::REAL_QID
+                | name::TRANSACTION_ID => {
                     facts.is_to_be_cleaned = true;
                 }
                 _ => {}
@@ -79,7 +80,9 @@ pub(crate) struct Additions<'a> {
     pub(crate) trace_on: bool,
     /// For a message without one.
     pub(crate) uniq_key: Option<&'a str>,
-    /// For a message that waits in the schedule topic.
+    /// For a half message.
+    pub(crate) transaction_id: Option<&'a str>,
+    /// For a message that waits in the schedule topic or in the one of half messages.
     pub(crate) real: Option<Real<'a>>,
     /// For a message that goes to a dead-letter queue directly.
     pub(crate) is_dead: bool,
@@ -94,6 +97,7 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
             // POP_CK is an acknowledgement handle, which a client must not make; the others are ours to say.
             name::POP_CK | name::CLUSTER | name::MSG_REGION | name::TRACE_ON => true,
             name::REAL_TOPIC | name::REAL_QID => add.real.is_some(),
+            name::TRANSACTION_ID => add.transaction_id.is_some(),
             // A delay level wins over a delivery time.
             name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS => add.real.is_some(),
             name::DELAY => add.is_dead,
@@ -113,6 +117,9 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
     put(out, name::CLUSTER, add.cluster);
     if add.is_dead {
         put(out, name::DELAY, "-1");
+    }
+    if let Some(transaction_id) = add.transaction_id {
+        put(out, name::TRANSACTION_ID, transaction_id);
     }
     if let Some(real) = add.real {
         put_real(out, real);
@@ -170,8 +177,15 @@ mod tests {
     use super::*;
     use protocol::properties::get;
 
-    const OURS: Additions<'static> =
-        Additions { cluster: "C", region: "R", trace_on: true, uniq_key: None, real: None, is_dead: false };
+    const OURS: Additions<'static> = Additions {
+        cluster: "C",
+        region: "R",
+        trace_on: true,
+        uniq_key: None,
+        transaction_id: None,
+        real: None,
+        is_dead: false,
+    };
 
     fn stored(client: &str, add: &Additions<'_>) -> String {
         let mut out = vec![7; 3];

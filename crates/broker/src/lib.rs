@@ -33,6 +33,7 @@ mod session;
 mod stats;
 mod tables;
 mod topics;
+mod transaction;
 mod upkeep;
 mod view;
 mod vital;

@@ -174,7 +174,7 @@ fn gather(
     append::push(&mut sends.batch, &lane, tags, &draft);
     sends.receipts.push(Receipt {
         reply_to: given_back.reply_to,
-        kind: Kind::Back,
+        kind: Kind::Plain,
         queue_id: queue_id as i32,
         records: first..first + 1,
         uniq_key: 0..0,

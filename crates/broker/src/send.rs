@@ -223,19 +223,27 @@ fn gather_one(
     let reconsume_times = message.reconsume_times.unwrap_or(0);
     // Old consumers carry the mark of a half message into a retry of it; that is an ordinary delayed message.
     let is_half = facts.is_half && !(reconsume_times > 0 && level > 0);
-    refuse_what_is_missing(is_half, message.sys_flag, &facts, level)?;
+    if is_half {
+        check_half(settings, &facts, level)?;
+    } else if sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED && !facts.is_half {
+        return Err(illegal(
+            "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
+        ));
+    }
+    refuse_what_is_missing(message.sys_flag, &facts, level)?;
 
     let body = request.body;
     check_size(broker, body, properties.len())?;
     let level = level.min(broker.delay_levels.max_level());
-    let real = (level > 0).then(|| Real { topic: route.topic.name(), queue_id: route.queue_id });
-    let lane = if level > 0 {
-        let schedule = broker.delay.topic();
-        schedule.lane(&broker.store, level as u32 - 1)
+    let (topic, queue_id) = if is_half {
+        (broker.transactions.half(), 0)
+    } else if level > 0 {
+        (broker.delay.topic(), level - 1)
     } else {
-        route.topic.lane(&broker.store, route.queue_id as u32)
-    }
-    .map_err(Refusal::failed)?;
+        (&route.topic, route.queue_id)
+    };
+    let real = (is_half || level > 0).then(|| Real { topic: route.topic.name(), queue_id: route.queue_id });
+    let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
 
     let sends = &mut session.sends;
     let uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
@@ -245,6 +253,7 @@ fn gather_one(
         region: &settings.region_id,
         trace_on: settings.trace_on,
         uniq_key: made_uniq_key,
+        transaction_id: is_half.then(|| sends.receipts.text(&uniq_key)),
         real,
         is_dead: route.is_dead,
     };
@@ -255,10 +264,10 @@ fn gather_one(
         return Err(too_large(broker, body.len(), bytes));
     }
     let draft = RecordDraft {
-        topic: if level > 0 { names::SCHEDULE_TOPIC } else { route.topic.name() },
-        queue_id: if level > 0 { level - 1 } else { route.queue_id },
+        topic: topic.name(),
+        queue_id,
         flag: message.flag,
-        sys_flag: route.sys_flag,
+        sys_flag: if is_half { sys_flag::with_transaction(route.sys_flag, 0) } else { route.sys_flag },
         born_timestamp: message.born_timestamp,
         born_host: session.connection.peer(),
         store_host: broker.advertised,
@@ -283,7 +292,9 @@ fn gather_one(
         is_hasty: facts.is_hasty,
     });
     sends.touch(lane);
-    broker.stats.sent(&route.topic, route.queue_id, 1, body.len());
+    // A half message counts for its topic when it is committed.
+    let counted = if is_half { (topic, 0) } else { (&route.topic, route.queue_id) };
+    broker.stats.sent(counted.0, counted.1, 1, body.len());
     Ok(())
 }
 
@@ -312,7 +323,10 @@ fn gather_batch(
     if level > 0 {
         return Err(illegal(format!("a batch cannot be delayed, its DELAY is {level}")));
     }
-    refuse_what_is_missing(facts.is_half, message.sys_flag, &facts, 0)?;
+    if facts.is_half || sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED {
+        return Err(illegal("a batch cannot be transactional (TRAN_MSG is true, or sysFlag has 4)"));
+    }
+    refuse_what_is_missing(message.sys_flag, &facts, 0)?;
     if request.body.is_empty() {
         return Err(too_large(broker, 0, message.properties.map_or(0, str::len)));
     }
@@ -404,14 +418,25 @@ fn delay_level(facts: &Facts<'_>) -> Result<i32, Refusal> {
     facts.delay_level().map_err(|text| illegal(format!("property DELAY: \"{text}\" is not a number")))
 }
 
-/// What this broker cannot do yet is refused: stored as an ordinary message it would be seen at once.
-fn refuse_what_is_missing(is_half: bool, sys_flag: i32, facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
-    if is_half || sys_flag::transaction(sys_flag) == sys_flag::TRANSACTION_PREPARED {
+/// May this half message be stored? Apache takes one with a delay, moves it past its check and drops it when its time has come.
+fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
+    if settings.reject_transaction_message {
         return Err(Refusal::new(
             ResponseCode::NoPermission,
-            "sending transaction message is forbidden: this broker has no transaction messages yet",
+            format!("the broker[{}] sending transaction message is forbidden", settings.broker_ip1),
         ));
     }
+    if level > 0 {
+        return Err(illegal(format!("a half message cannot be delayed, its DELAY is {level}")));
+    }
+    if let Some(timer) = facts.timer {
+        return Err(illegal(format!("a half message cannot be delayed, it has {timer}")));
+    }
+    Ok(())
+}
+
+/// What this broker cannot do yet is refused: stored as an ordinary message it would be seen at once.
+fn refuse_what_is_missing(sys_flag: i32, facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
     if let Some(timer) = facts.timer
         && level <= 0
     {

@@ -22,6 +22,8 @@ pub(crate) const OFFSETS: TableId = TableId(6);
 pub(crate) const EXPORTS: TableId = TableId(7);
 /// Name of a JSON file → members that another broker wrote and we do not know, as JSON.
 pub(crate) const EXTRAS: TableId = TableId(8);
+/// Offset of a half message (8 bytes big-endian) → how often its producer was asked, 4 bytes big-endian.
+pub(crate) const CHECKS: TableId = TableId(9);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

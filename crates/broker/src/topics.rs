@@ -56,12 +56,12 @@ pub struct Topic {
 }
 
 impl Topic {
-    fn new(config: TopicConfig, changed_at: u64, bell: &Arc<Notify>) -> Topic {
+    fn new(config: TopicConfig, changed_at: u64, bells: &Bells) -> Topic {
         let name = config.topic_name.as_str();
         Topic {
             is_sendable: known::check_topic(name).is_ok() && !known::is_not_sendable(name),
             is_retry: known::is_retry_topic(name),
-            bell: (name == known::SCHEDULE_TOPIC).then(|| Arc::clone(bell)),
+            bell: bells.of(name).cloned(),
             name: Arc::from(config.topic_name.as_str()),
             config: ArcSwap::from_pointee(config),
             lanes: ArcSwap::default(),
@@ -152,6 +152,25 @@ impl Topic {
     }
 }
 
+/// Rung when queues grow that a task of the broker waits for.
+#[derive(Default)]
+struct Bells {
+    /// Delayed messages.
+    schedule: Arc<Notify>,
+    /// Half messages.
+    half: Arc<Notify>,
+}
+
+impl Bells {
+    fn of(&self, topic: &str) -> Option<&Arc<Notify>> {
+        match topic {
+            known::SCHEDULE_TOPIC => Some(&self.schedule),
+            known::TRANS_HALF_TOPIC => Some(&self.half),
+            _ => None,
+        }
+    }
+}
+
 /// What a change did.
 #[derive(Clone)]
 pub struct Changed {
@@ -173,8 +192,7 @@ pub struct Topics {
     changing: Mutex<()>,
     version: ArcSwap<DataVersion>,
     on_change: ArcSwap<Option<OnChange>>,
-    /// Rung when a delayed message is stored.
-    schedule_bell: Arc<Notify>,
+    bells: Bells,
     keeper: Keeper,
     clock: Clock,
 }
@@ -188,13 +206,13 @@ impl Topics {
             changing: Mutex::new(()),
             version: ArcSwap::from_pointee(DataVersion::default()),
             on_change: ArcSwap::from_pointee(None),
-            schedule_bell: Arc::new(Notify::new()),
+            bells: Bells::default(),
             keeper: Keeper::of(store),
             clock,
         };
         store.journal().load(tables::TOPICS, |name, value| match serde_json::from_slice::<TopicConfig>(value) {
             Ok(config) => {
-                let topic = Topic::new(config, 0, &topics.schedule_bell);
+                let topic = Topic::new(config, 0, &topics.bells);
                 topics.table.pin().insert(Arc::clone(&topic.name), Arc::new(topic));
             }
             // The journal's checksums hold, so this was written by a broker that knows more than we do.
@@ -223,7 +241,21 @@ impl Topics {
     }
 
     pub(crate) fn schedule_bell(&self) -> &Arc<Notify> {
-        &self.schedule_bell
+        &self.bells.schedule
+    }
+
+    /// The topic of half messages.
+    pub(crate) fn half(&self) -> Arc<Topic> {
+        self.create_missing(known::TRANS_HALF_TOPIC, || plain(known::TRANS_HALF_TOPIC, 1, READ_WRITE)).topic
+    }
+
+    pub(crate) fn half_bell(&self) -> &Arc<Notify> {
+        &self.bells.half
+    }
+
+    /// The topic of the ends of transactions.
+    pub(crate) fn op(&self) -> Arc<Topic> {
+        self.create_missing(known::TRANS_OP_HALF_TOPIC, || plain(known::TRANS_OP_HALF_TOPIC, 1, READ_WRITE)).topic
     }
 
     /// Every topic.
@@ -390,8 +422,7 @@ impl Topics {
         // A map of strings and numbers always serialises.
         let value = serde_json::to_vec(&config).unwrap_or_default();
         let known = self.get(&name);
-        let topic =
-            known.clone().unwrap_or_else(|| Arc::new(Topic::new(TopicConfig::clone(&config), 0, &self.schedule_bell)));
+        let topic = known.clone().unwrap_or_else(|| Arc::new(Topic::new(TopicConfig::clone(&config), 0, &self.bells)));
         let putting = topic.putting.lock();
         topic.changed_at.store(PUTTING, Ordering::Release);
         // Memory first: a snapshot that is being taken must not miss what the journal has already.

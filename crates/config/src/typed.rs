@@ -223,6 +223,14 @@ settings! {
         lite_pull_message_enable: bool = "litePullMessageEnable";
         /// Are consumers that pull by themselves refused?
         reject_pull_consumer_enable: bool = "rejectPullConsumerEnable";
+        /// Are half messages refused?
+        reject_transaction_message: bool = "rejectTransactionMessage";
+        /// How old a half message is when its producer is asked first, in ms.
+        transaction_time_out: i64 = "transactionTimeOut";
+        /// How often a producer is asked before a half message is given up.
+        transaction_check_max: u32 = "transactionCheckMax";
+        /// Pause between two questions about one half message, in ms.
+        transaction_check_interval: i64 = "transactionCheckInterval";
         /// Sends are refused before this time, in ms since 1970.
         start_accept_send_request_time_stamp: i64 = "startAcceptSendRequestTimeStamp";
         /// Pause between registrations, in ms.

@@ -9,4 +9,5 @@ mod restarting;
 mod stopping;
 mod support;
 mod taking_and_giving;
+mod transactions;
 mod waiting;

@@ -9,7 +9,7 @@ async fn a_send_that_breaks_a_rule_is_refused_with_apaches_code_and_leaves_nothi
     running.put("Orders", 0, "", "good").await;
     let long = "a".repeat(200);
     let fat = properties(&[("p", &"x".repeat(33_000))]);
-    let half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]);
+    let half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG"), ("DELAY", "1")]);
     let timer = properties(&[("TIMER_DELIVER_MS", "1")]);
     let delay = properties(&[("DELAY", "soon")]);
     let inner = properties(&[("INNER_NUM", "2")]);
@@ -33,8 +33,8 @@ async fn a_send_that_breaks_a_rule_is_refused_with_apaches_code_and_leaves_nothi
         ("queue", to("Orders", 99, ""), "x", 29, "request queueId[99] is illegal"),
         ("empty body", to("Orders", 0, ""), "", 13, "the message is illegal"),
         ("properties", to("Orders", 0, &fat), "x", 13, "properties length"),
-        ("half", to("Orders", 0, &half), "x", 16, "no transaction messages yet"),
-        ("prepared", SendMessage { sys_flag: 4, ..to("Orders", 0, "") }, "x", 16, "no transaction messages yet"),
+        ("delayed half", to("Orders", 0, &half), "x", 13, "a half message cannot be delayed, its DELAY is 1"),
+        ("prepared", SendMessage { sys_flag: 4, ..to("Orders", 0, "") }, "x", 13, "TRAN_MSG is not true"),
         ("timer", to("Orders", 0, &timer), "x", 1, "TIMER_DELIVER_MS"),
         ("delay", to("Orders", 0, &delay), "x", 13, "\"soon\" is not a number"),
         ("inner", to("Orders", 0, &inner), "x", 13, "INNER_NUM"),

@@ -52,6 +52,8 @@ pub struct Setup {
     pub sync_flush_timeout: &'static str,
     /// Where its files lie.
     pub device: Device,
+    /// Pause between flushes otherwise.
+    pub flush_interval: Duration,
 }
 
 impl Default for Setup {
@@ -62,6 +64,7 @@ impl Default for Setup {
             segment_bytes: 64 << 20,
             sync_flush_timeout: "5000",
             device: Device::default(),
+            flush_interval: Duration::from_millis(500),
         }
     }
 }
@@ -91,6 +94,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     let (clock, random) = (Clock::real(), Random::seeded(1));
     let options = StoreOptions {
         segment_bytes: setup.segment_bytes,
+        flush_interval: setup.flush_interval,
         flush: if setup.is_sync { FlushMode::Sync } else { FlushMode::Async },
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
         ..StoreOptions::at(dir.path())

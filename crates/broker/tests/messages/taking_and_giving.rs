@@ -1,5 +1,5 @@
 use protocol::code::request;
-use protocol::request::{EndTransaction, GetMaxOffset, PullMessage, SendBack, SendMessage, ViewMessage};
+use protocol::request::{GetMaxOffset, PullMessage, SendBack, SendMessage, ViewMessage};
 
 use crate::support::*;
 
@@ -199,21 +199,8 @@ async fn asking_for_the_end_of_a_queue_does_not_create_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_this_broker_lacks_is_named() {
+async fn a_code_that_nobody_knows_is_answered_in_apaches_words() {
     let running = start(Setup::default()).await;
-    let end = EndTransaction {
-        topic: None,
-        producer_group: "PG",
-        tran_state_table_offset: 0,
-        commit_log_offset: 0,
-        commit_or_rollback: 8,
-        from_transaction_check: false,
-        msg_id: "x",
-        transaction_id: None,
-    };
-    let response = running.call(request::END_TRANSACTION, &end, "").await;
-    assert_eq!(response.code, 3);
-    assert!(response.remark.unwrap().contains("transaction messages"));
     let response = running.call(12_345, &(), "").await;
     assert_eq!((response.code, response.remark.as_deref()), (3, Some(" request type 12345 not supported")));
 }

@@ -1,6 +1,6 @@
 //! Keys of RocketMQ's `BrokerIdentity` and `BrokerConfig`.
 
-use super::kinds::{BOOL, COUNT, INT, LONG, PERMISSION, REQUEST_MODE, SPAN, TEXT};
+use super::kinds::{BOOL, COUNT, INT, LONG, PERIOD, PERMISSION, REQUEST_MODE, SPAN, TEXT};
 use super::reasons::*;
 use super::table;
 use crate::key::{Key, Section};
@@ -45,7 +45,7 @@ table! {
     not_needed(POOLS)        "endTransactionThreadPoolNums"           INT          ~ "max(8 + cpu * 2, sendMessageThreadPoolNums * 4)" "end-transaction threads";
     used                     "flushConsumerOffsetInterval"            SPAN         = "5000"   "persist offsets period ms";
     not_needed(JOURNAL)      "flushConsumerOffsetHistoryInterval"     INT          = "60000"  "unused history period";
-    off(TRANSACTIONS)        "rejectTransactionMessage"               BOOL         = "false"  "refuse half messages";
+    live                     "rejectTransactionMessage"               BOOL         = "false"  "refuse half messages";
     not_needed(LOOK_UP)      "fetchNameSrvAddrByDnsLookup"            BOOL         = "false"  "resolve namesrvAddr host via DNS periodically";
     off(ADDRESS_SERVER)      "fetchNamesrvAddrByAddressServer"        BOOL         = "false"  "obtain namesrv list from HTTP address server";
     not_needed(QUEUES)       "sendThreadPoolQueueCapacity"            INT          = "10000"  "send queue size";
@@ -142,12 +142,12 @@ table! {
     live                     "serverLoadBalancerEnable"               BOOL         = "true"   "answer 400";
     off(POP)                 "defaultMessageRequestMode"              REQUEST_MODE = "PULL"   "PULL or POP default";
     off(POP)                 "defaultPopShareQueueNum"                INT          = "-1"     "share count in POP mode";
-    off(TRANSACTIONS)        "transactionTimeOut"                     LONG         = "6000"   "first check immunity ms";
-    off(TRANSACTIONS)        "transactionCheckMax"                    INT          = "15"     "max checks";
-    off(TRANSACTIONS)        "transactionCheckInterval"               LONG         = "30000"  "check period ms";
-    off(TRANSACTIONS)        "transactionMetricFlushInterval"         LONG         = "10000"  "persist transaction metrics";
-    off(TRANSACTIONS)        "transactionOpMsgMaxSize"                INT          = "4096"   "op record body limit";
-    off(TRANSACTIONS)        "transactionOpBatchInterval"             INT          = "3000"   "op batching ms";
+    live                     "transactionTimeOut"                     SPAN         = "6000"   "first check immunity ms";
+    live                     "transactionCheckMax"                    COUNT        = "15"     "max checks";
+    live                     "transactionCheckInterval"               PERIOD       = "30000"  "check period ms";
+    not_needed(HALF_LEDGER)  "transactionMetricFlushInterval"         LONG         = "10000"  "persist transaction metrics";
+    not_needed(HALF_LEDGER)  "transactionOpMsgMaxSize"                INT          = "4096"   "op record body limit";
+    not_needed(HALF_LEDGER)  "transactionOpBatchInterval"             INT          = "3000"   "op batching ms";
     refused(GUARD)           "aclEnable"                              BOOL         = "false"  "ACL 1.0 switch (inactive from 5.3.3)";
     off(REPLIES)             "storeReplyMessageEnable"                BOOL         = "true"   "store replies before push";
     accepted(STATS)          "enableDetailStat"                       BOOL         = "true"   "per-queue stats";

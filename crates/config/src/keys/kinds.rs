@@ -14,6 +14,8 @@ pub(super) const PERCENT: Kind = Kind::Number { min: 0, max: 100, scaled: false 
 pub(super) const PERMISSION: Kind = Kind::Number { min: 0, max: 7, scaled: false };
 /// A length of time in the unit that the name says.
 pub(super) const SPAN: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: false };
+/// The same, where nothing happens without a pause.
+pub(super) const PERIOD: Kind = Kind::Number { min: 1, max: i32::MAX as i64, scaled: false };
 pub(super) const BYTES: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: true };
 pub(super) const COUNT: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: true };
 pub(super) const FLUSH_TYPE: Kind = Kind::OneOf(&["ASYNC_FLUSH", "SYNC_FLUSH"]);

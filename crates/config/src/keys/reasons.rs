@@ -24,6 +24,8 @@ pub(super) const FLUSH: &str =
     "a flush takes what has gathered while the one before it ran, so there is nothing to tune";
 pub(super) const FOLD: &str = "queue entries are made together with the record, so nothing has to be dispatched later";
 pub(super) const GUARD: &str = "this version has no access control, and a broker that is meant to be guarded is not started open: remove the line if the network is closed";
+pub(super) const HALF_LEDGER: &str =
+    "each end of a transaction is written with its message, and what is open is counted in memory";
 pub(super) const HOME: &str = "nothing is read from the installation directory";
 pub(super) const INDEX: &str = "messages cannot be queried by key in this version, so no key index is built";
 pub(super) const IN_ROCKSDB: &str =
@@ -64,7 +66,6 @@ pub(super) const SUBSCRIPTIONS: &str =
     "a subscription ends with the last client that has it; RocketMQ keeps those that proxies report for so long";
 pub(super) const SYSTEM_GROUPS: &str = "the system groups are always there";
 pub(super) const TIMERS: &str = "timer messages are not part of this version and are refused; the delay levels work";
-pub(super) const TRANSACTIONS: &str = "transaction messages are not part of this version and are refused";
 pub(super) const TRANSFER: &str = "replies leave the log without a copy where that is faster";
 pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
 pub(super) const WRITE_POOL: &str =

@@ -134,6 +134,7 @@ headers! {
         msg_id: Option<&'a str> = "msgId",
         transaction_id: Option<&'a str> = "transactionId",
         offset_msg_id: Option<&'a str> = "offsetMsgId",
+        broker_name: Option<&'a str> = "bname",
     }
 
     /// 370: takes back a message that waits for its time.

@@ -1,0 +1,287 @@
+//! The task that takes in new half messages and asks their producers about those that wait for too long.
+//!
+//! It sleeps until the half queue grows or somebody has to be asked. A producer is asked `transactionTimeOut` after the message was stored,
+//! then every `transactionCheckInterval`; a message whose producer was asked `transactionCheckMax` times, or that is older than the log is
+//! kept, is given up: it goes to `TRANS_CHECK_MAX_TIME_TOPIC`, from where 323 brings it back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use protocol::code::request;
+use protocol::message_id::offset_message_id;
+use protocol::names;
+use protocol::properties::name;
+use protocol::record::{self, RecordView, Scanned};
+use protocol::request::CheckTransactionState;
+use store::{LogSlice, RecordBatch, TagsCode, Unit};
+
+use super::end::push_op;
+use super::ledger::Open;
+use super::{Ending, GROUP, immunity_ms};
+use crate::append;
+use crate::broker::Broker;
+use crate::fetch;
+use crate::refusal::Refusal;
+use crate::tables;
+
+/// Half messages taken in, and questions put, before others get their turn.
+const BATCH: usize = 64;
+/// After a failure of the store, so much later again.
+const RETRY_MS: i64 = 1000;
+const HOUR_MS: i64 = 3_600_000;
+
+/// Writes the end of a message that was committed before a crash. Before anybody is served: behind other ends, nobody would miss it.
+pub(crate) async fn mend(broker: &Broker) -> Result<(), Refusal> {
+    let lost_end = broker.transactions.lost_end.lock().take();
+    let Some(half_offset) = lost_end else { return Ok(()) };
+    let lane = broker.transactions.op.lane(&broker.store, 0).map_err(Refusal::failed)?;
+    let mut batch = RecordBatch::new();
+    push_op(broker, &mut batch, &lane, half_offset);
+    append_ending(broker, &mut batch, Ending { half_offset, record: 0 }).await
+}
+
+async fn append_ending(broker: &Broker, batch: &mut RecordBatch, ending: Ending) -> Result<(), Refusal> {
+    let appended = broker.append(batch).await;
+    broker.transactions.settle(&broker.store, &mut vec![ending], batch.landed());
+    appended
+}
+
+/// Works until the broker stops.
+pub(crate) async fn ask(broker: Arc<Broker>) {
+    let transactions = &broker.transactions;
+    let mut progress = Progress::default();
+    while !transactions.is_stopping.load(Ordering::Acquire) {
+        let has_more = take_in(&broker).await;
+        let now = broker.clock.now().0;
+        let mut asked = 0;
+        while asked < BATCH {
+            let Some(open) = transactions.ledger.lock().due(now) else { break };
+            look(&broker, open, now).await;
+            asked += 1;
+        }
+        progress.note(&broker);
+        if has_more || asked == BATCH {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let next = transactions.ledger.lock().next_due();
+        let wait = next.map(|due| Duration::from_millis(u64::try_from(due - broker.clock.now().0).unwrap_or(0)));
+        tokio::select! {
+            () = transactions.bell.notified() => {}
+            () = progress.flushed(&broker) => {}
+            () = sleep(wait) => {}
+        }
+    }
+    progress.note(&broker);
+    transactions.has_stopped.notify_waiters();
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How far half messages and ends are dealt with, committed for the next start and for Apache's.
+///
+/// Offsets are safe sooner than the log is. Committed before the ends that they stand for are on the device, they would make a start after a
+/// loss of power pass over half messages that are open again.
+#[derive(Default)]
+struct Progress {
+    committed: (u64, u64),
+    /// To be committed once the log is flushed up to here.
+    next: Option<((u64, u64), u64)>,
+}
+
+impl Progress {
+    fn note(&mut self, broker: &Broker) {
+        if let Some((offsets, end)) = self.next
+            && broker.store.flushed().get() >= end
+        {
+            broker.offsets.commit(GROUP, names::TRANS_HALF_TOPIC, 0, offsets.0 as i64);
+            broker.offsets.commit(GROUP, names::TRANS_OP_HALF_TOPIC, 0, offsets.1 as i64);
+            self.committed = offsets;
+            self.next = None;
+        }
+        if self.next.is_none() {
+            let offsets = {
+                let mut ledger = broker.transactions.ledger.lock();
+                (ledger.half_base(), ledger.op_base())
+            };
+            self.next = (offsets != self.committed).then(|| (offsets, broker.store.end().0));
+        }
+    }
+
+    /// Ready when there is something to commit.
+    async fn flushed(&self, broker: &Broker) {
+        match self.next {
+            Some((_, end)) => broker.store.flushed().reached(end).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Takes in half messages that are new in the queue. True when there may be more.
+async fn take_in(broker: &Broker) -> bool {
+    let transactions = &broker.transactions;
+    let lane = match transactions.half.lane(&broker.store, 0) {
+        Ok(lane) => lane,
+        Err(error) => {
+            tracing::error!(%error, "queue of half messages cannot be opened");
+            return false;
+        }
+    };
+    let from = transactions.ledger.lock().next();
+    let mut units: Vec<Unit> = Vec::new();
+    if let Err(error) = fetch::units(&broker.store, &lane.queue, from, BATCH, &mut units).await {
+        tracing::error!(%error, "queue of half messages cannot be read");
+        return false;
+    }
+    let timeout_ms = broker.settings.load().transaction_time_out;
+    for unit in &units {
+        if transactions.ledger.lock().is_next_ended() {
+            transactions.ledger.lock().skip();
+            continue;
+        }
+        let due = match fetch::record(&broker.store, unit.at).await {
+            Ok(slice) => slice.as_ref().and_then(view_of).map(|view| {
+                let wait_ms = immunity_ms(&view).unwrap_or(timeout_ms);
+                view.store_timestamp().saturating_add(wait_ms)
+            }),
+            Err(error) => {
+                tracing::error!(%error, "half message cannot be read, trying again");
+                Some(broker.clock.now().0.saturating_add(RETRY_MS))
+            }
+        };
+        let mut ledger = transactions.ledger.lock();
+        match due {
+            Some(due) => ledger.take_in(unit.at, 0, due),
+            None => ledger.skip(),
+        }
+    }
+    units.len() == BATCH
+}
+
+fn view_of(slice: &LogSlice) -> Option<RecordView<'_>> {
+    match record::scan(slice.as_ref(), false) {
+        Ok(Scanned::Record(view)) => Some(view),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Asks about one message, or gives it up.
+async fn look(broker: &Broker, open: Open, now: i64) {
+    let transactions = &broker.transactions;
+    let slice = match fetch::record(&broker.store, open.at).await {
+        Ok(Some(slice)) => slice,
+        Ok(None) => {
+            tracing::warn!(at = open.at.0, "half message was deleted before it was ended");
+            return forget(broker, open);
+        }
+        Err(error) => {
+            tracing::error!(%error, "half message cannot be read, trying again");
+            return transactions.ledger.lock().postpone(open.offset, open.checks, now.saturating_add(RETRY_MS));
+        }
+    };
+    let Some(view) = view_of(&slice) else {
+        tracing::error!(at = open.at.0, "half message cannot be read");
+        return forget(broker, open);
+    };
+    let settings = broker.settings.load_full();
+    let age_ms = now.saturating_sub(view.store_timestamp());
+    let kept_ms =
+        i64::try_from(broker.store_settings.load().file_reserved_time).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
+    if open.checks >= settings.transaction_check_max || age_ms > kept_ms {
+        if let Err(refusal) = give_up(broker, open, &view).await {
+            tracing::warn!(remark = refusal.remark, "half message that nobody knows about waits for the store");
+            transactions.ledger.lock().postpone(open.offset, open.checks, now.saturating_add(RETRY_MS));
+        }
+        return;
+    }
+    // Asking nobody is not asking: a producer that is away for an hour finds its messages when it comes back.
+    let checks = open.checks + u32::from(put_question(broker, open, &view));
+    let due = now.saturating_add(settings.transaction_check_interval);
+    transactions.ledger.lock().postpone(open.offset, checks, due);
+    if checks > open.checks {
+        broker.store.journal().put(tables::CHECKS, &open.offset.to_be_bytes(), &checks.to_be_bytes());
+    }
+}
+
+fn forget(broker: &Broker, open: Open) {
+    broker.transactions.ledger.lock().forget(open.offset);
+    if open.checks > 0 {
+        broker.store.journal().delete(tables::CHECKS, &open.offset.to_be_bytes());
+    }
+}
+
+/// 39, to one producer of the group. False when none can be reached.
+fn put_question(broker: &Broker, open: Open, half: &RecordView<'_>) -> bool {
+    let Some(producers) = half.property(name::PGROUP).and_then(|group| broker.clients.producers(group)) else {
+        return false;
+    };
+    let topic = half.property(name::REAL_TOPIC).unwrap_or_default();
+    let queue_id = half.property(name::REAL_QID).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let mut draft = half.to_draft();
+    draft.topic = topic;
+    draft.queue_id = queue_id;
+    let mut body = Vec::with_capacity(draft.encoded_bytes());
+    if draft.encode(&mut body).is_err() {
+        tracing::error!(at = open.at.0, topic, "half message cannot be shown to its producer");
+        return false;
+    }
+    record::stamp(&mut body, half.queue_offset(), half.log_offset(), half.store_timestamp());
+    let body = Bytes::from(body);
+    let mut offset_id = String::new();
+    offset_message_id(&mut offset_id, half.store_host(), half.log_offset());
+    let uniq_key = half.property(name::UNIQ_KEY);
+    let settings = broker.settings.load();
+    let fields = CheckTransactionState {
+        topic: Some(topic),
+        tran_state_table_offset: open.offset as i64,
+        commit_log_offset: open.at.0 as i64,
+        msg_id: uniq_key,
+        transaction_id: uniq_key,
+        offset_msg_id: Some(&offset_id),
+        broker_name: Some(&settings.broker_name),
+    };
+    // Another one each time; one whose connection is full or closing leaves it to the next.
+    let first = (open.offset as usize).wrapping_add(open.checks as usize);
+    (0..producers.len()).any(|place| {
+        let member = &producers[first.wrapping_add(place) % producers.len()];
+        member.client.connection.oneway(request::CHECK_TRANSACTION_STATE, &fields, &body)
+    })
+}
+
+/// Stores the message where it waits for a person, and ends it, as one group.
+async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(), Refusal> {
+    let transactions = &broker.transactions;
+    let given_up = broker.topics.create_for_group(names::TRANS_CHECK_MAX_TIME_TOPIC, 1, 0);
+    broker.store.journal().written().reached(given_up.position).await;
+    let lane = given_up.topic.lane(&broker.store, 0).map_err(Refusal::failed)?;
+    let op_lane = transactions.op.lane(&broker.store, 0).map_err(Refusal::failed)?;
+    if !transactions.ledger.lock().claim(open.offset) {
+        return Ok(());
+    }
+    let mut draft = half.to_draft();
+    draft.topic = names::TRANS_CHECK_MAX_TIME_TOPIC;
+    draft.queue_id = 0;
+    draft.prepared_offset = 0;
+    let mut batch = RecordBatch::new();
+    batch.begin_group();
+    append::push(&mut batch, &lane, TagsCode::Code(half.tags_code()), &draft);
+    push_op(broker, &mut batch, &op_lane, open.offset);
+    batch.end_group();
+    append_ending(broker, &mut batch, Ending { half_offset: open.offset, record: 1 }).await?;
+    tracing::warn!(
+        topic = half.property(name::REAL_TOPIC),
+        producer_group = half.property(name::PGROUP),
+        uniq_key = half.property(name::UNIQ_KEY),
+        checks = open.checks,
+        "half message given up; it is in TRANS_CHECK_MAX_TIME_TOPIC"
+    );
+    broker.hold.arrived([lane].iter(), &mut Vec::new());
+    Ok(())
+}

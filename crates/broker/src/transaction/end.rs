@@ -1,0 +1,264 @@
+//! The end of a transaction (37), and a half message that was given up and gets another chance (323).
+
+use std::sync::Arc;
+
+use net::{Outgoing, ReplyTo, Request};
+use protocol::code::ResponseCode;
+use protocol::message_id::parse_offset_message_id;
+use protocol::names;
+use protocol::properties::name;
+use protocol::record::{self, PROPERTIES_MAX, RecordDraft, RecordView, Scanned};
+use protocol::request::{EndTransaction, ResumeCheckHalfMessage};
+use protocol::sys_flag;
+use protocol::tags;
+use store::{RecordBatch, TagsCode};
+
+use super::{Ending, OP_TAG, immunity_ms, write_op};
+use crate::append::{self, Kind, Receipt};
+use crate::broker::Broker;
+use crate::facts;
+use crate::hold::Lane;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::view;
+
+/// What a producer says about a half message, free of the request, since the message may have to come from the disk.
+struct Asked {
+    reply_to: ReplyTo,
+    is_commit: bool,
+    is_from_check: bool,
+    group: Box<str>,
+    half_offset: i64,
+    log_offset: i64,
+}
+
+/// 37. Nothing is answered to a producer that does not know yet: it will be asked.
+pub(crate) fn end(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let fields = EndTransaction::decode(&request.header.fields)?;
+    let is_commit = match fields.commit_or_rollback {
+        sys_flag::TRANSACTION_COMMIT => true,
+        sys_flag::TRANSACTION_ROLLBACK => false,
+        sys_flag::TRANSACTION_NONE => return Ok(()),
+        other => {
+            return Err(Refusal::new(
+                ResponseCode::SystemError,
+                format!("field commitOrRollback: {other} is neither 8 (commit), 12 (rollback) nor 0 (unknown)"),
+            ));
+        }
+    };
+    let asked = Asked {
+        reply_to: request.reply_to(),
+        is_commit,
+        is_from_check: fields.from_transaction_check,
+        group: fields.producer_group.into(),
+        half_offset: fields.tran_state_table_offset,
+        log_offset: fields.commit_log_offset,
+    };
+    let at = view::log_offset(asked.log_offset).ok_or_else(not_found)?;
+    view::with_record(broker, session, at, out, move |broker, session, found, out| {
+        let ended = found.and_then(|slice| {
+            let half = slice.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
+            gather(broker, session, &asked, &half)
+        });
+        if let Err(refusal) = ended {
+            out.reply(asked.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+        }
+    })
+}
+
+fn not_found() -> Refusal {
+    Refusal::new(ResponseCode::SystemError, "Find prepared transaction message failed")
+}
+
+fn half_message(bytes: &[u8]) -> Option<RecordView<'_>> {
+    match record::scan(bytes, false) {
+        Ok(Scanned::Record(view)) => Some(view).filter(|view| view.topic() == names::TRANS_HALF_TOPIC),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Is it the message that the producer means, and may the producer still end it? In Apache's order and words.
+fn check(broker: &Broker, asked: &Asked, half: &RecordView<'_>) -> Result<(), Refusal> {
+    if !asked.is_from_check
+        && let Some(immunity_ms) = immunity_ms(half)
+    {
+        let age_ms = broker.clock.now().0.saturating_sub(half.born_timestamp());
+        if age_ms > immunity_ms {
+            return Err(Refusal::new(
+                ResponseCode::IllegalOperation,
+                format!(
+                    "Check half message commit/rollback failed: the message is {age_ms} ms old, its CHECK_IMMUNITY_TIME_IN_SECONDS allows an \
+                     end without a check until {immunity_ms} ms"
+                ),
+            ));
+        }
+    }
+    let wrong = |remark: &str| Err(Refusal::new(ResponseCode::SystemError, remark));
+    if half.property(name::PGROUP) != Some(&asked.group) {
+        return wrong("The producer group wrong");
+    }
+    if u64::try_from(asked.half_offset) != Ok(half.queue_offset()) {
+        return wrong("The transaction state table offset wrong");
+    }
+    if u64::try_from(asked.log_offset) != Ok(half.log_offset()) {
+        return wrong("The commit log offset wrong");
+    }
+    Ok(())
+}
+
+/// Adds the committed message, if it is one, and the end to the session's batch, as one group.
+fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordView<'_>) -> Result<(), Refusal> {
+    check(broker, asked, half)?;
+    let transactions = &broker.transactions;
+    let half_offset = half.queue_offset();
+    let op_lane = transactions.op.lane(&broker.store, 0).map_err(Refusal::failed)?;
+    let target = if asked.is_commit { Some(target(broker, half)?) } else { None };
+    if !transactions.ledger.lock().claim(half_offset) {
+        return Err(Refusal::new(
+            ResponseCode::SystemError,
+            format!("the transaction has been ended before (half queue offset {half_offset})"),
+        ));
+    }
+    let sends = &mut session.sends;
+    let first = sends.records();
+    sends.batch.begin_group();
+    if let Some((lane, draft)) = &target {
+        let code = tags::code(half.property(name::TAGS).unwrap_or_default());
+        append::push(&mut sends.batch, lane, TagsCode::Code(code), draft);
+    }
+    push_op(broker, &mut sends.batch, &op_lane, half_offset);
+    sends.batch.end_group();
+    let end = sends.records();
+    sends.endings.push(Ending { half_offset, record: end - 1 });
+    sends.receipts.push(Receipt {
+        reply_to: asked.reply_to,
+        kind: Kind::Plain,
+        queue_id: 0,
+        records: first..end,
+        uniq_key: 0..0,
+        // As in Apache: what is lost with the power is asked for again.
+        is_hasty: true,
+    });
+    if let Some((lane, draft)) = target {
+        if let Some(topic) = broker.topics.get(draft.topic) {
+            broker.stats.sent(&topic, draft.queue_id, 1, draft.body.len());
+        }
+        sends.touch(lane);
+    }
+    Ok(())
+}
+
+/// The message as it will be in its own queue. Its properties stay as they are, REAL_TOPIC and TRAN_MSG included: consumers of Apache see
+/// them too.
+fn target<'a>(broker: &Broker, half: &RecordView<'a>) -> Result<(Arc<Lane>, RecordDraft<'a>), Refusal> {
+    let topic = half.property(name::REAL_TOPIC).unwrap_or_default();
+    let queue_id = half.property(name::REAL_QID).and_then(|text| text.parse::<u32>().ok());
+    let Some(queue_id) = queue_id.filter(|_| !topic.is_empty()) else {
+        let remark = format!("the half message at log offset {} has no REAL_TOPIC and REAL_QID", half.log_offset());
+        return Err(Refusal::new(ResponseCode::SystemError, remark));
+    };
+    // A topic that was deleted meanwhile gets its message all the same, as in Apache.
+    let lane = match broker.topics.get(topic) {
+        Some(topic) => topic.lane(&broker.store, queue_id),
+        None => broker.store.queue(topic, queue_id).map(|queue| Arc::new(Lane::new(queue, None))),
+    };
+    let mut draft = half.to_draft();
+    draft.topic = topic;
+    draft.queue_id = queue_id as i32;
+    draft.sys_flag = sys_flag::with_transaction(half.sys_flag(), sys_flag::TRANSACTION_COMMIT);
+    draft.prepared_offset = half.log_offset() as i64;
+    Ok((lane.map_err(Refusal::failed)?, draft))
+}
+
+/// Adds the message that says a half message is ended.
+pub(super) fn push_op(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, half_offset: u64) {
+    let (mut properties, mut body) = (Vec::new(), String::new());
+    write_op(&mut properties, &mut body, half_offset);
+    let draft = RecordDraft {
+        topic: names::TRANS_OP_HALF_TOPIC,
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: broker.clock.now().0,
+        born_host: broker.advertised,
+        store_host: broker.advertised,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body: body.as_bytes(),
+        properties: &properties,
+    };
+    append::push(batch, lane, TagsCode::Code(tags::code(OP_TAG)), &draft);
+}
+
+/// 323: a half message that was given up is stored as a new one, about which nobody was asked yet.
+pub(crate) fn resume(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let fields = ResumeCheckHalfMessage::decode(&request.header.fields)?;
+    let msg_id: Box<str> = fields.msg_id.unwrap_or_default().into();
+    let (_, at) = parse_offset_message_id(&msg_id)
+        .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("field msgId: \"{msg_id}\": {error}")))?;
+    let reply_to = request.reply_to();
+    view::with_record(broker, session, protocol::LogOffset(at), out, move |broker, session, found, out| {
+        let gathered = found.and_then(|slice| {
+            let topic = names::TRANS_CHECK_MAX_TIME_TOPIC;
+            let scanned = slice.as_ref().map(|slice| record::scan(slice.as_ref(), false));
+            match scanned {
+                Some(Ok(Scanned::Record(view))) if view.topic() == topic => {
+                    gather_again(broker, session, reply_to, &view)
+                }
+                _ => Err(Refusal::new(ResponseCode::SystemError, format!("no message of {topic} has the id {msg_id}"))),
+            }
+        });
+        if let Err(refusal) = gathered {
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+        }
+    })
+}
+
+fn gather_again(
+    broker: &Broker,
+    session: &mut Session,
+    reply_to: ReplyTo,
+    given_up: &RecordView<'_>,
+) -> Result<(), Refusal> {
+    let lane = broker.transactions.half.lane(&broker.store, 0).map_err(Refusal::failed)?;
+    let sends = &mut session.sends;
+    sends.properties.clear();
+    facts::copy_except(&mut sends.properties, &given_up.properties(), |key| {
+        matches!(key, name::TRANSACTION_CHECK_TIMES | name::TRAN_PREPARED_QUEUE_OFFSET)
+    });
+    facts::put(&mut sends.properties, name::TRANSACTION_CHECK_TIMES, "0");
+    if sends.properties.len() > PROPERTIES_MAX {
+        let bytes = sends.properties.len();
+        let remark =
+            format!("the properties would have {bytes}B with TRANSACTION_CHECK_TIMES, the limit is {PROPERTIES_MAX}B");
+        return Err(Refusal::new(ResponseCode::MessageIllegal, remark));
+    }
+    let mut draft = given_up.to_draft();
+    draft.topic = names::TRANS_HALF_TOPIC;
+    draft.queue_id = 0;
+    draft.store_host = broker.advertised;
+    draft.prepared_offset = 0;
+    draft.properties = &sends.properties;
+    let first = sends.records();
+    append::push(&mut sends.batch, &lane, TagsCode::Code(given_up.tags_code()), &draft);
+    sends.receipts.push(Receipt {
+        reply_to,
+        kind: Kind::Plain,
+        queue_id: 0,
+        records: first..first + 1,
+        uniq_key: 0..0,
+        is_hasty: false,
+    });
+    sends.touch(lane);
+    Ok(())
+}

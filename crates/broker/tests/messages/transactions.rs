@@ -1,0 +1,138 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::Response;
+use protocol::code::request;
+use protocol::request::EndTransaction;
+
+use crate::support::*;
+
+const HALF: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
+const OP: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+const COMMIT: i32 = 8;
+const ROLLBACK: i32 = 12;
+
+/// Stores a half message and returns it as it lies in its queue.
+async fn half(running: &Running, body: &str) -> Message {
+    let marked = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG"), ("UNIQ_KEY", body)]);
+    let sent = running.put("Orders", 1, &marked, body).await;
+    assert_eq!((sent.queue_id, sent.transaction_id.as_deref()), (1, Some(body)));
+    running.all(HALF, 0).await.into_iter().find(|message| message.body == body).unwrap()
+}
+
+async fn end(running: &Running, half: &Message, how: i32) -> Response {
+    let fields = EndTransaction {
+        topic: None,
+        producer_group: "PG",
+        tran_state_table_offset: half.queue_offset as i64,
+        commit_log_offset: half.log_offset as i64,
+        commit_or_rollback: how,
+        from_transaction_check: false,
+        msg_id: "x",
+        transaction_id: None,
+    };
+    running.call(request::END_TRANSACTION, &fields, "").await
+}
+
+fn bodies(messages: Vec<Message>) -> Vec<String> {
+    messages.into_iter().map(|message| message.body).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_messages_are_seen_when_committed_and_ends_stand_in_apaches_form() {
+    let running = start(Setup::default()).await;
+    let (yes, no) = (half(&running, "yes").await, half(&running, "no").await);
+    assert_eq!((yes.property("REAL_TOPIC"), yes.property("REAL_QID")), (Some("Orders"), Some("1")));
+    assert_eq!(yes.property("__transactionId__"), Some("yes"));
+    assert!(running.all("Orders", 1).await.is_empty());
+    assert_eq!(end(&running, &yes, COMMIT).await.code, 0);
+    assert_eq!(end(&running, &no, ROLLBACK).await.code, 0);
+    assert_eq!(bodies(running.all("Orders", 1).await), ["yes"]);
+    assert_eq!(bodies(running.all(OP, 0).await), ["0,", "1,"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_parked_pull_is_woken_by_a_commit_also_with_sync_flush() {
+    for is_sync in [false, true] {
+        let running = Arc::new(start(Setup { is_sync, ..Setup::default() }).await);
+        let open = half(&running, "late").await;
+        let parked = tokio::spawn({
+            let running = Arc::clone(&running);
+            async move { running.pull(&waiting(from("Orders", 1, 0), 15_000)).await }
+        });
+        running.until_parked(1).await;
+        assert_eq!(end(&running, &open, COMMIT).await.code, 0);
+        let found = tokio::time::timeout(Duration::from_secs(5), parked).await.unwrap().unwrap();
+        assert_eq!(bodies(found.messages), ["late"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_ends_of_one_message_one_counts() {
+    let running = start(Setup::default()).await;
+    let open = half(&running, "once").await;
+    let running = Arc::new(running);
+    let ends: Vec<_> = (0..16)
+        .map(|place| {
+            let (running, open) = (Arc::clone(&running), open.clone());
+            tokio::spawn(async move { end(&running, &open, if place % 2 == 0 { COMMIT } else { ROLLBACK }).await })
+        })
+        .collect();
+    let mut counted = 0;
+    for end in ends {
+        let response = end.await.unwrap();
+        match response.code {
+            0 => counted += 1,
+            code => assert_eq!((code, response.remark.unwrap().contains("ended before")), (1, true)),
+        }
+    }
+    assert_eq!(counted, 1);
+    assert!(running.all("Orders", 1).await.len() <= 1);
+    assert_eq!(running.all(OP, 0).await.len(), 1);
+}
+
+/// Overwrites the log from an offset on with zeros, as a crash of the machine may leave it.
+fn cut_log(dir: &Path, from: u64) {
+    let log = dir.join("commitlog/00000000000000000000");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[from as usize..].fill(0);
+    std::fs::write(&log, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_at_any_record_ends_no_transaction_twice_and_forgets_none() {
+    // Nothing reaches the device by itself, so the log may end anywhere.
+    let running = start(Setup { flush_interval: Duration::from_secs(3600), ..Setup::default() }).await;
+    let first = half(&running, "first").await;
+    let second = half(&running, "second").await;
+    assert_eq!(end(&running, &first, COMMIT).await.code, 0);
+    assert_eq!(end(&running, &second, ROLLBACK).await.code, 0);
+    let committed = running.all("Orders", 1).await.remove(0).log_offset;
+    let ends: Vec<u64> = running.all(OP, 0).await.iter().map(|end| end.log_offset).collect();
+    // What is left of the log, which of the two can still be committed, and what consumers see in the end.
+    let cases = [
+        ("no end", committed, [0, 0], ["first", "second"].as_slice()),
+        ("a commit without its end", ends[0], [1, 0], &["first", "second"]),
+        ("one end", ends[1], [1, 0], &["first", "second"]),
+        ("both ends", u64::MAX, [1, 1], &["first"]),
+    ];
+    for (what, cut, codes, seen) in cases {
+        let image = running.image();
+        if cut != u64::MAX {
+            cut_log(image.path(), cut);
+        }
+        let again = start_on(Setup::default(), image).await;
+        for (half, code) in [&first, &second].into_iter().zip(codes) {
+            assert_eq!(end(&again, half, COMMIT).await.code, code, "{what}: {}", half.body);
+        }
+        assert_eq!(bodies(again.all("Orders", 1).await), seen, "{what}");
+        // And the start after that, which reads from where this one had come to.
+        let image = again.stop().await;
+        let last = start_on(Setup::default(), image).await;
+        for half in [&first, &second] {
+            assert_eq!(end(&last, half, COMMIT).await.code, 1, "{what}: {}", half.body);
+        }
+        assert_eq!(bodies(last.all("Orders", 1).await), seen, "{what}");
+    }
+}
