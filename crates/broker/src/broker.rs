@@ -262,7 +262,7 @@ impl Broker {
             request::HEART_BEAT => heartbeat::beat(self, session, request, out),
             request::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
             request::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
-            request::CHECK_CLIENT_CONFIG => heartbeat::check(request, out),
+            request::CHECK_CLIENT_CONFIG => heartbeat::check(self, request, out),
             request::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, request, out),
             request::QUERY_CONSUMER_OFFSET => offsets::requests::query(self, session, request, out),
             request::GET_ALL_CONSUMER_OFFSET => offsets::requests::all(self, request, out),

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use filter::Expression;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
 use protocol::tags;
+
+use crate::want::{SQL92, Want};
 
 /// Longest id of a client, in bytes. Clients make them of their address, their process and a number.
 pub(crate) const CLIENT_ID_MAX: usize = 255;
@@ -67,28 +70,38 @@ pub struct ClientSubscription {
     pub version: i64,
     /// `TAG` or `SQL92`.
     pub expression_type: String,
-    /// The tags; everything when it is another kind of expression.
-    pub tags: Arc<tags::Subscription>,
+    /// What to leave out; `None`: nothing, or an expression that cannot be compiled.
+    pub(crate) want: Option<Arc<Want>>,
     /// As the client sent it.
     pub data: SubscriptionData,
 }
 
 impl ClientSubscription {
     fn new(data: SubscriptionData) -> ClientSubscription {
-        // Apache compares the codes that the client computed, unless the expression is `*`. An expression without codes comes from
-        // clients that leave this to the broker.
-        let compiled = if data.sub_string == tags::ALL {
-            tags::Subscription::all()
-        } else if data.code_set.is_empty() {
-            tags::Subscription::parse(&data.sub_string).unwrap_or_else(tags::Subscription::all)
+        let want = if is_tag(&data.expression_type) {
+            // Apache compares the codes that the client computed, unless the expression is `*`. An expression without codes comes from
+            // clients that leave this to the broker.
+            Want::tags(if data.sub_string == tags::ALL {
+                tags::Subscription::all()
+            } else if data.code_set.is_empty() {
+                tags::Subscription::parse(&data.sub_string).unwrap_or_else(tags::Subscription::all)
+            } else {
+                tags::Subscription::of_codes(data.code_set.clone())
+            })
+        } else if data.expression_type == SQL92 {
+            // One that cannot be compiled: the heartbeat is answered with success, as in Apache, and the first pull says what is wrong.
+            Expression::compile(&data.sub_string).ok().map(|compiled| Arc::new(Want::Sql(compiled)))
         } else {
-            tags::Subscription::of_codes(data.code_set.clone())
+            None
         };
-        ClientSubscription {
-            version: data.sub_version,
-            expression_type: data.expression_type.clone(),
-            tags: Arc::new(compiled),
-            data,
+        ClientSubscription { version: data.sub_version, expression_type: data.expression_type.clone(), want, data }
+    }
+
+    /// The condition on properties, if that is what it filters by.
+    pub(crate) fn sql(&self) -> Option<&Expression> {
+        match self.want.as_deref() {
+            Some(Want::Sql(sql)) => Some(sql),
+            Some(Want::Tags(_) | Want::Retries(_)) | None => None,
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use filter::Expression;
 use net::{Connection, Outgoing, Request};
 use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat};
 use protocol::code::{ResponseCode, request};
@@ -18,6 +19,7 @@ use protocol::tags::Subscription;
 use crate::admin::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::clients::{Beat, CLIENT_ID_MAX, Client, Notice, is_tag};
+use crate::pull::check_property_filter;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 
@@ -126,17 +128,14 @@ pub(crate) fn consumer_ids(broker: &Broker, request: &Request<'_>, out: &mut Out
 }
 
 /// 46: would this subscription do? Clients ask before they start with anything but tags.
-pub(crate) fn check(request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn check(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked: Option<CheckClientConfig> = body(request).ok();
     if let Some(subscription) = asked.and_then(|asked| asked.subscription_data) {
         if !is_tag(&subscription.expression_type) {
-            let remark = format!(
-                "The broker does not support consumer to filter message by {}: this broker filters by TAG only, until it has SQL92",
-                subscription.expression_type
-            );
-            return Err(Refusal::new(ResponseCode::SystemError, remark));
-        }
-        if Subscription::parse(&subscription.sub_string).is_none() {
+            check_property_filter(&broker.settings.load(), &subscription.expression_type)?;
+            Expression::compile(&subscription.sub_string)
+                .map_err(|error| Refusal::new(ResponseCode::SubscriptionParseFailed, error.remark()))?;
+        } else if Subscription::parse(&subscription.sub_string).is_none() {
             let remark = format!("subscription \"{}\" to {} has no tags", subscription.sub_string, subscription.topic);
             return Err(Refusal::new(ResponseCode::SubscriptionParseFailed, remark));
         }

@@ -37,6 +37,7 @@ mod transaction;
 mod upkeep;
 mod view;
 mod vital;
+mod want;
 
 pub use broker::{Broker, Start};
 pub use protect::retention;

@@ -6,8 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::BrokerSettings;
+use filter::Expression;
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::{ResponseCode, request};
+use protocol::names;
 use protocol::request::{PullMessage, PullReply};
 use protocol::sys_flag::{perm, pull as bits};
 use protocol::tags::Subscription;
@@ -21,6 +24,7 @@ use crate::hold::{Errand, Lane, Wake};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::topics::Topic;
+use crate::want::{Reader, SQL92, Want};
 
 /// Why a pull is forbidden; 5.x clients read it from the answer.
 mod forbidden {
@@ -61,7 +65,7 @@ pub(crate) struct PullOrder {
     count_max: i32,
     bytes_max: Option<i32>,
     /// `None`: everything.
-    filter: Option<Arc<Subscription>>,
+    filter: Option<Arc<Want>>,
 }
 
 impl PullOrder {
@@ -185,7 +189,7 @@ fn check(
         }
     };
     drop(config);
-    let filter = subscription(broker, message, group_config.consume_broadcast_enable)?;
+    let filter = subscription(broker, &settings, message, group_config.consume_broadcast_enable)?;
     if settings.reject_pull_consumer_enable {
         let consumers = broker.clients.consumers(message.consumer_group);
         if consumers.is_none_or(|consumers| consumers.is_active_pull()) {
@@ -214,20 +218,28 @@ fn check(
 /// The filter of this pull: from the request itself, or as the group's heartbeats have it.
 fn subscription(
     broker: &Broker,
+    settings: &BrokerSettings,
     message: &PullMessage<'_>,
     may_broadcast: bool,
-) -> Result<Option<Arc<Subscription>>, PullRefusal> {
+) -> Result<Option<Arc<Want>>, PullRefusal> {
     if message.sys_flag & bits::SUBSCRIPTION != 0 {
         let expression = message.subscription.unwrap_or_default();
         let kind = message.expression_type.unwrap_or_default();
         if !is_tag(kind) {
-            return Err(no_filter_by(kind).into());
+            check_property_filter(settings, kind)?;
+            let compiled = Expression::compile(expression).map_err(|error| {
+                Refusal::new(
+                    ResponseCode::SubscriptionParseFailed,
+                    format!("parse the consumer's subscription failed: {}", error.remark()),
+                )
+            })?;
+            return Ok(Some(Arc::new(Want::Sql(compiled))));
         }
         let parsed = Subscription::parse(expression).ok_or_else(|| {
             let remark = format!("parse the consumer's subscription failed: \"{expression}\" holds no tag");
             Refusal::new(ResponseCode::SubscriptionParseFailed, remark)
         })?;
-        return Ok((!parsed.is_all()).then(|| Arc::new(parsed)));
+        return Ok(Want::tags(parsed));
     }
     let Some(consumers) = broker.clients.consumers(message.consumer_group) else {
         let remark = format!("the consumer's group info not exist{SEE_FAQ}");
@@ -254,18 +266,33 @@ fn subscription(
         return Err(Refusal::new(ResponseCode::SubscriptionNotLatest, remark).into());
     }
     if !is_tag(&subscription.expression_type) {
-        return Err(no_filter_by(&subscription.expression_type).into());
+        if subscription.want.is_none() {
+            let why = Expression::compile(&subscription.data.sub_string).err();
+            let why = why.filter(|_| subscription.expression_type == SQL92).map(|error| error.remark());
+            let remark = format!(
+                "The broker's consumer filter data is not exist!Your expression may be wrong! {}",
+                why.unwrap_or_else(|| format!("There is no expression type \"{}\"", subscription.expression_type))
+            );
+            return Err(Refusal::new(ResponseCode::FilterDataNotExist, remark).into());
+        }
+        check_property_filter(settings, &subscription.expression_type)?;
+        return Ok(subscription.want.clone());
     }
-    Ok((!subscription.tags.is_all()).then(|| Arc::clone(&subscription.tags)))
+    if settings.filter_support_retry && names::is_retry_topic(message.topic) {
+        return Ok(Some(Arc::new(Want::Retries(consumers))));
+    }
+    Ok(subscription.want.clone())
 }
 
-fn no_filter_by(kind: &str) -> Refusal {
-    Refusal::new(
-        ResponseCode::SystemError,
-        format!(
-            "The broker does not support consumer to filter message by {kind}: this broker filters by TAG only, as yet"
-        ),
-    )
+/// Conditions on properties cost the broker a look into each message, so Apache wants them allowed; we keep its setting and its default.
+pub(crate) fn check_property_filter(settings: &BrokerSettings, kind: &str) -> Result<(), Refusal> {
+    let why = match kind {
+        SQL92 if settings.enable_property_filter => return Ok(()),
+        SQL92 => "enablePropertyFilter is false",
+        _ => "there are TAG and SQL92",
+    };
+    let remark = format!("The broker does not support consumer to filter message by {kind} ({why})");
+    Err(Refusal::new(ResponseCode::SystemError, remark))
 }
 
 /// Reads for a pull and answers it, parks it, or sends it on to the cold-read threads.
@@ -346,10 +373,7 @@ fn conclude(
 
 fn read_once(broker: &Broker, order: &PullOrder, limits: &ReadLimits, slices: &mut Vec<LogSlice>) -> Read {
     let offset = order.offset;
-    match &order.filter {
-        None => broker.store.read(&order.lane.queue, offset, limits, &mut |_| true, slices),
-        Some(filter) => broker.store.read(&order.lane.queue, offset, limits, &mut |tags| filter.matches(tags), slices),
-    }
+    broker.store.read(&order.lane.queue, offset, limits, &mut Reader(order.filter.as_deref()), slices)
 }
 
 fn limits(broker: &Broker, order: &PullOrder, may_fault: bool) -> ReadLimits {
@@ -380,8 +404,8 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
     let debt = inbox.owe();
     let job = move || {
         let mut slices = Vec::new();
-        let mut wants = |tags: i64| order.filter.as_ref().is_none_or(|filter| filter.matches(tags));
-        let found = store.read(&order.lane.queue, order.offset, &limits, &mut wants, &mut slices);
+        let found =
+            store.read(&order.lane.queue, order.offset, &limits, &mut Reader(order.filter.as_deref()), &mut slices);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.slices = slices;
             if let Some((order, patience)) = conclude(broker, session, order, patience, &found, out) {

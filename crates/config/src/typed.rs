@@ -223,6 +223,10 @@ settings! {
         lite_pull_message_enable: bool = "litePullMessageEnable";
         /// Are consumers that pull by themselves refused?
         reject_pull_consumer_enable: bool = "rejectPullConsumerEnable";
+        /// May consumers filter by conditions on properties (SQL92)?
+        enable_property_filter: bool = "enablePropertyFilter";
+        /// Do retries pass the filter that their message passed?
+        filter_support_retry: bool = "filterSupportRetry";
         /// Are half messages refused?
         reject_transaction_message: bool = "rejectTransactionMessage";
         /// How old a half message is when its producer is asked first, in ms.

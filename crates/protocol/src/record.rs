@@ -421,6 +421,11 @@ impl<'a> RecordView<'a> {
         self.text.map_or_else(|| String::from_utf8_lossy(self.properties), Cow::Borrowed)
     }
 
+    /// The properties as they stand there.
+    pub fn properties_bytes(&self) -> &'a [u8] {
+        self.properties
+    }
+
     /// The value of one property; none either when it is not UTF-8.
     pub fn property(&self, name: &str) -> Option<&'a str> {
         match self.text {

@@ -36,7 +36,7 @@ pub use fold::{QueuePlace, place_of};
 pub use journal::Journal;
 pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};
-pub use read::{Read, ReadLimits, ReadStatus};
+pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
 pub use segment::{LogSlice, Segment};
 pub use store::{RetentionFloor, Store};

@@ -94,14 +94,34 @@ thread_local! {
     static UNITS: RefCell<Vec<Unit>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What a reader wants of a queue.
+pub trait Wanted {
+    /// Whether it may want a message whose unit says this.
+    fn wants_unit(&mut self, tags: i64) -> bool;
+
+    /// Whether it wants this record, whose unit it may want.
+    fn wants_record(&mut self, record: &[u8]) -> bool;
+}
+
+/// By the unit alone.
+impl<F: FnMut(i64) -> bool> Wanted for F {
+    fn wants_unit(&mut self, tags: i64) -> bool {
+        self(tags)
+    }
+
+    fn wants_record(&mut self, _: &[u8]) -> bool {
+        true
+    }
+}
+
 impl Store {
-    /// Reads from `from` on what `wants` wants of the queue, by tag. Slices are appended to `out`, whole records each.
+    /// Reads from `from` on what is wanted of the queue. Slices are appended to `out`, whole records each.
     pub fn read(
         &self,
         queue: &ConsumeQueue,
         from: i64,
         limits: &ReadLimits,
-        wants: &mut dyn FnMut(i64) -> bool,
+        wanted: &mut dyn Wanted,
         out: &mut Vec<LogSlice>,
     ) -> Read {
         let (min, max) = (queue.min_offset(), queue.max_offset());
@@ -121,7 +141,7 @@ impl Store {
         if start > max {
             return Read { status: ReadStatus::OffsetOverflowBadly, next: read.max, ..read };
         }
-        UNITS.with_borrow_mut(|units| self.read_from(queue, start, limits, wants, units, out, &mut read));
+        UNITS.with_borrow_mut(|units| self.read_from(queue, start, limits, wanted, units, out, &mut read));
         read
     }
 
@@ -131,7 +151,7 @@ impl Store {
         queue: &ConsumeQueue,
         start: u64,
         limits: &ReadLimits,
-        wants: &mut dyn FnMut(i64) -> bool,
+        wanted: &mut dyn Wanted,
         units: &mut Vec<Unit>,
         out: &mut Vec<LogSlice>,
         read: &mut Read,
@@ -181,7 +201,7 @@ impl Store {
                     return;
                 }
                 scanned += 1;
-                if unit.is_blank() || !wants(unit.tags) {
+                if unit.is_blank() || !wanted.wants_unit(unit.tags) {
                     offset += 1;
                     read.next = offset as i64;
                     continue;
@@ -205,6 +225,9 @@ impl Store {
                     is_removing = true;
                     continue;
                 };
+                if !wanted.wants_record(slice.as_ref()) {
+                    continue;
+                }
                 out.push(slice);
                 read.count += 1;
                 read.bytes += unit.size as usize;

@@ -5,6 +5,8 @@ pub(super) const ADDRESS_SERVER: &str =
     "name servers are given by namesrvAddr, -n or NAMESRV_ADDR, not by an address server";
 pub(super) const BACKLOG: &str = "1024 connections may wait to be accepted";
 pub(super) const BATCH_QUEUES: &str = "batch queues are not part of this version";
+pub(super) const BITMAPS: &str =
+    "conditions are evaluated at once, in a fraction of a microsecond a message, so nothing is computed ahead or kept";
 pub(super) const BROADCAST: &str =
     "broadcast offsets stay with the clients: the proxy that would use them is not part of this version";
 pub(super) const CLUSTER_TEST: &str =
@@ -60,7 +62,6 @@ pub(super) const SOCKETS: &str =
     "give the key of the same meaning: serverSocketSndBufSize, serverSocketRcvBufSize or serverSocketBacklog";
 pub(super) const SOCKS: &str = "outgoing connections are made without a SOCKS proxy";
 pub(super) const SPREAD_LOG: &str = "one commit log directory only; a log spread over several cannot be opened";
-pub(super) const SQL: &str = "SQL filters are not part of this version and are refused; tag filters work";
 pub(super) const STATS: &str = "statistics are kept without it";
 pub(super) const SUBSCRIPTIONS: &str =
     "a subscription ends with the last client that has it; RocketMQ keeps those that proxies report for so long";

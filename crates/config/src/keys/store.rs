@@ -45,10 +45,10 @@ table! {
     off(TIMERS)              "timerProgressLogIntervalMs"               INT        = "10000"  "log period";
     refused(IN_ROCKSDB)      "storeType"                                TEXT       = "default" "default or defaultRocksDB";
     used                     "mappedFileSizeConsumeQueue"               BYTES      = "6000000" "CQ segment bytes (6 000 000)";
-    off(SQL)                 "enableConsumeQueueExt"                    BOOL       = "false"  "write CQ ext";
-    off(SQL)                 "mappedFileSizeConsumeQueueExt"            INT        = "50331648" "CQ ext segment";
+    not_needed(BITMAPS)      "enableConsumeQueueExt"                    BOOL       = "false"  "write CQ ext";
+    not_needed(BITMAPS)      "mappedFileSizeConsumeQueueExt"            INT        = "50331648" "CQ ext segment";
     off(BATCH_QUEUES)        "mapperFileSizeBatchConsumeQueue"          INT        = "13800000" "batch CQ segment (13 800 000)";
-    off(SQL)                 "bitMapLengthConsumeQueueExt"              INT        = "64"     "filter bits";
+    not_needed(BITMAPS)      "bitMapLengthConsumeQueueExt"              INT        = "64"     "filter bits";
     used                     "flushIntervalCommitLog"                   SPAN       = "500"    "async flush period ms";
     off(WRITE_POOL)          "commitIntervalCommitLog"                  INT        = "200"    "transient pool commit period ms";
     not_needed(RECOVERY)     "maxRecoveryCommitlogFiles"                INT        = "30"     "segments scanned in recovery";
