@@ -79,6 +79,11 @@ class SqlTest {
             send(producer, topic, i);
         }
         var consumer = stock.pull(Stock.name("sql"));
+        // A client asks for conditions only when a heartbeat has told it how old the broker is.
+        Await.until("the client knows the broker's version", () -> {
+            consumer.pull(Stock.queue(topic, 0), MessageSelector.bySql("number = 0"), 0, 1, 20_000);
+            return true;
+        });
         var found = consumer.pull(Stock.queue(topic, 0), MessageSelector.bySql("number >= 95"), 0, 32, 20_000);
         assertEquals(PullStatus.FOUND, found.getPullStatus());
         assertEquals(numbers(i -> i >= 95), found.getMsgFoundList().stream().map(m -> new String(m.getBody(), UTF_8)).toList());

@@ -236,8 +236,8 @@ class TransactionTest {
         String topic = stock.topic(1);
         var producer = new Producer(Stock.name("group"), TransactionTest::unknown);
         try {
-            var sent = producer.send(topic, "open", LocalTransactionState.UNKNOW);
-            long at = Long.parseLong(sent.getOffsetMsgId().substring(16), 16);
+            producer.send(topic, "open", LocalTransactionState.UNKNOW);
+            long at = stock.read(HALF, 0).get(0).getCommitLogOffset();
             var group = producer.client.getProducerGroup();
             assertRefused("The producer group wrong", end("someone_else", 0, at, "8"));
             assertRefused("The transaction state table offset wrong", end(group, 7, at, "8"));
