@@ -30,6 +30,7 @@
 //! # }
 //! ```
 
+pub mod admin;
 mod allocation;
 mod broker;
 mod error;
@@ -43,6 +44,7 @@ mod queue_task;
 mod route;
 mod unique_id;
 
+pub use admin::Admin;
 pub use allocation::allocate;
 pub use error::ClientError;
 pub use member::{Client, ClientConfig};

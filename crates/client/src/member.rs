@@ -17,6 +17,7 @@ use protocol::request::GetRouteInfo;
 use protocol::request::NotifyConsumerIdsChanged;
 use tokio::sync::{Notify, watch};
 
+use crate::admin::Admin;
 use crate::error::ClientError;
 use crate::producer::{Producer, ProducerConfig};
 use crate::pull_consumer::PullConsumer;
@@ -118,6 +119,11 @@ impl Client {
     /// A producer.
     pub fn producer_with(&self, config: ProducerConfig) -> Producer {
         Producer::new(Arc::clone(&self.member), config)
+    }
+
+    /// The requests of operators.
+    pub fn admin(&self) -> Admin {
+        Admin::new(Arc::clone(&self.member))
     }
 
     /// A consumer that is asked for each step.
@@ -239,7 +245,7 @@ impl Member {
         route
     }
 
-    async fn ask_route(&self, topic: &str) -> Result<TopicRoute, ClientError> {
+    pub(crate) async fn ask_route(&self, topic: &str) -> Result<TopicRoute, ClientError> {
         let servers = &self.config.name_servers;
         let first = self.name_server.load(Ordering::Relaxed);
         let mut last = ClientError::Invalid("no name server is configured".to_owned());

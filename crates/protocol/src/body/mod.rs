@@ -3,17 +3,25 @@
 //! Members stand in alphabetical order, because they are written in the order of the struct and fastjson sorts them. Missing
 //! and unknown members are tolerated everywhere: peers are of many versions and languages.
 
+mod auth;
 mod client;
 mod group;
+mod lite;
 mod register;
+mod replica;
 mod route;
+mod running;
 mod stats;
 mod topic;
 
+pub use auth::*;
 pub use client::*;
 pub use group::*;
+pub use lite::*;
 pub use register::*;
+pub use replica::*;
 pub use route::*;
+pub use running::*;
 pub use stats::*;
 pub use topic::*;
 

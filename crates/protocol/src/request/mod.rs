@@ -4,22 +4,30 @@
 //! A type says all about presence: `Option` may be missing, anything else may not, unless `or value` stands after the name.
 
 mod admin;
+mod auth;
 mod client;
+mod controller;
 mod group;
+mod lite;
 mod names;
 mod offset;
 mod pull;
 mod send;
 mod topic;
+mod upkeep;
 
 pub use admin::*;
+pub use auth::*;
 pub use client::*;
+pub use controller::*;
 pub use group::*;
+pub use lite::*;
 pub use names::*;
 pub use offset::*;
 pub use pull::*;
 pub use send::*;
 pub use topic::*;
+pub use upkeep::*;
 
 use crate::header::{FieldSink, Fields, Name};
 

@@ -1,0 +1,37 @@
+//! Figures of lite topics, for operators: 200075 to 200079. (200074 has no fields.)
+
+use super::headers;
+
+headers! {
+    /// 200075: a topic that holds lite topics.
+    GetParentTopicInfo<'a> {
+        topic: &'a str = "topic",
+    }
+
+    /// 200076: one lite topic.
+    GetLiteTopicInfo<'a> {
+        parent_topic: Option<&'a str> = "parentTopic",
+        lite_topic: Option<&'a str> = "liteTopic",
+    }
+
+    /// 200077: what one client subscribes to.
+    GetLiteClientInfo<'a> {
+        parent_topic: Option<&'a str> = "parentTopic",
+        group: Option<&'a str> = "group",
+        client_id: Option<&'a str> = "clientId",
+        max_count: i32 = "maxCount" or 0,
+    }
+
+    /// 200078: how far a group is behind.
+    GetLiteGroupInfo<'a> {
+        group: &'a str = "group",
+        lite_topic: Option<&'a str> = "liteTopic",
+        top_k: i32 = "topK" or 0,
+    }
+
+    /// 200079: tell clients once more what there is.
+    TriggerLiteDispatch<'a> {
+        group: &'a str = "group",
+        client_id: Option<&'a str> = "clientId",
+    }
+}

@@ -1,0 +1,43 @@
+//! Upkeep of a broker: 354, 355, 902, 903, 908, 2004, 5001.
+
+use super::headers;
+
+headers! {
+    /// 354: do the consume queues in RocksDB and in files agree?
+    CheckRocksdbCqWriteProgress<'a> {
+        topic: &'a str = "topic",
+        check_store_time: i64 = "checkStoreTime" or 0,
+    }
+
+    /// 355: write what RocksDB holds into the JSON files. Types are separated by semicolons.
+    ExportRocksdbConfig<'a> {
+        config_type: &'a str = "configType",
+    }
+
+    /// 902: start a broker in a container.
+    AddBroker<'a> {
+        config_path: &'a str = "configPath",
+    }
+
+    /// 903: stop a broker in a container.
+    RemoveBroker<'a> {
+        broker_name: &'a str = "brokerName",
+        broker_cluster_name: &'a str = "brokerClusterName",
+        broker_id: i64 = "brokerId",
+    }
+
+    /// 908: what a slave believes that its master has flushed.
+    ResetMasterFlushOffset {
+        master_flush_offset: i64 = "masterFlushOffset",
+    }
+
+    /// 2004: how the kernel is to read the commit log: 0 ahead, 1 at random.
+    SetCommitLogReadMode<'a> {
+        read_ahead_mode: &'a str = "READ_AHEAD_MODE",
+    }
+
+    /// 5001: `ROCKSDB_TIMELINE` or `FILE_TIME_WHEEL`.
+    SwitchTimerEngine<'a> {
+        engine_type: &'a str = "E_T",
+    }
+}
