@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::Response;
+pub use net::Response;
 use protocol::body::{ClusterInfo, MessageQueue, TopicRoute};
 use protocol::code::request;
 use protocol::fastjson::{self, Dialect};

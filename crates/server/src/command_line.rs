@@ -14,6 +14,14 @@ pub struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    #[command(flatten)]
+    Serve(Serve),
+    Admin(cli::admin::AdminArgs),
+}
+
+/// What runs until it is stopped.
+#[derive(Debug, Subcommand)]
+pub enum Serve {
     /// Name server and broker in one process; needs no configuration
     Server(ServerArgs),
     /// A name server alone
@@ -111,7 +119,7 @@ mod tests {
         let parsed =
             CommandLine::try_parse_from(["gantry", "broker", "-c", "broker.conf", "-n", "a:9876;b:9876", "-m"])
                 .unwrap();
-        let Command::Broker(broker) = parsed.command else { panic!("not a broker") };
+        let Command::Serve(Serve::Broker(broker)) = parsed.command else { panic!("not a broker") };
         assert_eq!(broker.namesrv_addr.as_deref(), Some("a:9876;b:9876"));
         assert!(broker.print_important && broker.common.config.is_some());
         assert!(CommandLine::try_parse_from(["gantry", "namesrv", "-c", "namesrv.conf", "-p"]).is_ok());

@@ -13,14 +13,14 @@ mod threads;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use command_line::CommandLine;
+use clap::{CommandFactory, Parser};
+use command_line::{Command, CommandLine};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match start(CommandLine::parse()) {
+    match start(CommandLine::parse_from(cli::admin::words(std::env::args_os()))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // `{:#}`: the sentence and its causes, on one line.
@@ -31,7 +31,11 @@ fn main() -> ExitCode {
 }
 
 fn start(command_line: CommandLine) -> anyhow::Result<()> {
-    let order = settings::order(command_line)?;
+    let serve = match command_line.command {
+        Command::Admin(admin) => return cli::admin::run(admin, CommandLine::command()),
+        Command::Serve(serve) => serve,
+    };
+    let order = settings::order(serve)?;
     if let Some(only_set) = order.print {
         print!("{}", order.settings.print(only_set));
         return Ok(());

@@ -14,7 +14,7 @@ use protocol::delay::DelayLevels;
 use store::{FlushMode, StoreOptions};
 use tracing::{info, warn};
 
-use crate::command_line::{Command, CommandLine, Common, LogFormat};
+use crate::command_line::{Common, LogFormat, Serve};
 use crate::machine;
 
 /// Share of memory in which recent messages are expected, as `accessMessageInMemoryMaxRatio` has it in Apache.
@@ -36,22 +36,22 @@ pub struct Order {
 }
 
 /// Reads files and environment and lays the layers over each other.
-pub fn order(command_line: CommandLine) -> anyhow::Result<Order> {
+pub fn order(serve: Serve) -> anyhow::Result<Order> {
     let facts = Machine::read();
-    let (mut sources, common, names_port, only_set) = match command_line.command {
-        Command::Server(args) => {
+    let (mut sources, common, names_port, only_set) = match serve {
+        Serve::Server(args) => {
             let mut sources = Sources::new(Role::Server, facts);
             sources.data = Some(args.data);
             say(&mut sources, "listenPort", args.broker_port, "--broker-port");
             say(&mut sources, "namesrvAddr", args.namesrv_addr, "-n");
             (sources, args.common, Some(args.namesrv_port), false)
         }
-        Command::Namesrv(args) => {
+        Serve::Namesrv(args) => {
             let mut sources = Sources::new(Role::Names, facts);
             say(&mut sources, "listenPort", args.port, "--port");
             (sources, args.common, None, false)
         }
-        Command::Broker(args) => {
+        Serve::Broker(args) => {
             let mut sources = Sources::new(Role::Broker, facts);
             say(&mut sources, "listenPort", args.port, "--port");
             say(&mut sources, "namesrvAddr", args.namesrv_addr, "-n");

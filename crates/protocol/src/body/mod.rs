@@ -11,6 +11,7 @@ mod register;
 mod replica;
 mod route;
 mod running;
+mod static_topic;
 mod stats;
 mod topic;
 
@@ -22,6 +23,7 @@ pub use register::*;
 pub use replica::*;
 pub use route::*;
 pub use running::*;
+pub use static_topic::*;
 pub use stats::*;
 pub use topic::*;
 

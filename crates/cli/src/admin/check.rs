@@ -1,0 +1,200 @@
+//! Measuring sends.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use client::{Message, Producer};
+use protocol::body::MessageQueue;
+
+use super::output::{Facts, Table};
+use super::send::status;
+use super::session::Session;
+use super::time;
+
+fn body(size: usize) -> Vec<u8> {
+    vec![b'a'; size]
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// The first message pays for connecting, so it does not count.
+fn average(times: &[Duration]) -> f64 {
+    let counted = times.get(1..).filter(|rest| !rest.is_empty()).unwrap_or(times);
+    counted.iter().map(|time| millis(*time)).sum::<f64>() / counted.len().max(1) as f64
+}
+
+#[derive(Debug, Args)]
+#[command(rename_all = "camelCase")]
+pub struct SendMsgStatus {
+    /// The broker's name
+    #[arg(short, long)]
+    broker_name: String,
+    /// Bytes of each message
+    #[arg(short = 's', long, default_value_t = 128)]
+    message_size: usize,
+    /// How many messages
+    #[arg(short, long, default_value_t = 50)]
+    count: usize,
+}
+
+impl SendMsgStatus {
+    /// A broker has a topic of its own name for this.
+    pub async fn run(&self, session: &Session) -> Result<()> {
+        session.need_names()?;
+        let producer = session.client.producer("PID_SMSC");
+        let topic = self.broker_name.trim();
+        producer.send(Message::new(topic, body(16))).await?;
+        let mut table = Table::new(["RT(ms)", "Send Result", "MsgId", "Broker Name", "QID", "Queue Offset"]);
+        for _ in 0..self.count {
+            let started = session.clock.elapsed();
+            let sent = producer.send(Message::new(topic, body(self.message_size))).await?;
+            table.row([
+                millis(session.clock.elapsed() - started).into(),
+                status(sent.status).into(),
+                sent.message_id.into(),
+                sent.queue.broker_name.into(),
+                sent.queue.queue_id.into(),
+                sent.queue_offset.into(),
+            ]);
+        }
+        session.out.table("sends", &table)?;
+        session.client.stop().await;
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct CheckMsgSendRT {
+    /// The topic
+    #[arg(short, long)]
+    topic: String,
+    /// How many messages
+    #[arg(short, long, default_value_t = 100)]
+    amount: usize,
+    /// Bytes of each message
+    #[arg(short, long, default_value_t = 128)]
+    size: usize,
+}
+
+impl CheckMsgSendRT {
+    pub async fn run(&self, session: &Session) -> Result<()> {
+        session.need_names()?;
+        let topic = self.topic.trim();
+        let route = session.client.route(topic).await?;
+        if route.writable.is_empty() {
+            bail!("topic {topic} has no queue to write");
+        }
+        let producer = session.client.producer("TOOLS_PRODUCER");
+        let mut table = Table::new(["Broker Name", "QID", "Send Result", "RT(ms)"]);
+        let mut times = Vec::new();
+        let mut failed = None;
+        for queue in route.writable.iter().cycle().take(self.amount) {
+            let (time, sent) = timed(session, &producer, queue, self.size).await;
+            let is_sent = sent.is_ok();
+            failed = sent.err().or(failed);
+            times.push(time);
+            table.row([(&queue.broker_name).into(), queue.queue_id.into(), is_sent.into(), millis(time).into()]);
+        }
+        session.out.table("sends", &table)?;
+        session.out.note("")?;
+        session.out.facts(&Facts::new().with("Avg RT", average(&times)))?;
+        session.client.stop().await;
+        failed.map_or(Ok(()), |error| Err(error).context("not every message was sent"))
+    }
+}
+
+async fn timed(
+    session: &Session,
+    producer: &Producer,
+    queue: &MessageQueue,
+    size: usize,
+) -> (Duration, Result<(), client::ClientError>) {
+    let message = Message::new(queue.topic.as_str(), body(size));
+    let started = session.clock.elapsed();
+    let sent = producer.send_to(queue, message).await;
+    (session.clock.elapsed() - started, sent.map(|_| ()))
+}
+
+#[derive(Debug, Args)]
+#[command(rename_all = "camelCase")]
+pub struct ClusterRT {
+    /// How many messages to each broker
+    #[arg(short, long, default_value_t = 100)]
+    amount: usize,
+    /// Bytes of each message
+    #[arg(short, long, default_value_t = 128)]
+    size: usize,
+    /// One cluster
+    #[arg(short, long)]
+    cluster: Option<String>,
+    /// Whether to print lines of time|room|cluster|broker|ms: true or false (default)
+    #[arg(short = 'p', long = "print-log", alias = "print log")]
+    print_log: Option<bool>,
+    /// The room in these lines
+    #[arg(short = 'm', long = "machine-room", alias = "machine room", default_value = "noname")]
+    machine_room: String,
+    /// Again after so many seconds
+    #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    interval: u64,
+}
+
+impl ClusterRT {
+    pub async fn run(&self, session: &Session) -> Result<()> {
+        let producer = session.client.producer("TOOLS_PRODUCER");
+        loop {
+            let info = session.cluster().await?;
+            let mut table = Table::new(["Cluster Name", "Broker Name", "RT", "successCount", "failCount"]);
+            for (cluster, brokers) in &info.cluster_addr_table {
+                if self.cluster.as_deref().is_some_and(|only| only.trim() != cluster) {
+                    continue;
+                }
+                for broker in brokers {
+                    let (rt, done) = self.measure(session, &producer, broker).await;
+                    if self.print_log == Some(true) {
+                        let at = time::to_seconds(session.now());
+                        session.out.say(format!("{at}|{}|{cluster}|{broker}|{rt:.0}", self.machine_room))?;
+                    }
+                    table.row([cluster.into(), broker.into(), rt.into(), done.into(), (self.amount - done).into()]);
+                }
+            }
+            if table.len() == 0 {
+                bail!("the name server knows no such cluster");
+            }
+            if self.print_log != Some(true) {
+                session.out.table("brokers", &table)?;
+            }
+            session.out.flush()?;
+            tokio::time::sleep(Duration::from_secs(self.interval)).await;
+        }
+    }
+
+    /// Milliseconds on average, and how many messages were sent. A broker has a topic of its own name for this.
+    async fn measure(&self, session: &Session, producer: &Producer, broker: &str) -> (f64, usize) {
+        let mut times = Vec::new();
+        let mut done = 0;
+        for _ in 0..self.amount {
+            let started = session.clock.elapsed();
+            if producer.send(Message::new(broker, body(self.size))).await.is_ok() {
+                done += 1;
+            }
+            times.push(session.clock.elapsed() - started);
+        }
+        (average(&times), done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_message_does_not_count_unless_it_is_the_only_one() {
+        let ms = Duration::from_millis;
+        assert_eq!(average(&[ms(90), ms(1), ms(3)]), 2.0);
+        assert_eq!(average(&[ms(90)]), 90.0);
+        assert_eq!(average(&[]), 0.0);
+    }
+}

@@ -1,0 +1,283 @@
+//! What the consumers of a group say of themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use protocol::body::{ConsumerRunningInfo, MessageQueue, ProcessQueueInfo};
+
+use super::output::{Cell, Facts, Table};
+use super::progress::running_info;
+use super::session::Session;
+use super::version;
+
+/// A consumer that has messages and has not consumed for so long is said to be stuck. As in mqadmin.
+const STUCK_AFTER_MS: i64 = 60_000;
+
+#[derive(Debug, Args)]
+#[command(rename_all = "camelCase")]
+pub struct ConsumerStatus {
+    /// The group
+    #[arg(short = 'g', long)]
+    consumer_group: String,
+    /// One member only, in full
+    #[arg(short = 'i', long)]
+    client_id: Option<String>,
+    /// Ask this broker who the members are
+    #[arg(short, long, value_name = "HOST:PORT")]
+    broker_addr: Option<String>,
+    /// With the stacks of their threads
+    #[arg(short = 's', long)]
+    jstack: bool,
+}
+
+impl ConsumerStatus {
+    pub async fn run(&self, session: &Session) -> Result<()> {
+        session.need_names()?;
+        let group = self.consumer_group.trim();
+        if let Some(client) = &self.client_id {
+            let info = running_info(session, group, client.trim(), self.jstack).await?;
+            return show(session, &info);
+        }
+        let found = session.consumers(group, self.broker_addr.as_deref()).await;
+        let found = found.with_context(|| format!("nothing is known of group {group}"))?;
+        let mut infos = BTreeMap::new();
+        let mut table = Table::new(["Index", "ClientId", "Version", "Queues", "Cached Messages", "State"]);
+        for (at, member) in found.connection_set.iter().enumerate() {
+            let info = running_info(session, group, &member.client_id, self.jstack).await;
+            let known = info.as_ref().ok();
+            let state = match &info {
+                Ok(_) => Cell::from("answers"),
+                Err(error) => Cell::from(error.to_string()),
+            };
+            table.row([
+                (at + 1).into(),
+                (&member.client_id).into(),
+                version::name(member.version).into(),
+                known.map(|info| info.mq_table.len() + info.mq_pop_table.len()).into(),
+                known.map(|info| info.mq_table.values().map(|queue| queue.cached_msg_count).sum::<i32>()).into(),
+                state,
+            ]);
+            if let Ok(info) = info {
+                infos.insert(member.client_id.clone(), info);
+            }
+        }
+        session.out.table("consumers", &table)?;
+        session.out.note("")?;
+        for finding in findings(&infos, session.now()) {
+            session.out.say(finding)?;
+        }
+        if session.out.is_json() {
+            session.out.value("runningInfo", &infos)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_true(info: &ConsumerRunningInfo, property: &str) -> bool {
+    info.property(property).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+}
+
+/// Whether messages are pushed to a consumer: only such a one can be given a message directly.
+pub fn is_push(info: &ConsumerRunningInfo) -> bool {
+    info.property("PROP_CONSUME_TYPE").as_deref() == Some("CONSUME_PASSIVELY")
+}
+
+/// What is right and what is wrong in a group.
+fn findings(infos: &BTreeMap<String, ConsumerRunningInfo>, now: i64) -> Vec<String> {
+    let subscriptions: BTreeSet<Vec<(&str, &str)>> = infos
+        .values()
+        .map(|info| {
+            let topics = info.subscription_set.iter();
+            let mut topics: Vec<_> = topics.map(|one| (one.topic.as_str(), one.sub_string.as_str())).collect();
+            topics.sort_unstable();
+            topics
+        })
+        .collect();
+    match subscriptions.len() {
+        0 => return vec!["no consumer answers".to_owned()],
+        1 => {}
+        _ => return vec!["WARN: Different subscription in the same group of consumer!!!".to_owned()],
+    }
+    let mut findings = vec!["Same subscription in the same group of consumer".to_owned()];
+
+    let mut owners: BTreeMap<&MessageQueue, Vec<&str>> = BTreeMap::new();
+    for (client, info) in infos.iter().filter(|(_, info)| is_push(info)) {
+        for queue in info.mq_table.keys() {
+            owners.entry(queue).or_default().push(client);
+        }
+    }
+    // In broadcast every member has every queue.
+    let is_shared = |clients: &Vec<&str>| clients.len() > 1 && clients.len() < infos.len();
+    let doubled = owners.iter().find(|(_, clients)| is_shared(clients));
+    findings.push(match doubled {
+        None => "Rebalance OK".to_owned(),
+        Some((queue, clients)) => {
+            format!("Rebalance Failed: {} has {}", clients.join(" and "), queue_text(queue))
+        }
+    });
+    for (client, info) in infos.iter().filter(|(_, info)| is_push(info)) {
+        let is_ordered = is_true(info, "PROP_CONSUME_ORDERLY");
+        for (queue, state) in info.mq_table.iter() {
+            findings.extend(stuck(state, is_ordered, now).map(|what| format!("{client} {} {what}", queue_text(queue))));
+        }
+    }
+    findings
+}
+
+fn queue_text(queue: &MessageQueue) -> String {
+    format!("{} {} {}", queue.topic, queue.broker_name, queue.queue_id)
+}
+
+fn stuck(queue: &ProcessQueueInfo, is_ordered: bool, now: i64) -> Option<String> {
+    if is_ordered {
+        return (!queue.locked).then(|| format!("can't lock for a while, {}ms", now - queue.last_lock_timestamp));
+    }
+    let idle = now - queue.last_consume_timestamp;
+    (queue.cached_msg_count > 0 && idle > STUCK_AFTER_MS)
+        .then(|| format!("can't consume for a while, maybe blocked, {idle}ms"))
+}
+
+/// One consumer, in full.
+fn show(session: &Session, info: &ConsumerRunningInfo) -> Result<()> {
+    let out = &session.out;
+    if out.is_json() {
+        out.value("runningInfo", info)?;
+        return Ok(());
+    }
+    out.note("#Consumer Properties#")?;
+    let names = info.properties.keys();
+    out.facts(&names.fold(Facts::new(), |facts, name| facts.with(name, info.property(name))))?;
+
+    out.note("\n#Consumer Subscription#")?;
+    let mut table = Table::new(["Topic", "ClassFilter", "SubExpression"]);
+    for one in &info.subscription_set {
+        table.row([(&one.topic).into(), one.class_filter_mode.into(), (&one.sub_string).into()]);
+    }
+    out.table("subscriptions", &table)?;
+
+    out.note("\n#Consumer MQ Detail#")?;
+    let mut table = Table::new([
+        "Topic",
+        "Broker Name",
+        "QID",
+        "Consumer Offset",
+        "Cached",
+        "Cached From",
+        "Cached To",
+        "MiB",
+        "Locked",
+        "Dropped",
+        "Last Pull",
+        "Last Consume",
+    ]);
+    for (queue, state) in info.mq_table.iter() {
+        table.row([
+            (&queue.topic).into(),
+            (&queue.broker_name).into(),
+            queue.queue_id.into(),
+            state.commit_offset.into(),
+            state.cached_msg_count.into(),
+            state.cached_msg_min_offset.into(),
+            state.cached_msg_max_offset.into(),
+            state.cached_msg_size_in_mi_b.into(),
+            state.locked.into(),
+            state.droped.into(),
+            Cell::time(state.last_pull_timestamp),
+            Cell::time(state.last_consume_timestamp),
+        ]);
+    }
+    out.table("queues", &table)?;
+
+    if !info.mq_pop_table.is_empty() {
+        out.note("\n#Consumer Pop Detail#")?;
+        let mut table = Table::new(["Topic", "Broker Name", "QID", "Wait Ack", "Dropped", "Last Pop"]);
+        for (queue, state) in info.mq_pop_table.iter() {
+            table.row([
+                (&queue.topic).into(),
+                (&queue.broker_name).into(),
+                queue.queue_id.into(),
+                state.wait_ack_count.into(),
+                state.droped.into(),
+                Cell::time(state.last_pop_timestamp),
+            ]);
+        }
+        out.table("popQueues", &table)?;
+    }
+
+    out.note("\n#Consumer RT&TPS#")?;
+    let mut table = Table::new([
+        "Topic",
+        "Pull RT",
+        "Pull TPS",
+        "Consume RT",
+        "ConsumeOK TPS",
+        "ConsumeFailed TPS",
+        "ConsumeFailedMsgsInHour",
+    ]);
+    for (topic, status) in &info.status_table {
+        table.row([
+            topic.into(),
+            status.pull_rt.into(),
+            status.pull_tps.into(),
+            status.consume_rt.into(),
+            status.consume_ok_tps.into(),
+            status.consume_failed_tps.into(),
+            status.consume_failed_msgs.into(),
+        ]);
+    }
+    out.table("status", &table)?;
+
+    if !info.user_consumer_info.is_empty() {
+        out.note("\n#User Consume Info#")?;
+        let pairs = info.user_consumer_info.iter();
+        out.facts(&pairs.fold(Facts::new(), |facts, (name, value)| facts.with(name, value)))?;
+    }
+    if let Some(stacks) = &info.jstack {
+        out.note("\n#Consumer jstack#")?;
+        out.note(stacks)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::body::SubscriptionData;
+
+    fn member(topic: &str, queues: &[i32]) -> ConsumerRunningInfo {
+        let mut info = ConsumerRunningInfo::default();
+        info.properties.insert("PROP_CONSUME_TYPE".into(), "CONSUME_PASSIVELY".into());
+        info.subscription_set.push(SubscriptionData { topic: topic.into(), ..SubscriptionData::default() });
+        for queue_id in queues {
+            let queue = MessageQueue { topic: topic.into(), broker_name: "b".into(), queue_id: *queue_id };
+            info.mq_table.insert(queue, ProcessQueueInfo::default());
+        }
+        info
+    }
+
+    fn of(members: &[ConsumerRunningInfo]) -> Vec<String> {
+        let infos = members.iter().enumerate().map(|(at, info)| (format!("c{at}"), info.clone())).collect();
+        findings(&infos, 1_000_000)
+    }
+
+    #[test]
+    fn a_group_in_order_is_said_to_be_so_and_a_queue_of_two_members_is_found() {
+        let fine = of(&[member("t", &[0, 1]), member("t", &[2]), member("t", &[3])]);
+        assert_eq!(fine, ["Same subscription in the same group of consumer", "Rebalance OK"]);
+        let doubled = of(&[member("t", &[0, 1]), member("t", &[1]), member("t", &[3])]);
+        assert_eq!(doubled[1], "Rebalance Failed: c0 and c1 has t b 1");
+        assert!(of(&[member("t", &[]), member("u", &[])])[0].starts_with("WARN: Different subscription"));
+        assert_eq!(of(&[]), ["no consumer answers"]);
+    }
+
+    #[test]
+    fn a_member_that_holds_messages_and_does_not_consume_is_named() {
+        let mut info = member("t", &[0]);
+        for state in info.mq_table.values_mut() {
+            state.cached_msg_count = 5;
+            state.last_consume_timestamp = 900_000;
+        }
+        assert_eq!(of(&[info])[2], "c0 t b 0 can't consume for a while, maybe blocked, 100000ms");
+    }
+}

@@ -1,0 +1,209 @@
+//! How replication goes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use protocol::body::{BrokerReplicasInfo, EpochEntryCache, HaRuntimeInfo};
+use protocol::code::request;
+
+use super::controller::leader;
+use super::output::{Cell, Facts, Table};
+use super::session::Session;
+use super::target::Target;
+
+/// Shows something once, or again and again.
+macro_rules! repeated {
+    ($command:expr, $session:expr) => {
+        loop {
+            $command.show($session).await?;
+            let Some(seconds) = $command.interval else { return Ok(()) };
+            $session.out.flush()?;
+            $session.out.note("")?;
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        }
+    };
+}
+
+#[derive(Debug, Args)]
+pub struct HaStatus {
+    #[command(flatten)]
+    target: Target,
+    /// Again and again, after so many seconds
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
+    interval: Option<u64>,
+}
+
+impl HaStatus {
+    pub async fn run(&self, session: &Session) -> Result<()> {
+        repeated!(self, session)
+    }
+
+    async fn show(&self, session: &Session) -> Result<()> {
+        let mut all = BTreeMap::new();
+        for address in session.masters(&self.target).await? {
+            let info: HaRuntimeInfo = session.admin.ask(&address, request::GET_BROKER_HA_STATUS, &()).await?;
+            if !session.out.is_json() {
+                print(session, &address, &info)?;
+            }
+            all.insert(address, info);
+        }
+        if session.out.is_json() {
+            session.out.value("brokers", &all)?;
+        }
+        Ok(())
+    }
+}
+
+fn print(session: &Session, address: &str, info: &HaRuntimeInfo) -> Result<()> {
+    if info.master {
+        let facts = Facts::new()
+            .with("MasterAddr", address)
+            .with("MasterCommitLogMaxOffset", info.master_commit_log_max_offset)
+            .with("SlaveNum", info.ha_connection_info.len())
+            .with("InSyncSlaveNum", info.in_sync_slave_nums);
+        session.out.facts(&facts)?;
+        let mut table =
+            Table::new(["SlaveAddr", "SlaveAckOffset", "Diff", "TransferSpeed(KB/s)", "Status", "TransferFromWhere"]);
+        for slave in &info.ha_connection_info {
+            table.row([
+                (&slave.addr).into(),
+                slave.slave_ack_offset.into(),
+                slave.diff.into(),
+                (slave.transferred_byte_in_second as f64 / 1024.0).into(),
+                (if slave.in_sync { "OK" } else { "Fall Behind" }).into(),
+                slave.transfer_from_where.into(),
+            ]);
+        }
+        session.out.table("slaves", &table)?;
+    } else if let Some(slave) = &info.ha_client_runtime_info {
+        let facts = Facts::new()
+            .with("MasterAddr", slave.master_addr.as_deref())
+            .with("CommitLogMaxOffset", slave.max_offset)
+            .with("TransferSpeed(KB/s)", slave.transferred_byte_in_second as f64 / 1024.0)
+            .with("LastReadTime", Cell::time(slave.last_read_timestamp))
+            .with("LastWriteTime", Cell::time(slave.last_write_timestamp))
+            .with("MasterFlushOffset", slave.master_flush_offset);
+        session.out.facts(&facts)?;
+    }
+    Ok(())
+}
+
+#[derive(Debug, Args)]
+#[command(rename_all = "camelCase")]
+pub struct GetSyncStateSet {
+    /// A controller
+    #[arg(short = 'a', long, value_name = "HOST:PORT")]
+    controller_address: String,
+    /// The brokers of this cluster
+    #[arg(short, long, conflicts_with = "broker_name")]
+    cluster_name: Option<String>,
+    /// This broker, by name
+    #[arg(short, long)]
+    broker_name: Option<String>,
+    /// Again and again, after so many seconds
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
+    interval: Option<u64>,
+}
+
+impl GetSyncStateSet {
+    pub async fn run(&self, session: &Session) -> Result<()> {
+        repeated!(self, session)
+    }
+
+    async fn show(&self, session: &Session) -> Result<()> {
+        let names: Vec<String> = match (&self.broker_name, &self.cluster_name) {
+            (Some(name), _) => vec![name.trim().to_owned()],
+            (None, Some(cluster)) => {
+                let info = session.cluster().await?;
+                let names = info.cluster_addr_table.get(cluster.trim());
+                names.with_context(|| format!("the name server knows no cluster {cluster}"))?.iter().cloned().collect()
+            }
+            (None, None) => bail!("which brokers: -c CLUSTER or -b NAME"),
+        };
+        let leader = leader(session, &self.controller_address).await?;
+        let code = request::CONTROLLER_GET_SYNC_STATE_DATA;
+        let response = session.admin.tell_json(&leader, code, &(), &names).await?;
+        let info: BrokerReplicasInfo = client::admin::read(&response)?;
+        if session.out.is_json() {
+            session.out.value("brokers", &info.replicas_info_table)?;
+            return Ok(());
+        }
+        for (name, replicas) in &info.replicas_info_table {
+            let facts = Facts::new()
+                .with("brokerName", name)
+                .with("MasterBrokerId", replicas.master_broker_id)
+                .with("MasterAddr", replicas.master_address.as_deref())
+                .with("MasterEpoch", replicas.master_epoch)
+                .with("SyncStateSetEpoch", replicas.sync_state_set_epoch)
+                .with("SyncStateSetNums", replicas.in_sync_replicas.len());
+            session.out.facts(&facts)?;
+            let mut table = Table::new(["BrokerId", "BrokerAddress", "Alive", "InSync"]);
+            let kept = replicas.in_sync_replicas.iter().map(|replica| (replica, true));
+            for (replica, is_in_sync) in
+                kept.chain(replicas.not_in_sync_replicas.iter().map(|replica| (replica, false)))
+            {
+                let address = replica.broker_address.as_deref();
+                table.row([replica.broker_id.into(), address.into(), replica.alive.into(), is_in_sync.into()]);
+            }
+            session.out.table("replicas", &table)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(rename_all = "camelCase")]
+#[group(id = "whose", args = ["cluster_name", "broker_name"], required = true, multiple = false)]
+pub struct GetBrokerEpoch {
+    /// The brokers of this cluster
+    #[arg(short, long)]
+    cluster_name: Option<String>,
+    /// The brokers of this name
+    #[arg(short, long)]
+    broker_name: Option<String>,
+    /// Again and again, after so many seconds
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
+    interval: Option<u64>,
+}
+
+impl GetBrokerEpoch {
+    pub async fn run(&self, session: &Session) -> Result<()> {
+        repeated!(self, session)
+    }
+
+    async fn show(&self, session: &Session) -> Result<()> {
+        let mut table = Table::new(["clusterName", "brokerName", "brokerAddr", "brokerId", "Epoch", "Start", "End"]);
+        for address in self.addresses(session).await? {
+            let cache: EpochEntryCache = session.admin.ask(&address, request::GET_BROKER_EPOCH_CACHE, &()).await?;
+            for (at, entry) in cache.epoch_list.iter().enumerate() {
+                // The last epoch goes on: its end is where the log ends now.
+                let end = if at + 1 == cache.epoch_list.len() { cache.max_offset } else { entry.end_offset };
+                table.row([
+                    (&cache.cluster_name).into(),
+                    (&cache.broker_name).into(),
+                    (&address).into(),
+                    cache.broker_id.into(),
+                    entry.epoch.into(),
+                    entry.start_offset.into(),
+                    end.into(),
+                ]);
+            }
+        }
+        session.out.table("epochs", &table)?;
+        Ok(())
+    }
+
+    async fn addresses(&self, session: &Session) -> Result<Vec<String>> {
+        if let Some(cluster) = &self.cluster_name {
+            let brokers = session.brokers(cluster.trim()).await?;
+            return Ok(brokers.into_iter().map(|broker| broker.address).collect());
+        }
+        let name = self.broker_name.as_deref().unwrap_or_default().trim();
+        let info = session.cluster().await?;
+        let broker = info.broker_addr_table.get(name);
+        let broker = broker.with_context(|| format!("the name server knows no broker {name}"))?;
+        Ok(broker.broker_addrs.values().cloned().collect())
+    }
+}

@@ -1,0 +1,104 @@
+//! `gantry admin`: the commands of `mqadmin` 5.5.0 with its names, letters and long options.
+//!
+//! [`commands`] lists them; each family of commands has a file. A command asks through [`session::Session`] and shows what it
+//! learned through [`output::Output`], as aligned text or, with `--json`, as one JSON object.
+
+mod acl;
+mod broker;
+mod check;
+mod cluster;
+mod cold_data;
+pub mod commands;
+mod configuration;
+mod connection;
+mod consume;
+mod consumer;
+mod container;
+mod controller;
+mod export;
+mod group;
+mod ha;
+mod lite;
+mod message;
+mod message_view;
+mod monitor;
+mod namesrv;
+mod offset;
+mod order;
+mod output;
+mod print;
+mod progress;
+mod queue;
+mod rocksdb;
+mod send;
+mod session;
+mod static_topic;
+mod stats;
+mod target;
+mod time;
+mod topic;
+mod trace;
+mod user;
+mod version;
+mod words;
+
+use std::io;
+
+use clap::{Args, Command};
+use commands::AdminCommand;
+use output::Output;
+use session::Session;
+
+pub use words::words;
+
+/// Manage topics, groups, brokers and name servers; takes the commands and letters of mqadmin
+#[derive(Debug, Args)]
+#[command(infer_long_args = true, subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
+pub struct AdminArgs {
+    /// Name servers, separated by semicolons
+    #[arg(
+        short = 'n',
+        long = "namesrvAddr",
+        alias = "nameserverAddr",
+        env = "NAMESRV_ADDR",
+        value_name = "HOST:PORT",
+        global = true
+    )]
+    names: Option<String>,
+    /// Print one JSON object instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: AdminCommand,
+}
+
+/// Runs one command. `program` is the whole command line, for shell completion.
+///
+/// The error is one sentence with its causes. What was shown before it stays shown.
+pub fn run(args: AdminArgs, program: Command) -> anyhow::Result<()> {
+    let AdminArgs { names, json, command } = args;
+    if let AdminCommand::Completion(completion) = command {
+        return quiet_about_closed_pipes(completion.run(program));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(async {
+        let session = Session::start(names.as_deref().unwrap_or_default(), Output::new(json));
+        let done = command.run(&session).await;
+        // What a command has said before it failed is worth as much as before.
+        let told = session.out.end(done.as_ref().err());
+        done.and(told.map_err(Into::into))
+    });
+    quiet_about_closed_pipes(done)
+}
+
+/// `gantry admin topicList | head` is no failure.
+fn quiet_about_closed_pipes(done: anyhow::Result<()>) -> anyhow::Result<()> {
+    match done {
+        Err(error)
+            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
+        {
+            Ok(())
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,216 @@
+//! How far groups are behind.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use clap::Args;
+use client::ClientError;
+use protocol::body::{ConsumeStats, ConsumeType, ConsumerConnection, ConsumerRunningInfo, MessageModel, MessageQueue};
+use protocol::code::request;
+use protocol::names::{group_of, is_retry_topic, retry_topic};
+use protocol::request::{GetConsumeStats, GetConsumerRunningInfo};
+
+use super::output::{Cell, Facts, Table};
+use super::session::{Session, readable};
+use super::{time, version};
+
+#[derive(Debug, Args)]
+#[command(rename_all = "camelCase")]
+pub struct ConsumerProgress {
+    /// One group; without it, all groups are summed up
+    #[arg(short, long)]
+    group_name: Option<String>,
+    /// One topic
+    #[arg(short, long, requires = "group_name")]
+    topic_name: Option<String>,
+    /// Whether to show who consumes each queue: true or false
+    #[arg(short, long = "showClientIP")]
+    show_client_ip: Option<bool>,
+    /// For a light message queue: the cluster or the parent topic, by which its brokers are found
+    #[arg(short, long)]
+    cluster: Option<String>,
+}
+
+impl ConsumerProgress {
+    pub async fn run(&self, session: &Session) -> Result<()> {
+        match &self.group_name {
+            Some(group) => self.one(session, group.trim()).await,
+            None => all(session).await,
+        }
+    }
+
+    async fn one(&self, session: &Session, group: &str) -> Result<()> {
+        let topic = self.topic_name.as_deref().map(str::trim);
+        let stats = consume_stats(session, group, topic, self.cluster.as_deref()).await?;
+        let shows_owners = self.show_client_ip.unwrap_or(false);
+        let owners = if shows_owners { owners(session, group).await? } else { BTreeMap::new() };
+
+        let (mut behind, mut in_flight) = (0, 0);
+        let mut table = if shows_owners {
+            Table::new([
+                "Topic",
+                "Broker Name",
+                "QID",
+                "Broker Offset",
+                "Consumer Offset",
+                "Client IP",
+                "Diff",
+                "Inflight",
+                "LastTime",
+            ])
+        } else {
+            Table::new([
+                "Topic",
+                "Broker Name",
+                "QID",
+                "Broker Offset",
+                "Consumer Offset",
+                "Diff",
+                "Inflight",
+                "LastTime",
+            ])
+        };
+        let mut queues: Vec<_> = stats.offset_table.iter().collect();
+        queues.sort_by_key(|(queue, _)| (&queue.topic, &queue.broker_name, queue.queue_id));
+        for (queue, offset) in queues {
+            let diff = offset.broker_offset - offset.consumer_offset;
+            let flight = offset.pull_offset - offset.consumer_offset;
+            behind += diff;
+            in_flight += flight;
+            let last = match offset.last_timestamp {
+                0 => Cell::of("N/A", 0),
+                at => Cell::of(time::to_seconds(at), at),
+            };
+            let start: [Cell; 5] = [
+                (&queue.topic).into(),
+                (&queue.broker_name).into(),
+                queue.queue_id.into(),
+                offset.broker_offset.into(),
+                offset.consumer_offset.into(),
+            ];
+            let [topic, broker, id, there, here] = start;
+            if shows_owners {
+                let owner = owners.get(queue).map_or("N/A", String::as_str);
+                table.row([topic, broker, id, there, here, owner.into(), diff.into(), flight.into(), last]);
+            } else {
+                table.row([topic, broker, id, there, here, diff.into(), flight.into(), last]);
+            }
+        }
+        session.out.table("queues", &table)?;
+        session.out.note("")?;
+        let facts = Facts::new()
+            .with("Consume TPS", stats.consume_tps)
+            .with("Consume Diff Total", behind)
+            .with("Consume Inflight Total", in_flight);
+        session.out.facts(&facts)?;
+        Ok(())
+    }
+}
+
+async fn all(session: &Session) -> Result<()> {
+    let mut table = Table::new(["Group", "Count", "Version", "Type", "Model", "TPS", "Diff Total"]);
+    for topic in session.topics().await?.iter().filter(|topic| is_retry_topic(topic)) {
+        let Some(group) = group_of(topic) else { continue };
+        // A group of which nothing is known is shown all the same, as offline.
+        let stats = consume_stats(session, group, None, None).await.unwrap_or_default();
+        let members = session.consumers(group, None).await.unwrap_or_default();
+        let (kind, model) = describe(&members);
+        table.row([
+            group.into(),
+            members.connection_set.len().into(),
+            oldest(&members).map_or_else(|| "OFFLINE".to_owned(), version::name).into(),
+            kind.into(),
+            model.into(),
+            (stats.consume_tps as i64).into(),
+            diff(&stats).into(),
+        ]);
+    }
+    session.out.table("groups", &table)?;
+    Ok(())
+}
+
+/// Whether a group pulls or is pushed to, and whether its members share.
+pub fn describe(members: &ConsumerConnection) -> (&'static str, &'static str) {
+    if members.connection_set.is_empty() {
+        return ("", "");
+    }
+    let kind = match members.consume_type {
+        ConsumeType::ConsumeActively => "PULL",
+        ConsumeType::ConsumePassively => "PUSH",
+        ConsumeType::ConsumePop => "POP",
+    };
+    let model = match (members.consume_type, members.message_model) {
+        (ConsumeType::ConsumeActively, _) => "",
+        (_, MessageModel::Broadcasting) => "BROADCASTING",
+        (_, MessageModel::Clustering) => "CLUSTERING",
+    };
+    (kind, model)
+}
+
+/// The oldest version in a group.
+pub fn oldest(members: &ConsumerConnection) -> Option<i32> {
+    members.connection_set.iter().map(|member| member.version).min()
+}
+
+/// Messages that are not consumed.
+pub fn diff(stats: &ConsumeStats) -> i64 {
+    stats.offset_table.values().map(|offset| offset.broker_offset - offset.consumer_offset).sum()
+}
+
+/// How far a group is behind in all its topics, or in one, on all brokers.
+pub async fn consume_stats(
+    session: &Session,
+    group: &str,
+    topic: Option<&str>,
+    parent: Option<&str>,
+) -> Result<ConsumeStats> {
+    session.need_names()?;
+    // Every broker on which a group has consumed has its retry topic; a group that never retried is found by its topic.
+    let route = match (session.admin.route(&retry_topic(group)).await, topic) {
+        (Ok(route), _) => route,
+        (Err(ClientError::NoRoute { .. }), Some(topic)) => session.route_by(topic, parent).await?,
+        (Err(ClientError::NoRoute { .. }), None) => {
+            anyhow::bail!("the name server knows no topic {}: group {group} never consumed", retry_topic(group))
+        }
+        (Err(error), _) => return Err(error.into()),
+    };
+    let mut all = ConsumeStats::default();
+    for (_, address) in readable(&route) {
+        let fields = GetConsumeStats { consumer_group: group, topic, topic_list: None };
+        let part: ConsumeStats = session.admin.ask(&address, request::GET_CONSUME_STATS, &fields).await?;
+        all.offset_table.extend(part.offset_table.0);
+        all.consume_tps += part.consume_tps;
+    }
+    Ok(all)
+}
+
+/// Asks one member of a group, through the first broker that reaches it.
+pub async fn running_info(
+    session: &Session,
+    group: &str,
+    client_id: &str,
+    with_stacks: bool,
+) -> Result<ConsumerRunningInfo, ClientError> {
+    let fields = GetConsumerRunningInfo { consumer_group: group, client_id, jstack_enable: with_stacks };
+    let route = session.admin.route(&retry_topic(group)).await?;
+    let mut last = ClientError::NoRoute { topic: retry_topic(group) };
+    for (_, address) in readable(&route) {
+        match session.admin.ask(&address, request::GET_CONSUMER_RUNNING_INFO, &fields).await {
+            Ok(info) => return Ok(info),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Who consumes each queue. A member that does not answer is left out: its queues are then nobody's.
+async fn owners(session: &Session, group: &str) -> Result<BTreeMap<MessageQueue, String>> {
+    let mut owners = BTreeMap::new();
+    for member in session.consumers(group, None).await?.connection_set {
+        let Ok(info) = running_info(session, group, &member.client_id, false).await else { continue };
+        let address = member.client_id.split('@').next().unwrap_or_default();
+        let queues = info.mq_table.0.into_keys().chain(info.mq_pop_table.0.into_keys());
+        owners.extend(queues.map(|queue| (queue, address.to_owned())));
+    }
+    Ok(owners)
+}
