@@ -70,8 +70,11 @@ fn difference(listed: &Listed<'_>) -> Option<&'static str> {
 #[test]
 fn every_command_of_mqadmin_is_there() {
     let admin = admin();
-    let missing: Vec<_> =
-        list().0.into_iter().filter(|name| !admin.get_subcommands().any(|command| command.get_name() == *name)).collect();
+    let missing: Vec<_> = list()
+        .0
+        .into_iter()
+        .filter(|name| !admin.get_subcommands().any(|command| command.get_name() == *name))
+        .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -114,9 +117,9 @@ fn what_mqadmin_requires_is_required_and_nothing_else_is() {
             wrong.push(format!("{} --{} is required: {}", listed.command, listed.long, !expected));
         }
         let command = admin.find_subcommand(listed.command).unwrap();
-        let is_either = command.get_groups().any(|group| {
-            group.is_required_set() && group.get_args().any(|member| member == option.get_id())
-        });
+        let is_either = command
+            .get_groups()
+            .any(|group| group.is_required_set() && group.get_args().any(|member| member == option.get_id()));
         if listed.is_either && !is_either {
             wrong.push(format!("{} --{} is not one of several that are required", listed.command, listed.long));
         }

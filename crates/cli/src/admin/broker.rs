@@ -13,6 +13,7 @@ use super::output::{Cell, Facts, Table};
 use super::session::{Session, brokers_in};
 use super::target::{AnyTarget, Target};
 use super::time;
+use super::truth;
 
 #[derive(Debug, Args)]
 pub struct BrokerStatus {
@@ -60,7 +61,7 @@ pub struct BrokerConsumeStats {
     #[arg(short, long, default_value_t = 0)]
     level: i64,
     /// Whether only ordered topics are meant: true or false
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     order: Option<bool>,
 }
 

@@ -11,6 +11,7 @@ use super::output::{Facts, Table};
 use super::send::status;
 use super::session::Session;
 use super::time;
+use super::truth;
 
 fn body(size: usize) -> Vec<u8> {
     vec![b'a'; size]
@@ -131,7 +132,7 @@ pub struct ClusterRT {
     #[arg(short, long)]
     cluster: Option<String>,
     /// Whether to print lines of time|room|cluster|broker|ms: true or false (default)
-    #[arg(short = 'p', long = "print-log", alias = "print log")]
+    #[arg(short = 'p', long = "print-log", alias = "print log", value_parser = truth)]
     print_log: Option<bool>,
     /// The room in these lines
     #[arg(short = 'm', long = "machine-room", alias = "machine room", default_value = "noname")]

@@ -20,6 +20,7 @@ use super::output::{Facts, Table};
 use super::session::Session;
 use super::stats::{TOPIC_PUT_NUMS, day, view};
 use super::target::AnyTarget;
+use super::truth;
 use super::version;
 
 /// As mqadmin.
@@ -272,7 +273,7 @@ pub struct ExportPopRecord {
     #[command(flatten)]
     target: AnyTarget,
     /// Whether to name the brokers only: true or false (default)
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     dry_run: Option<bool>,
 }
 

@@ -15,6 +15,7 @@ use super::output::{Facts, Table};
 use super::session::Session;
 use super::target::Target;
 use super::topic::{attributes, delete, read_list, topics_of_group};
+use super::truth;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -25,16 +26,16 @@ pub struct UpdateSubGroup {
     #[arg(short, long)]
     group_name: String,
     /// Whether it may consume: true or false
-    #[arg(short = 's', long)]
+    #[arg(short = 's', long, value_parser = truth)]
     consume_enable: Option<bool>,
     /// Whether a new member may begin at the smallest offset: true or false
-    #[arg(short = 'm', long)]
+    #[arg(short = 'm', long, value_parser = truth)]
     consume_from_min_enable: Option<bool>,
     /// Whether it may consume in broadcast: true or false
-    #[arg(short = 'd', long)]
+    #[arg(short = 'd', long, value_parser = truth)]
     consume_broadcast_enable: Option<bool>,
     /// Whether it consumes in order: true or false
-    #[arg(short = 'o', long)]
+    #[arg(short = 'o', long, value_parser = truth)]
     consume_message_orderly: Option<bool>,
     /// Queues of its retry topic
     #[arg(short = 'q', long)]
@@ -54,7 +55,7 @@ pub struct UpdateSubGroup {
     #[arg(short = 'w', long)]
     which_broker_when_consume_slowly: Option<i64>,
     /// Whether its members are told when one comes or goes: true or false
-    #[arg(short = 'a', long)]
+    #[arg(short = 'a', long, value_parser = truth)]
     notify_consumer_ids_changed: Option<bool>,
     /// Attributes to set (+a=b), change (a=b) and remove (-a), separated by commas
     #[arg(long, allow_hyphen_values = true)]
@@ -134,7 +135,7 @@ pub struct DeleteSubGroup {
     #[arg(short, long)]
     group_name: String,
     /// Whether its offsets go too: true or false
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     remove_offset: Option<bool>,
 }
 

@@ -15,6 +15,7 @@ use super::output::{Cell, Facts, Table};
 use super::print::TOOLS_GROUP;
 use super::progress::running_info;
 use super::session::{Session, readable};
+use super::truth;
 
 /// As mqadmin: messages that one query brings.
 const FOUND_MAX: i32 = 64;
@@ -41,7 +42,7 @@ pub struct QueryMsgById {
     #[arg(short = 'd', long, requires = "consumer_group")]
     client_id: Option<String>,
     /// Whether to send the messages again: true or false
-    #[arg(short = 's', long)]
+    #[arg(short = 's', long, value_parser = truth)]
     send_message: Option<bool>,
     /// Accepted as by mqadmin; units have no meaning here
     #[arg(short, long)]

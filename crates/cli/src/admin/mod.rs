@@ -91,6 +91,15 @@ pub fn run(args: AdminArgs, program: Command) -> anyhow::Result<()> {
     quiet_about_closed_pipes(done)
 }
 
+/// Reads true or false in any case, as Java does; unlike Java, nothing else.
+fn truth(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("true or false is expected".to_owned()),
+    }
+}
+
 /// `gantry admin topicList | head` is no failure.
 fn quiet_about_closed_pipes(done: anyhow::Result<()>) -> anyhow::Result<()> {
     match done {

@@ -10,6 +10,7 @@ use protocol::request::{GetConsumeStats, GetMaxOffset, OffsetReply, ResetOffset,
 use super::output::Table;
 use super::progress::consume_stats;
 use super::session::{Session, is_offline, readable};
+use super::truth;
 use super::{time, topic};
 
 #[derive(Debug, Args)]
@@ -25,7 +26,7 @@ pub struct CloneGroupOffset {
     #[arg(short, long)]
     topic: String,
     /// Accepted as by mqadmin, which does not look at it either
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     offline: Option<bool>,
 }
 
@@ -81,7 +82,7 @@ pub struct ResetOffsetByTime {
     #[arg(short = 's', long, allow_negative_numbers = true)]
     timestamp: String,
     /// Whether offsets may also go forward: true (default) or false
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     force: Option<bool>,
     /// For a light message queue: the cluster or the parent topic, by which its brokers are found
     #[arg(short, long)]
@@ -269,7 +270,7 @@ pub struct ResetOffsetByTimeOld {
     #[arg(short = 's', long, allow_negative_numbers = true)]
     timestamp: String,
     /// Whether offsets may also go forward: true (default) or false
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     force: Option<bool>,
     /// For a light message queue: the cluster or the parent topic, by which its brokers are found
     #[arg(short, long)]
@@ -299,7 +300,7 @@ pub struct SkipAccumulatedMessage {
     #[arg(short, long)]
     topic: String,
     /// Whether offsets may also go forward: true (default) or false
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     force: Option<bool>,
     /// For a light message queue: the cluster or the parent topic, by which its brokers are found
     #[arg(short, long)]

@@ -14,6 +14,7 @@ use super::message_view::{Charset, show_line};
 use super::output::Table;
 use super::session::Session;
 use super::time;
+use super::truth;
 
 /// The group that tools read as; brokers make it at their start.
 pub const TOOLS_GROUP: &str = "TOOLS_CONSUMER";
@@ -105,7 +106,7 @@ pub struct PrintMsg {
     #[arg(short, long)]
     end_timestamp: Option<String>,
     /// Whether to print bodies: true (default) or false
-    #[arg(short = 'd', long)]
+    #[arg(short = 'd', long, value_parser = truth)]
     print_body: Option<bool>,
     /// For a light message queue: the parent topic, by which its brokers are found
     #[arg(short, long)]
@@ -161,13 +162,13 @@ pub struct PrintMsgByQueue {
     #[arg(short, long)]
     end_timestamp: Option<String>,
     /// Whether to print messages: true or false (default)
-    #[arg(short = 'p', long = "print-msg", alias = "print msg")]
+    #[arg(short = 'p', long = "print-msg", alias = "print msg", value_parser = truth)]
     print_msg: Option<bool>,
     /// Whether to print their bodies: true or false (default)
-    #[arg(short = 'd', long)]
+    #[arg(short = 'd', long, value_parser = truth)]
     print_body: Option<bool>,
     /// Whether to count messages by tag: true or false (default)
-    #[arg(short = 'f', long)]
+    #[arg(short = 'f', long, value_parser = truth)]
     calculate: Option<bool>,
 }
 

@@ -12,6 +12,7 @@ use protocol::request::{GetConsumeStats, GetConsumerRunningInfo};
 
 use super::output::{Cell, Facts, Table};
 use super::session::{Session, readable};
+use super::truth;
 use super::{time, version};
 
 #[derive(Debug, Args)]
@@ -24,7 +25,7 @@ pub struct ConsumerProgress {
     #[arg(short, long, requires = "group_name")]
     topic_name: Option<String>,
     /// Whether to show who consumes each queue: true or false
-    #[arg(short, long = "showClientIP")]
+    #[arg(short, long = "showClientIP", value_parser = truth)]
     show_client_ip: Option<bool>,
     /// For a light message queue: the cluster or the parent topic, by which its brokers are found
     #[arg(short, long)]

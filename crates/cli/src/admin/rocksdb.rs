@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::output::Table;
 use super::session::Session;
+use super::truth;
 
 /// What brokers keep in RocksDB.
 const TYPES: [&str; 3] = ["topics", "subscriptionGroups", "consumerOffsets"];
@@ -72,7 +73,7 @@ pub struct ExportMetadataInRocksDb {
     #[arg(short = 't', long)]
     config_type: String,
     /// Whether to print JSON: true or false
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     json_enable: Option<bool>,
 }
 
@@ -99,7 +100,7 @@ pub struct RocksDbConfigToJson {
     #[arg(short, long, requires = "config_path")]
     export_file: Option<PathBuf>,
     /// With -p only
-    #[arg(short, long, requires = "config_path")]
+    #[arg(short, long, requires = "config_path", value_parser = truth)]
     json_enable: Option<bool>,
     /// The masters of this cluster
     #[arg(short, long)]

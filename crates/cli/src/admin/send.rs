@@ -9,6 +9,7 @@ use protocol::names::TRACE_TOPIC;
 use super::output::Table;
 use super::session::Session;
 use super::trace::published;
+use super::truth;
 
 /// The group that a message is sent as.
 const GROUP: &str = "TOOLS_PRODUCER";
@@ -34,7 +35,7 @@ pub struct SendMessage {
     #[arg(short = 'i', long, requires = "broker")]
     qid: Option<i32>,
     /// Whether to write a trace of the message: true or false (default)
-    #[arg(short = 'm', long = "msgTraceEnable")]
+    #[arg(short = 'm', long = "msgTraceEnable", value_parser = truth)]
     msg_trace_enable: Option<bool>,
 }
 

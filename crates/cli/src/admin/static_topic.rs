@@ -18,6 +18,7 @@ use protocol::request::{CreateTopic, GetTopicConfig, GetTopicStats};
 
 use super::output::{Facts, Table};
 use super::session::Session;
+use super::truth;
 
 /// RocketMQ's one scope.
 const SCOPE: &str = "__global__";
@@ -77,7 +78,7 @@ pub struct UpdateStaticTopic {
     #[arg(long, alias = "qn", value_parser = clap::value_parser!(i32).range(1..))]
     total_queue_num: i32,
     /// Whether brokers take a mapping that is older than theirs: true or false
-    #[arg(long, alias = "fr")]
+    #[arg(long, alias = "fr", value_parser = truth)]
     force_replace: Option<bool>,
 }
 
@@ -114,7 +115,7 @@ pub struct RemappingStaticTopic {
     #[arg(short, long)]
     topic: String,
     /// Whether brokers take a mapping that is older than theirs: true or false
-    #[arg(long, alias = "fr")]
+    #[arg(long, alias = "fr", value_parser = truth)]
     force_replace: Option<bool>,
 }
 
@@ -461,29 +462,29 @@ mod tests {
 
     #[test]
     fn a_new_topic_is_spread_evenly_and_every_physical_queue_is_used_once() {
-        let change = grown("t", 5, &names(&["a", "b"]), Brokers::new(), 7).unwrap();
+        let change = grown("t", 5, &names(&["a", "b"]), Brokers::new(), 7000).unwrap();
         assert_eq!(per_broker(&change), [("a".to_owned(), 3), ("b".to_owned(), 2)].into());
         let physical: BTreeSet<_> = places(&change).into_iter().map(|(_, broker, queue)| (broker, queue)).collect();
         assert_eq!(physical.len(), 5);
         assert_eq!(change.broker_config_map["a"].write_queue_nums, 3);
-        assert!(change.broker_config_map.values().all(|config| config.mapping_detail.as_ref().unwrap().epoch == 7));
+        assert!(change.broker_config_map.values().all(|config| config.mapping_detail.as_ref().unwrap().epoch == 7000));
     }
 
     #[test]
     fn a_topic_grows_and_never_shrinks() {
-        let first = grown("t", 3, &names(&["a"]), Brokers::new(), 7).unwrap();
+        let first = grown("t", 3, &names(&["a"]), Brokers::new(), 7000).unwrap();
         let before = places(&first);
-        let more = grown("t", 5, &names(&["a", "b"]), first.broker_config_map.clone(), 8).unwrap();
+        let more = grown("t", 5, &names(&["a", "b"]), first.broker_config_map.clone(), 7001).unwrap();
         assert_eq!(places(&more)[..3], before);
         assert_eq!(per_broker(&more), [("a".to_owned(), 3), ("b".to_owned(), 2)].into());
-        assert!(more.epoch >= 1007);
-        assert!(grown("t", 3, &names(&["a"]), first.broker_config_map, 8).is_err());
+        assert!(more.epoch >= 8000);
+        assert!(grown("t", 3, &names(&["a"]), first.broker_config_map, 7001).is_err());
     }
 
     #[test]
     fn queues_move_no_more_than_they_must() {
-        let first = grown("t", 4, &names(&["a", "b"]), Brokers::new(), 7).unwrap();
-        let change = moved("t", &names(&["b", "c"]), first.broker_config_map.clone(), 8).unwrap();
+        let first = grown("t", 4, &names(&["a", "b"]), Brokers::new(), 7000).unwrap();
+        let change = moved("t", &names(&["b", "c"]), first.broker_config_map.clone(), 7001).unwrap();
         assert_eq!(per_broker(&change), [("b".to_owned(), 2), ("c".to_owned(), 2)].into());
         assert_eq!((change.broker_to_map_in.clone(), change.broker_to_map_out.clone()), (names(&["c"]), names(&["a"])));
         for (id, broker, _) in places(&change).iter().filter(|(_, broker, _)| broker == "c") {
@@ -491,7 +492,7 @@ mod tests {
             let (old, new) = (&items[items.len() - 2], &items[items.len() - 1]);
             assert_eq!((new.generation, new.logic_offset, &*old.bname), (old.generation + 1, -1, "a"));
         }
-        let same = moved("t", &names(&["a", "b"]), first.broker_config_map, 8).unwrap();
+        let same = moved("t", &names(&["a", "b"]), first.broker_config_map, 7001).unwrap();
         assert!(same.broker_to_map_in.is_empty() && same.broker_to_map_out.is_empty());
     }
 
@@ -506,6 +507,6 @@ mod tests {
     #[test]
     fn a_topic_that_is_not_static_is_left_alone() {
         let plain = Brokers::from([("a".to_owned(), TopicConfigAndQueueMapping::default())]);
-        assert!(grown("t", 4, &names(&["a"]), plain, 8).is_err());
+        assert!(grown("t", 4, &names(&["a"]), plain, 7001).is_err());
     }
 }

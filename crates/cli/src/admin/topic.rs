@@ -17,6 +17,7 @@ use super::order::set_order;
 use super::output::{Cell, Facts, Table};
 use super::session::{Session, readable};
 use super::target::Target;
+use super::truth;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -39,13 +40,13 @@ pub struct UpdateTopic {
     #[arg(short, long, default_value_t = 6)]
     perm: i32,
     /// Whether its messages are ordered: true or false
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     order: Option<bool>,
     /// Whether it belongs to a unit: true or false
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = truth)]
     unit: Option<bool>,
     /// Whether a unit subscribes to it: true or false
-    #[arg(short = 's', long)]
+    #[arg(short = 's', long, value_parser = truth)]
     has_unit_sub: Option<bool>,
 }
 
