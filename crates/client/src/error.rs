@@ -1,6 +1,7 @@
 //! What can go wrong for a user of the client.
 
 use net::CallError;
+use protocol::code::ResponseCode;
 
 /// Why something did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +22,7 @@ pub enum ClientError {
     #[error(transparent)]
     Call(#[from] CallError),
     /// The other side answered, and said no.
-    #[error("{address} refused with code {code}: {remark}")]
+    #[error("{address} refused with code {code}{}: {}", name(*code), remark.trim())]
     Refused {
         /// Who.
         address: String,
@@ -49,6 +50,11 @@ pub enum ClientError {
         /// The last one's error.
         last: Box<ClientError>,
     },
+}
+
+/// RocketMQ's name of a response code in brackets, if it has one.
+fn name(code: i32) -> String {
+    ResponseCode::from_i32(code).map_or_else(String::new, |code| format!(" ({})", code.name()))
 }
 
 impl ClientError {
