@@ -19,6 +19,7 @@ mod export;
 mod group;
 mod ha;
 mod lite;
+mod mapping;
 mod message;
 mod message_view;
 mod monitor;

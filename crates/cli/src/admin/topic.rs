@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use super::order::set_order;
 use super::output::{Cell, Facts, Table};
 use super::session::{Session, readable};
+use super::static_topic::add_logical;
 use super::target::Target;
 use super::truth;
 
@@ -296,7 +297,10 @@ impl TopicStatus {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let topic = self.topic.trim();
         let route = session.route(self.cluster.as_deref().map_or(topic, str::trim)).await?;
-        let stats = stats(session, topic, &route).await?;
+        let mut stats = stats(session, topic, &route).await?;
+        if self.cluster.is_none() && route.topic_queue_mapping_by_broker.is_some_and(|mapping| !mapping.is_empty()) {
+            add_logical(session, topic, &mut stats).await?;
+        }
         let mut table = Table::new(["Broker Name", "QID", "Min Offset", "Max Offset", "Last Updated"]);
         for (queue, offset) in stats.offset_table.iter() {
             table.row([
