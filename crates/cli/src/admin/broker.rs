@@ -209,13 +209,13 @@ pub struct SwitchTimerEngine {
 
 impl SwitchTimerEngine {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let engine_type = match self.engine_type {
-            Engine::Rocksdb => "ROCKSDB_TIMELINE",
-            Engine::File => "FILE_TIME_WHEEL",
+        let (engine_type, name) = match self.engine_type {
+            Engine::Rocksdb => ("R", "ROCKSDB_TIMELINE"),
+            Engine::File => ("F", "FILE_TIME_WHEEL"),
         };
         for address in session.masters(&self.target).await? {
             session.admin.tell(&address, request::SWITCH_TIMER_ENGINE, &Switch { engine_type }).await?;
-            session.out.say(format!("switchTimerEngine to {engine_type} success, {address}"))?;
+            session.out.say(format!("switchTimerEngine to {name} success, {address}"))?;
         }
         Ok(())
     }

@@ -117,7 +117,7 @@ fn findings(infos: &BTreeMap<String, ConsumerRunningInfo>, now: i64) -> Vec<Stri
         }
     });
     for (client, info) in infos.iter().filter(|(_, info)| is_push(info)) {
-        let is_ordered = is_true(info, "PROP_CONSUME_ORDERLY");
+        let is_ordered = is_true(info, "PROP_CONSUMEORDERLY");
         for (queue, state) in info.mq_table.iter() {
             findings.extend(stuck(state, is_ordered, now).map(|what| format!("{client} {} {what}", queue_text(queue))));
         }

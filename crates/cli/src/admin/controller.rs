@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use protocol::body::BrokerMemberGroup;
+use protocol::body::ElectMasterReplyBody;
 use protocol::code::request;
 use protocol::request::{CleanBrokerData, ElectMaster as Elect, ElectMasterReply, GetControllerMetadataReply};
 
@@ -91,10 +91,11 @@ impl ElectMaster {
             .with("SyncStateSetEpoch", reply.sync_state_set_epoch);
         session.out.facts(&facts)?;
         if !response.body.is_empty() {
-            let group: BrokerMemberGroup = client::admin::read(&response)?;
-            let mut table = Table::new(["BrokerId", "Addr"]);
-            for (id, address) in &group.broker_addrs {
-                table.row([(*id).into(), address.into()]);
+            let body: ElectMasterReplyBody = client::admin::read(&response)?;
+            let mut table = Table::new(["BrokerId", "Addr", "InSync"]);
+            for (id, address) in body.broker_member_group.iter().flat_map(|group| &group.broker_addrs) {
+                let is_in_sync = body.sync_state_set.as_ref().is_some_and(|set| set.contains(id));
+                table.row([(*id).into(), address.into(), is_in_sync.into()]);
             }
             session.out.table("brokers", &table)?;
         }

@@ -166,17 +166,18 @@ pub async fn consume_stats(
     parent: Option<&str>,
 ) -> Result<ConsumeStats> {
     session.need_names()?;
-    // Every broker on which a group has consumed has its retry topic; a group that never retried is found by its topic.
-    let route = match (session.admin.route(&retry_topic(group)).await, topic) {
-        (Ok(route), _) => route,
-        (Err(ClientError::NoRoute { .. }), Some(topic)) => session.route_by(topic, parent).await?,
-        (Err(ClientError::NoRoute { .. }), None) => {
-            anyhow::bail!("the name server knows no topic {}: group {group} never consumed", retry_topic(group))
-        }
-        (Err(error), _) => return Err(error.into()),
+    let addresses: Vec<String> = match session.admin.route(&retry_topic(group)).await {
+        Ok(route) => readable(&route).map(|(_, address)| address).collect(),
+        // Every broker on which a group's consumers have been has its retry topic. Offsets may be elsewhere too: pull consumers
+        // commit without one, and tools copy offsets.
+        Err(ClientError::NoRoute { .. }) => match topic {
+            Some(topic) => readable(&session.route_by(topic, parent).await?).map(|(_, address)| address).collect(),
+            None => session.all_masters().await?,
+        },
+        Err(error) => return Err(error.into()),
     };
     let mut all = ConsumeStats::default();
-    for (_, address) in readable(&route) {
+    for address in addresses {
         let fields = GetConsumeStats { consumer_group: group, topic, topic_list: None };
         let part: ConsumeStats = session.admin.ask(&address, request::GET_CONSUME_STATS, &fields).await?;
         all.offset_table.extend(part.offset_table.0);

@@ -127,6 +127,20 @@ impl Session {
         Ok(addresses)
     }
 
+    /// The masters of all clusters.
+    pub async fn all_masters(&self) -> Result<Vec<String>> {
+        Ok(masters_in(self.cluster().await?))
+    }
+
+    /// Where the consumers of a group are: they make its retry topic. Without one, anywhere.
+    async fn brokers_of(&self, group: &str) -> Result<Vec<String>, ClientError> {
+        match self.admin.route(&retry_topic(group)).await {
+            Ok(route) => Ok(readable(&route).map(|(_, address)| address).collect()),
+            Err(ClientError::NoRoute { .. }) => Ok(masters_in(self.admin.cluster().await?)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Where the master of a broker name is.
     pub async fn master_of(&self, broker_name: &str) -> Result<String> {
         let cluster = self.cluster().await?;
@@ -162,7 +176,7 @@ impl Session {
         let code = request::GET_CONSUMER_CONNECTION_LIST;
         let addresses = match broker {
             Some(address) => vec![address.trim().to_owned()],
-            None => readable(&self.admin.route(&retry_topic(group)).await?).map(|(_, address)| address).collect(),
+            None => self.brokers_of(group).await?,
         };
         let mut last = ClientError::NoRoute { topic: retry_topic(group) };
         for address in addresses {
@@ -177,6 +191,11 @@ impl Session {
 
 fn has_address(broker: &BrokerData, address: &str) -> bool {
     broker.broker_addrs.values().any(|known| known == address)
+}
+
+fn masters_in(info: ClusterInfo) -> Vec<String> {
+    let brokers = info.broker_addr_table.into_values();
+    brokers.filter_map(|mut broker| broker.broker_addrs.remove(&MASTER_ID)).collect()
 }
 
 /// Whether somebody said that nobody of a group is there.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UserInfo {
-    /// Brokers never tell it in the clear.
+    /// The password.
     pub password: Option<String>,
     /// `enable` or `disable`.
     pub user_status: Option<String>,

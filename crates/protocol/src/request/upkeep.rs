@@ -36,7 +36,7 @@ headers! {
         read_ahead_mode: &'a str = "READ_AHEAD_MODE",
     }
 
-    /// 5001: `ROCKSDB_TIMELINE` or `FILE_TIME_WHEEL`.
+    /// 5001: `R` for a time line in RocksDB, `F` for the time wheel in files.
     SwitchTimerEngine<'a> {
         engine_type: &'a str = "E_T",
     }
