@@ -1,5 +1,7 @@
 //! The commands and options of `mqadmin`, compared with the list that was read from the real one.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
 use clap::{Arg, Args, Command};
 use cli::admin::{AdminArgs, words};
 
@@ -125,6 +127,14 @@ fn what_mqadmin_requires_is_required_and_nothing_else_is() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_documentation_names_every_command() {
+    let documentation = include_str!("../../../docs/admin.md");
+    let missing: Vec<_> =
+        list().0.into_iter().filter(|name| !documentation.contains(&format!("| `{name}` |"))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]
