@@ -237,17 +237,25 @@ pub async fn advertised(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command_line::{Command, CommandLine};
     use clap::Parser;
+
+    fn serve(line: &[&str]) -> Serve {
+        match CommandLine::parse_from(line).command {
+            Command::Serve(serve) => serve,
+            Command::Admin(_) => panic!("not a server"),
+        }
+    }
 
     #[test]
     fn the_name_server_knows_each_key_that_is_called_used() {
-        let order = order(CommandLine::parse_from(["gantry", "namesrv", "--set", "waitSecondsForService=7"])).unwrap();
+        let order = order(serve(&["gantry", "namesrv", "--set", "waitSecondsForService=7"])).unwrap();
         assert_eq!(names_options(&order.settings).unwrap().wait_seconds_for_service, 7);
     }
 
     #[test]
     fn without_a_configuration_only_this_machine_is_served() {
-        let order = order(CommandLine::parse_from(["gantry", "server"])).unwrap();
+        let order = order(serve(&["gantry", "server"])).unwrap();
         let broker = order.settings.broker().unwrap();
         assert_eq!((broker.broker_ip1.as_str(), broker.listen_port), ("127.0.0.1", 10911));
         assert!(order.settings.net().unwrap().bind_address.is_loopback());
