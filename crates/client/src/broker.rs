@@ -37,7 +37,7 @@ impl Member {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Response, ClientError> {
-        let response = self.net.call(address, code, fields, body, timeout).await?;
+        let response = self.exchange(address, code, fields, body, timeout).await?;
         if response.code == ResponseCode::Success as i32 { Ok(response) } else { Err(refused(address, response)) }
     }
 
@@ -78,7 +78,7 @@ impl Member {
         broker_name: &Arc<str>,
         timeout: Duration,
     ) -> Result<Pulled, ClientError> {
-        let response = self.net.call(address, request::PULL_MESSAGE, fields, Bytes::new(), timeout).await?;
+        let response = self.exchange(address, request::PULL_MESSAGE, fields, Bytes::new(), timeout).await?;
         let status = match ResponseCode::from_i32(response.code) {
             Some(ResponseCode::Success) => PullStatus::Found,
             Some(ResponseCode::PullNotFound) => PullStatus::NothingNew,
@@ -132,7 +132,7 @@ impl Member {
         };
         let code = request::UPDATE_CONSUMER_OFFSET;
         if is_oneway {
-            self.net.oneway(&address, code, &fields, Bytes::new()).await?;
+            self.oneway(&address, code, &fields, Bytes::new()).await?;
         } else {
             self.call(&address, code, &fields, Bytes::new(), self.config.timeout).await?;
         }

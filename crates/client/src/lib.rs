@@ -42,6 +42,7 @@ mod pull_consumer;
 mod push_consumer;
 mod queue_task;
 mod route;
+mod sign;
 mod unique_id;
 
 pub use admin::Admin;
@@ -55,3 +56,4 @@ pub use protocol::body::{ConsumeFromWhere, MessageModel, MessageQueue};
 pub use pull_consumer::{PullConsumer, PullStatus, Pulled};
 pub use push_consumer::{Handler, Outcome, PushConfig, PushConsumer};
 pub use route::Route;
+pub use sign::Credentials;

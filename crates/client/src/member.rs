@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::{Clock, Random};
-use net::{CallError, ClientOptions, Connection, Inbound, Outgoing, RefuseInbound, Request};
+use net::{CallError, ClientOptions, Connection, Inbound, Outgoing, RefuseInbound, Request, Response};
 use parking_lot::Mutex;
 use protocol::body::{ConsumerData, Heartbeat, ProducerData, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
+use protocol::header::EncodeFields;
 use protocol::request::GetRouteInfo;
 use protocol::request::NotifyConsumerIdsChanged;
 use tokio::sync::{Notify, watch};
@@ -23,6 +24,7 @@ use crate::producer::{Producer, ProducerConfig};
 use crate::pull_consumer::PullConsumer;
 use crate::push_consumer::{Handler, PushConfig, PushConsumer};
 use crate::route::Route;
+use crate::sign::{Credentials, Signed};
 use crate::unique_id::UniqueIds;
 
 /// How often a route borrowed from the model of new topics is asked for again: the topic has its own after its first message.
@@ -39,6 +41,8 @@ pub struct ClientConfig {
     pub instance: Option<String>,
     /// For each request.
     pub timeout: Duration,
+    /// With them every request is signed.
+    pub credentials: Option<Credentials>,
     /// Between two heartbeats. Brokers forget a client after 120 s.
     pub heartbeat_every: Duration,
     /// How long a route is believed.
@@ -60,6 +64,7 @@ impl ClientConfig {
             ip: None,
             instance: None,
             timeout: Duration::from_secs(3),
+            credentials: None,
             heartbeat_every: Duration::from_secs(30),
             route_for: Duration::from_secs(30),
             net: ClientOptions::default(),
@@ -147,7 +152,7 @@ impl Client {
 }
 
 pub(crate) struct Member {
-    pub(crate) net: net::Client,
+    net: net::Client,
     pub(crate) id: String,
     pub(crate) ids: UniqueIds,
     pub(crate) config: ClientConfig,
@@ -177,6 +182,41 @@ struct Groups {
 }
 
 impl Member {
+    /// Sends a request, signed if there are credentials, and waits for the response, whatever it says.
+    pub(crate) async fn exchange(
+        &self,
+        address: &str,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Response, CallError> {
+        match &self.config.credentials {
+            None => self.net.call(address, code, fields, body, timeout).await,
+            Some(credentials) => {
+                let signed = Signed::new(fields, credentials, &body);
+                self.net.call(address, code, &signed, body, timeout).await
+            }
+        }
+    }
+
+    /// Sends a request, signed if there are credentials, that nobody answers.
+    pub(crate) async fn oneway(
+        &self,
+        address: &str,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: Bytes,
+    ) -> Result<(), CallError> {
+        match &self.config.credentials {
+            None => self.net.oneway(address, code, fields, body).await,
+            Some(credentials) => {
+                let signed = Signed::new(fields, credentials, &body);
+                self.net.oneway(address, code, &signed, body).await
+            }
+        }
+    }
+
     /// A topic's route, asked for again when it is old. A name server that fails leaves the old one standing.
     pub(crate) async fn route(&self, topic: &str) -> Result<Arc<Route>, ClientError> {
         if let Some(route) = self.known(topic) {

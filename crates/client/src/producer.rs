@@ -135,7 +135,7 @@ impl Producer {
         let address = master_of(&route, queue)?;
         let fields = self.fields(queue, &prepared);
         let member = &self.inner.member;
-        member.net.oneway(address, code_of(&prepared), &fields, prepared.body.clone()).await?;
+        member.oneway(address, code_of(&prepared), &fields, prepared.body.clone()).await?;
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl Producer {
         let fields = self.fields(queue, prepared);
         let (member, config) = (&self.inner.member, &self.inner.config);
         let response =
-            member.net.call(address, code_of(prepared), &fields, prepared.body.clone(), config.timeout).await?;
+            member.exchange(address, code_of(prepared), &fields, prepared.body.clone(), config.timeout).await?;
         let status = match ResponseCode::from_i32(response.code) {
             Some(ResponseCode::Success) => SendStatus::Ok,
             Some(ResponseCode::FlushDiskTimeout) => SendStatus::FlushDiskTimeout,

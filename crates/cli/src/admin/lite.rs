@@ -165,7 +165,8 @@ impl GetLiteClientInfo {
             let topics = info.lite_topic_set.filter(|_| self.show_detail).unwrap_or_default();
             table.row([
                 name.into(),
-                info.lite_topic_count.into(),
+                // -1: the broker does not know the client.
+                (info.lite_topic_count >= 0).then_some(info.lite_topic_count).into(),
                 Cell::time(info.last_access_time),
                 Cell::time(info.last_consume_time),
                 Cell::list(topics),

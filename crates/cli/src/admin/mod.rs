@@ -15,6 +15,7 @@ mod consume;
 mod consumer;
 mod container;
 mod controller;
+mod credentials;
 mod export;
 mod group;
 mod ha;
@@ -44,6 +45,7 @@ mod version;
 mod words;
 
 use std::io;
+use std::path::PathBuf;
 
 use clap::{Args, Command};
 use commands::AdminCommand;
@@ -66,6 +68,9 @@ pub struct AdminArgs {
         global = true
     )]
     names: Option<String>,
+    /// File with accessKey and secretKey; without it, conf/tools.yml in the folder ROCKETMQ_HOME if it is there
+    #[arg(long, value_name = "FILE", global = true)]
+    credentials: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long, global = true)]
     json: bool,
@@ -77,13 +82,14 @@ pub struct AdminArgs {
 ///
 /// The error is one sentence with its causes. What was shown before it stays shown.
 pub fn run(args: AdminArgs, program: Command) -> anyhow::Result<()> {
-    let AdminArgs { names, json, command } = args;
+    let AdminArgs { names, credentials, json, command } = args;
     if let AdminCommand::Completion(completion) = command {
         return quiet_about_closed_pipes(completion.run(program));
     }
+    let credentials = credentials::credentials(credentials.as_deref(), std::env::var_os("ROCKETMQ_HOME"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
-        let session = Session::start(names.as_deref().unwrap_or_default(), Output::new(json));
+        let session = Session::start(names.as_deref().unwrap_or_default(), credentials, Output::new(json));
         let done = command.run(&session).await;
         // What a command has said before it failed is worth as much as before.
         let told = session.out.end(done.as_ref().err());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use client::{Admin, Client, ClientConfig, ClientError};
+use client::{Admin, Client, ClientConfig, ClientError, Credentials};
 use env::Clock;
 use protocol::body::{BrokerData, ClusterInfo, ConsumerConnection, GroupList, MASTER_ID, TopicList, TopicRoute};
 use protocol::code::{ResponseCode, request};
@@ -44,10 +44,11 @@ pub struct Broker {
 
 impl Session {
     /// Begins. Nothing is connected before it is needed.
-    pub fn start(name_servers: &str, out: Output) -> Session {
+    pub fn start(name_servers: &str, credentials: Option<Credentials>, out: Output) -> Session {
         let clock = Clock::real();
         let config = ClientConfig {
             timeout: TIMEOUT,
+            credentials,
             clock: clock.clone(),
             ..ClientConfig::new(name_servers.trim_matches('"'))
         };
