@@ -38,7 +38,6 @@ async fn round(session: &Session) -> Result<()> {
         // A group that cannot be asked now is looked at again in the next round.
         let Ok(stats) = consume_stats(session, group, None, None).await else { continue };
         let mut topics: Vec<&str> = stats.offset_table.keys().map(|queue| queue.topic.as_str()).collect();
-        topics.dedup();
         topics.sort_unstable();
         topics.dedup();
         for topic in topics {
