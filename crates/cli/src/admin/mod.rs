@@ -54,6 +54,9 @@ use session::Session;
 
 pub use words::words;
 
+/// Where the help shows what every command takes.
+const FOR_ALL: &str = "Of all commands";
+
 /// Manage topics, groups, brokers and name servers; takes the commands and letters of mqadmin
 #[derive(Debug, Args)]
 #[command(infer_long_args = true, subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
@@ -65,14 +68,15 @@ pub struct AdminArgs {
         alias = "nameserverAddr",
         env = "NAMESRV_ADDR",
         value_name = "HOST:PORT",
-        global = true
+        global = true,
+        help_heading = FOR_ALL
     )]
     names: Option<String>,
     /// File with accessKey and secretKey; without it, conf/tools.yml in the folder ROCKETMQ_HOME if it is there
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = FOR_ALL)]
     credentials: Option<PathBuf>,
     /// Print one JSON object instead of text
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = FOR_ALL)]
     json: bool,
     #[command(subcommand)]
     command: AdminCommand,

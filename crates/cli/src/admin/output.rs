@@ -153,6 +153,15 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
+    /// The same without a column.
+    pub fn without(mut self, column: &str) -> Table {
+        if let Some(at) = self.columns.iter().position(|known| known == column) {
+            self.columns.remove(at);
+            self.rows.iter_mut().filter(|row| at < row.len()).for_each(|row| drop(row.remove(at)));
+        }
+        self
+    }
+
     /// How many rows there are.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -304,6 +313,15 @@ mod tests {
         table.print(&mut text).unwrap();
         let expected = "#Topic        #QID  #Last\na-long-topic     3\nb               12  x\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_column_that_nobody_asked_for_goes_with_its_cells() {
+        let mut table = Table::new(["a", "b", "c"]);
+        table.row([1.into(), 2.into(), 3.into()]);
+        let mut text = Vec::new();
+        table.without("b").print(&mut text).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), "#a  #c\n 1   3\n");
     }
 
     #[test]

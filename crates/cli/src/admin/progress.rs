@@ -11,7 +11,7 @@ use protocol::names::{group_of, is_retry_topic, retry_topic};
 use protocol::request::{GetConsumeStats, GetConsumerRunningInfo};
 
 use super::output::{Cell, Facts, Table};
-use super::session::{Session, readable};
+use super::session::{Session, is_offline, readable};
 use super::truth;
 use super::{time, version};
 
@@ -47,30 +47,17 @@ impl ConsumerProgress {
         let owners = if shows_owners { owners(session, group).await? } else { BTreeMap::new() };
 
         let (mut behind, mut in_flight) = (0, 0);
-        let mut table = if shows_owners {
-            Table::new([
-                "Topic",
-                "Broker Name",
-                "QID",
-                "Broker Offset",
-                "Consumer Offset",
-                "Client IP",
-                "Diff",
-                "Inflight",
-                "LastTime",
-            ])
-        } else {
-            Table::new([
-                "Topic",
-                "Broker Name",
-                "QID",
-                "Broker Offset",
-                "Consumer Offset",
-                "Diff",
-                "Inflight",
-                "LastTime",
-            ])
-        };
+        let mut table = Table::new([
+            "Topic",
+            "Broker Name",
+            "QID",
+            "Broker Offset",
+            "Consumer Offset",
+            "Client IP",
+            "Diff",
+            "Inflight",
+            "LastTime",
+        ]);
         let mut queues: Vec<_> = stats.offset_table.iter().collect();
         queues.sort_by_key(|(queue, _)| (&queue.topic, &queue.broker_name, queue.queue_id));
         for (queue, offset) in queues {
@@ -82,21 +69,19 @@ impl ConsumerProgress {
                 0 => Cell::of("N/A", 0),
                 at => Cell::of(time::to_seconds(at), at),
             };
-            let start: [Cell; 5] = [
+            table.row([
                 (&queue.topic).into(),
                 (&queue.broker_name).into(),
                 queue.queue_id.into(),
                 offset.broker_offset.into(),
                 offset.consumer_offset.into(),
-            ];
-            let [topic, broker, id, there, here] = start;
-            if shows_owners {
-                let owner = owners.get(queue).map_or("N/A", String::as_str);
-                table.row([topic, broker, id, there, here, owner.into(), diff.into(), flight.into(), last]);
-            } else {
-                table.row([topic, broker, id, there, here, diff.into(), flight.into(), last]);
-            }
+                owners.get(queue).map_or("N/A", String::as_str).into(),
+                diff.into(),
+                flight.into(),
+                last,
+            ]);
         }
+        let table = if shows_owners { table } else { table.without("Client IP") };
         session.out.table("queues", &table)?;
         session.out.note("")?;
         let facts = Facts::new()
@@ -208,7 +193,12 @@ pub async fn running_info(
 /// Who consumes each queue. A member that does not answer is left out: its queues are then nobody's.
 async fn owners(session: &Session, group: &str) -> Result<BTreeMap<MessageQueue, String>> {
     let mut owners = BTreeMap::new();
-    for member in session.consumers(group, None).await?.connection_set {
+    let members = match session.consumers(group, None).await {
+        Ok(members) => members.connection_set,
+        Err(error) if is_offline(&error) => return Ok(owners),
+        Err(error) => return Err(error.into()),
+    };
+    for member in members {
         let Ok(info) = running_info(session, group, &member.client_id, false).await else { continue };
         let address = member.client_id.split('@').next().unwrap_or_default();
         let queues = info.mq_table.0.into_keys().chain(info.mq_pop_table.0.into_keys());

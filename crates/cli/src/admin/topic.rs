@@ -9,7 +9,7 @@ use clap::Args;
 use protocol::body::{MASTER_ID, QueueData, TopicConfig, TopicConfigList, TopicStatsTable};
 use protocol::code::request;
 use protocol::names::{dlq_topic, is_dlq_topic, is_retry_topic};
-use protocol::request::{CreateTopic, DeleteTopic, DeleteTopicInNames, GetTopicStats};
+use protocol::request::{CreateTopic, DeleteTopic, DeleteTopicInNames, GetTopicConfig, GetTopicStats};
 use protocol::sys_flag::topic as topic_flag;
 use serde::de::DeserializeOwned;
 
@@ -220,7 +220,14 @@ impl UpdateTopicPerm {
                 session.out.say(format!("topic {topic} has perm {} in {address} already.", self.perm))?;
                 continue;
             }
-            create(session, &address, &with_perm(topic, queues, self.perm)).await?;
+            // Brokers before 5.0 do not tell a topic; its route knows all but whether it is ordered.
+            let fields = GetTopicConfig { topic, lo: None };
+            let config = match session.admin.ask::<TopicConfig>(&address, request::GET_TOPIC_CONFIG, &fields).await {
+                Ok(config) => TopicConfig { perm: self.perm, attributes: BTreeMap::new(), ..config },
+                Err(error) if error.code().is_some() => with_perm(topic, queues, self.perm),
+                Err(error) => return Err(error.into()),
+            };
+            create(session, &address, &config).await?;
             let (old, new) = (queues.perm, self.perm);
             session.out.say(format!("update topic perm from {old} to {new} in {address} success."))?;
         }
