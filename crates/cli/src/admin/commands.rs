@@ -26,6 +26,7 @@ macro_rules! commands {
             pub(super) async fn run(self, session: &Session) -> Result<()> {
                 match self {
                     $( AdminCommand::$command(command) => command.run(session).await, )*
+                    // It has to do with no server, so it is done before there is a session.
                     AdminCommand::Completion(_) => Ok(()),
                 }
             }

@@ -64,7 +64,7 @@ impl QueryMsgById {
                 push(session, &message, group.trim(), client.trim()).await?;
             } else if self.send_message == Some(true) {
                 send_again(session, &message).await?;
-            } else if self.send_message.is_none() {
+            } else {
                 show(session, &message, self.body_format).await?;
             }
         }

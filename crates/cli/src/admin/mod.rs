@@ -1,14 +1,14 @@
 //! `gantry admin`: the commands of `mqadmin` 5.5.0 with its names, letters and long options.
 //!
-//! [`commands`] lists them; each family of commands has a file. A command asks through [`session::Session`] and shows what it
-//! learned through [`output::Output`], as aligned text or, with `--json`, as one JSON object.
+//! `commands.rs` lists them; each family of commands has a file. A command asks through `Session` and shows what it learned through
+//! `Output`, as aligned text or, with `--json`, as one JSON object.
 
 mod acl;
 mod broker;
 mod check;
 mod cluster;
 mod cold_data;
-pub mod commands;
+mod commands;
 mod configuration;
 mod connection;
 mod consume;

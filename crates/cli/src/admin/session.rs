@@ -123,7 +123,7 @@ impl Session {
         let brokers = self.brokers(cluster).await?;
         let addresses: Vec<String> = brokers.into_iter().filter(is_meant).map(|broker| broker.address).collect();
         if addresses.is_empty() {
-            bail!("cluster {cluster} has no master at the moment");
+            bail!("cluster {cluster} has no broker for this at the moment");
         }
         Ok(addresses)
     }
