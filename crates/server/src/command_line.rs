@@ -1,5 +1,6 @@
 //! What can be said on the command line. `namesrv` and `broker` take the letters of Apache's `mqnamesrv` and `mqbroker`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -10,6 +11,29 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub struct CommandLine {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl CommandLine {
+    /// Reads the words of a command line; ends the process with a message if they make no sense.
+    ///
+    /// What serves is read without the commands of `admin`: their hundreds of options take megabytes, which a server would hold on
+    /// to as long as it lives.
+    pub fn read(words: Vec<OsString>) -> Command {
+        let serves = words.get(1).and_then(|word| word.to_str()).is_some_and(Serve::has_subcommand);
+        if serves {
+            Command::Serve(ServeLine::parse_from(words).command)
+        } else {
+            CommandLine::parse_from(words).command
+        }
+    }
+}
+
+/// A command line that serves.
+#[derive(Debug, Parser)]
+#[command(name = "gantry", version, about, max_term_width = 110)]
+struct ServeLine {
+    #[command(subcommand)]
+    command: Serve,
 }
 
 #[derive(Debug, Subcommand)]
@@ -112,6 +136,7 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         CommandLine::command().debug_assert();
+        ServeLine::command().debug_assert();
     }
 
     #[test]

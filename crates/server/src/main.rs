@@ -13,14 +13,14 @@ mod threads;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use command_line::{Command, CommandLine};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match start(CommandLine::parse_from(cli::admin::words(std::env::args_os()))) {
+    match start(CommandLine::read(cli::admin::words(std::env::args_os()))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // `{:#}`: the sentence and its causes, on one line.
@@ -30,8 +30,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(command_line: CommandLine) -> anyhow::Result<()> {
-    let serve = match command_line.command {
+fn start(command: Command) -> anyhow::Result<()> {
+    let serve = match command {
         Command::Admin(admin) => return cli::admin::run(admin, CommandLine::command()),
         Command::Serve(serve) => serve,
     };

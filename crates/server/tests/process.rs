@@ -159,6 +159,17 @@ fn a_stop_under_load_loses_nothing_that_was_acknowledged_and_acknowledges_all_th
     }
 }
 
+/// Six measured; what the commands of `gantry admin` take would be another five.
+#[test]
+fn an_idle_server_holds_no_more_than_nine_megabytes_of_its_own() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::server(data.path());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+    let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    let own_kib: u64 = own.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(own_kib < 9 << 10, "{own_kib} KiB");
+}
+
 #[test]
 fn a_second_process_on_the_same_store_is_refused() {
     let data = tempfile::tempdir().unwrap();

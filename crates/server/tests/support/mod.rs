@@ -71,6 +71,10 @@ impl Running {
         Running::start(&mut gantry(&[&arguments, more].concat()))
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn address(&self, of: &str) -> &str {
         let (_, rest) = self.ready.split_once(&format!(" {of}=")).unwrap();
         rest.split(' ').next().unwrap()
