@@ -5,8 +5,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use config::{BrokerSettings, ConfigError, Settings, StoreSettings, properties};
+use config::key::State as KeyState;
+use config::{BrokerSettings, ConfigError, Role, Settings, StoreSettings, keys, properties};
 use net::{Outgoing, Request};
 use parking_lot::Mutex;
 use protocol::body::DataVersion;
@@ -14,7 +16,6 @@ use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::request::GetBrokerConfigReply;
 
-use crate::admin::reply_ok;
 use crate::broker::Broker;
 use crate::exchange::put_in_place;
 use crate::refusal::Refusal;
@@ -25,9 +26,32 @@ const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];
 
 /// The settings with their origins, and the file that they came from.
 pub(crate) struct Configuration {
-    /// Guards changes, from looking at the old value to having the new one. The file follows, in a task of its own.
+    /// Guards changes, from looking at the old value until the new one is in force. The file follows, in a task of its own.
     state: Mutex<State>,
-    file: Option<PathBuf>,
+    file: Option<Arc<SettingsFile>>,
+}
+
+/// The file, and changes on their way to it.
+struct SettingsFile {
+    path: PathBuf,
+    /// In the order in which they came into force.
+    pending: Mutex<Vec<(String, String)>>,
+    /// Held while the file is written, by threads that may wait.
+    writing: Mutex<()>,
+}
+
+impl SettingsFile {
+    /// Writes what is pending. Of two that come at once, one finds nothing left to do.
+    fn write(&self) {
+        let _writing = self.writing.lock();
+        let changes = std::mem::take(&mut *self.pending.lock());
+        if changes.is_empty() {
+            return;
+        }
+        if let Err(error) = write_into(&self.path, &changes) {
+            tracing::error!(file = %self.path.display(), %error, "changed settings not written; they hold until the next start");
+        }
+    }
 }
 
 struct State {
@@ -37,6 +61,8 @@ struct State {
 
 impl Configuration {
     pub(crate) fn new(settings: Settings, file: Option<PathBuf>) -> Configuration {
+        let file =
+            file.map(|path| Arc::new(SettingsFile { path, pending: Mutex::default(), writing: Mutex::default() }));
         Configuration { state: Mutex::new(State { settings, version: DataVersion::default() }), file }
     }
 }
@@ -57,19 +83,21 @@ pub(crate) fn update(
         return Err(Refusal::new(ResponseCode::NoPermission, "Can not update config in black list."));
     }
     let changes: Vec<(String, String)> = lines.into_iter().map(|line| (line.key, line.value)).collect();
-    let (broker_settings, store_settings) = {
+    {
         let mut state = broker.configuration.state.lock();
-        let changed = changed(&state.settings, &changes)
+        let (settings, broker_settings, store_settings) = changed(&state.settings, &changes)
             .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
-        state.settings = changed.0;
+        state.settings = settings;
         state.version.advance(broker.clock.now().0);
-        (changed.1, changed.2)
-    };
+        broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
+        broker.settings.store(broker_settings.into());
+        broker.store.retain(crate::protect::retention(&store_settings));
+        broker.store_settings.store(store_settings.into());
+        if let Some(file) = &broker.configuration.file {
+            file.pending.lock().extend(changes.iter().cloned());
+        }
+    }
     tracing::info!(peer = %session.connection.peer(), keys = ?changes.iter().map(|(key, _)| key).collect::<Vec<_>>(), "settings changed by request");
-    broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
-    broker.settings.store(broker_settings.into());
-    broker.store.retain(crate::protect::retention(&store_settings));
-    broker.store_settings.store(store_settings.into());
     if changes.iter().any(|(key, _)| key == "brokerPermission") {
         // Every topic looks different to clients now; a name server looks at topics only when their version is another one.
         let mut version = broker.topics.version();
@@ -78,14 +106,25 @@ pub(crate) fn update(
         broker.registry.all_changed();
     }
     if let Some(file) = broker.configuration.file.clone() {
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = write_into(&file, &changes) {
-                tracing::error!(file = %file.display(), %error, "changed settings not written; they hold until the next start");
-            }
-        });
+        tokio::task::spawn_blocking(move || file.write());
     }
-    reply_ok(request, out);
+    let remark = without_effect(&changes);
+    out.reply(request.reply_to(), ResponseCode::Success, remark.as_deref(), &(), &[]);
     Ok(())
+}
+
+/// What is said beside success of settings that are RocketMQ's and change nothing here.
+fn without_effect(changes: &[(String, String)]) -> Option<String> {
+    let sentences: Vec<String> = changes
+        .iter()
+        .filter_map(|(key, _)| match keys::find(Role::Broker, key)?.state {
+            KeyState::Used => None,
+            KeyState::Accepted(why) | KeyState::NotNeeded(why) | KeyState::Off(why) | KeyState::Refused(why) => {
+                Some(format!("{key} has no effect: {why}"))
+            }
+        })
+        .collect();
+    (!sentences.is_empty()).then(|| sentences.join("; "))
 }
 
 /// The settings after the changes, if all of them are possible.
@@ -135,9 +174,23 @@ fn write_into(file: &Path, changes: &[(String, String)]) -> Result<(), Box<dyn s
 fn with_changes(text: &str, changes: &[(String, String)]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut is_written = vec![false; changes.len()];
+    // What stands before goes on in this line; and belongs to a setting that was replaced.
+    let (mut is_continued, mut is_replaced) = (false, false);
     for line in text.lines() {
+        let is_comment = !is_continued && line.trim_start().starts_with(['#', '!']);
+        let backslashes = line.bytes().rev().take_while(|byte| *byte == b'\\').count();
+        let was_continued = std::mem::replace(&mut is_continued, !is_comment && backslashes % 2 == 1);
+        if was_continued {
+            if !is_replaced {
+                out.push_str(line);
+                out.push('\n');
+            }
+            continue;
+        }
         let key = line.trim_start().split(['=', ':', ' ', '\t']).next().unwrap_or_default();
-        match changes.iter().position(|(changed, _)| changed == key) {
+        let place = changes.iter().rposition(|(changed, _)| changed == key);
+        is_replaced = place.is_some();
+        match place {
             Some(at) if is_written[at] => {}
             Some(at) => {
                 out.push_str(&setting(&changes[at]));
@@ -149,8 +202,11 @@ fn with_changes(text: &str, changes: &[(String, String)]) -> String {
             }
         }
     }
-    for (change, _) in changes.iter().zip(is_written).filter(|(_, is_written)| !is_written) {
-        out.push_str(&setting(change));
+    for (place, change) in changes.iter().enumerate() {
+        let is_last = changes.iter().rposition(|(key, _)| *key == change.0) == Some(place);
+        if is_last && !is_written[place] {
+            out.push_str(&setting(change));
+        }
     }
     out
 }
@@ -168,6 +224,28 @@ mod tests {
         let changes = [("b".to_owned(), "9".to_owned()), ("c".to_owned(), "x\\y".to_owned())];
         assert_eq!(with_changes("# note\na=1\n b = 2\nb:3\nbb=4\n", &changes), "# note\na=1\nb=9\nbb=4\nc=x\\\\y\n");
         assert_eq!(with_changes("", &changes[..1]), "b=9\n");
+    }
+
+    #[test]
+    fn a_setting_over_several_lines_is_replaced_as_a_whole_and_others_are_left_alone() {
+        let changes = [("a".to_owned(), "1".to_owned())];
+        let text = "# a comment \\\na=x,\\\n  y,\\\n  z\nb=p\\\n  a=q\nc=d\\\\\na=twice\n";
+        assert_eq!(with_changes(text, &changes), "# a comment \\\na=1\nb=p\\\n  a=q\nc=d\\\\\n");
+    }
+
+    #[test]
+    fn of_several_changes_of_one_key_the_last_is_written() {
+        let changes = [("a", "1"), ("b", "2"), ("a", "3")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(with_changes("a=0\n", &changes), "a=3\nb=2\n");
+        assert_eq!(with_changes("", &changes), "b=2\na=3\n");
+    }
+
+    #[test]
+    fn settings_that_change_nothing_are_named() {
+        let changes =
+            ["autoCreateTopicEnable", "sendThreadPoolQueueCapacity"].map(|key| (key.to_owned(), "1".to_owned()));
+        assert_eq!(without_effect(&changes[..1]), None);
+        assert!(without_effect(&changes).unwrap().starts_with("sendThreadPoolQueueCapacity has no effect: "));
     }
 
     #[test]
