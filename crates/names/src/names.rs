@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use env::Clock;
 use net::{Burst, Client, ClientOptions, Connection, Outgoing, ReplyTo, Request, Service};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use protocol::code::{ResponseCode, request};
 use protocol::header::EncodeFields;
 use protocol::request::NotifyMinBrokerIdChange;
@@ -28,6 +28,8 @@ pub struct Names {
     pub(crate) options: ArcSwap<Options>,
     /// Lets one change of the settings at a time through to their file.
     pub(crate) changing: tokio::sync::Mutex<()>,
+    /// Lets one compressed registration at a time unfold.
+    pub(crate) unfolding: Mutex<()>,
     pub(crate) clock: Clock,
     pub(crate) table: RwLock<RouteTable>,
     pub(crate) routes: RouteCache,
@@ -73,6 +75,7 @@ impl Names {
         let kv = KvConfig::load(&options.kv_config_path)?;
         Ok(Arc::new(Names {
             changing: tokio::sync::Mutex::new(()),
+            unfolding: Mutex::new(()),
             options: ArcSwap::from_pointee(options),
             clock,
             table: RwLock::new(RouteTable::default()),

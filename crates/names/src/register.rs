@@ -42,6 +42,8 @@ pub(crate) fn broker(
         let topics = fastjson::from_slice(asked.body).map_err(|error| unreadable(&error))?;
         RegisterBrokerBody { topics, ..RegisterBrokerBody::default() }
     } else {
+        // One after the other: what they take while they unfold is not in anybody's budget.
+        let _turn = header.compressed.then(|| names.unfolding.lock());
         RegisterBrokerBody::decode(asked.body, header.compressed, asked.header.version)
             .map_err(|error| unreadable(&error))?
     };

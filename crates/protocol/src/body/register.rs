@@ -1,15 +1,21 @@
 //! 103: what a broker tells a name server, in plain JSON and in the compressed form.
 
 use std::collections::BTreeMap;
+use std::io::{self, BufReader, Read, Take};
 
+use flate2::read::ZlibDecoder;
 use serde::{Deserialize, Serialize};
 
 use super::{DataVersion, TopicConfig, TopicConfigTable, TopicFilterType, TopicQueueMappingInfo};
-use crate::compression::{Compression, CompressionError, compress, decompress};
+use crate::compression::{Compression, CompressionError, compress};
 use crate::fastjson::{self, Dialect, JsonError};
 
-/// A compressed registration may unfold to this much: a million topics.
-pub const REGISTER_BYTES_MAX: usize = 256 << 20;
+/// A compressed registration may unfold to this much, in bytes: more than a million topics with short names.
+pub const REGISTER_BYTES_MAX: usize = 64 << 20;
+
+/// One topic, mapping or list of filter servers of a compressed registration, in bytes: the memory that unfolding takes beside
+/// what comes of it.
+const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// Requests from this version on (5.0.0) carry mappings at the end of the compressed form.
 const VERSION_WITH_MAPPINGS: i32 = 413;
@@ -53,8 +59,7 @@ impl RegisterBrokerBody {
         if !is_compressed {
             return json("registration", body);
         }
-        let plain = decompress(Compression::Zlib, body, REGISTER_BYTES_MAX)?;
-        let mut reader = Reader { rest: &plain };
+        let mut reader = Reader::new(body);
         let data_version: DataVersion = json("data version", reader.block("data version")?)?;
         let mut table = BTreeMap::new();
         for _ in 0..reader.count("topic count")? {
@@ -63,7 +68,7 @@ impl RegisterBrokerBody {
         }
         let filter_server_list = json("filter servers", reader.block("filter servers")?)?;
         let mut mappings = BTreeMap::new();
-        if version >= VERSION_WITH_MAPPINGS && !reader.rest.is_empty() {
+        if version >= VERSION_WITH_MAPPINGS && !reader.is_at_end()? {
             for _ in 0..reader.count("mapping count")? {
                 let mapping: TopicQueueMappingInfo = json("mapping", reader.block("mapping")?)?;
                 mappings.insert(mapping.topic.clone(), mapping);
@@ -143,23 +148,57 @@ fn parse_topic(line: &[u8]) -> Result<TopicConfig, RegisterError> {
     })
 }
 
+/// Unfolds a body block by block, so that a small one that unfolds to much is refused before it has filled our memory.
 struct Reader<'a> {
-    rest: &'a [u8],
+    plain: BufReader<Take<ZlibDecoder<&'a [u8]>>>,
+    block: Vec<u8>,
 }
 
 impl<'a> Reader<'a> {
-    fn count(&mut self, what: &'static str) -> Result<usize, RegisterError> {
-        let (bytes, rest) = self.rest.split_first_chunk::<4>().ok_or(RegisterError::Truncated(what))?;
-        self.rest = rest;
-        usize::try_from(i32::from_be_bytes(*bytes)).map_err(|_| RegisterError::Truncated(what))
+    fn new(body: &'a [u8]) -> Reader<'a> {
+        let plain = BufReader::new(ZlibDecoder::new(body).take(REGISTER_BYTES_MAX as u64));
+        Reader { plain, block: Vec::new() }
     }
 
-    fn block(&mut self, what: &'static str) -> Result<&'a [u8], RegisterError> {
-        let length = self.count(what)?;
-        let (block, rest) = self.rest.split_at_checked(length).ok_or(RegisterError::Truncated(what))?;
-        self.rest = rest;
-        Ok(block)
+    fn is_at_end(&mut self) -> Result<bool, RegisterError> {
+        match io::BufRead::fill_buf(&mut self.plain) {
+            Ok(ahead) => Ok(ahead.is_empty()),
+            Err(source) => Err(corrupt(source)),
+        }
     }
+
+    fn count(&mut self, what: &'static str) -> Result<usize, RegisterError> {
+        let mut bytes = [0; 4];
+        let read = self.plain.read_exact(&mut bytes);
+        read.map_err(|error| self.broken(what, error))?;
+        usize::try_from(i32::from_be_bytes(bytes)).map_err(|_| RegisterError::Truncated(what))
+    }
+
+    /// The next block, until the one after it.
+    fn block(&mut self, what: &'static str) -> Result<&[u8], RegisterError> {
+        let length = self.count(what)?;
+        if length > BLOCK_BYTES_MAX {
+            return Err(CompressionError::TooLarge { max_bytes: BLOCK_BYTES_MAX }.into());
+        }
+        self.block.resize(length, 0);
+        let read = self.plain.read_exact(&mut self.block);
+        read.map_err(|error| self.broken(what, error))?;
+        Ok(&self.block)
+    }
+
+    fn broken(&self, what: &'static str, error: io::Error) -> RegisterError {
+        if error.kind() != io::ErrorKind::UnexpectedEof {
+            return corrupt(error);
+        }
+        if self.plain.get_ref().limit() == 0 {
+            return CompressionError::TooLarge { max_bytes: REGISTER_BYTES_MAX }.into();
+        }
+        RegisterError::Truncated(what)
+    }
+}
+
+fn corrupt(source: io::Error) -> RegisterError {
+    CompressionError::Corrupt { kind: Compression::Zlib, source }.into()
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
@@ -169,4 +208,41 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
 fn put_block(out: &mut Vec<u8>, block: &[u8]) {
     put_count(out, block.len());
     out.extend_from_slice(block);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A compressed registration of `topics` equal topics that says it had more than anybody has.
+    fn repeated(line: &str, topics: usize) -> Vec<u8> {
+        let mut plain = Vec::new();
+        put_block(&mut plain, &fastjson::to_vec(&DataVersion::default(), Dialect::FastJson));
+        put_count(&mut plain, i32::MAX as usize);
+        for _ in 0..topics {
+            put_block(&mut plain, line.as_bytes());
+        }
+        compress(Compression::Zlib, &plain, 9).unwrap()
+    }
+
+    fn is_too_large(body: &[u8], limit: usize) -> bool {
+        let refused = RegisterBrokerBody::decode(body, true, 513);
+        matches!(refused, Err(RegisterError::Compression(CompressionError::TooLarge { max_bytes })) if max_bytes == limit)
+    }
+
+    #[test]
+    fn a_registration_that_unfolds_to_much_is_refused_as_a_whole_and_in_each_part() {
+        let line = format!("t 1 1 6 SINGLE_TAG {{\"a\":\"{}\"}}", "x".repeat(1 << 18));
+        let in_all = repeated(&line, REGISTER_BYTES_MAX / line.len() + 1);
+        assert!(in_all.len() < 1 << 20, "little goes over the wire: {} bytes", in_all.len());
+        assert!(is_too_large(&in_all, REGISTER_BYTES_MAX));
+        let in_one = repeated(&"x".repeat(BLOCK_BYTES_MAX + 1), 1);
+        assert!(is_too_large(&in_one, BLOCK_BYTES_MAX));
+    }
+
+    #[test]
+    fn a_registration_that_ends_too_early_says_where() {
+        let ended = RegisterBrokerBody::decode(&repeated("t 1 1 6 SINGLE_TAG", 2), true, 513);
+        assert!(matches!(ended, Err(RegisterError::Truncated("topic"))), "{ended:?}");
+    }
 }
