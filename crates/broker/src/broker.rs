@@ -229,12 +229,21 @@ impl Broker {
     async fn run_errands(&self, session: &mut Session, out: &mut Outgoing) {
         let mut errands = std::mem::take(&mut session.errands);
         session.inbox.take(&mut errands);
-        for errand in errands.drain(..) {
+        let mut waiting = errands.drain(..);
+        // One batch of messages may wake every pull of a connection, and each of them answers with a batch.
+        while !out.is_full()
+            && let Some(errand) = waiting.next()
+        {
             match errand {
                 Errand::Pull(order, wake) => pull::resume(self, session, order, wake, out),
                 Errand::Frames(frames) => out.extend(frames),
                 Errand::Then(then) => then(self, session, out),
             }
+        }
+        if !waiting.as_slice().is_empty() {
+            session.inbox.put_back(waiting);
+        } else {
+            drop(waiting);
         }
         // A burst of wake-ups leaves a buffer that is not worth keeping.
         errands.shrink_to(ERRANDS_KEPT);
@@ -361,7 +370,9 @@ impl Service for Broker {
     }
 
     async fn serve(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
-        while let Some(request) = burst.next() {
+        while !out.is_full()
+            && let Some(request) = burst.next()
+        {
             match request.header.code {
                 request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
                     if let Err(refusal) = send::gather(self, session, &request) {

@@ -151,6 +151,17 @@ impl Inbox {
         }
     }
 
+    /// Puts the rest of what was taken back in front of what has come since. The task comes back to it when it may owe more again.
+    pub(crate) fn put_back(&self, rest: impl Iterator<Item = Errand>) {
+        {
+            let mut errands = self.errands.lock();
+            errands.splice(..0, rest);
+            self.has_errands.store(true, Ordering::Release);
+        }
+        // See `push`.
+        let _ = self.connection.post(Work::Errands);
+    }
+
     /// Takes what is there. `into` comes empty and stays here, so both vectors live on.
     pub(crate) fn take(&self, into: &mut Vec<Errand>) {
         if !self.has_errands.load(Ordering::Acquire) {

@@ -177,7 +177,9 @@ impl Service for Names {
     }
 
     async fn serve(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
-        while let Some(asked) = burst.next() {
+        while !out.is_full()
+            && let Some(asked) = burst.next()
+        {
             if let Err(refusal) = self.answer(session, &asked, out).await {
                 out.reply(asked.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
             }

@@ -333,7 +333,7 @@ impl<W> Shared<W> {
         let mut inbox = self.inbox.lock();
         if !inbox.out.is_empty() {
             if out.is_empty() {
-                std::mem::swap(out, &mut inbox.out);
+                out.exchange(&mut inbox.out);
             } else {
                 out.extend(inbox.out.take());
             }

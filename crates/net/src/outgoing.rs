@@ -93,6 +93,9 @@ pub struct Outgoing {
     front: u64,
     lent: VecDeque<Placed>,
     lent_bytes: usize,
+    /// From so many bytes on it is full; 0 when there is no bound. It belongs to the place, not to the frames: they come and go
+    /// without it.
+    full_from: usize,
 }
 
 /// Whole frames taken out of an [`Outgoing`], to be sent through a connection's handle.
@@ -112,9 +115,20 @@ impl Outgoing {
         Outgoing::default()
     }
 
+    /// Empty; [`Outgoing::is_full`] from `bytes_max` bytes on.
+    pub(crate) fn bounded(bytes_max: usize) -> Outgoing {
+        Outgoing { full_from: bytes_max.max(1), ..Outgoing::default() }
+    }
+
     /// Bytes that wait to be written.
     pub fn bytes(&self) -> usize {
         self.copied.len() + self.lent_bytes
+    }
+
+    /// Whether so much waits that no more should be added before some of it is written. A service that stops here gets the rest
+    /// of its burst later.
+    pub fn is_full(&self) -> bool {
+        self.full_from > 0 && self.bytes() >= self.full_from
     }
 
     /// Whether nothing waits.
@@ -129,7 +143,14 @@ impl Outgoing {
 
     /// Takes everything out.
     pub fn take(&mut self) -> Frames {
-        Frames(std::mem::take(self))
+        let emptied = Outgoing { full_from: self.full_from, ..Outgoing::default() };
+        Frames(Outgoing { full_from: 0, ..std::mem::replace(self, emptied) })
+    }
+
+    /// Gives everything, buffers included, for what the other has.
+    pub(crate) fn exchange(&mut self, other: &mut Outgoing) {
+        std::mem::swap(self, other);
+        std::mem::swap(&mut self.full_from, &mut other.full_from);
     }
 
     /// Answers a request; writes nothing if it was oneway.
@@ -207,6 +228,7 @@ impl Outgoing {
     pub fn extend(&mut self, frames: Frames) {
         let Frames(mut other) = frames;
         if self.is_empty() {
+            other.full_from = self.full_from;
             let mine = std::mem::replace(self, other);
             if self.copied.capacity() < mine.copied.capacity() && self.copied.is_empty() {
                 self.copied = mine.copied;

@@ -23,7 +23,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// Answers a burst: everything that had arrived when the task looked. Replies leave when this returns.
     ///
-    /// While this waits, nothing is read from this connection: that is the back-pressure on its peer.
+    /// While this waits, nothing is read from this connection: that is the back-pressure on its peer. One whose replies may be
+    /// large asks [`Outgoing::is_full`] before each request and returns if so: what is left of the burst comes in another one,
+    /// when the peer has taken its replies. Requests left for any other reason are dropped.
     fn serve(
         &self,
         session: &mut Self::Session,
@@ -154,13 +156,24 @@ impl<'c> Burst<'c> {
         self.remaining == 0
     }
 
+    /// The frames that the service left, because `out` is full, and how many there are. Those that were turned away so far are
+    /// answered.
+    pub(crate) fn rest(mut self, out: &mut Outgoing) -> (Bytes, usize) {
+        self.answer_turned_away(out);
+        (self.frames.split_off(self.at), self.remaining)
+    }
+
     /// Skips what the service left over, so that responses among it find their callers, and answers those that are turned away.
     /// Says why the connection must end, if so.
     pub(crate) fn finish(mut self, out: &mut Outgoing) -> Result<(), HeaderError> {
         while self.next().is_some() {}
+        self.answer_turned_away(out);
+        self.broken.map_or(Ok(()), Err)
+    }
+
+    fn answer_turned_away(&mut self, out: &mut Outgoing) {
         for to in self.turned_away.drain(..) {
             out.reply(to, ResponseCode::GoAway, Some("please go away"), &(), &[]);
         }
-        self.broken.map_or(Ok(()), Err)
     }
 }

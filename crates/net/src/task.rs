@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::bounds::Budget;
 use crate::connection::{Connection, Shared, Stage};
 use crate::outgoing::Outgoing;
-use crate::reader::Reader;
+use crate::reader::{Cut, Reader};
 use crate::service::{Burst, Service};
 use crate::stream::Stream;
 
@@ -83,7 +83,7 @@ pub(crate) async fn run<S: Service>(
     let mut socket = Socket {
         stream,
         reader: Reader::new(read, limits.frame_bytes_max, Arc::clone(&budget), handle.id()),
-        out: Outgoing::new(),
+        out: Outgoing::bounded(limits.out_bytes_max),
         owed: Owed { budget, bytes: 0 },
         limits,
         has_ended: false,
@@ -171,6 +171,7 @@ async fn serve<S: Service>(
     let mut work = Vec::new();
     let mut clock = pin!(sleep_until(socket.moved + socket.rest()));
     let mut stage = handle.shared.stage();
+    let mut rest: Option<Rest> = None;
     // Ends with the connection: at the latest, when nothing has moved for the idle time.
     loop {
         if !socket.is_full() {
@@ -180,21 +181,29 @@ async fn serve<S: Service>(
             for piece in work.drain(..) {
                 service.resume(session, piece, &mut socket.out).await;
             }
-            if let Some(cut) = socket.reader.cut() {
+            let next = rest.take().or_else(|| socket.reader.cut().map(|cut| Rest { cut, is_going_away }));
+            if let Some(Rest { cut, is_going_away }) = next {
                 // A frame ended: what is left over belongs to the next one.
                 socket.partial_since = None;
                 let mut burst = Burst::new(cut.frames, cut.count, &mut scratch, &handle.shared.calls);
                 burst.turns_away = is_going_away;
                 service.serve(session, &mut burst, &mut socket.out).await;
-                if let Err(error) = burst.finish(&mut socket.out) {
-                    return error.into();
-                }
-                if let Some(error) = cut.error {
-                    return error.into();
+                if socket.is_full() && burst.remaining() > 0 {
+                    let (frames, count) = burst.rest(&mut socket.out);
+                    rest = Some(Rest { cut: Cut { frames, count, error: cut.error }, is_going_away });
+                } else {
+                    if let Err(error) = burst.finish(&mut socket.out) {
+                        return error.into();
+                    }
+                    if let Some(error) = cut.error {
+                        return error.into();
+                    }
                 }
                 // More may have been read than one look allows, or left in the inbox meanwhile: the wait returns at once then.
             }
-            socket.note_partial();
+            if rest.is_none() {
+                socket.note_partial();
+            }
             socket.reader.yield_if_tight();
             socket.owed.is_now(socket.out.excess_bytes());
             if socket.has_ended && stage < Stage::Draining {
@@ -202,11 +211,12 @@ async fn serve<S: Service>(
                 stage = Stage::Draining;
                 handle.shared.come_to(stage);
             }
-            if stage >= Stage::Draining && handle.shared.has_all() {
+            if stage >= Stage::Draining && rest.is_none() && handle.shared.has_all() {
                 return if socket.has_ended { End::Peer } else { End::Us };
             }
         }
-        let woken = poll_fn(|cx| wait(socket, &handle.shared, stage, clock.as_mut(), cx)).await;
+        let has_rest = rest.is_some();
+        let woken = poll_fn(|cx| wait(socket, &handle.shared, stage, has_rest, clock.as_mut(), cx)).await;
         match woken {
             Ok(Woken::ToServe) => {}
             Ok(Woken::Time) => match socket.look_at_the_time() {
@@ -225,6 +235,13 @@ async fn serve<S: Service>(
     }
 }
 
+/// What is left of a burst whose replies came to more than may be owed. Until it is served nothing is read.
+struct Rest {
+    cut: Cut,
+    /// How it was with the connection when it was cut.
+    is_going_away: bool,
+}
+
 enum Woken {
     /// Something was read, or lies in the inbox, or the peer has ended.
     ToServe,
@@ -236,6 +253,7 @@ fn wait<W>(
     socket: &mut Socket,
     shared: &Shared<W>,
     stage: Stage,
+    has_rest: bool,
     mut clock: Pin<&mut Sleep>,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Woken>> {
@@ -243,7 +261,7 @@ fn wait<W>(
     // Pending or not: what matters is how much is still owed.
     let _: Poll<()> = socket.poll_write(cx)?;
     if !socket.is_full() {
-        if stage < Stage::Draining {
+        if stage < Stage::Draining && !has_rest {
             let was_released = socket.reader.is_released();
             match socket.reader.poll_read(&mut socket.stream, cx) {
                 Poll::Ready(Ok(bytes)) => {
@@ -260,7 +278,7 @@ fn wait<W>(
                 Poll::Pending => {}
             }
         }
-        if was_full || shared.poll_left(stage, cx).is_ready() {
+        if was_full || has_rest || shared.poll_left(stage, cx).is_ready() {
             return Poll::Ready(Ok(Woken::ToServe));
         }
     } else {
@@ -277,7 +295,7 @@ impl Socket {
 
     /// Whether so much is owed that nothing more is taken on.
     fn is_full(&self) -> bool {
-        self.out.bytes() >= self.limits.out_bytes_max
+        self.out.is_full()
     }
 
     /// Writes until nothing is owed or the socket takes no more.

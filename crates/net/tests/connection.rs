@@ -40,6 +40,27 @@ async fn a_burst_is_answered_in_order_and_in_the_serialization_of_each_request()
 }
 
 #[tokio::test]
+async fn of_a_burst_with_large_replies_only_as_much_is_served_as_may_be_owed_and_the_rest_before_the_end() {
+    let server = Server::start(ListenerOptions { out_bytes_max: 2 << 20, ..options() });
+    let mut peer = server.peer().await;
+    // The first look at a connection takes a few bytes only. What follows is read in one go: what is not read when the connection
+    // is closed is not served.
+    peer.echo(0, b"").await;
+    let all: Vec<u8> = (0..50).flat_map(|n| request(does::SHARED, n, 0, &[("slices", "0")], b"")).collect();
+    peer.write(&all).await;
+    assert_eq!(peer.reply().await.unwrap().opaque, 0);
+    // What the sockets and the peer hold comes on top of what is owed.
+    let served = server.probe.served.load(Ordering::SeqCst);
+    assert!(served < 30, "{served} of 50 replies of 1 MiB were made while the peer took one");
+    server.probe.last().close();
+    for n in 1..50 {
+        let reply = peer.reply().await.unwrap_or_else(|| panic!("request {n} was read and is not answered"));
+        assert_eq!((reply.opaque, reply.body.len()), (n, 1 << 20));
+    }
+    assert!(peer.is_closed_by_the_server().await);
+}
+
+#[tokio::test]
 async fn a_frame_that_comes_byte_by_byte_is_answered() {
     let server = Server::start(options());
     let mut peer = server.peer().await;

@@ -71,7 +71,9 @@ impl Service for Probe {
 
     async fn serve(&self, session: &mut Connection<ReplyTo>, burst: &mut Burst<'_>, out: &mut Outgoing) {
         self.bursts.fetch_add(1, Ordering::SeqCst);
-        while let Some(request) = burst.next() {
+        while !out.is_full()
+            && let Some(request) = burst.next()
+        {
             let to = request.reply_to();
             self.served.fetch_add(1, Ordering::SeqCst);
             match to.code {
