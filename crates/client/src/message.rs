@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use protocol::compression::{Compression, decompress};
+use protocol::compression::{Compression, CompressionError, decompress};
 use protocol::properties::{self, PropertiesWriter, name};
-use protocol::record::{Scanned, scan};
+use protocol::record::{RecordView, Scanned, scan};
 
 use crate::error::ClientError;
 
-/// A compressed body that would grow beyond this is refused.
+/// A compressed body that would grow beyond this stays closed.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// A message to be sent.
@@ -97,8 +97,10 @@ pub struct Received {
     pub message_id: String,
     /// Its place as an id: address and log offset.
     pub offset_message_id: String,
-    /// The body, decompressed.
+    /// The body, decompressed; as it is stored when [`Received::unreadable`] says why that failed.
     pub body: Bytes,
+    /// Why the body could not be decompressed. A producer may state a compression that the body does not have.
+    pub unreadable: Option<String>,
     /// The property string.
     pub properties: String,
     /// The user's own value.
@@ -130,6 +132,9 @@ impl Received {
 }
 
 /// Reads the records that a pull brought. Bodies share the memory of `records`, unless they were compressed.
+///
+/// A body that cannot be decompressed is handed out as it is, with the reason beside it: one bad message must not keep those behind
+/// it from their consumer. Records that do not fit together are an error: then nothing says where the next one begins.
 pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, ClientError> {
     let mut messages = Vec::new();
     let mut rest = &records[..];
@@ -140,12 +145,10 @@ pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, 
                 return Err(ClientError::malformed("a record", "it ends before its length says"));
             }
         };
-        let kind = Compression::of(view.sys_flag()).map_err(|error| ClientError::malformed("a body", error))?;
-        let body = match kind {
-            None => records.slice_ref(view.body()),
-            Some(kind) => decompress(kind, view.body(), BODY_BYTES_MAX)
-                .map_err(|error| ClientError::malformed("a body", error))?
-                .into(),
+        let (body, unreadable) = match open(&view) {
+            Ok(Some(opened)) => (opened.into(), None),
+            Ok(None) => (records.slice_ref(view.body()), None),
+            Err(error) => (records.slice_ref(view.body()), Some(error.to_string())),
         };
         let mut offset_message_id = String::new();
         protocol::message_id::offset_message_id(&mut offset_message_id, view.store_host(), view.log_offset());
@@ -162,6 +165,7 @@ pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, 
             message_id: view.property(name::UNIQ_KEY).map_or_else(|| offset_message_id.clone(), str::to_owned),
             offset_message_id,
             body,
+            unreadable,
             properties: view.properties().into_owned(),
             flag: view.flag(),
             sys_flag: view.sys_flag(),
@@ -174,6 +178,12 @@ pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, 
         rest = &rest[view.total_size()..];
     }
     Ok(messages)
+}
+
+/// The body of a record decompressed, or `None` if it is not compressed.
+fn open(record: &RecordView<'_>) -> Result<Option<Vec<u8>>, CompressionError> {
+    let Some(kind) = Compression::of(record.sys_flag())? else { return Ok(None) };
+    decompress(kind, record.body(), BODY_BYTES_MAX).map(Some)
 }
 
 #[cfg(test)]
@@ -227,7 +237,20 @@ mod tests {
             assert!(decode(&whole[..end].to_vec().into(), &"b".into()).is_err(), "{end} bytes");
         }
         assert!(decode(&vec![7; 200].into(), &"b".into()).is_err());
-        assert!(decode(&record("t", b"not zlib", Compression::Zlib.bits(), "").into(), &"b".into()).is_err());
+    }
+
+    #[test]
+    fn a_body_that_cannot_be_decompressed_is_handed_out_as_it_is_and_those_behind_it_too() {
+        let bomb = compress(Compression::Zlib, &vec![0; BODY_BYTES_MAX + 1], 9).unwrap();
+        let bad = [(&b"not zlib"[..], Compression::Zlib.bits()), (b"of no kind", 0x401), (&bomb, Compression::Zlib.bits())];
+        let mut all: Vec<u8> = bad.iter().flat_map(|(body, sys_flag)| record("t", body, *sys_flag, "")).collect();
+        all.extend(record("t", b"good", 0, ""));
+        let messages = decode(&all.into(), &"b".into()).unwrap();
+        assert_eq!(messages.len(), 4);
+        for (message, (body, _)) in messages.iter().zip(bad) {
+            assert!(message.body == body && message.unreadable.is_some(), "{:?}", message.unreadable);
+        }
+        assert!(messages[3].body == "good" && messages[3].unreadable.is_none());
     }
 
     #[test]

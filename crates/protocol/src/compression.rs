@@ -4,6 +4,10 @@ use std::io::{Read, Write};
 
 use crate::sys_flag;
 
+/// The largest window that a Zstandard body may ask us to keep: 8 MiB, as much as RFC 8878 recommends to decoders and levels up
+/// to 19 use. The frame names it, so a few bytes could ask for 128 MiB.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
@@ -68,7 +72,9 @@ pub fn decompress(kind: Compression, body: &[u8], max_bytes: usize) -> Result<Ve
     match kind {
         Compression::Lz4 => read_bounded(lz4_flex::frame::FrameDecoder::new(body), kind, max_bytes),
         Compression::Zstd => {
-            read_bounded(zstd::stream::read::Decoder::with_buffer(body).map_err(corrupt)?, kind, max_bytes)
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(body).map_err(corrupt)?;
+            decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(corrupt)?;
+            read_bounded(decoder, kind, max_bytes)
         }
         Compression::Zlib => read_bounded(flate2::read::ZlibDecoder::new(body), kind, max_bytes),
     }
@@ -126,6 +132,19 @@ mod tests {
             let packed = compress(kind, &vec![0; 1 << 20], 5).unwrap();
             let refused = decompress(kind, &packed, (1 << 20) - 1);
             assert!(matches!(refused, Err(CompressionError::TooLarge { .. })), "{kind:?}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_zstandard_body_may_not_ask_for_a_window_beyond_the_limit() {
+        for (window_log, is_read) in [(ZSTD_WINDOW_LOG_MAX, true), (ZSTD_WINDOW_LOG_MAX + 1, false)] {
+            let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+            encoder.window_log(window_log).unwrap();
+            encoder.write_all(b"a few").unwrap();
+            // Before the end is known the frame states the window and not its own size.
+            encoder.flush().unwrap();
+            let read = decompress(Compression::Zstd, &encoder.finish().unwrap(), 1000);
+            assert_eq!(read.is_ok(), is_read, "{window_log}: {read:?}");
         }
     }
 
