@@ -199,18 +199,20 @@ impl Member {
         fastjson::to_vec(&lock, Dialect::FastJson).into()
     }
 
-    /// Gives a message back: the broker delivers it again later, or moves it to the dead letters.
+    /// Gives a message of `pulled_from` back: the broker delivers it again later, or moves it to the dead letters.
     pub(crate) async fn send_back(
         &self,
         group: &str,
+        pulled_from: &MessageQueue,
         message: &Received,
         delay_level: i32,
         max_reconsume_times: i32,
     ) -> Result<(), ClientError> {
-        let route = self.route(&message.topic).await?;
+        // The route of the queue that was pulled is known; the topic that a retried message came from may be gone.
+        let route = self.route(&pulled_from.topic).await?;
         let address = route
-            .master(&message.broker_name)
-            .ok_or_else(|| ClientError::NoAddress { broker: message.broker_name.to_string() })?;
+            .master(&pulled_from.broker_name)
+            .ok_or_else(|| ClientError::NoAddress { broker: pulled_from.broker_name.clone() })?;
         let fields = SendBack {
             offset: message.log_offset,
             group,

@@ -242,7 +242,8 @@ mod tests {
     #[test]
     fn a_body_that_cannot_be_decompressed_is_handed_out_as_it_is_and_those_behind_it_too() {
         let bomb = compress(Compression::Zlib, &vec![0; BODY_BYTES_MAX + 1], 9).unwrap();
-        let bad = [(&b"not zlib"[..], Compression::Zlib.bits()), (b"of no kind", 0x401), (&bomb, Compression::Zlib.bits())];
+        let bad =
+            [(&b"not zlib"[..], Compression::Zlib.bits()), (b"of no kind", 0x401), (&bomb, Compression::Zlib.bits())];
         let mut all: Vec<u8> = bad.iter().flat_map(|(body, sys_flag)| record("t", body, *sys_flag, "")).collect();
         all.extend(record("t", b"good", 0, ""));
         let messages = decode(&all.into(), &"b".into()).unwrap();

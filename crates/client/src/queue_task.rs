@@ -24,7 +24,7 @@ use crate::push_consumer::{Group, Handler, Outcome};
 /// After something failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Between two tries to give a message back.
+/// Before messages that the broker did not take back are handled here again. As in RocketMQ's client.
 const GIVE_BACK_PAUSE: Duration = Duration::from_secs(5);
 
 /// From the first unfinished to the last pulled offset, at most: a message that hangs holds the commit back, and a restart
@@ -219,33 +219,51 @@ impl<H: Handler> Reader<H> {
     /// Starts a handler as soon as there is one free.
     async fn handle_beside(&mut self, messages: Arc<[Received]>) -> Option<()> {
         let running = Arc::clone(&self.group.running);
-        let Ok(permit) = self.during(running.acquire_owned()).await? else { return None };
-        let (group, progress, finished) =
-            (Arc::clone(&self.group), Arc::clone(&self.progress), Arc::clone(&self.finished));
+        let Ok(permit) = self.during(Arc::clone(&running).acquire_owned()).await? else { return None };
+        let (group, queue) = (Arc::clone(&self.group), self.queue.clone());
+        let (progress, finished) = (Arc::clone(&self.progress), Arc::clone(&self.finished));
         self.handlers.spawn(async move {
-            let outcome = run_handler(&group, &messages).await;
-            if let Outcome::Again { delay_level } = outcome {
-                give_back(&group, &messages, delay_level).await;
+            let mut messages = messages;
+            let mut permit = Some(permit);
+            // Ends when all are consumed or taken back; when the queue is given up, the task is dropped and they come again by
+            // themselves.
+            loop {
+                let outcome = run_handler(&group, &messages).await;
+                // Others have their turn while this waits for a broker.
+                drop(permit.take());
+                let rest = match outcome {
+                    Outcome::Done => Vec::new(),
+                    Outcome::Again { delay_level } => give_back(&group, &queue, &messages, delay_level).await,
+                };
+                let is_kept = |message: &Received| rest.iter().any(|kept| kept.queue_offset == message.queue_offset);
+                {
+                    let mut progress = progress.lock();
+                    let done = messages.iter().filter(|message| !is_kept(message));
+                    done.for_each(|message| progress.finish(message.queue_offset));
+                }
+                finished.notify_one();
+                if rest.is_empty() {
+                    return;
+                }
+                messages = rest.into();
+                tokio::time::sleep(GIVE_BACK_PAUSE).await;
+                let Ok(again) = Arc::clone(&running).acquire_owned().await else { return };
+                permit = Some(again);
             }
-            {
-                let mut progress = progress.lock();
-                messages.iter().for_each(|message| progress.finish(message.queue_offset));
-            }
-            finished.notify_one();
-            drop(permit);
         });
         Some(())
     }
 
     /// Handles messages before any later one of the queue: again and again until they are consumed or given up.
-    async fn handle_in_order(&mut self, messages: Arc<[Received]>) -> Option<()> {
+    async fn handle_in_order(&mut self, mut messages: Arc<[Received]>) -> Option<()> {
         let mut tries = 0;
         loop {
             if self.locked.is_none() {
                 self.lock().await?;
             }
             let group = Arc::clone(&self.group);
-            let mut handling = pin!(run_handler(&group, &messages));
+            let now = Arc::clone(&messages);
+            let mut handling = pin!(run_handler(&group, &now));
             let Some(outcome) = self.during(&mut handling).await else {
                 // Told to stop with messages half consumed: the lock must not go before the handler is done with them.
                 if tokio::time::timeout(group.config.stop_timeout, handling).await == Ok(Outcome::Done) {
@@ -258,9 +276,17 @@ impl<H: Handler> Reader<H> {
                 Outcome::Again { .. } => {
                     tries += 1;
                     if tries > self.group.config.max_reconsume_times {
-                        let (group, given) = (Arc::clone(&self.group), Arc::clone(&messages));
-                        self.during(async move { give_back(&group, &given, -1).await }).await?;
-                        break;
+                        let (group, queue, given) =
+                            (Arc::clone(&self.group), self.queue.clone(), Arc::clone(&messages));
+                        let rest = self.during(async move { give_back(&group, &queue, &given, -1).await }).await?;
+                        let is_kept =
+                            |message: &Received| rest.iter().any(|kept| kept.queue_offset == message.queue_offset);
+                        let taken = messages.iter().filter(|message| !is_kept(message));
+                        taken.for_each(|message| self.progress.lock().finish(message.queue_offset));
+                        if rest.is_empty() {
+                            break;
+                        }
+                        messages = rest.into();
                     }
                     self.during(tokio::time::sleep(PAUSE)).await?;
                 }
@@ -370,20 +396,26 @@ async fn run_handler<H: Handler>(group: &Group<H>, messages: &Arc<[Received]>) -
     })
 }
 
-/// Gives messages back to the broker, as long as that takes: nothing is finished that the broker does not have again.
-async fn give_back<H: Handler>(group: &Group<H>, messages: &[Received], delay_level: i32) {
+/// Gives messages back to the broker, each once. Returns those that it did not take: nothing is finished that it does not have
+/// again, so they are handled here another time, one time nearer to their last.
+async fn give_back<H: Handler>(
+    group: &Group<H>,
+    queue: &MessageQueue,
+    messages: &[Received],
+    delay_level: i32,
+) -> Vec<Received> {
     if group.config.model == MessageModel::Broadcasting {
         // As in RocketMQ: each consumer gets a message once, and nobody remembers who failed.
         tracing::warn!(messages = messages.len(), "messages of a broadcast failed and are dropped");
-        return;
+        return Vec::new();
     }
+    let mut kept = Vec::new();
     for message in messages {
-        // Ends when the broker takes it; when the queue is given up, the task is dropped and the message comes again by itself.
-        while let Err(error) =
-            group.member.send_back(&group.config.group, message, delay_level, group.config.max_reconsume_times).await
-        {
-            tracing::warn!(message = message.message_id, %error, "cannot give a message back, trying again");
-            tokio::time::sleep(GIVE_BACK_PAUSE).await;
+        let (config, times) = (&group.config, group.config.max_reconsume_times);
+        if let Err(error) = group.member.send_back(&config.group, queue, message, delay_level, times).await {
+            tracing::warn!(message = message.message_id, %error, "cannot give a message back, it is handled here again");
+            kept.push(Received { reconsume_times: message.reconsume_times.saturating_add(1), ..message.clone() });
         }
     }
+    kept
 }

@@ -1,0 +1,46 @@
+//! A push consumer against a broker that refuses, repeats itself and falls silent.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use client::{ConsumeFromWhere, Outcome, PushConfig, Received};
+use protocol::code::{ResponseCode, request};
+use support::{Asked, Fake, found, until};
+
+fn config() -> PushConfig {
+    let from = ConsumeFromWhere::ConsumeFromFirstOffset;
+    PushConfig { from, ..PushConfig::new("g") }.subscribe("t", "*").unwrap()
+}
+
+/// Whether this is the first pull of the topic: later ones find nothing.
+fn is_first_pull(asked: &Asked) -> bool {
+    asked.code == request::PULL_MESSAGE && asked.fields["topic"] == "t" && asked.number("queueOffset") == 0
+}
+
+#[tokio::test]
+async fn a_message_that_the_broker_does_not_take_back_is_handled_again_and_keeps_nobody_from_a_handler() {
+    let fake = Fake::start(|asked| match asked.code {
+        request::PULL_MESSAGE if is_first_pull(asked) => Some(found(asked, "t", &[b"bad", b"good"])),
+        request::CONSUMER_SEND_MSG_BACK => Some((ResponseCode::SystemError, Vec::new(), Vec::new())),
+        _ => None,
+    });
+    let (bad, good) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (seen_bad, seen_good) = (Arc::clone(&bad), Arc::clone(&good));
+    let handler = move |messages: Arc<[Received]>| {
+        let is_bad = messages[0].body == "bad";
+        let count = if is_bad { &seen_bad } else { &seen_good };
+        count.fetch_add(1, Ordering::SeqCst);
+        let is_over = messages[0].reconsume_times > 0;
+        async move { if is_bad && !is_over { Outcome::Again { delay_level: 0 } } else { Outcome::Done } }
+    };
+    let client = fake.client();
+    let consumer = client.push_consumer(PushConfig { concurrency: 1, ..config() }, handler).await.unwrap();
+    until("the message behind is handled", || good.load(Ordering::SeqCst) == 1).await;
+    until("the message is handled again", || bad.load(Ordering::SeqCst) == 2).await;
+    consumer.stop().await;
+    let commits = fake.asked(request::UPDATE_CONSUMER_OFFSET);
+    assert_eq!(commits.last().unwrap().number("commitOffset"), 2);
+}

@@ -1,0 +1,186 @@
+//! A name server and broker in one that answers as a test tells it, and remembers what it was asked.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use client::{Client, ClientConfig};
+use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
+use protocol::body::{BrokerData, ConsumerIdList, QueueData, TopicRoute};
+use protocol::code::{ResponseCode, request};
+use protocol::fastjson::{self, Dialect};
+use protocol::header::Fields;
+use protocol::record::{RecordDraft, stamp};
+use tokio::time::Instant;
+
+/// Longer than anything here takes.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a request says.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub code: i32,
+    pub fields: BTreeMap<String, String>,
+}
+
+impl Asked {
+    pub fn number(&self, field: &str) -> i64 {
+        self.fields[field].parse().unwrap()
+    }
+}
+
+/// An answer: the code, the header's fields, the body.
+pub type Answer = (ResponseCode, Vec<(&'static str, String)>, Vec<u8>);
+
+type Script = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
+
+/// Answers what `script` does not: a route with one queue for each topic, and a group of everybody who sent a heartbeat.
+pub struct Fake {
+    script: Script,
+    asked: Mutex<Vec<Asked>>,
+    client_id: Mutex<String>,
+    address: Mutex<Option<SocketAddr>>,
+}
+
+impl Fake {
+    pub fn start(script: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -> Arc<Fake> {
+        let fake = Arc::new(Fake {
+            script: Box::new(script),
+            asked: Mutex::default(),
+            client_id: Mutex::default(),
+            address: Mutex::default(),
+        });
+        let options = ListenerOptions::default();
+        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, Arc::clone(&fake)).unwrap();
+        *fake.address.lock().unwrap() = Some(listener.local_addr());
+        tokio::spawn(listener.run(std::future::pending()));
+        fake
+    }
+
+    pub fn client(&self) -> Client {
+        let client = Client::start(ClientConfig::new(&self.address()));
+        *self.client_id.lock().unwrap() = client.id().to_owned();
+        client
+    }
+
+    fn address(&self) -> String {
+        self.address.lock().unwrap().unwrap().to_string()
+    }
+
+    /// The requests with this code so far.
+    pub fn asked(&self, code: i32) -> Vec<Asked> {
+        self.asked.lock().unwrap().iter().filter(|asked| asked.code == code).cloned().collect()
+    }
+
+    fn usual(&self, asked: &Asked) -> Answer {
+        let json = |body: Vec<u8>| (ResponseCode::Success, Vec::new(), body);
+        match asked.code {
+            request::GET_ROUTEINFO_BY_TOPIC => json(fastjson::to_vec(&self.route(), Dialect::FastJson)),
+            request::GET_CONSUMER_LIST_BY_GROUP => {
+                let list = ConsumerIdList { consumer_id_list: vec![self.client_id.lock().unwrap().clone()] };
+                json(fastjson::to_vec(&list, Dialect::FastJson))
+            }
+            request::QUERY_CONSUMER_OFFSET | request::GET_MAX_OFFSET | request::GET_MIN_OFFSET => {
+                (ResponseCode::Success, vec![("offset", "0".to_owned())], Vec::new())
+            }
+            request::PULL_MESSAGE => nothing_new(asked),
+            _ => json(Vec::new()),
+        }
+    }
+
+    pub fn route(&self) -> TopicRoute {
+        TopicRoute {
+            broker_datas: vec![BrokerData {
+                broker_name: "b".to_owned(),
+                broker_addrs: [(0, self.address())].into(),
+                ..BrokerData::default()
+            }],
+            queue_datas: vec![QueueData {
+                broker_name: "b".to_owned(),
+                perm: 6,
+                read_queue_nums: 1,
+                write_queue_nums: 1,
+                topic_sys_flag: 0,
+            }],
+            ..TopicRoute::default()
+        }
+    }
+}
+
+impl Service for Fake {
+    type Session = ();
+    type Work = ();
+
+    fn open(&self, _: &Connection<()>) {}
+
+    async fn serve(&self, (): &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
+        while let Some(request) = burst.next() {
+            let fields = owned(request.header.fields);
+            let asked = Asked { code: request.header.code, fields };
+            self.asked.lock().unwrap().push(asked.clone());
+            let (code, fields, body) = (self.script)(&asked).unwrap_or_else(|| self.usual(&asked));
+            let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            out.reply(request.reply_to(), code, None, &&fields[..], &body);
+        }
+    }
+
+    async fn resume(&self, (): &mut (), (): (), _: &mut Outgoing) {}
+
+    fn close(&self, (): ()) {}
+}
+
+fn owned(fields: Fields<'_>) -> BTreeMap<String, String> {
+    fields.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+/// Nothing at the offset that was asked for, at once.
+pub fn nothing_new(asked: &Asked) -> Answer {
+    (ResponseCode::PullNotFound, pulled(asked.number("queueOffset")), Vec::new())
+}
+
+/// These bodies, from the offset on that was asked for.
+pub fn found(asked: &Asked, topic: &str, bodies: &[&[u8]]) -> Answer {
+    let host = "127.0.0.1:10911".parse().unwrap();
+    let (mut next, mut records) = (asked.number("queueOffset"), Vec::new());
+    for body in bodies {
+        let mut record = Vec::new();
+        let draft = RecordDraft {
+            topic,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_offset: 0,
+            body,
+            properties: b"",
+        };
+        draft.encode(&mut record).unwrap();
+        stamp(&mut record, next as u64, next as u64 * 1_000, 0);
+        records.extend(record);
+        next += 1;
+    }
+    (ResponseCode::Success, pulled(next), records)
+}
+
+fn pulled(next: i64) -> Vec<(&'static str, String)> {
+    let number = |number: i64| number.to_string();
+    vec![
+        ("suggestWhichBrokerId", number(0)),
+        ("nextBeginOffset", number(next)),
+        ("minOffset", number(0)),
+        ("maxOffset", number(100)),
+    ]
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
