@@ -56,7 +56,8 @@ pub(crate) async fn consume<H: Handler>(
         tick,
         progress: Arc::new(Mutex::new(Progress::new(0))),
         finished: Arc::new(Notify::new()),
-        committed: None,
+        sent: None,
+        confirmed: None,
         locked: None,
         handlers: JoinSet::new(),
     };
@@ -76,7 +77,9 @@ struct Reader<H> {
     /// Guards what is unfinished; held for a look by this task and its handlers.
     progress: Arc<Mutex<Progress>>,
     finished: Arc<Notify>,
-    committed: Option<i64>,
+    /// The offset of the last commit that is on its way, and of the last one that the broker said it has.
+    sent: Option<i64>,
+    confirmed: Option<i64>,
     /// When the broker last said that the queue is ours alone (orderly only).
     locked: Option<Instant>,
     handlers: JoinSet<()>,
@@ -307,11 +310,21 @@ impl<H: Handler> Reader<H> {
         }
         let offset = self.progress.lock().committable();
         // Before the first pull there is nothing to say.
-        if self.committed == Some(offset) || (self.committed.is_none() && offset == 0) {
+        if self.sent.is_none() && offset == 0 {
+            return;
+        }
+        // A commit that nobody answers may be lost: it counts for the next one of its kind, not for the last of all.
+        let known = if is_oneway { self.sent } else { self.confirmed };
+        if known == Some(offset) {
             return;
         }
         match self.group.member.commit(&self.group.config.group, &self.queue, offset, is_oneway).await {
-            Ok(()) => self.committed = Some(offset),
+            Ok(()) => {
+                self.sent = Some(offset);
+                if !is_oneway {
+                    self.confirmed = Some(offset);
+                }
+            }
             Err(error) => {
                 tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, offset, %error, "commit failed");
             }

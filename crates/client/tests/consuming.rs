@@ -5,6 +5,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use client::{ConsumeFromWhere, Outcome, PushConfig, Received};
 use protocol::code::{ResponseCode, request};
@@ -43,4 +44,18 @@ async fn a_message_that_the_broker_does_not_take_back_is_handled_again_and_keeps
     consumer.stop().await;
     let commits = fake.asked(request::UPDATE_CONSUMER_OFFSET);
     assert_eq!(commits.last().unwrap().number("commitOffset"), 2);
+}
+
+#[tokio::test]
+async fn the_last_commit_is_one_that_the_broker_confirms() {
+    let fake = Fake::start(|asked| is_first_pull(asked).then(|| found(asked, "t", &[b"one"])));
+    let client = fake.client();
+    let config = PushConfig { commit_every: Duration::from_millis(20), ..config() };
+    let consumer = client.push_consumer(config, |_: Arc<[Received]>| async { Outcome::Done }).await.unwrap();
+    let commits = || fake.asked(request::UPDATE_CONSUMER_OFFSET);
+    let is_on_its_way = |asked: &Asked| asked.is_oneway && asked.number("commitOffset") == 1;
+    until("the offset is committed on the way", || commits().iter().any(is_on_its_way)).await;
+    consumer.stop().await;
+    let last = commits().pop().unwrap();
+    assert_eq!((last.is_oneway, last.number("commitOffset")), (false, 1));
 }

@@ -21,6 +21,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub code: i32,
+    pub is_oneway: bool,
     pub fields: BTreeMap<String, String>,
 }
 
@@ -117,7 +118,7 @@ impl Service for Fake {
     async fn serve(&self, (): &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
         while let Some(request) = burst.next() {
             let fields = owned(request.header.fields);
-            let asked = Asked { code: request.header.code, fields };
+            let asked = Asked { code: request.header.code, is_oneway: request.header.is_oneway(), fields };
             self.asked.lock().unwrap().push(asked.clone());
             let (code, fields, body) = (self.script)(&asked).unwrap_or_else(|| self.usual(&asked));
             let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
