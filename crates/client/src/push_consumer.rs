@@ -70,7 +70,8 @@ pub struct PushConfig {
     pub pull_wait: Duration,
     /// Messages of one queue that are pulled and not finished, at most.
     pub queue_messages_max: usize,
-    /// After so many redeliveries a message goes to the dead letters.
+    /// After so many redeliveries a message goes to the dead letters. Negative: after 16; of an orderly consumer never, because
+    /// those behind it would pass it.
     pub max_reconsume_times: i32,
     /// Between two commits.
     pub commit_every: Duration,
@@ -96,7 +97,7 @@ impl PushConfig {
             pull_batch: 32,
             pull_wait: Duration::from_secs(15),
             queue_messages_max: 1000,
-            max_reconsume_times: 16,
+            max_reconsume_times: -1,
             commit_every: Duration::from_secs(5),
             rebalance_every: Duration::from_secs(20),
             stop_timeout: Duration::from_secs(10),
@@ -111,6 +112,20 @@ impl PushConfig {
         }
         self.subscriptions.insert(topic.to_owned(), expression.to_owned());
         Ok(self)
+    }
+
+    /// [`PushConfig::max_reconsume_times`] as a number, as RocketMQ's client understands it.
+    pub(crate) fn redeliveries_max(&self) -> i32 {
+        match (self.max_reconsume_times, self.is_orderly) {
+            (0.., _) => self.max_reconsume_times,
+            (_, true) => i32::MAX,
+            (_, false) => 16,
+        }
+    }
+
+    /// Of a broadcast each consumer has its own copy of the order: nobody else reads its queues.
+    pub(crate) fn needs_lock(&self) -> bool {
+        self.is_orderly && self.model == MessageModel::Clustering
     }
 
     /// What the heartbeat says. The retry topic is subscribed to as well: there the group's failed messages come again.
@@ -308,5 +323,14 @@ mod tests {
         assert!(PushConfig::new("g").subscribe("t", "||").is_err());
         let alone = PushConfig { model: MessageModel::Broadcasting, ..config };
         assert_eq!(alone.consumer_data(5).subscription_data_set.len(), 1);
+    }
+
+    #[test]
+    fn a_message_in_order_is_tried_without_end_and_any_other_sixteen_times_unless_told_otherwise() {
+        let config = PushConfig::new("g");
+        assert_eq!(config.redeliveries_max(), 16);
+        let orderly = PushConfig { is_orderly: true, ..config };
+        assert_eq!(orderly.redeliveries_max(), i32::MAX);
+        assert_eq!(PushConfig { max_reconsume_times: 3, ..orderly }.redeliveries_max(), 3);
     }
 }

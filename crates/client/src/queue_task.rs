@@ -87,14 +87,14 @@ struct Reader<H> {
 
 impl<H: Handler> Reader<H> {
     async fn run(&mut self) -> Option<()> {
-        if self.group.config.is_orderly {
+        if self.group.config.needs_lock() {
             self.lock().await?;
         }
         let mut next = self.first_offset().await?;
         *self.progress.lock() = Progress::new(next);
         loop {
             self.wait_for_room().await?;
-            if self.group.config.is_orderly && self.locked.is_none() {
+            if self.group.config.needs_lock() && self.locked.is_none() {
                 self.lock().await?;
             }
             match self.pull(next).await? {
@@ -259,9 +259,9 @@ impl<H: Handler> Reader<H> {
 
     /// Handles messages before any later one of the queue: again and again until they are consumed or given up.
     async fn handle_in_order(&mut self, mut messages: Arc<[Received]>) -> Option<()> {
-        let mut tries = 0;
+        let mut tries: i32 = 0;
         loop {
-            if self.locked.is_none() {
+            if self.group.config.needs_lock() && self.locked.is_none() {
                 self.lock().await?;
             }
             let group = Arc::clone(&self.group);
@@ -277,8 +277,8 @@ impl<H: Handler> Reader<H> {
             match outcome {
                 Outcome::Done => break,
                 Outcome::Again { .. } => {
-                    tries += 1;
-                    if tries > self.group.config.max_reconsume_times {
+                    tries = tries.saturating_add(1);
+                    if tries > self.group.config.redeliveries_max() {
                         let (group, queue, given) =
                             (Arc::clone(&self.group), self.queue.clone(), Arc::clone(&messages));
                         let rest = self.during(async move { give_back(&group, &queue, &given, -1).await }).await?;
@@ -424,7 +424,7 @@ async fn give_back<H: Handler>(
     }
     let mut kept = Vec::new();
     for message in messages {
-        let (config, times) = (&group.config, group.config.max_reconsume_times);
+        let (config, times) = (&group.config, group.config.redeliveries_max());
         if let Err(error) = group.member.send_back(&config.group, queue, message, delay_level, times).await {
             tracing::warn!(message = message.message_id, %error, "cannot give a message back, it is handled here again");
             kept.push(Received { reconsume_times: message.reconsume_times.saturating_add(1), ..message.clone() });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use client::{ConsumeFromWhere, Outcome, PushConfig, Received};
+use client::{ConsumeFromWhere, MessageModel, Outcome, PushConfig, Received};
 use protocol::code::{ResponseCode, request};
 use support::{Asked, Fake, found, until};
 
@@ -58,4 +58,21 @@ async fn the_last_commit_is_one_that_the_broker_confirms() {
     consumer.stop().await;
     let last = commits().pop().unwrap();
     assert_eq!((last.is_oneway, last.number("commitOffset")), (false, 1));
+}
+
+#[tokio::test]
+async fn an_orderly_broadcast_locks_nothing() {
+    let fake = Fake::start(|asked| is_first_pull(asked).then(|| found(asked, "t", &[b"one"])));
+    let client = fake.client();
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&handled);
+    let handler = move |_: Arc<[Received]>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { Outcome::Done }
+    };
+    let config = PushConfig { is_orderly: true, model: MessageModel::Broadcasting, ..config() };
+    let consumer = client.push_consumer(config, handler).await.unwrap();
+    until("the message is handled", || handled.load(Ordering::SeqCst) == 1).await;
+    consumer.stop().await;
+    assert!(fake.asked(request::LOCK_BATCH_MQ).is_empty());
 }
