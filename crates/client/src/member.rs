@@ -1,5 +1,6 @@
 //! One member of a cluster: its id, its connections, the routes it knows, and its heartbeat.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -322,13 +323,23 @@ impl Member {
         }
     }
 
-    /// Enters a consumer into the heartbeat. Returns what wakes it when its group changes.
-    pub(crate) async fn join_consumer(&self, data: ConsumerData) -> Arc<Notify> {
-        let wake = self.told.register(&data.group_name);
-        self.groups.lock().consumers.insert(data.group_name.clone(), data);
+    /// Enters a consumer into the heartbeat. Returns what wakes it when its group changes. A member is in a group once: brokers
+    /// know it by its id, and would count two of its consumers as one.
+    pub(crate) async fn join_consumer(&self, data: ConsumerData) -> Result<Arc<Notify>, ClientError> {
+        let wake = match self.groups.lock().consumers.entry(data.group_name.clone()) {
+            Entry::Occupied(taken) => {
+                let text = format!("this client has a consumer of group {} already", taken.key());
+                return Err(ClientError::Invalid(text));
+            }
+            Entry::Vacant(free) => {
+                let wake = self.told.register(free.key());
+                free.insert(data);
+                wake
+            }
+        };
         // Now, not soon: the broker must know the group before the consumer asks who else is in it.
         self.send_heartbeat().await;
-        wake
+        Ok(wake)
     }
 
     pub(crate) async fn leave(&self, producer: Option<&str>, consumer: Option<&str>) {

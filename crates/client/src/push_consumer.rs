@@ -192,7 +192,7 @@ impl PushConsumer {
             }
         }
         let subscriptions = data.subscription_data_set.iter().map(|one| (one.topic.clone(), one.clone())).collect();
-        let wake = member.join_consumer(data).await;
+        let wake = member.join_consumer(data).await?;
         let assigned = Arc::new(Mutex::new(Vec::new()));
         let group = Arc::new(Group {
             running: Arc::new(Semaphore::new(config.concurrency)),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use client::{ConsumeFromWhere, MessageModel, Outcome, PushConfig, Received};
+use client::{ClientError, ConsumeFromWhere, MessageModel, Outcome, PushConfig, Received};
 use protocol::code::{ResponseCode, request};
 use support::{Asked, Fake, found, until};
 
@@ -75,4 +75,16 @@ async fn an_orderly_broadcast_locks_nothing() {
     until("the message is handled", || handled.load(Ordering::SeqCst) == 1).await;
     consumer.stop().await;
     assert!(fake.asked(request::LOCK_BATCH_MQ).is_empty());
+}
+
+#[tokio::test]
+async fn a_client_has_one_consumer_of_a_group_at_a_time() {
+    let fake = Fake::start(|_| None);
+    let client = fake.client();
+    let handler = |_: Arc<[Received]>| async { Outcome::Done };
+    let first = client.push_consumer(config(), handler).await.unwrap();
+    let second = client.push_consumer(config(), handler).await;
+    assert!(matches!(second, Err(ClientError::Invalid(_))));
+    first.stop().await;
+    client.push_consumer(config(), handler).await.unwrap().stop().await;
 }
