@@ -114,6 +114,38 @@ impl PushConfig {
         Ok(self)
     }
 
+    /// Refuses what would panic, spin, or wait for ever.
+    fn check(&self) -> Result<(), ClientError> {
+        let invalid = |text: String| Err(ClientError::Invalid(text));
+        protocol::names::check_group(&self.group).map_err(|error| ClientError::Invalid(error.to_string()))?;
+        if self.subscriptions.is_empty() {
+            return invalid("a consumer needs a subscription".to_owned());
+        }
+        for (topic, expression) in &self.subscriptions {
+            protocol::names::check_topic(topic).map_err(|error| ClientError::Invalid(error.to_string()))?;
+            if tags::Subscription::parse(expression).is_none() {
+                return invalid(format!("{expression:?} names no tag"));
+            }
+        }
+        let counts = [
+            ("concurrency", self.concurrency, Semaphore::MAX_PERMITS),
+            ("batch", self.batch, usize::MAX),
+            ("pull_batch", usize::try_from(self.pull_batch).unwrap_or(0), usize::MAX),
+            ("queue_messages_max", self.queue_messages_max, usize::MAX),
+        ];
+        for (name, value, max) in counts {
+            if value == 0 || value > max {
+                return invalid(format!("{name} must be from 1 to {max}"));
+            }
+        }
+        for (name, value) in [("commit_every", self.commit_every), ("rebalance_every", self.rebalance_every)] {
+            if value.is_zero() {
+                return invalid(format!("{name} must be longer than nothing"));
+            }
+        }
+        Ok(())
+    }
+
     /// [`PushConfig::max_reconsume_times`] as a number, as RocketMQ's client understands it.
     pub(crate) fn redeliveries_max(&self) -> i32 {
         match (self.max_reconsume_times, self.is_orderly) {
@@ -179,10 +211,7 @@ impl PushConsumer {
         config: PushConfig,
         handler: H,
     ) -> Result<PushConsumer, ClientError> {
-        protocol::names::check_group(&config.group).map_err(|error| ClientError::Invalid(error.to_string()))?;
-        if config.subscriptions.is_empty() || config.concurrency == 0 || config.batch == 0 {
-            return Err(ClientError::Invalid("a consumer needs a subscription, and room for a message".to_owned()));
-        }
+        config.check()?;
         let data = config.consumer_data(member.config.clock.now().0);
         for topic in config.subscriptions.keys() {
             // So that the heartbeat knows whom to tell; a topic that is not there yet is looked for at each rebalance.
@@ -323,6 +352,27 @@ mod tests {
         assert!(PushConfig::new("g").subscribe("t", "||").is_err());
         let alone = PushConfig { model: MessageModel::Broadcasting, ..config };
         assert_eq!(alone.consumer_data(5).subscription_data_set.len(), 1);
+    }
+
+    #[test]
+    fn a_configuration_under_which_nothing_could_be_consumed_is_refused() {
+        let config = PushConfig::new("g").subscribe("t", "*").unwrap();
+        assert!(config.check().is_ok());
+        let no_tag = BTreeMap::from([("t".to_owned(), "||".to_owned())]);
+        let bad = [
+            PushConfig { subscriptions: BTreeMap::new(), ..config.clone() },
+            PushConfig { subscriptions: no_tag, ..config.clone() },
+            PushConfig { concurrency: 0, ..config.clone() },
+            PushConfig { concurrency: usize::MAX, ..config.clone() },
+            PushConfig { batch: 0, ..config.clone() },
+            PushConfig { pull_batch: 0, ..config.clone() },
+            PushConfig { queue_messages_max: 0, ..config.clone() },
+            PushConfig { commit_every: Duration::ZERO, ..config.clone() },
+            PushConfig { rebalance_every: Duration::ZERO, ..config },
+        ];
+        for config in bad {
+            assert!(matches!(config.check(), Err(ClientError::Invalid(_))), "{config:?}");
+        }
     }
 
     #[test]
