@@ -31,6 +31,12 @@ use crate::unique_id::UniqueIds;
 /// How often a route borrowed from the model of new topics is asked for again: the topic has its own after its first message.
 const INHERITED_FOR: Duration = Duration::from_secs(1);
 
+/// How soon after an answer a route may be doubted again: what was just said is not better for being asked twice.
+const DOUBT_AFTER: Duration = Duration::from_secs(1);
+
+/// How long an old route is believed on while no name server answers, or one is being asked.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+
 /// How a client finds its cluster and behaves in it.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
@@ -89,13 +95,14 @@ impl Client {
         let instance = config.instance.clone();
         let instance =
             instance.unwrap_or_else(|| format!("{}#{:x}", std::process::id(), config.random.next_u64() >> 16));
-        let member = Arc::new(Member {
+        let member = Arc::new_cyclic(|this| Member {
+            this: Weak::clone(this),
             net: net::Client::with_inbound(config.net.clone(), Arc::clone(&told) as Arc<dyn Inbound>),
             id: format!("{ip}@{instance}"),
             ids: UniqueIds::new(ip, config.clock.clone(), &config.random),
             told,
             routes: Mutex::default(),
-            asking: tokio::sync::Mutex::new(()),
+            asking: Mutex::default(),
             name_server: AtomicUsize::new(config.random.below(64) as usize),
             groups: Mutex::default(),
             beat: Notify::new(),
@@ -153,6 +160,8 @@ impl Client {
 }
 
 pub(crate) struct Member {
+    /// For what goes on beside a caller.
+    this: Weak<Member>,
     net: net::Client,
     pub(crate) id: String,
     pub(crate) ids: UniqueIds,
@@ -160,8 +169,8 @@ pub(crate) struct Member {
     told: Arc<Told>,
     /// Guards the table of routes; held for a look.
     routes: Mutex<HashMap<String, Known>>,
-    /// Held while a route is asked for, so that a thousand tasks ask once.
-    asking: tokio::sync::Mutex<()>,
+    /// By topic: held while its route is asked for, so that a thousand tasks ask once. Guards the table of turns for a look.
+    asking: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     // Relaxed: which name server is asked first is a matter of taste.
     name_server: AtomicUsize,
     /// Guards what the heartbeat says.
@@ -170,10 +179,17 @@ pub(crate) struct Member {
     stopping: watch::Sender<bool>,
 }
 
+/// A route. Times are those of [`Clock::elapsed`].
 struct Known {
     route: Arc<Route>,
-    at: Duration,
-    is_inherited: bool,
+    /// When a name server said it.
+    learned: Duration,
+    /// From then on it is asked for again, and used meanwhile.
+    believed_until: Duration,
+    /// Proved wrong: not used before it was asked for again.
+    is_doubted: bool,
+    /// Before then it cannot be doubted.
+    doubts_from: Duration,
 }
 
 #[derive(Default)]
@@ -218,23 +234,66 @@ impl Member {
         }
     }
 
-    /// A topic's route, asked for again when it is old. A name server that fails leaves the old one standing.
+    /// A topic's route. An old one is asked for again beside its callers; for one that proved wrong, or that nobody knows, they wait.
+    /// Name servers that fail leave the old one standing.
     pub(crate) async fn route(&self, topic: &str) -> Result<Arc<Route>, ClientError> {
-        if let Some(route) = self.known(topic) {
-            return Ok(route);
-        }
-        let _turn = self.asking.lock().await;
-        if let Some(route) = self.known(topic) {
-            return Ok(route);
-        }
-        match self.ask_route(topic).await {
-            Ok(found) => Ok(self.learn(topic, Route::new(topic, found), false)),
-            Err(error @ ClientError::NoRoute { .. }) => Err(error),
-            Err(error) => {
-                let old = self.routes.lock().get(topic).map(|known| Arc::clone(&known.route));
-                old.ok_or(error)
+        let now = self.config.clock.elapsed();
+        if let Some(known) = self.routes.lock().get_mut(topic)
+            && !known.is_doubted
+        {
+            if now >= known.believed_until {
+                known.believed_until = now + ASK_AGAIN_AFTER;
+                let (member, topic) = (Weak::clone(&self.this), topic.to_owned());
+                tokio::spawn(async move {
+                    if let Some(member) = member.upgrade()
+                        && let Err(error) = member.ask_in_turn(&topic, true).await
+                    {
+                        tracing::debug!(topic, %error, "the route could not be asked for again");
+                    }
+                });
             }
+            return Ok(Arc::clone(&known.route));
         }
+        self.ask_in_turn(topic, false).await
+    }
+
+    /// Asks for a route, one caller after the other. `anew`: what was known before does not do.
+    async fn ask_in_turn(&self, topic: &str, anew: bool) -> Result<Arc<Route>, ClientError> {
+        let begun = self.config.clock.elapsed();
+        let turns = Arc::clone(self.asking.lock().entry(topic.to_owned()).or_default());
+        let turn = turns.lock().await;
+        let found = match self.routes.lock().get(topic) {
+            Some(known) if !known.is_doubted && (!anew || known.learned > begun) => Some(Arc::clone(&known.route)),
+            Some(_) | None => None,
+        };
+        let route = match found {
+            Some(route) => Ok(route),
+            None => self.ask(topic).await,
+        };
+        drop(turn);
+        let mut asking = self.asking.lock();
+        // The table's and ours: nobody waits.
+        if Arc::strong_count(&turns) == 2 {
+            asking.remove(topic);
+        }
+        route
+    }
+
+    async fn ask(&self, topic: &str) -> Result<Arc<Route>, ClientError> {
+        let error = match self.ask_route(topic).await {
+            Ok(found) => return Ok(self.learn(topic, Route::new(topic, found), self.config.route_for)),
+            Err(error) => error,
+        };
+        let mut routes = self.routes.lock();
+        let Some(known) = routes.get_mut(topic) else { return Err(error) };
+        if matches!(error, ClientError::NoRoute { .. }) {
+            // It stays in the table for its addresses: the brokers still know us.
+            known.is_doubted = true;
+            return Err(error);
+        }
+        let until = self.config.clock.elapsed() + ASK_AGAIN_AFTER;
+        (known.is_doubted, known.believed_until, known.doubts_from) = (false, until, until);
+        Ok(Arc::clone(&known.route))
     }
 
     /// As [`Member::route`]; a topic that does not exist gets the route of the model for new ones.
@@ -252,32 +311,34 @@ impl Member {
                     | ClientError::Exhausted { .. }) => other,
                 })?;
                 let route = Route::new(protocol::names::AUTO_CREATE_TOPIC, found).inherited(topic, queues_max);
-                Ok(self.learn(topic, route, true))
+                Ok(self.learn(topic, route, INHERITED_FOR))
             }
             other => other,
         }
     }
 
-    /// Forgets a route that proved wrong.
-    pub(crate) fn doubt_route(&self, topic: &str) {
-        if let Some(known) = self.routes.lock().get_mut(topic) {
-            known.at = Duration::ZERO;
-            known.is_inherited = true;
+    /// Takes note of an error that says the route is wrong: the next caller waits until it was asked for again. Other errors, a
+    /// broker that is busy for example, say nothing of the route, and name servers must not pay for them.
+    pub(crate) fn doubt_route(&self, topic: &str, error: &ClientError) {
+        let now = self.config.clock.elapsed();
+        if proves_route_wrong(error)
+            && let Some(known) = self.routes.lock().get_mut(topic)
+            && now >= known.doubts_from
+        {
+            known.is_doubted = true;
         }
     }
 
-    fn known(&self, topic: &str) -> Option<Arc<Route>> {
-        let routes = self.routes.lock();
-        let known = routes.get(topic)?;
-        let believed = if known.is_inherited { INHERITED_FOR } else { self.config.route_for };
-        let age = self.config.clock.elapsed().saturating_sub(known.at);
-        (known.at > Duration::ZERO && age < believed).then(|| Arc::clone(&known.route))
-    }
-
-    fn learn(&self, topic: &str, route: Route, is_inherited: bool) -> Arc<Route> {
+    fn learn(&self, topic: &str, route: Route, believed_for: Duration) -> Arc<Route> {
         let route = Arc::new(route);
-        let at = self.config.clock.elapsed().max(Duration::from_nanos(1));
-        let known = Known { route: Arc::clone(&route), at, is_inherited };
+        let learned = self.config.clock.elapsed();
+        let known = Known {
+            route: Arc::clone(&route),
+            learned,
+            believed_until: learned + believed_for,
+            is_doubted: false,
+            doubts_from: learned + DOUBT_AFTER,
+        };
         let before = self.routes.lock().insert(topic.to_owned(), known);
         // A broker that is new to us should know us before we ask it for anything.
         if before.is_none_or(|before| before.route.addresses != route.addresses) {
@@ -441,6 +502,25 @@ fn own_address(name_servers: &[String]) -> IpAddr {
         Some(socket.local_addr().ok()?.ip())
     };
     find().unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+/// Whether an error says that the broker is not where the route says, or has not what it says.
+fn proves_route_wrong(error: &ClientError) -> bool {
+    match error {
+        ClientError::Call(call) => match call {
+            CallError::Resolve { .. }
+            | CallError::Connect { .. }
+            | CallError::BackingOff { .. }
+            | CallError::Closed { .. } => true,
+            CallError::Timeout { .. } | CallError::Busy { .. } | CallError::Tls(_) => false,
+        },
+        ClientError::NoAddress { .. } => true,
+        ClientError::Refused { code, .. } => *code == ResponseCode::TopicNotExist as i32,
+        ClientError::NoRoute { .. }
+        | ClientError::Malformed { .. }
+        | ClientError::Invalid(_)
+        | ClientError::Exhausted { .. } => false,
+    }
 }
 
 /// A call that failed before anything was sent, or whose connection is gone: another try elsewhere makes sense.

@@ -150,7 +150,7 @@ impl Producer {
                 Ok(sent) => return Ok(sent),
                 Err(error) if is_worth_another_try(&error) => {
                     // The broker may have moved, or given up the topic.
-                    self.inner.member.doubt_route(&prepared.topic);
+                    self.inner.member.doubt_route(&prepared.topic, &error);
                     failed.insert(queue.broker_name.clone());
                     last = Some(error);
                 }

@@ -116,7 +116,7 @@ impl<H: Handler> Reader<H> {
                 }
                 Err(error) => {
                     tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, %error, "pull failed");
-                    self.group.member.doubt_route(&self.queue.topic);
+                    self.group.member.doubt_route(&self.queue.topic, &error);
                     self.during(tokio::time::sleep(PAUSE)).await?;
                 }
             }

@@ -1,4 +1,5 @@
 //! A name server and broker in one that answers as a test tells it, and remembers what it was asked.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,12 +61,16 @@ impl Fake {
     }
 
     pub fn client(&self) -> Client {
-        let client = Client::start(ClientConfig::new(&self.address()));
+        self.client_with(ClientConfig::new(&self.address()))
+    }
+
+    pub fn client_with(&self, config: ClientConfig) -> Client {
+        let client = Client::start(config);
         *self.client_id.lock().unwrap() = client.id().to_owned();
         client
     }
 
-    fn address(&self) -> String {
+    pub fn address(&self) -> String {
         self.address.lock().unwrap().unwrap().to_string()
     }
 
