@@ -131,7 +131,8 @@ impl Received {
     }
 }
 
-/// Reads the records that a pull brought. Bodies share the memory of `records`, unless they were compressed.
+/// Reads the records that a pull brought. Each body has memory of its own, or most of that of `records`: a message that is kept
+/// for long does not keep all those that came with it.
 ///
 /// A body that cannot be decompressed is handed out as it is, with the reason beside it: one bad message must not keep those behind
 /// it from their consumer. Records that do not fit together are an error: then nothing says where the next one begins.
@@ -147,8 +148,8 @@ pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, 
         };
         let (body, unreadable) = match open(&view) {
             Ok(Some(opened)) => (opened.into(), None),
-            Ok(None) => (records.slice_ref(view.body()), None),
-            Err(error) => (records.slice_ref(view.body()), Some(error.to_string())),
+            Ok(None) => (kept(records, view.body()), None),
+            Err(error) => (kept(records, view.body()), Some(error.to_string())),
         };
         let mut offset_message_id = String::new();
         protocol::message_id::offset_message_id(&mut offset_message_id, view.store_host(), view.log_offset());
@@ -178,6 +179,11 @@ pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, 
         rest = &rest[view.total_size()..];
     }
     Ok(messages)
+}
+
+/// A part of `records`, to be kept: shared if it is the better part, and else copied.
+fn kept(records: &Bytes, part: &[u8]) -> Bytes {
+    if part.len() >= records.len() / 2 { records.slice_ref(part) } else { Bytes::copy_from_slice(part) }
 }
 
 /// The body of a record decompressed, or `None` if it is not compressed.
@@ -228,6 +234,16 @@ mod tests {
         assert!(messages[1..4].iter().all(|message| message.body == text));
         assert_eq!(messages[1].message_id, "0A00000100002A9F0000000000001000");
         assert_eq!(messages[4].topic, "origin");
+    }
+
+    #[test]
+    fn a_small_body_does_not_keep_the_memory_of_a_whole_pull() {
+        let (small, large) = (record("t", b"small", 0, ""), record("t", &[7; 10_000], 0, ""));
+        let all: Bytes = [small, large].concat().into();
+        let messages = decode(&all, &"b".into()).unwrap();
+        let within = |body: &Bytes| all.as_ptr_range().contains(&body.as_ptr());
+        assert_eq!((within(&messages[0].body), within(&messages[1].body)), (false, true));
+        assert_eq!((&messages[0].body[..], messages[1].body.len()), (&b"small"[..], 10_000));
     }
 
     #[test]

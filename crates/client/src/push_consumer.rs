@@ -70,6 +70,8 @@ pub struct PushConfig {
     pub pull_wait: Duration,
     /// Messages of one queue that are pulled and not finished, at most.
     pub queue_messages_max: usize,
+    /// Bytes of their bodies, at most; the pull that reaches it is the last.
+    pub queue_bytes_max: usize,
     /// After so many redeliveries a message goes to the dead letters. Negative: after 16; of an orderly consumer never, because
     /// those behind it would pass it.
     pub max_reconsume_times: i32,
@@ -97,6 +99,7 @@ impl PushConfig {
             pull_batch: 32,
             pull_wait: Duration::from_secs(15),
             queue_messages_max: 1000,
+            queue_bytes_max: 100 << 20,
             max_reconsume_times: -1,
             commit_every: Duration::from_secs(5),
             rebalance_every: Duration::from_secs(20),
@@ -132,6 +135,7 @@ impl PushConfig {
             ("batch", self.batch, usize::MAX),
             ("pull_batch", usize::try_from(self.pull_batch).unwrap_or(0), usize::MAX),
             ("queue_messages_max", self.queue_messages_max, usize::MAX),
+            ("queue_bytes_max", self.queue_bytes_max, usize::MAX),
         ];
         for (name, value, max) in counts {
             if value == 0 || value > max {

@@ -180,8 +180,11 @@ impl<H: Handler> Reader<H> {
     async fn wait_for_room(&mut self) -> Option<()> {
         loop {
             {
-                let progress = self.progress.lock();
-                if progress.unfinished() < self.group.config.queue_messages_max && progress.span() < SPAN_MAX {
+                let (progress, config) = (self.progress.lock(), &self.group.config);
+                if progress.unfinished() < config.queue_messages_max
+                    && progress.unfinished_bytes() < config.queue_bytes_max
+                    && progress.span() < SPAN_MAX
+                {
                     return Some(());
                 }
             }
@@ -203,7 +206,7 @@ impl<H: Handler> Reader<H> {
         messages.retain(|message| is_wanted(&self.wanted, message));
         {
             let mut progress = self.progress.lock();
-            messages.iter().for_each(|message| progress.begin(message.queue_offset));
+            messages.iter().for_each(|message| progress.begin(message.queue_offset, message.body.len()));
             progress.advance(next_offset);
         }
         let batch = self.group.config.batch;

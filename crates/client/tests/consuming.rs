@@ -10,6 +10,7 @@ use std::time::Duration;
 use client::{ClientError, ConsumeFromWhere, MessageModel, Outcome, PushConfig, Received};
 use protocol::code::{ResponseCode, request};
 use support::{Asked, Fake, found, until};
+use tokio::sync::Semaphore;
 
 fn config() -> PushConfig {
     let from = ConsumeFromWhere::ConsumeFromFirstOffset;
@@ -87,4 +88,37 @@ async fn a_client_has_one_consumer_of_a_group_at_a_time() {
     assert!(matches!(second, Err(ClientError::Invalid(_))));
     first.stop().await;
     client.push_consumer(config(), handler).await.unwrap().stop().await;
+}
+
+#[tokio::test]
+async fn a_queue_whose_unfinished_messages_are_large_is_not_pulled_on() {
+    let fake = Fake::start(|asked| match asked.code {
+        request::PULL_MESSAGE if asked.fields["topic"] == "t" && asked.number("queueOffset") < 4 => {
+            Some(found(asked, "t", &[&[7; 1_000]]))
+        }
+        _ => None,
+    });
+    let (gate, started) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (open, count) = (Arc::clone(&gate), Arc::clone(&started));
+    let handler = move |_: Arc<[Received]>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let open = Arc::clone(&open);
+        async move {
+            open.acquire().await.unwrap().forget();
+            Outcome::Done
+        }
+    };
+    let client = fake.client();
+    let config = PushConfig { queue_bytes_max: 1_500, commit_every: Duration::from_millis(20), ..config() };
+    let consumer = client.push_consumer(config, handler).await.unwrap();
+    let pulled_to = || fake.asked(request::PULL_MESSAGE).iter().filter(|asked| asked.fields["topic"] == "t").count();
+    until("two are handled", || started.load(Ordering::SeqCst) == 2).await;
+    assert_eq!(pulled_to(), 2);
+    gate.add_permits(1);
+    // With one finished there is room for one more.
+    until("a third is handled", || started.load(Ordering::SeqCst) == 3).await;
+    assert_eq!(pulled_to(), 3);
+    gate.add_permits(3);
+    until("the last is handled", || started.load(Ordering::SeqCst) == 4).await;
+    consumer.stop().await;
 }
