@@ -24,6 +24,9 @@ use crate::push_consumer::{Group, Handler, Outcome};
 /// After something failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// A pull that brings nothing and comes back sooner was not held by the broker: without a pause the next one would follow at once.
+const HELD_MIN: Duration = Duration::from_millis(200);
+
 /// Before messages that the broker did not take back are handled here again. As in RocketMQ's client.
 const GIVE_BACK_PAUSE: Duration = Duration::from_secs(5);
 
@@ -97,7 +100,13 @@ impl<H: Handler> Reader<H> {
             if self.group.config.needs_lock() && self.locked.is_none() {
                 self.lock().await?;
             }
-            match self.pull(next).await? {
+            let asked = Instant::now();
+            let pulled = self.pull(next).await?;
+            let is_stuck = pulled.as_ref().is_ok_and(|pulled| pulled.messages.is_empty() && pulled.next_offset == next);
+            if is_stuck && asked.elapsed() < HELD_MIN {
+                self.during(tokio::time::sleep(HELD_MIN)).await?;
+            }
+            match pulled {
                 Ok(Pulled { status: PullStatus::OffsetOutOfRange, next_offset, .. }) => {
                     tracing::warn!(
                         topic = self.queue.topic,

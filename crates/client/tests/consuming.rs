@@ -11,6 +11,7 @@ use client::{ClientError, ConsumeFromWhere, MessageModel, Outcome, PushConfig, R
 use protocol::code::{ResponseCode, request};
 use support::{Asked, Fake, found, until};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 fn config() -> PushConfig {
     let from = ConsumeFromWhere::ConsumeFromFirstOffset;
@@ -121,4 +122,20 @@ async fn a_queue_whose_unfinished_messages_are_large_is_not_pulled_on() {
     gate.add_permits(3);
     until("the last is handled", || started.load(Ordering::SeqCst) == 4).await;
     consumer.stop().await;
+}
+
+#[tokio::test]
+async fn a_broker_that_does_not_hold_pulls_is_not_asked_without_a_pause() {
+    // Nothing new, at once, however long the pull may be held.
+    let fake = Fake::start(|_| None);
+    let client = fake.client();
+    let handler = |_: Arc<[Received]>| async { Outcome::Done };
+    let begun = Instant::now();
+    let consumer = client.push_consumer(config(), handler).await.unwrap();
+    let pulls = || fake.asked(request::PULL_MESSAGE).len();
+    until("it is asked some times", || pulls() >= 4).await;
+    consumer.stop().await;
+    // Of two queues, that of the topic and that of the retry topic; each waits 200 ms between two pulls.
+    let most = 2 * (begun.elapsed().as_millis() as usize / 200 + 1);
+    assert!(pulls() <= most, "{} pulls, {most} at most", pulls());
 }
