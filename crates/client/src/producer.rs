@@ -10,6 +10,7 @@ use protocol::batch::{self, InnerMessage};
 use protocol::body::MessageQueue;
 use protocol::code::{ResponseCode, request};
 use protocol::compression::{Compression, compress};
+use protocol::properties::name;
 use protocol::request::{SendMessage, SendReply};
 
 use crate::broker::{malformed, refused};
@@ -224,19 +225,10 @@ impl Producer {
     }
 
     fn prepare_batch(&self, messages: Vec<Message>) -> Result<Prepared, ClientError> {
-        let invalid = |text: &str| Err(ClientError::Invalid(text.to_owned()));
-        let Some(first) = messages.first() else { return invalid("a batch of no messages") };
-        let topic = first.topic.clone();
-        check_topic(&topic)?;
+        let (topic, waits) = check_batch(&messages)?;
         let mut body = Vec::new();
         let mut message_id = String::new();
         for message in &messages {
-            if message.topic != topic {
-                return invalid("a batch has one topic");
-            }
-            if message.get(protocol::properties::name::DELAY).is_some() {
-                return invalid("a message of a batch cannot be delayed");
-            }
             let id = self.inner.member.ids.next();
             let properties = message.property_string(&id)?;
             batch::encode(
@@ -249,8 +241,9 @@ impl Producer {
             }
             message_id.push_str(&id);
         }
-        // The batch as a whole has an id too, as with Java's client.
-        let properties = Message::new(topic.as_str(), "").property_string(&self.inner.member.ids.next())?;
+        // The batch as a whole has an id too, as with Java's client, and says whether its reply waits for the disk.
+        let whole = Message::new(topic.as_str(), "").property(name::WAIT, waits.to_string());
+        let properties = whole.property_string(&self.inner.member.ids.next())?;
         Ok(Prepared { topic, body: body.into(), properties, flag: 0, sys_flag: 0, is_batch: true, message_id })
     }
 
@@ -276,6 +269,29 @@ impl Producer {
 
 fn check_topic(topic: &str) -> Result<(), ClientError> {
     protocol::names::check_topic(topic).map_err(|error| ClientError::Invalid(error.to_string()))
+}
+
+/// The topic of a batch, and whether its messages ask to wait for the disk. Refuses what the broker does for single messages only:
+/// it looks at the properties of the batch, so those of a message inside would be lost without a word.
+fn check_batch(messages: &[Message]) -> Result<(String, bool), ClientError> {
+    let invalid = |text: &str| Err(ClientError::Invalid(text.to_owned()));
+    // As Java's client: what it sends without the property waits.
+    let waits = |message: &Message| message.get(name::WAIT).is_none_or(|value| value.eq_ignore_ascii_case("true"));
+    let Some(first) = messages.first() else { return invalid("a batch of no messages") };
+    check_topic(&first.topic)?;
+    for message in messages {
+        if message.topic != first.topic {
+            return invalid("a batch has one topic");
+        }
+        if waits(message) != waits(first) {
+            return invalid("the messages of a batch wait for the disk, or none of them does");
+        }
+        let delays = [name::DELAY, name::TIMER_DELAY_SEC, name::TIMER_DELAY_MS, name::TIMER_DELIVER_MS];
+        if delays.iter().any(|delay| message.get(delay).is_some()) {
+            return invalid("a message of a batch cannot be delayed");
+        }
+    }
+    Ok((first.topic.clone(), waits(first)))
 }
 
 fn code_of(prepared: &Prepared) -> i32 {
@@ -316,5 +332,25 @@ mod tests {
         let both: HashSet<String> = ["a".to_owned(), "b".to_owned()].into();
         assert_eq!(names(&both), names(&none));
         assert_eq!(choose(&[], &none, 3), None);
+    }
+
+    #[test]
+    fn a_batch_waits_for_the_disk_if_its_messages_do_and_is_refused_where_they_differ_or_are_delayed() {
+        let message = || Message::new("t", "body");
+        let hurried = || message().property(name::WAIT, "false");
+        assert_eq!(check_batch(&[message(), message()]).unwrap(), ("t".to_owned(), true));
+        assert_eq!(check_batch(&[hurried(), hurried()]).unwrap(), ("t".to_owned(), false));
+        let refused = [
+            vec![],
+            vec![message(), hurried()],
+            vec![message(), Message::new("other", "body")],
+            vec![message().delay_level(1)],
+            vec![message().property(name::TIMER_DELAY_SEC, "1")],
+            vec![message().property(name::TIMER_DELAY_MS, "1")],
+            vec![message().property(name::TIMER_DELIVER_MS, "1")],
+        ];
+        for batch in refused {
+            assert!(matches!(check_batch(&batch), Err(ClientError::Invalid(_))), "{batch:?}");
+        }
     }
 }
