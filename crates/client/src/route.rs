@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use protocol::body::{MASTER_ID, MessageQueue, TopicRoute};
 use protocol::sys_flag::perm;
 
+/// Queues of a topic on one broker, and all that an order configuration names: more are not believed.
+const QUEUES_MAX: i32 = 1 << 16;
+
 /// A topic's route, as a client needs it.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
@@ -23,7 +26,11 @@ impl Route {
             found.broker_datas.into_iter().map(|broker| (broker.broker_name, broker.broker_addrs)).collect();
         let queues = |count: i32, broker: &str| {
             let (topic, broker) = (topic.to_owned(), broker.to_owned());
-            (0..count).map(move |queue_id| MessageQueue { broker_name: broker.clone(), queue_id, topic: topic.clone() })
+            (0..count.min(QUEUES_MAX)).map(move |queue_id| MessageQueue {
+                broker_name: broker.clone(),
+                queue_id,
+                topic: topic.clone(),
+            })
         };
         let mut route = Route::default();
         for data in &found.queue_datas {
@@ -36,13 +43,17 @@ impl Route {
                 route.writable.extend(queues(data.write_queue_nums, &data.broker_name));
             }
         }
-        // An order topic names its queues itself, so that they stay the same while brokers come and go: `a:4;b:8`.
+        // An order topic names its queues itself, so that they stay the same while brokers come and go: `a:4;b:8`. As in Java's
+        // client they stay also while a broker has no master or takes no messages: another queue would break the order.
         if let Some(order) = found.order_topic_conf.filter(|text| !text.is_empty()) {
             let named = order.split(';').filter_map(|part| {
                 let (broker, count) = part.split_once(':')?;
                 Some((broker.to_owned(), count.trim().parse().ok()?))
             });
-            route.writable = named.flat_map(|(broker, count): (String, i32)| queues(count, &broker)).collect();
+            route.writable = named
+                .flat_map(|(broker, count): (String, i32)| queues(count, &broker))
+                .take(QUEUES_MAX as usize)
+                .collect();
         }
         route.readable.sort();
         route.addresses = addresses;
@@ -107,6 +118,15 @@ mod tests {
         assert_eq!((brokers(&route.writable), route.writable.len()), (vec!["a"], 3));
         assert_eq!((brokers(&route.readable), route.readable.len()), (vec!["a", "read-only", "slave-only"], 6));
         assert_eq!((route.master("slave-only"), route.any("slave-only")), (None, Some("slave-only:1")));
+    }
+
+    #[test]
+    fn counts_of_queues_that_nobody_has_do_not_fill_our_memory() {
+        let ordered = Route::new("t", found(Some("a:2000000000;b:2000000000")));
+        assert_eq!(ordered.writable.len(), QUEUES_MAX as usize);
+        let mut much = found(None);
+        much.queue_datas.iter_mut().for_each(|data| data.read_queue_nums = i32::MAX);
+        assert_eq!(Route::new("t", much).readable.len(), 3 * QUEUES_MAX as usize);
     }
 
     #[test]
