@@ -95,6 +95,7 @@ impl Client {
         let instance = config.instance.clone();
         let instance =
             instance.unwrap_or_else(|| format!("{}#{:x}", std::process::id(), config.random.next_u64() >> 16));
+        let (wake, every) = (Arc::new(Notify::new()), config.heartbeat_every);
         let member = Arc::new_cyclic(|this| Member {
             this: Weak::clone(this),
             net: net::Client::with_inbound(config.net.clone(), Arc::clone(&told) as Arc<dyn Inbound>),
@@ -105,12 +106,12 @@ impl Client {
             asking: Mutex::default(),
             name_server: AtomicUsize::new(config.random.below(64) as usize),
             groups: Mutex::default(),
-            beat: Notify::new(),
+            beat: Arc::clone(&wake),
             stopping: watch::channel(false).0,
             config,
         });
         let stopping = member.stopping.subscribe();
-        tokio::spawn(beat(Arc::downgrade(&member), stopping));
+        tokio::spawn(beat(Arc::downgrade(&member), wake, every, stopping));
         Client { member }
     }
 
@@ -175,7 +176,8 @@ pub(crate) struct Member {
     name_server: AtomicUsize,
     /// Guards what the heartbeat says.
     groups: Mutex<Groups>,
-    beat: Notify,
+    /// Wakes the heartbeat.
+    beat: Arc<Notify>,
     stopping: watch::Sender<bool>,
 }
 
@@ -447,16 +449,17 @@ impl Member {
     }
 }
 
-/// The heartbeat: at its interval, and at once when there is something new to say. Ends with the member.
-async fn beat(member: Weak<Member>, mut stopping: watch::Receiver<bool>) {
+/// The heartbeat: at its interval, and at once when there is something new to say. Ends with the member, which it does not keep
+/// while it waits: with the last of its users the member closes its connections.
+async fn beat(member: Weak<Member>, wake: Arc<Notify>, every: Duration, mut stopping: watch::Receiver<bool>) {
     loop {
-        let Some(alive) = member.upgrade() else { return };
-        let every = alive.config.heartbeat_every;
         tokio::select! {
+            // Also when the member, and with it the sender, is gone.
             _ = stopping.changed() => return,
-            () = alive.beat.notified() => {}
+            () = wake.notified() => {}
             () = tokio::time::sleep(every) => {}
         }
+        let Some(alive) = member.upgrade() else { return };
         alive.send_heartbeat().await;
     }
 }
@@ -553,5 +556,20 @@ pub(crate) fn is_worth_another_try(error: &ClientError) -> bool {
         | ClientError::Malformed { .. }
         | ClientError::Invalid(_)
         | ClientError::Exhausted { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_nobody_uses_any_more_is_gone_at_once() {
+        let client = Client::start(ClientConfig::new("127.0.0.1:1"));
+        let member = Arc::downgrade(&client.member);
+        // The heartbeat begins to wait.
+        tokio::task::yield_now().await;
+        drop(client);
+        assert!(member.upgrade().is_none());
     }
 }
