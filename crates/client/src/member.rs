@@ -526,7 +526,8 @@ fn proves_route_wrong(error: &ClientError) -> bool {
     }
 }
 
-/// A call that failed before anything was sent, or whose connection is gone: another try elsewhere makes sense.
+/// Whether another try elsewhere makes sense. After a time-out, a lost connection or some of the refusals the message may be stored
+/// all the same: the try is worth a message that comes twice, as it is to Java's producer.
 pub(crate) fn is_worth_another_try(error: &ClientError) -> bool {
     match error {
         ClientError::Call(call) => match call {
