@@ -131,3 +131,24 @@ async fn a_delayed_message_is_invisible_until_its_time_and_then_comes_once() {
     let tagged = running.pull(&PullMessage { subscription: Some("A"), ..from("Orders", 1, 0) }).await;
     assert_eq!(tagged.messages.len(), 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pulls_that_one_message_wakes_are_all_answered_also_when_their_replies_are_more_than_may_be_owed_at_once() {
+    let running = Arc::new(start(Setup::default()).await);
+    running.put("Orders", 0, "", "x").await;
+    // On one connection: 12 MB of replies, of which it may owe 4 MiB.
+    let pulls: Vec<_> = (0..100)
+        .map(|_| {
+            let running = Arc::clone(&running);
+            tokio::spawn(async move { running.pull(&waiting(from("Orders", 0, 1), 15_000)).await })
+        })
+        .collect();
+    running.until_parked(100).await;
+    let large = "y".repeat(120_000);
+    running.put("Orders", 0, "", &large).await;
+    for pull in pulls {
+        let found = timeout(DEADLINE, pull).await.expect("a wake-up was lost").unwrap();
+        assert_eq!((found.code, found.messages.len()), (0, 1));
+        assert!(found.messages[0].body == large);
+    }
+}
