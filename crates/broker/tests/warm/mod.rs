@@ -4,6 +4,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use broker::{Broker, Start};
 use bytes::{Bytes, BytesMut};
@@ -60,7 +61,23 @@ impl Warm {
         };
         let broker = runtime.block_on(Broker::start(start)).unwrap();
         let peer = Detached::open(Arc::clone(&broker), ([127, 0, 0, 1], 40_000).into());
-        Warm { store, peer, broker, runtime, _dir: dir }
+        let mut warm = Warm { store, peer, broker, runtime, _dir: dir };
+        warm.make_topic();
+        warm
+    }
+
+    /// By a send to queue 0, which nobody here looks at. Its answer waits for the journal, and must not come later than this.
+    fn make_topic(&mut self) {
+        let first = sends(1, 0);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut frames = &first;
+        let nothing = Bytes::new();
+        while self.serve(frames).1.bytes() == 0 {
+            assert!(Instant::now() < deadline, "the topic is not made");
+            frames = &nothing;
+            std::thread::yield_now();
+        }
+        self.serve(&nothing).1.discard();
     }
 
     /// Serves a burst. Says whether that needed no wait, and lends what it answered.
