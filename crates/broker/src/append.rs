@@ -22,6 +22,7 @@ use crate::broker::Broker;
 use crate::hold::{Errand, Inbox, Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::refusal::Refusal;
+use crate::reply;
 use crate::send::reply_extra;
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
 use crate::transaction::Ending;
@@ -46,6 +47,8 @@ pub(crate) enum Kind {
     Batch,
     /// What is answered with a code alone: a message that a consumer gave back (36), the end of a transaction (37).
     Plain,
+    /// The reply to a request (324): its answer is about the push to whom it is for, whatever becomes of the record.
+    Reply,
 }
 
 /// The answer that is owed for records of a batch.
@@ -57,8 +60,8 @@ pub(crate) struct Receipt {
     pub(crate) queue_id: i32,
     /// Which records of the batch.
     pub(crate) records: Range<usize>,
-    /// Where the unique key stands among the receipts' text.
-    pub(crate) uniq_key: Range<usize>,
+    /// Where the unique key stands among the receipts' text; for a reply, why it did not get to whom it is for.
+    pub(crate) text: Range<usize>,
     /// Does not wait for the disk.
     pub(crate) is_hasty: bool,
 }
@@ -109,9 +112,17 @@ impl Receipts {
     /// Writes one answer.
     fn reply(&self, receipt: &Receipt, landed: &[Landed], answer: &Answer<'_>, ids: &mut String, out: &mut Outgoing) {
         let records = &landed[receipt.records.clone()];
-        let (Some(first), Kind::Send | Kind::Batch) = (records.first(), receipt.kind) else {
+        let text = self.text(&receipt.text);
+        let (Some(first), Kind::Send | Kind::Batch | Kind::Reply) = (records.first(), receipt.kind) else {
             out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
             return;
+        };
+        let (code, remark, uniq_key) = match receipt.kind {
+            Kind::Reply => {
+                let (code, remark) = reply::outcome(text);
+                (code, remark, None)
+            }
+            Kind::Send | Kind::Batch | Kind::Plain => (answer.code, answer.remark, (!text.is_empty()).then_some(text)),
         };
         ids.clear();
         for (place, record) in records.iter().enumerate() {
@@ -120,16 +131,29 @@ impl Receipts {
             }
             offset_message_id(ids, answer.host, record.at.0);
         }
-        let uniq_key = self.text(&receipt.uniq_key);
         let reply = SendReply {
             msg_id: ids,
             queue_id: receipt.queue_id,
             queue_offset: first.queue_offset as i64,
-            transaction_id: (!uniq_key.is_empty()).then_some(uniq_key),
+            transaction_id: uniq_key,
             batch_uniq_id: None,
             recall_handle: None,
         };
-        out.reply(receipt.reply_to, answer.code, answer.remark, &(reply, reply_extra(answer.settings)), &[]);
+        out.reply(receipt.reply_to, code, remark, &(reply, reply_extra(answer.settings)), &[]);
+    }
+
+    /// Answers one whose records were not stored.
+    fn refuse(&self, receipt: &Receipt, refusal: &Refusal, settings: &BrokerSettings, out: &mut Outgoing) {
+        match receipt.kind {
+            Kind::Reply => {
+                let (code, remark) = reply::outcome(self.text(&receipt.text));
+                let place = reply::nowhere(receipt.queue_id);
+                out.reply(receipt.reply_to, code, remark, &(place, reply_extra(settings)), &[]);
+            }
+            Kind::Send | Kind::Batch | Kind::Plain => {
+                out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(settings), &[]);
+            }
+        }
     }
 }
 
@@ -219,9 +243,9 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     if let Some(refusal) = &refused {
         broker.stats.put_times.failed(sends.batch.len() - landed.len());
         // Records behind the last one that landed were not stored.
+        let settings = broker.settings.load();
         for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed.len()) {
-            let settings = broker.settings.load();
-            out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(&settings), &[]);
+            sends.receipts.refuse(receipt, refusal, &settings, out);
         }
         sends.receipts.list.retain(|receipt| receipt.records.end <= landed.len());
     }

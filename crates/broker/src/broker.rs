@@ -39,7 +39,7 @@ use crate::topics::Topics;
 use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
-use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, retry, send, view};
+use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, reply, retry, send, view};
 
 /// Room for so many errands is kept with a connection.
 const ERRANDS_KEPT: usize = 64;
@@ -261,6 +261,10 @@ impl Broker {
             }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
             request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
+            request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2 => {
+                return reply::reply(self, session, request, out)
+                    .unwrap_or_else(|refusal| send::refuse(self, request, &refusal, out));
+            }
             request::END_TRANSACTION => transaction::end(self, session, request, out),
             request::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
             request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
@@ -351,7 +355,6 @@ fn unsupported(code: i32) -> Refusal {
         | request::NOTIFICATION
         | request::POLLING_INFO => Some("pop consumption"),
         request::RECALL_MESSAGE => Some("timer messages"),
-        request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2 => Some("request-reply messages"),
         _ => None,
     };
     let remark = match feature {

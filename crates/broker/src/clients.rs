@@ -228,13 +228,17 @@ type Groups<G> = papaya::HashMap<Arc<str>, Arc<G>, foldhash::fast::RandomState>;
 struct Places {
     consumes: BTreeSet<Arc<str>>,
     produces: BTreeSet<Arc<str>>,
+    /// As whom it produces: the name under which replies find it.
+    client_id: Option<Arc<str>>,
 }
 
 /// Everybody who is connected and has sent a heartbeat.
 pub struct Clients<C> {
     consumers: Groups<ConsumerGroup<C>>,
     producers: Groups<Vec<Arc<Member<C>>>>,
-    /// Guards every change of the two tables; holds the groups of each connection.
+    /// Producers by client id, for replies: of several with one id the one that came last. At most one for each connection.
+    by_id: papaya::HashMap<Arc<str>, Client<C>, foldhash::fast::RandomState>,
+    /// Guards every change of the tables; holds the groups of each connection.
     changing: Mutex<HashMap<u64, Places>>,
 }
 
@@ -243,6 +247,7 @@ impl<C: Clone> Clients<C> {
         Clients {
             consumers: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
             producers: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            by_id: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
             changing: Mutex::default(),
         }
     }
@@ -255,6 +260,11 @@ impl<C: Clone> Clients<C> {
     /// The producers of a group, at this moment.
     pub fn producers(&self, group: &str) -> Option<Arc<Vec<Arc<Member<C>>>>> {
         self.producers.pin().get(group).cloned()
+    }
+
+    /// The connection of the producer with that client id.
+    pub fn producer(&self, client_id: &str) -> Option<C> {
+        self.by_id.pin().get(client_id).map(|client| client.connection.clone())
     }
 
     /// What a group subscribes to in a topic.
@@ -314,14 +324,23 @@ impl<C: Clone> Clients<C> {
             let member = same.next().filter(|member| member.client.client_id == client.client_id);
             member.map(|member| member.hear(now)).is_some()
         };
-        if self.producers(group).is_some_and(|members| known(&members)) {
+        // Without a place among the ids it lost one to a namesake that is gone since.
+        let has_id = self.by_id.pin().contains_key(&client.client_id);
+        if has_id && self.producers(group).is_some_and(|members| known(&members)) {
             return;
         }
         let mut places = self.changing.lock();
         let name: Arc<str> = group.into();
         let members = with(self.producers(group).as_deref().map_or(&[], Vec::as_slice), client, now);
-        places.entry(client.connection_id).or_default().produces.insert(Arc::clone(&name));
+        let place = places.entry(client.connection_id).or_default();
+        place.produces.insert(Arc::clone(&name));
         self.producers.pin().insert(name, Arc::new(members));
+        if let Some(before) = place.client_id.replace(Arc::clone(&client.client_id))
+            && before != client.client_id
+        {
+            self.drop_id(&before, client.connection_id);
+        }
+        self.by_id.pin().insert(Arc::clone(&client.client_id), client.clone());
     }
 
     /// A client says that it leaves these groups. `may_notify` is the group's setting.
@@ -340,6 +359,11 @@ impl<C: Clone> Clients<C> {
         if let Some(place) = places.get_mut(&connection_id) {
             producer_group.map(|group| place.produces.remove(group));
             consumer_group.map(|group| place.consumes.remove(group));
+            if place.produces.is_empty()
+                && let Some(client_id) = place.client_id.take()
+            {
+                self.drop_id(&client_id, connection_id);
+            }
             if place.produces.is_empty() && place.consumes.is_empty() {
                 places.remove(&connection_id);
             }
@@ -353,6 +377,9 @@ impl<C: Clone> Clients<C> {
         let Some(place) = places.remove(&connection_id) else { return Vec::new() };
         for group in &place.produces {
             self.drop_producer(group, connection_id);
+        }
+        if let Some(client_id) = &place.client_id {
+            self.drop_id(client_id, connection_id);
         }
         place.consumes.iter().filter_map(|group| self.drop_consumer(group, connection_id)).collect()
     }
@@ -397,6 +424,14 @@ impl<C: Clone> Clients<C> {
         };
         self.consumers.pin().insert(Arc::clone(&group.name), Arc::new(less));
         (!is_broadcasting).then_some(notice)
+    }
+
+    /// Under `changing`. A namesake on another connection keeps its place.
+    fn drop_id(&self, client_id: &str, connection_id: u64) {
+        let ids = self.by_id.pin();
+        if ids.get(client_id).is_some_and(|client| client.connection_id == connection_id) {
+            ids.remove(client_id);
+        }
     }
 
     /// Under `changing`.

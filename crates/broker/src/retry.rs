@@ -177,7 +177,7 @@ fn gather(
         kind: Kind::Plain,
         queue_id: queue_id as i32,
         records: first..first + 1,
-        uniq_key: 0..0,
+        text: 0..0,
         // The consumer commits its offset when it is told that the message is kept, and the journal that holds the commit is synced apart
         // from the log: told earlier, the commit could survive a loss of power and the retry not.
         is_hasty: false,

@@ -1,4 +1,4 @@
-//! Sends: 10, 310, 320. Checks in Apache's order, then the record, encoded once into the session's batch.
+//! Sends: 10, 310, 320, and the checks that replies (324, 325) share. Checks in Apache's order, then the record, encoded once into the session's batch.
 //!
 //! Nothing is stored here: `append` writes what a burst has gathered under one lock and answers. A refusal leaves no trace in the
 //! batch. Steady state allocates nothing: topic and queue come as counted handles, everything else lives in buffers of the session.
@@ -67,7 +67,7 @@ pub(crate) fn reply_extra(settings: &BrokerSettings) -> SendReplyExtra<'_> {
 }
 
 /// May this producer send to this topic? Creates the topic if it may be created.
-fn admit(
+pub(crate) fn admit(
     broker: &Broker,
     session: &mut Session,
     settings: &BrokerSettings,
@@ -142,7 +142,7 @@ fn create(broker: &Broker, settings: &BrokerSettings, message: &SendMessage<'_>)
 }
 
 /// The queue that the producer names, or any.
-fn queue_of(broker: &Broker, topic: &Topic, message: &SendMessage<'_>) -> Result<i32, Refusal> {
+pub(crate) fn queue_of(broker: &Broker, topic: &Topic, message: &SendMessage<'_>) -> Result<i32, Refusal> {
     let config = topic.settings();
     let queues = config.write_queue_nums.max(config.read_queue_nums);
     if message.queue_id >= queues {
@@ -288,7 +288,7 @@ fn gather_one(
         kind: Kind::Send,
         queue_id: message_queue(message, route),
         records: first..first + 1,
-        uniq_key,
+        text: uniq_key,
         is_hasty: facts.is_hasty,
     });
     sends.touch(lane);
@@ -372,7 +372,7 @@ fn gather_batch(
         kind: Kind::Batch,
         queue_id,
         records: first..first + count,
-        uniq_key,
+        text: uniq_key,
         is_hasty: facts.is_hasty,
     });
     sends.touch(lane);

@@ -231,6 +231,8 @@ settings! {
         reject_transaction_message: bool = "rejectTransactionMessage";
         /// How old a half message is when its producer is asked first, in ms.
         transaction_time_out: i64 = "transactionTimeOut";
+        /// Are replies to requests stored, besides being pushed?
+        store_reply_message_enable: bool = "storeReplyMessageEnable";
         /// How often a producer is asked before a half message is given up.
         transaction_check_max: u32 = "transactionCheckMax";
         /// Pause between two questions about one half message, in ms.

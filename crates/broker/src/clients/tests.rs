@@ -149,3 +149,50 @@ fn an_expression_without_codes_is_compiled_here() {
 fn wants(subscription: &ClientSubscription, code: i64) -> bool {
     store::Wanted::wants_unit(&mut crate::want::Reader(subscription.want.as_deref()), code)
 }
+
+#[test]
+fn a_reply_finds_the_producer_that_came_last_under_an_id_until_it_leaves() {
+    let clients = Clients::new();
+    assert_eq!(clients.producer("a"), None);
+    clients.produce(&client(1, "a"), "P", NOW);
+    clients.produce(&client(1, "a"), "Q", NOW);
+    assert_eq!(clients.producer("a"), Some(1));
+    clients.leave(1, Some("P"), None, true);
+    assert_eq!(clients.producer("a"), Some(1), "it produces in Q still");
+    clients.produce(&client(2, "a"), "P", NOW);
+    assert_eq!(clients.producer("a"), Some(2));
+    clients.leave(1, Some("Q"), None, true);
+    assert_eq!(clients.producer("a"), Some(2), "its namesake stays");
+    clients.closed(2);
+    assert_eq!(clients.producer("a"), None);
+    assert!(clients.changing.lock().is_empty());
+}
+
+#[test]
+fn a_producer_whose_namesake_has_left_is_found_again_with_its_next_heartbeat() {
+    let clients = Clients::new();
+    clients.produce(&client(1, "a"), "P", NOW);
+    clients.produce(&client(2, "a"), "P", NOW);
+    clients.closed(2);
+    assert_eq!(clients.producer("a"), None);
+    clients.produce(&client(1, "a"), "P", NOW);
+    assert_eq!(clients.producer("a"), Some(1));
+}
+
+#[test]
+fn a_connection_that_changes_its_id_leaves_none_behind() {
+    let clients = Clients::new();
+    for id in ["a", "b", "c"] {
+        clients.produce(&client(1, id), "P", NOW);
+    }
+    assert_eq!([clients.producer("a"), clients.producer("b"), clients.producer("c")], [None, None, Some(1)]);
+    clients.closed(1);
+    assert_eq!(clients.by_id.len(), 0);
+}
+
+#[test]
+fn a_client_that_only_consumes_is_asked_for_no_reply() {
+    let clients = Clients::new();
+    clients.consume(&client(1, "a"), &beat(&data(&[])), NOW);
+    assert_eq!(clients.producer("a"), None);
+}

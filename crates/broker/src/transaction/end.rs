@@ -140,7 +140,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         kind: Kind::Plain,
         queue_id: 0,
         records: first..end,
-        uniq_key: 0..0,
+        text: 0..0,
         // As in Apache: what is lost with the power is asked for again.
         is_hasty: true,
     });
@@ -256,7 +256,7 @@ fn gather_again(
         kind: Kind::Plain,
         queue_id: 0,
         records: first..first + 1,
-        uniq_key: 0..0,
+        text: 0..0,
         is_hasty: false,
     });
     sends.touch(lane);

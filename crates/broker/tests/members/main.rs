@@ -8,6 +8,7 @@ mod support;
 
 mod cleaning;
 mod relaying;
+mod replying;
 
 use std::fs;
 use std::sync::Arc;

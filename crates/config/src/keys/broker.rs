@@ -149,7 +149,7 @@ table! {
     not_needed(HALF_LEDGER)  "transactionOpMsgMaxSize"                INT          = "4096"   "op record body limit";
     not_needed(HALF_LEDGER)  "transactionOpBatchInterval"             INT          = "3000"   "op batching ms";
     refused(GUARD)           "aclEnable"                              BOOL         = "false"  "ACL 1.0 switch (inactive from 5.3.3)";
-    off(REPLIES)             "storeReplyMessageEnable"                BOOL         = "true"   "store replies before push";
+    live                     "storeReplyMessageEnable"                BOOL         = "true"   "store replies to requests";
     accepted(STATS)          "enableDetailStat"                       BOOL         = "true"   "per-queue stats";
     accepted(STATS)          "autoDeleteUnusedStats"                  BOOL         = "true"   "drop stats of deleted topics";
     accepted(LOGGING)        "isolateLogEnable"                       BOOL         = "false"  "log dir per broker";

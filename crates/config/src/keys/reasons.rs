@@ -55,7 +55,6 @@ pub(super) const RECORD_VERSION: &str = "the version of a record follows from th
 pub(super) const RECOVERY: &str = "recovery starts at the check-point and reads no more than it must";
 pub(super) const REGISTRATION: &str = "the broker registers in full each time, which every name server understands";
 pub(super) const REPLICAS: &str = "replication is not part of this version: a broker is a master without slaves";
-pub(super) const REPLIES: &str = "request-reply messages are not part of this version";
 pub(super) const ROCKSDB: &str = "nothing is kept in RocksDB";
 pub(super) const SEARCH: &str = "queues are found by binary search in the files that exist";
 pub(super) const SOCKETS: &str =
