@@ -22,6 +22,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_half: bool,
     /// The property that asks for a delivery time, if one does.
     pub(crate) timer: Option<&'static str>,
+    /// `__SHARDINGKEY` is there: the message belongs to an order.
+    has_sharding_key: bool,
+    /// `_SYS_MSG_PRIORITY_`, as it stands there.
+    priority: Option<&'a str>,
     /// `INNER_NUM` is there, which only batches stored as one record have.
     pub(crate) has_inner_num: bool,
     /// There is something that is not copied.
@@ -43,6 +47,11 @@ impl<'a> Facts<'a> {
                 name::TIMER_DELAY_SEC => facts.timer = Some(name::TIMER_DELAY_SEC),
                 name::TIMER_DELAY_MS => facts.timer = Some(name::TIMER_DELAY_MS),
                 name::TIMER_DELIVER_MS => facts.timer = Some(name::TIMER_DELIVER_MS),
+                name::SHARDING_KEY => facts.has_sharding_key = true,
+                name::PRIORITY => {
+                    facts.priority = Some(value);
+                    facts.is_to_be_cleaned = true;
+                }
                 name::INNER_NUM => facts.has_inner_num = true,
                 name::POP_CK
                 | name::CLUSTER
@@ -57,6 +66,18 @@ impl<'a> Facts<'a> {
             }
         }
         facts
+    }
+
+    /// The priority of a message that is of the type PRIORITY in Apache's order of types: a transaction, a delay and an order win. Java
+    /// reads what is not a number as -1.
+    pub(crate) fn priority(&self) -> Option<i32> {
+        let is_other = self.is_half || self.delay.is_some() || self.timer.is_some() || self.has_sharding_key;
+        let priority = self.stated_priority()?;
+        (!is_other && priority >= 0).then_some(priority)
+    }
+
+    fn stated_priority(&self) -> Option<i32> {
+        self.priority?.parse().ok()
     }
 
     /// The delay level, 0 for none; `Err` holds what is not a number.
@@ -101,6 +122,10 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
             // A delay level wins over a delivery time.
             name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS => add.real.is_some(),
             name::DELAY => add.is_dead,
+            // Apache keeps what means nothing, and drops what would if the message were of this type.
+            name::PRIORITY => {
+                (add.is_dead || facts.priority().is_none()) && facts.stated_priority().is_some_and(|stated| stated >= 0)
+            }
             _ => false,
         });
     } else {
@@ -243,6 +268,23 @@ mod tests {
         assert!(facts.is_hasty && facts.is_half && !facts.has_keys);
         assert_eq!((facts.tags, facts.delay_level()), ("b", Err("x")));
         assert_eq!(Facts::of("DELAY\u{1}18\u{2}").delay_level(), Ok(18));
+    }
+
+    #[test]
+    fn a_priority_counts_for_a_message_that_is_nothing_else() {
+        let priority = |client: &str| Facts::of(client).priority();
+        assert_eq!(priority("_SYS_MSG_PRIORITY_\u{1}3\u{2}"), Some(3));
+        for other in ["-1", "high"] {
+            let client = format!("_SYS_MSG_PRIORITY_\u{1}{other}\u{2}");
+            assert_eq!(priority(&client), None);
+            assert_eq!(get(&stored(&client, &OURS), "_SYS_MSG_PRIORITY_"), Some(other));
+        }
+        for other in ["DELAY\u{1}1", "TRAN_MSG\u{1}true", "__SHARDINGKEY\u{1}order-7", "TIMER_DELAY_MS\u{1}9"] {
+            let client = format!("_SYS_MSG_PRIORITY_\u{1}3\u{2}{other}\u{2}");
+            assert_eq!(priority(&client), None, "{other}");
+            assert_eq!(get(&stored(&client, &OURS), "_SYS_MSG_PRIORITY_"), None, "{other}");
+        }
+        assert_eq!(get(&stored("_SYS_MSG_PRIORITY_\u{1}3\u{2}", &OURS), "_SYS_MSG_PRIORITY_"), Some("3"));
     }
 
     #[test]

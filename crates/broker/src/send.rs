@@ -217,7 +217,12 @@ fn gather_one(
     if !facts.has_keys && topic_settings.attributes.get("cleanup.policy").is_some_and(|policy| policy == "COMPACTION") {
         return Err(illegal("Required message key is missing"));
     }
+    // A message with a priority goes to the queue of that number, of a topic with any message type.
+    let last_queue = topic_settings.write_queue_nums - 1;
+    let priority =
+        facts.priority().filter(|_| !route.is_dead && last_queue >= 0).map(|priority| priority.min(last_queue));
     drop(topic_settings);
+    let real_queue_id = priority.unwrap_or(route.queue_id);
 
     let level = if route.is_dead { 0 } else { delay_level(&facts)? };
     let reconsume_times = message.reconsume_times.unwrap_or(0);
@@ -240,9 +245,9 @@ fn gather_one(
     } else if level > 0 {
         (broker.delay.topic(), level - 1)
     } else {
-        (&route.topic, route.queue_id)
+        (&route.topic, real_queue_id)
     };
-    let real = (is_half || level > 0).then(|| Real { topic: route.topic.name(), queue_id: route.queue_id });
+    let real = (is_half || level > 0).then(|| Real { topic: route.topic.name(), queue_id: real_queue_id });
     let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
 
     let sends = &mut session.sends;
@@ -286,14 +291,14 @@ fn gather_one(
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
         kind: Kind::Send,
-        queue_id: message_queue(message, route),
+        queue_id: priority.unwrap_or_else(|| message_queue(message, route)),
         records: first..first + 1,
         text: uniq_key,
         is_hasty: facts.is_hasty,
     });
     sends.touch(lane);
     // A half message counts for its topic when it is committed.
-    let counted = if is_half { (topic, 0) } else { (&route.topic, route.queue_id) };
+    let counted = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
     broker.stats.sent(counted.0, counted.1, 1, body.len());
     Ok(())
 }

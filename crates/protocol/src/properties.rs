@@ -49,6 +49,7 @@ pub mod name {
     pub const POP_CK: &str = "POP_CK";
     pub const POP_CK_OFFSET: &str = "POP_CK_OFFSET";
     pub const FIRST_POP_TIME: &str = "1ST_POP_TIME";
+    pub const PRIORITY: &str = "_SYS_MSG_PRIORITY_";
     pub const SHARDING_KEY: &str = "__SHARDINGKEY";
     pub const FORWARD_QUEUE_ID: &str = "PROPERTY_FORWARD_QUEUE_ID";
     pub const REDIRECT: &str = "REDIRECT";

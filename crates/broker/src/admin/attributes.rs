@@ -43,9 +43,9 @@ pub(crate) const OF_TOPICS: &[Attribute] = &[
     },
     Attribute {
         name: "message.type",
-        kind: Kind::OneOf(&["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"]),
+        kind: Kind::OneOf(&["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED"]),
         is_changeable: true,
-        not_yet: None,
+        not_yet: Some(("LITE", "lite topics")),
     },
     Attribute { name: "reserve.time", kind: Kind::Number(-1, i64::MAX), is_changeable: true, not_yet: None },
 ];
@@ -151,6 +151,7 @@ mod tests {
     #[test]
     fn attributes_are_set_changed_and_removed() {
         assert_eq!(altered(true, &[], "+message.type=FIFO"), Ok(map(&[("message.type", "FIFO")])));
+        assert_eq!(altered(true, &[], "+message.type=PRIORITY"), Ok(map(&[("message.type", "PRIORITY")])));
         let current = [("message.type", "FIFO")];
         assert_eq!(
             altered(false, &current, "+message.type=NORMAL, +reserve.time=5"),
@@ -170,6 +171,7 @@ mod tests {
             (false, vec![], "-message.type", "nonexistent"),
             (false, vec![("queue.type", "SimpleCQ")], "+queue.type=SimpleCQ", "unchangeable"),
             (true, vec![], "+queue.type=BatchCQ", "no queues that index batches yet"),
+            (true, vec![], "+message.type=LITE", "no lite topics yet"),
             (true, vec![], "message.type=FIFO", "wrong format"),
             (true, vec![], "+message.type", "without value"),
             (false, vec![("message.type", "FIFO")], "+message.type=NORMAL,-message.type", "duplication"),

@@ -220,3 +220,17 @@ async fn with_sync_flush_a_message_that_was_sent_back_is_not_acknowledged_before
     assert_eq!(answer.code, 10, "{:?}", answer.remark);
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_priority_chooses_the_queue() {
+    let running = start(Setup::default()).await;
+    let queue_of = async |pairs: &[(&str, &str)]| {
+        let sent = running.put("Orders", 0, &properties(pairs), "x").await;
+        let found = running.pull(&from("Orders", sent.queue_id, sent.queue_offset)).await;
+        (sent.queue_id, found.messages[0].property("_SYS_MSG_PRIORITY_").map(str::to_owned))
+    };
+    assert_eq!(queue_of(&[("_SYS_MSG_PRIORITY_", "2")]).await, (2, Some("2".to_owned())));
+    assert_eq!(queue_of(&[("_SYS_MSG_PRIORITY_", "900")]).await, (3, Some("900".to_owned())), "there are four queues");
+    assert_eq!(queue_of(&[("_SYS_MSG_PRIORITY_", "2"), ("__SHARDINGKEY", "a")]).await, (0, None));
+    assert_eq!(queue_of(&[]).await, (0, None));
+}
