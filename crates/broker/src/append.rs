@@ -15,7 +15,7 @@ use protocol::message_id::offset_message_id;
 use protocol::record::RecordDraft;
 use protocol::request::SendReply;
 use store::{AppendError, Landed, RecordBatch, TagsCode};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::broker::Broker;
@@ -64,6 +64,8 @@ pub(crate) struct Receipt {
     pub(crate) text: Range<usize>,
     /// Does not wait for the disk.
     pub(crate) is_hasty: bool,
+    /// Its name in the window of repeated sends.
+    pub(crate) claim: Option<Arc<str>>,
 }
 
 /// Receipts of one batch, with the text that they need after the requests are gone.
@@ -204,6 +206,11 @@ impl Sends {
         self.receipts.list.is_empty()
     }
 
+    /// Room to wait for a flush, if there is some.
+    pub(crate) fn may_wait(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.unflushed).try_acquire_owned().ok()
+    }
+
     /// Enough is gathered to be appended before more is read.
     pub(crate) fn is_full(&self) -> bool {
         self.batch.bytes() >= GATHERED_BYTES_MAX || self.batch.len() >= GATHERED_RECORDS_MAX
@@ -239,6 +246,11 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let landed = sends.batch.landed();
     broker.transactions.settle(&broker.store, &mut sends.endings, landed);
     let end = landed.last().map(|record| record.end);
+    for receipt in &sends.receipts.list {
+        if let Some(claim) = &receipt.claim {
+            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+        }
+    }
 
     if let Some(refusal) = &refused {
         broker.stats.put_times.failed(sends.batch.len() - landed.len());

@@ -31,6 +31,7 @@ use crate::offsets::Offsets;
 use crate::order_lock::OrderLocks;
 use crate::refusal::Refusal;
 use crate::register::Registry;
+use crate::repeats::Repeats;
 use crate::routes::Routes;
 use crate::session::{Session, Work};
 use crate::stats::Stats;
@@ -99,6 +100,7 @@ pub struct Broker {
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
+    pub(crate) repeats: Repeats,
     upkeep: Upkeep,
 }
 
@@ -156,6 +158,7 @@ impl Broker {
             routes: Arc::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
+            repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
             upkeep: Upkeep::new(),
             hold: Arc::new(Hold::new(clock.clone())),
             ids: Ids::new(advertised.ip(), clock.clone(), &random),

@@ -25,6 +25,7 @@ mod pull;
 mod put_times;
 mod refusal;
 mod register;
+mod repeats;
 mod reply;
 mod retry;
 mod routes;

@@ -68,6 +68,8 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("parkedPullsMax", settings.parked_pulls_max.to_string()),
         ("parkedPullsPerConnectionPeak", peak(&limits.parked_peak)),
         ("parkedPullsPerConnectionMax", settings.parked_pulls_per_connection_max.to_string()),
+        ("repeatedSends", broker.repeats.count().to_string()),
+        ("repeatedSendsMax", settings.repeated_sends_max.to_string()),
         ("roomWaitMillisPeak", limits.room_wait_ms_peak.load(Ordering::Relaxed).to_string()),
         ("roomTimeoutMillis", settings.room_timeout_millis.to_string()),
         ("unflushedBurstsPerConnectionPeak", peak(&limits.unflushed_peak)),

@@ -201,6 +201,7 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         records: first..first + 1,
         text,
         is_hasty: false,
+        claim: None,
     });
     sends.touch(lane);
     broker.stats.sent(&reply.topic, reply.queue_id, 1, reply.body.len());

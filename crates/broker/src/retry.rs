@@ -181,6 +181,7 @@ fn gather(
         // The consumer commits its offset when it is told that the message is kept, and the journal that holds the commit is synced apart
         // from the log: told earlier, the commit could survive a loss of power and the retry not.
         is_hasty: false,
+        claim: None,
     });
     sends.touch(lane);
     match fate {

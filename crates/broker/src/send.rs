@@ -22,6 +22,7 @@ use crate::append::{self, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
 use crate::refusal::Refusal;
+use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
 use crate::session::Session;
 use crate::topics::{Changed, Topic};
@@ -268,6 +269,18 @@ fn gather_one(
         sends.receipts.forget(uniq_key);
         return Err(too_large(broker, body.len(), bytes));
     }
+    // The last check: what is claimed here is stored, or given up by `append`.
+    let claim = match repeats::look(broker, &route.topic, facts.uniq_key) {
+        Ok(Verdict::Store(claim)) => claim,
+        Ok(Verdict::Repeated(first)) => {
+            sends.receipts.forget(uniq_key);
+            return repeats::answer(broker, session, request.reply_to(), facts.uniq_key, facts.is_hasty, first);
+        }
+        Err(refusal) => {
+            sends.receipts.forget(uniq_key);
+            return Err(refusal);
+        }
+    };
     let draft = RecordDraft {
         topic: topic.name(),
         queue_id,
@@ -295,6 +308,7 @@ fn gather_one(
         records: first..first + 1,
         text: uniq_key,
         is_hasty: facts.is_hasty,
+        claim,
     });
     sends.touch(lane);
     // A half message counts for its topic when it is committed.
@@ -379,6 +393,7 @@ fn gather_batch(
         records: first..first + count,
         text: uniq_key,
         is_hasty: facts.is_hasty,
+        claim: None,
     });
     sends.touch(lane);
     broker.stats.sent(topic, queue_id, count, request.body.len());

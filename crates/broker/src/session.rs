@@ -121,6 +121,11 @@ impl Session {
         self.asked
     }
 
+    /// What the reply under way has to wait for, as far as is known.
+    pub(crate) fn waits_for(&self) -> u64 {
+        self.durable_after
+    }
+
     /// What the replies to the sends gathered so far have to wait for; the next ones begin anew.
     pub(crate) fn take_durable_after(&mut self) -> u64 {
         std::mem::take(&mut self.durable_after)

@@ -271,6 +271,10 @@ settings! {
         parked_pulls_per_connection_max: usize = "parkedPullsPerConnectionMax";
         /// How long a send waits for room in the log, in ms.
         room_timeout_millis: u64 = "roomTimeoutMillis";
+        /// A send that was there within so many ms is not stored again; 0: off.
+        repeated_send_window_millis: u64 = "repeatedSendWindowMillis";
+        /// Sends that are remembered for it.
+        repeated_sends_max: usize = "repeatedSendsMax";
         /// Bursts of one connection that may wait for the device.
         unflushed_bursts_per_connection_max: usize = "unflushedBurstsPerConnectionMax";
         /// Connections of one port; shown by the broker, kept by its listeners.

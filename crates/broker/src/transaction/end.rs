@@ -143,6 +143,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         text: 0..0,
         // As in Apache: what is lost with the power is asked for again.
         is_hasty: true,
+        claim: None,
     });
     if let Some((lane, draft)) = target {
         if let Some(topic) = broker.topics.get(draft.topic) {
@@ -258,6 +259,7 @@ fn gather_again(
         records: first..first + 1,
         text: 0..0,
         is_hasty: false,
+        claim: None,
     });
     sends.touch(lane);
     Ok(())

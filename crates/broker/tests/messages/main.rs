@@ -5,6 +5,7 @@
 mod full_journal;
 mod limits;
 mod refusals;
+mod repeating;
 mod restarting;
 mod stopping;
 mod support;

@@ -54,6 +54,8 @@ pub struct Setup {
     pub device: Device,
     /// Pause between flushes otherwise.
     pub flush_interval: Duration,
+    /// `repeatedSendWindowMillis`.
+    pub repeated_send_window: &'static str,
 }
 
 impl Default for Setup {
@@ -65,6 +67,7 @@ impl Default for Setup {
             sync_flush_timeout: "5000",
             device: Device::default(),
             flush_interval: Duration::from_millis(500),
+            repeated_send_window: "0",
         }
     }
 }
@@ -81,6 +84,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         ("messageDelayLevel", setup.levels),
         ("flushDiskType", if setup.is_sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }),
         ("syncFlushTimeout", setup.sync_flush_timeout),
+        ("repeatedSendWindowMillis", setup.repeated_send_window),
     ];
     let machine =
         Machine { host_name: "localhost".into(), address: "127.0.0.1".parse().unwrap(), home: dir.path().into() };

@@ -8,6 +8,9 @@ const PULLS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
 const BURSTS: Kind = Kind::Number { min: 1, max: 65_536, scaled: true };
 /// Less than a look at the room takes would refuse at once; clients wait for minutes at most.
 const ROOM: Kind = Kind::Number { min: 100, max: 600_000, scaled: false };
+/// Beyond an hour nobody sends again by himself.
+const WINDOW: Kind = Kind::Number { min: 0, max: 3_600_000, scaled: false };
+const SENDS: Kind = Kind::Number { min: 1, max: 100_000_000, scaled: true };
 const CONNECTIONS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
 /// A frame of the largest size must find room.
 const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: true };
@@ -19,6 +22,8 @@ table! {
     live "parkedPullsMax"                  PULLS         = "1000000" "pulls that wait for a message; more are refused";
     live "parkedPullsPerConnectionMax"     PULLS         = "100000"  "the same for one connection; a consumer parks one a queue";
     live "roomTimeoutMillis"               ROOM          = "3000"    "how long a send waits for room in the log before it is refused";
+    used "repeatedSendWindowMillis"        WINDOW        = "0"       "a message of the same topic and UNIQ_KEY that comes again within so many ms is answered with the place of the first and not stored twice (batches and retries excepted); 0: off";
+    used "repeatedSendsMax"                SENDS         = "100000"  "sends that this window remembers, some 300 bytes each; above it the oldest are forgotten";
     used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH: bursts of one connection that wait for the device; above it the connection is not read";
     used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; more are closed as they come";
     used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read";
