@@ -11,7 +11,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
-import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.exception.RequestTimeoutException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
@@ -122,10 +122,11 @@ class RequestReplyTest {
             try {
                 replier.send(reply);
                 return false;
-            } catch (MQBrokerException refusal) {
+            } catch (MQClientException refusal) {
+                // Clients send again after this code, and give up with the last refusal.
                 assertEquals(1, refusal.getResponseCode());
-                assertTrue(refusal.getErrorMessage().contains("push reply message fail, channel of <" + client
-                    + "> not found."), refusal.getErrorMessage());
+                assertTrue(refusal.getCause().getMessage().contains("push reply message fail, channel of <" + client
+                    + "> not found."), refusal.getCause().getMessage());
                 return true;
             }
         });
