@@ -316,6 +316,8 @@ impl Broker {
             request::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
             request::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(self, session, request, out),
             request::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
+            request::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
+            request::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
             request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
             request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
             request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, session, request, out),

@@ -10,6 +10,7 @@ pub(crate) mod connections;
 pub(crate) mod groups;
 pub(crate) mod progress;
 pub(crate) mod relay;
+pub(crate) mod replicas;
 pub(crate) mod reset;
 pub(crate) mod runtime;
 pub(crate) mod topics;

@@ -8,6 +8,7 @@ mod support;
 
 mod cleaning;
 mod relaying;
+mod replicas;
 mod replying;
 
 use std::fs;
