@@ -20,6 +20,9 @@ pub(crate) fn run(shared: &Shared) {
         }
         shared.flush_bell.wait(None, || shared.is_stopping() || shared.log.end.get() > shared.flushed.get());
         shared.wake_queues();
+        if let Some(index) = &shared.index {
+            index.bell.call();
+        }
         if !shared.is_sync_flush() && !shared.is_stopping() {
             shared.flush_bell.rest(Some(shared.options.flush_interval));
         }

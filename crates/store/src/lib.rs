@@ -1,4 +1,4 @@
-//! Bytes on this machine: commit log, consume queues, journal.
+//! Bytes on this machine: commit log, consume queues, key index, journal.
 //!
 //! Synchronous: the store owns its threads and knows no socket. [`Store`] is the door. The way in: records are encoded into a
 //! [`RecordBatch`] outside any lock, [`Store::append`] stamps and copies them under the log's one lock. The way out:
@@ -15,6 +15,7 @@ pub mod disk;
 mod error;
 mod flush;
 mod fold;
+mod index;
 pub mod journal;
 mod lock;
 mod options;
@@ -33,6 +34,7 @@ pub use cold::{ColdQueueFull, ColdRead};
 pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, place_of};
+pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyQuery};
 pub use journal::Journal;
 pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};

@@ -8,6 +8,7 @@ use env::{Clock, Random, TimeMs};
 use protocol::delay::DelayLevels;
 
 use crate::disk::{Disk, RealDisk};
+use crate::index::IndexOptions;
 
 /// When a written record counts as safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +55,12 @@ pub struct StoreOptions {
     /// Units of consume queues that wait to be written, in bytes, at which they are written early. If they cannot be, the
     /// store takes no more messages at eight times this.
     pub queue_buffered_bytes: u64,
+    /// The key index; none (`messageIndexEnable=false`) for a store that is not asked by key.
+    pub index: Option<IndexOptions>,
 }
 
 impl StoreOptions {
-    /// Apache's defaults, below `root`.
+    /// Apache's defaults, below `root`, without a key index.
     pub fn at(root: &Path) -> StoreOptions {
         StoreOptions {
             root: root.to_owned(),
@@ -76,6 +79,7 @@ impl StoreOptions {
             cold_reads_max: 4096,
             queue_descriptors_max: 512,
             queue_buffered_bytes: 4 << 20,
+            index: None,
         }
     }
 }

@@ -97,6 +97,9 @@ fn remove_oldest(shared: &Shared, retention: &Retention, used_percent: u8, is_as
     if let Err(error) = shared.queues.trim_below(LogOffset(oldest.end())) {
         warn!(%error, "cannot trim the consume queues");
     }
+    if let Some(index) = &shared.index {
+        index.trim_below(oldest.end());
+    }
     info!(path = %oldest.path().display(), ?why, "removed a file of the log");
     true
 }

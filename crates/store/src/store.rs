@@ -1,7 +1,7 @@
 //! The store: opens what is on disk, owns the threads, and is the door to log, queues and journal.
 //!
-//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` (below: writes units, keeps the check-point), `retention`
-//! (retention.rs), `journal`, `cold-N`. Closing stops them in that order of need: nothing is flushed before it is written.
+//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` (below: writes units, keeps the check-point), `index`
+//! (index/), `retention` (retention.rs), `journal`, `cold-N`. Closing stops them in that order of need: nothing is flushed before it is written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
@@ -21,6 +21,7 @@ use crate::commit_log::CommitLog;
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
+use crate::index::{KeyIndex, LogNow};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreEnv, StoreOptions};
@@ -28,7 +29,7 @@ use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs, UnitsRead};
 use crate::recovery::{self, Before, Recovered};
 use crate::watermark::Watermark;
 use crate::worker::{self, Bell};
-use crate::{flush, prepare, retention};
+use crate::{flush, index, prepare, retention};
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);
@@ -45,6 +46,7 @@ pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,
     pub log: CommitLog,
     pub queues: QueueLogs,
+    pub index: Option<KeyIndex>,
     /// Up to here the log is on the device.
     pub flushed: Watermark,
     /// Store time of the newest record appended. Release in `append`, after the log's end; Acquire in `flush`, before it.
@@ -102,7 +104,8 @@ impl Shared {
 /// A store that is open.
 pub struct Store {
     pub(crate) shared: Arc<Shared>,
-    journal: Journal,
+    /// Shared with the thread `index`, which must not keep the store alive.
+    journal: Arc<Journal>,
     cold: Arc<ColdReads>,
     checkpoint: Mutex<Checkpoint>,
     /// A process before us may have left units of queues in the kernel only. Relaxed: set once, cleared by whoever writes
@@ -167,6 +170,9 @@ impl Store {
         let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &mut found)?;
         deleted.follow_log(&journal, files.segments[0].base(), end.at);
 
+        let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
+        let open_index = |options| KeyIndex::open(options, &disk, &journal, log_now, &mut found.findings);
+        let index = options.index.as_ref().map(open_index).transpose()?;
         let segment_bytes = files.segment_bytes;
         let log = CommitLog::new(files.segments, segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {
             StoreError::Malformed {
@@ -179,6 +185,7 @@ impl Store {
             disk,
             log,
             queues,
+            index,
             flushed: Watermark::new(end.at),
             last_timestamp: AtomicI64::new(end.last_timestamp),
             flushed_timestamp: AtomicI64::new(end.last_timestamp),
@@ -211,7 +218,7 @@ impl Store {
         let (cold, cold_threads) = ColdReads::start(shared.options.cold_read_threads, shared.options.cold_reads_max)?;
         let store = Arc::new(Store {
             shared: Arc::clone(&shared),
-            journal,
+            journal: Arc::new(journal),
             cold,
             checkpoint: Mutex::new(checkpoint),
             has_unsure_queues: AtomicBool::new(was_abnormal),
@@ -230,6 +237,14 @@ impl Store {
         {
             let shared = Arc::clone(&self.shared);
             threads.push(worker::spawn(name, move || run(&shared))?);
+        }
+        if self.shared.index.is_some() {
+            let (shared, journal) = (Arc::clone(&self.shared), Arc::clone(&self.journal));
+            threads.push(worker::spawn("index", move || {
+                if let Some(index) = &shared.index {
+                    index::run(&shared, index, &journal);
+                }
+            })?);
         }
         // The thread must not keep the store alive, or nobody could drop it.
         let store = Arc::downgrade(self);
@@ -259,6 +274,11 @@ impl Store {
         Ok(())
     }
 
+    /// Brings the key index to the device.
+    fn sync_index(&self) -> Result<(), StoreError> {
+        self.shared.index.as_ref().map_or(Ok(()), |index| index.sync(&self.journal))
+    }
+
     /// Writes the units that are only in memory, and moves the check-point as far as the device has both log and queues.
     fn write_queues(&self, is_last: bool) -> Result<(), StoreError> {
         let shared = &self.shared;
@@ -280,8 +300,8 @@ impl Store {
         let marks = Marks {
             log_timestamp: timestamp,
             queues_timestamp: timestamp,
-            // We keep no key index: what Apache's broker finds of one after a crash is to be built again.
-            index_timestamp: 0,
+            // Apache's broker removes files of the index that go beyond this.
+            index_timestamp: shared.index.as_ref().map_or(0, KeyIndex::last_timestamp),
             master_flushed: 0,
             confirmed,
         };
@@ -490,6 +510,7 @@ impl Store {
         let Shared { log, queues, .. } = &*self.shared;
         log.seal();
         flush::flush(&self.shared);
+        self.sync_index()?;
         self.write_queues(true)?;
         let min = log.min();
         let last_timestamp = self.last_timestamp();
@@ -505,6 +526,9 @@ impl Store {
         self.cold.stop();
         for bell in [&self.shared.segments_bell, &self.shared.flush_bell, &self.shared.retention_bell] {
             bell.ring();
+        }
+        if let Some(index) = &self.shared.index {
+            index.bell.ring();
         }
         self.shared.queues.ring();
         let current = std::thread::current().id();

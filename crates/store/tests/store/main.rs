@@ -9,6 +9,7 @@ mod crash;
 mod device;
 mod files;
 mod generations;
+mod index;
 mod losses;
 mod reading;
 mod retention;

@@ -1,0 +1,356 @@
+//! One file of the key index, in RocketMQ's format (`IndexFile`); big-endian.
+//!
+//! ```text
+//! header   beginTimestamp i64, endTimestamp i64, beginPhyOffset i64, endPhyOffset i64, hashSlotCount i32, indexCount i32
+//! slots    i32 each: number of the newest entry of the slot, 0 for none
+//! entries  keyHash i32, phyOffset i64, timeDiff i32 (seconds since beginTimestamp), number of the slot's entry before i32
+//! ```
+//!
+//! Entry 0 is not used, so `indexCount` begins at 1 and is the number of the next entry. Entries are written before the slots that
+//! lead to them, and the header only once both are on the device: what a crash leaves above the header's count can be taken back.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::error::StoreError;
+
+const HEADER_BYTES: u64 = 40;
+const SLOT_BYTES: u64 = 4;
+const ENTRY_BYTES: u64 = 20;
+/// Slots are read and written by this many bytes, the system's page on most machines.
+const PAGE_BYTES: u64 = 4096;
+/// Slots that are looked through at once after a crash.
+const MEND_BYTES: usize = 256 << 10;
+
+/// How large the files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// `maxHashSlotNum`.
+    pub slots: u32,
+    /// `maxIndexNum`, of which entry 0 is not used.
+    pub entries: u32,
+}
+
+impl Shape {
+    pub fn bytes(&self) -> u64 {
+        self.entry_at(self.entries)
+    }
+
+    fn slot_at(slot: u32) -> u64 {
+        HEADER_BYTES + SLOT_BYTES * u64::from(slot)
+    }
+
+    fn entry_at(&self, number: u32) -> u64 {
+        Shape::slot_at(self.slots) + ENTRY_BYTES * u64::from(number)
+    }
+}
+
+/// The first 40 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub begin_timestamp: i64,
+    pub end_timestamp: i64,
+    pub begin_offset: i64,
+    pub end_offset: i64,
+    /// Slots that lead to an entry.
+    pub used_slots: u32,
+    /// The number of the next entry.
+    pub next: u32,
+}
+
+impl Header {
+    fn encode(&self) -> [u8; HEADER_BYTES as usize] {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        let times = [self.begin_timestamp, self.end_timestamp, self.begin_offset, self.end_offset];
+        bytes[..32].copy_from_slice(times.map(i64::to_be_bytes).as_flattened());
+        bytes[32..].copy_from_slice([self.used_slots, self.next].map(u32::to_be_bytes).as_flattened());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER_BYTES as usize]) -> Header {
+        let long = |at| i64::from_be_bytes(part(bytes, at));
+        let int = |at| u32::from_be_bytes(part(bytes, at));
+        Header {
+            begin_timestamp: long(0),
+            end_timestamp: long(8),
+            begin_offset: long(16),
+            end_offset: long(24),
+            used_slots: int(32),
+            next: int(36).max(1),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.next <= 1
+    }
+}
+
+/// Bytes at a place that the caller knows to be there.
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut part = [0; N];
+    part.copy_from_slice(&bytes[at..at + N]);
+    part
+}
+
+/// A key of a record on its way into the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub hash: u32,
+    pub at: u64,
+    pub store_timestamp: i64,
+}
+
+/// An entry that a query came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    hash: u32,
+    at: u64,
+    seconds: i32,
+    before: u32,
+}
+
+impl Entry {
+    fn encode(&self) -> [u8; ENTRY_BYTES as usize] {
+        let mut bytes = [0; ENTRY_BYTES as usize];
+        bytes[..4].copy_from_slice(&self.hash.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.at.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.seconds.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.before.to_be_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; ENTRY_BYTES as usize]) -> Entry {
+        Entry {
+            hash: u32::from_be_bytes(part(bytes, 0)),
+            at: u64::from_be_bytes(part(bytes, 4)),
+            seconds: i32::from_be_bytes(part(bytes, 12)),
+            before: u32::from_be_bytes(part(bytes, 16)),
+        }
+    }
+}
+
+pub(crate) struct IndexFile {
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    shape: Shape,
+    /// As it is now; the file's own follows. Guards nothing else: one thread writes.
+    header: Mutex<Header>,
+    /// As it is in the file.
+    written: Mutex<Header>,
+}
+
+impl IndexFile {
+    /// Makes the file: sparse, at its full length.
+    pub fn create(disk: &dyn Disk, path: PathBuf, shape: Shape) -> Result<IndexFile, StoreError> {
+        let made = disk.open(&path, OpenHow::Create).and_then(|file| file.set_len(shape.bytes()).map(|()| file));
+        let header = Header { next: 1, ..Header::default() };
+        match made {
+            Ok(file) => Ok(IndexFile { path, file, shape, header: Mutex::new(header), written: Mutex::new(header) }),
+            Err(source) => Err(StoreError::Disk { doing: "make", path, source }),
+        }
+    }
+
+    /// Opens a file; none if it is not one of this shape.
+    pub fn open(disk: &dyn Disk, path: PathBuf, shape: Shape) -> Result<Option<IndexFile>, StoreError> {
+        let opened = || {
+            let file = disk.open(&path, OpenHow::Write)?;
+            let mut bytes = [0; HEADER_BYTES as usize];
+            let is_whole = file.len()? == shape.bytes() && file.read_at(&mut bytes, 0)? == bytes.len();
+            let header = Header::decode(&bytes);
+            Ok((is_whole && header.next <= shape.entries).then_some((file, header)))
+        };
+        let found = opened().map_err(|source| StoreError::Disk { doing: "open", path: path.clone(), source })?;
+        Ok(found.map(|(file, header)| IndexFile {
+            path,
+            file,
+            shape,
+            header: Mutex::new(header),
+            written: Mutex::new(header),
+        }))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn header(&self) -> Header {
+        *self.header.lock()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.header().next >= self.shape.entries
+    }
+
+    fn failed(&self, doing: &'static str) -> impl Fn(io::Error) -> StoreError {
+        let path = self.path.clone();
+        move |source| StoreError::Disk { doing, path: path.clone(), source }
+    }
+
+    /// Puts as many of the keys as there is room for, and says how many that is. One thread at a time.
+    pub fn put(&self, keys: &[Key]) -> Result<usize, StoreError> {
+        let mut header = self.header();
+        let room = self.shape.entries.saturating_sub(header.next) as usize;
+        let keys = &keys[..keys.len().min(room)];
+        let Some((first, last)) = keys.first().zip(keys.last()) else { return Ok(0) };
+        if header.is_empty() {
+            header.begin_timestamp = first.store_timestamp;
+            header.begin_offset = first.at as i64;
+        }
+        // Where two keys of the batch share a slot, the later one comes behind the earlier: a stable order by slot.
+        let mut order: Vec<(u32, u32)> =
+            (0..).zip(keys).map(|(number, key)| (self.slot_of(key.hash), number)).collect();
+        order.sort_unstable();
+        let mut entries = vec![0; keys.len() * ENTRY_BYTES as usize];
+        let mut pages: Vec<(u64, usize, [u8; PAGE_BYTES as usize])> = Vec::new();
+        for (slot, number) in order {
+            let at = Shape::slot_at(slot) - HEADER_BYTES;
+            let (page_at, inside) = (at / PAGE_BYTES * PAGE_BYTES, (at % PAGE_BYTES) as usize);
+            if pages.last().is_none_or(|(last, _, _)| *last != page_at) {
+                let mut page = [0; PAGE_BYTES as usize];
+                let bytes = (SLOT_BYTES * u64::from(self.shape.slots) - page_at).min(PAGE_BYTES) as usize;
+                self.file.read_at(&mut page[..bytes], HEADER_BYTES + page_at).map_err(self.failed("read"))?;
+                // A write that failed half-way may have left slots that lead too far.
+                for (slot, place) in ((page_at / SLOT_BYTES) as u32..).zip(page.as_chunks_mut::<4>().0) {
+                    let found = u32::from_be_bytes(*place);
+                    if found >= header.next {
+                        *place = self.taken_back(slot, found, header.next)?.unwrap_or(0).to_be_bytes();
+                    }
+                }
+                pages.push((page_at, bytes, page));
+            }
+            let Some((_, _, page)) = pages.last_mut() else { continue };
+            let before = u32::from_be_bytes(part(page, inside));
+            let key = &keys[number as usize];
+            let entry = Entry {
+                hash: key.hash,
+                at: key.at,
+                seconds: seconds_between(header.begin_timestamp, key.store_timestamp),
+                before,
+            };
+            let entry_at = number as usize * ENTRY_BYTES as usize;
+            entries[entry_at..entry_at + ENTRY_BYTES as usize].copy_from_slice(&entry.encode());
+            page[inside..inside + 4].copy_from_slice(&(header.next + number).to_be_bytes());
+            header.used_slots += u32::from(before == 0);
+        }
+        self.file.write_at(&entries, self.shape.entry_at(header.next)).map_err(self.failed("write"))?;
+        for (page_at, bytes, page) in &pages {
+            self.file.write_at(&page[..*bytes], HEADER_BYTES + page_at).map_err(self.failed("write"))?;
+        }
+        header.next += keys.len() as u32;
+        header.end_timestamp = last.store_timestamp;
+        header.end_offset = last.at as i64;
+        *self.header.lock() = header;
+        Ok(keys.len())
+    }
+
+    fn slot_of(&self, hash: u32) -> u32 {
+        hash % self.shape.slots
+    }
+
+    /// Brings entries and slots to the device, then the header that counts them.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        let header = self.header();
+        if *self.written.lock() == header {
+            return Ok(());
+        }
+        self.file
+            .sync_data()
+            .and_then(|()| self.file.write_at(&header.encode(), 0))
+            .and_then(|()| self.file.sync_data())
+            .map_err(self.failed("write"))?;
+        *self.written.lock() = header;
+        Ok(())
+    }
+
+    /// Whether nothing has to be written any more.
+    pub fn is_synced(&self) -> bool {
+        *self.written.lock() == self.header()
+    }
+
+    /// Takes back what slots know beyond the header's count, after a crash. Says whether that was possible: where an entry that a
+    /// slot leads to is not there, the file cannot be trusted.
+    pub fn mend(&self) -> Result<bool, StoreError> {
+        let count = self.header().next;
+        let end = SLOT_BYTES * u64::from(self.shape.slots);
+        let mut bytes = vec![0; MEND_BYTES];
+        let mut slot = 0;
+        for at in (0..end).step_by(MEND_BYTES) {
+            let length = (end - at).min(MEND_BYTES as u64) as usize;
+            let bytes = &mut bytes[..length];
+            self.file.read_at(bytes, HEADER_BYTES + at).map_err(self.failed("read"))?;
+            let mut is_changed = false;
+            for place in bytes.as_chunks_mut::<4>().0 {
+                let found = u32::from_be_bytes(*place);
+                let Some(number) = self.taken_back(slot, found, count)? else { return Ok(false) };
+                is_changed |= number != found;
+                *place = number.to_be_bytes();
+                slot += 1;
+            }
+            if is_changed {
+                self.file.write_at(bytes, HEADER_BYTES + at).map_err(self.failed("write"))?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// What a slot led to before it led to entries from `count` on; none if that cannot be told.
+    fn taken_back(&self, slot: u32, found: u32, count: u32) -> Result<Option<u32>, StoreError> {
+        let mut number = found;
+        while number >= count {
+            match self.entry(number)? {
+                Some(entry) if entry.before < number && self.slot_of(entry.hash) == slot => number = entry.before,
+                Some(_) | None => return Ok(None),
+            }
+        }
+        Ok(Some(number))
+    }
+
+    fn entry(&self, number: u32) -> Result<Option<Entry>, StoreError> {
+        let mut bytes = [0; ENTRY_BYTES as usize];
+        if number >= self.shape.entries {
+            return Ok(None);
+        }
+        let read = self.file.read_at(&mut bytes, self.shape.entry_at(number)).map_err(self.failed("read"))?;
+        Ok((read == bytes.len()).then(|| Entry::decode(&bytes)))
+    }
+
+    /// Shows where records lie that may have the key and may have been stored from `begin` to `end` (both in ms, and both
+    /// included), newest first, until `visit` wants no more. Says whether it wants more.
+    pub fn find(
+        &self,
+        hash: u32,
+        begin: i64,
+        end: i64,
+        visit: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let start = self.header().begin_timestamp;
+        let mut slot = [0; SLOT_BYTES as usize];
+        self.file.read_at(&mut slot, Shape::slot_at(self.slot_of(hash))).map_err(self.failed("read"))?;
+        let mut number = u32::from_be_bytes(slot);
+        while number > 0 {
+            let Some(entry) = self.entry(number)? else { break };
+            let from = start.saturating_add(i64::from(entry.seconds).saturating_mul(1000));
+            // An entry knows seconds, so it stands for all of the second that begins there.
+            if from.saturating_add(999) < begin {
+                break;
+            }
+            if entry.hash == hash && from <= end && !visit(entry.at)? {
+                return Ok(false);
+            }
+            // A chain only leads to older entries; one that does not is damaged.
+            if entry.before >= number {
+                break;
+            }
+            number = entry.before;
+        }
+        Ok(true)
+    }
+}
+
+fn seconds_between(begin: i64, end: i64) -> i32 {
+    i32::try_from((end.saturating_sub(begin) / 1000).max(0)).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,265 @@
+//! The key index: where messages lie by topic and key, in RocketMQ's files (`index/`).
+//!
+//! The thread `index` (follow.rs) follows the log in batches, so an append costs nothing more; who asks waits until the index has
+//! come as far as the log had when the question came. What a crash takes from the index is built again from the log.
+
+mod file;
+mod follow;
+mod query;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use parking_lot::RwLock;
+use protocol::record::RecordView;
+use protocol::sys_flag;
+use tracing::warn;
+
+pub(crate) use self::file::Shape;
+use self::file::{Header, IndexFile, Key};
+pub(crate) use self::follow::run;
+pub use self::query::{KeyAnswer, KeyKind, KeyQuery};
+use crate::disk::Disk;
+use crate::error::StoreError;
+use crate::journal::{Journal, TableId};
+use crate::watermark::Watermark;
+use crate::worker::Bell;
+
+const TABLE: TableId = TableId(249);
+const PROGRESS: &[u8] = b"progress/1";
+
+/// How the key index is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexOptions {
+    /// `<root>/index`.
+    pub dir: PathBuf,
+    /// `maxHashSlotNum`: slots of a file.
+    pub slots: u32,
+    /// `maxIndexNum`: keys of a file, and one.
+    pub entries: u32,
+}
+
+impl IndexOptions {
+    /// Apache's defaults: files of 420,000,040 bytes, sparse as long as they are not full.
+    pub fn at(dir: PathBuf) -> IndexOptions {
+        IndexOptions { dir, slots: 5_000_000, entries: 20_000_000 }
+    }
+}
+
+pub(crate) struct KeyIndex {
+    dir: PathBuf,
+    shape: Shape,
+    disk: Arc<dyn Disk>,
+    /// Oldest first. Guards the list only.
+    files: RwLock<Vec<Arc<IndexFile>>>,
+    /// Records below are in the index.
+    pub indexed: Watermark,
+    pub bell: Bell,
+    /// How many wait for the thread.
+    asked: AtomicUsize,
+}
+
+/// What the log has when the index is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogNow {
+    pub min: u64,
+    pub end: u64,
+    pub was_abnormal: bool,
+}
+
+impl KeyIndex {
+    /// Opens the files. What cannot be trusted is removed; the log has it. Appends a sentence for each to `findings`.
+    pub fn open(
+        options: &IndexOptions,
+        disk: &Arc<dyn Disk>,
+        journal: &Journal,
+        log: LogNow,
+        findings: &mut Vec<String>,
+    ) -> Result<KeyIndex, StoreError> {
+        let shape = Shape { slots: options.slots.max(1), entries: options.entries.max(2) };
+        let failed = |doing| move |source| StoreError::Disk { doing, path: options.dir.clone(), source };
+        disk.create_dir(&options.dir).map_err(failed("make"))?;
+        let mut names: Vec<String> = disk
+            .list(&options.dir)
+            .map_err(failed("list"))?
+            .into_iter()
+            .filter(|entry| !entry.is_dir && number_of(&entry.name).is_some())
+            .map(|entry| entry.name)
+            .collect();
+        names.sort_unstable();
+        let mut files: Vec<Arc<IndexFile>> = Vec::new();
+        let mut is_broken = false;
+        for name in names {
+            let path = options.dir.join(name);
+            let opened = IndexFile::open(&**disk, path.clone(), shape)?;
+            let kept = match opened {
+                // The index has no gaps: what follows one that cannot be used is built again, too.
+                Some(_) if is_broken => None,
+                Some(file) if file.header().end_offset >= log.end as i64 && !file.header().is_empty() => None,
+                Some(file) if log.was_abnormal && !file.is_full() && !file.mend()? => None,
+                other => other,
+            };
+            match kept {
+                Some(file) => files.push(Arc::new(file)),
+                None => {
+                    is_broken = true;
+                    disk.remove(&path).map_err(failed("clean"))?;
+                    findings.push(format!("{} cannot be used and is built again from the log", path.display()));
+                }
+            }
+        }
+        let index = KeyIndex {
+            dir: options.dir.clone(),
+            shape,
+            disk: Arc::clone(disk),
+            files: RwLock::new(files),
+            indexed: Watermark::new(0),
+            bell: Bell::default(),
+            asked: AtomicUsize::new(0),
+        };
+        index.indexed.advance(index.resume_at(journal, log));
+        Ok(index)
+    }
+
+    /// Where the log is read on. Without a note of how far that was, from the last record that is in a file, which counts as known
+    /// unless the file had no room for all of its keys.
+    fn resume_at(&self, journal: &Journal, log: LogNow) -> u64 {
+        let [name, count] = self.last_entry();
+        let mut noted = None;
+        journal.load(TABLE, |key, value| {
+            if let (PROGRESS, ([noted_name, noted_count, at], [])) = (key, value.as_chunks::<8>())
+                && [*noted_name, *noted_count].map(u64::from_be_bytes) == [name, count]
+            {
+                noted = Some(u64::from_be_bytes(*at)).filter(|at| *at <= log.end);
+            }
+        });
+        if noted.is_none() {
+            journal.delete(TABLE, PROGRESS);
+        }
+        let last = self.files.read().last().map(|file| file.header()).filter(|header| !header.is_empty());
+        noted.or_else(|| last.and_then(|header| u64::try_from(header.end_offset).ok())).unwrap_or(0).max(log.min)
+    }
+
+    /// The newest file and how many entries it has.
+    fn last_entry(&self) -> [u64; 2] {
+        self.files.read().last().map_or([0, 0], |file| {
+            let name = file.path().file_name().and_then(|name| name.to_str()).and_then(number_of);
+            [name.unwrap_or(0), u64::from(file.header().next)]
+        })
+    }
+
+    /// The log offset of the newest record that is in a file with all its keys.
+    fn last_known(&self) -> Option<u64> {
+        let files = self.files.read();
+        let header = files.last().filter(|file| !file.is_full())?.header();
+        (!header.is_empty()).then_some(header.end_offset).and_then(|at| u64::try_from(at).ok())
+    }
+
+    fn put(&self, mut keys: &[Key]) -> Result<(), StoreError> {
+        while let Some(first) = keys.first() {
+            let last = self.files.read().last().cloned();
+            let file = match last {
+                Some(file) if !file.is_full() => file,
+                full => {
+                    if let Some(full) = full {
+                        full.sync()?;
+                    }
+                    self.add_file(first.store_timestamp)?
+                }
+            };
+            keys = &keys[file.put(keys)?..];
+        }
+        Ok(())
+    }
+
+    fn add_file(&self, timestamp: i64) -> Result<Arc<IndexFile>, StoreError> {
+        let name = name_at(timestamp).max(self.last_entry()[0] + 1);
+        let file = Arc::new(IndexFile::create(&*self.disk, self.dir.join(format!("{name:017}")), self.shape)?);
+        self.files.write().push(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Makes what is in the index survive a loss of power, and notes in the journal how far the log was read.
+    pub fn sync(&self, journal: &Journal) -> Result<(), StoreError> {
+        let at = self.indexed.get();
+        let files = self.files.read().clone();
+        for file in files.iter().filter(|file| !file.is_synced()) {
+            file.sync()?;
+        }
+        let [name, count] = self.last_entry();
+        journal.put(TABLE, PROGRESS, [name, count, at].map(u64::to_be_bytes).as_flattened());
+        Ok(())
+    }
+
+    /// Removes files whose messages are all gone. The newest stays, as it is written.
+    pub fn trim_below(&self, min: u64) {
+        let mut files = self.files.write();
+        let newest = files.len().saturating_sub(1);
+        let gone = files[..newest].iter().take_while(|file| file.header().end_offset < min as i64).count();
+        let gone: Vec<_> = files.drain(..gone).collect();
+        drop(files);
+        for file in gone {
+            if let Err(error) = self.disk.remove(file.path()) {
+                warn!(path = %file.path().display(), %error, "cannot remove a file of the key index");
+            }
+        }
+    }
+
+    fn newest_header(&self) -> Option<Header> {
+        self.files.read().last().map(|file| file.header())
+    }
+
+    /// Store time of the newest record in the index, in ms; 0 if there is none.
+    pub fn last_timestamp(&self) -> i64 {
+        self.newest_header().map_or(0, |header| header.end_timestamp)
+    }
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    (name.len() == 17 && name.bytes().all(|byte| byte.is_ascii_digit())).then(|| name.parse().ok()).flatten()
+}
+
+/// `yyyyMMddHHmmssSSS` in UTC.
+fn name_at(timestamp: i64) -> u64 {
+    let (days, ms) = (timestamp.div_euclid(86_400_000), timestamp.rem_euclid(86_400_000));
+    // Civil from days, with years that begin in March.
+    let z = days + 719_468;
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + z.div_euclid(146_097) * 400 + i64::from(month <= 2);
+    let date = (year * 100 + month) * 100 + day;
+    let time = ((ms / 3_600_000) * 100 + ms / 60_000 % 60) * 100 + ms / 1000 % 60;
+    u64::try_from((date * 1_000_000 + time) * 1000 + ms % 1000).unwrap_or(0)
+}
+
+/// RocketMQ's hash of a key in a topic.
+fn hash_of(topic: &str, kind: KeyKind, key: &str) -> u32 {
+    let between = match kind {
+        KeyKind::Key => "#",
+        KeyKind::Tag => "#T#",
+    };
+    let parts = topic.encode_utf16().chain(between.encode_utf16()).chain(key.encode_utf16());
+    let hash = parts.fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+    hash.checked_abs().unwrap_or(0).unsigned_abs()
+}
+
+/// Shows the keys of a record, in the order in which RocketMQ puts them into the index.
+fn keys_of<'a>(record: &RecordView<'a>, mut visit: impl FnMut(KeyKind, &'a str)) {
+    use protocol::properties::name;
+    if record.sys_flag() & sys_flag::TRANSACTION_MASK == sys_flag::TRANSACTION_ROLLBACK {
+        return;
+    }
+    if let Some(id) = record.property(name::UNIQ_KEY) {
+        visit(KeyKind::Key, id);
+    }
+    let keys = record.property(name::KEYS).unwrap_or_default();
+    keys.split(' ').filter(|key| !key.is_empty()).for_each(|key| visit(KeyKind::Key, key));
+    if let Some(tag) = record.property(name::TAGS).filter(|tag| !tag.is_empty()) {
+        visit(KeyKind::Tag, tag);
+    }
+}

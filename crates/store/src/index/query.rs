@@ -1,0 +1,124 @@
+//! From a key to records.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use protocol::LogOffset;
+use protocol::record::{self, Scanned};
+
+use super::{KeyIndex, hash_of, keys_of};
+use crate::error::StoreError;
+use crate::segment::LogSlice;
+use crate::store::Store;
+
+/// How long a question waits for the index to come as far as the log.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of records in one answer, the first record whatever its size: clients take frames of 16 MiB.
+const BYTES_MAX: usize = 8 << 20;
+
+/// What a message is looked up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// One of its keys, or its unique id.
+    Key,
+    /// Its tag, which Apache's brokers index from 5.4 on.
+    Tag,
+}
+
+/// A question.
+#[derive(Clone, Debug)]
+pub struct KeyQuery {
+    /// Of this topic.
+    pub topic: String,
+    /// With this key.
+    pub key: String,
+    /// What the key is.
+    pub kind: KeyKind,
+    /// Messages at most.
+    pub max: usize,
+    /// Stored no earlier, in ms.
+    pub begin: i64,
+    /// Stored no later, in ms.
+    pub end: i64,
+}
+
+/// What was found, newest first.
+#[derive(Debug, Default)]
+pub struct KeyAnswer {
+    /// Whole records.
+    pub records: Vec<LogSlice>,
+    /// Store time of the newest record that has a key, in ms; 0 if there is none.
+    pub index_timestamp: i64,
+    /// Where that record lies.
+    pub index_offset: i64,
+}
+
+impl Store {
+    /// Looks up messages by key. What was appended before the call is found. May wait for the device.
+    pub fn query(&self, query: &KeyQuery) -> Result<KeyAnswer, StoreError> {
+        let Some(index) = &self.shared.index else { return Ok(KeyAnswer::default()) };
+        index.catch_up(self.end().0);
+        let header = index.newest_header().unwrap_or_default();
+        let mut answer =
+            KeyAnswer { records: Vec::new(), index_timestamp: header.end_timestamp, index_offset: header.end_offset };
+        if query.max == 0 {
+            return Ok(answer);
+        }
+        let hash = hash_of(&query.topic, query.kind, &query.key);
+        let (mut seen, mut bytes) = (Vec::new(), 0);
+        let files = index.files.read().clone();
+        for file in files.iter().rev() {
+            let header = file.header();
+            if header.end_timestamp < query.begin {
+                break;
+            }
+            if header.is_empty() || header.begin_timestamp > query.end {
+                continue;
+            }
+            let wants_more = file.find(hash, query.begin, query.end, &mut |at| {
+                // A record whose keys are in two files, or twice in one.
+                if seen.contains(&at) {
+                    return Ok(true);
+                }
+                let Some(slice) = self.record_at_cold(LogOffset(at))? else { return Ok(true) };
+                if !is_answer(&slice, query) {
+                    return Ok(true);
+                }
+                bytes += slice.as_ref().len();
+                if bytes > BYTES_MAX && !answer.records.is_empty() {
+                    return Ok(false);
+                }
+                seen.push(at);
+                answer.records.push(slice);
+                Ok(answer.records.len() < query.max)
+            })?;
+            if !wants_more {
+                break;
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Different keys share hashes, and an entry knows seconds only.
+fn is_answer(slice: &LogSlice, query: &KeyQuery) -> bool {
+    let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { return false };
+    let mut has_key = false;
+    keys_of(&view, |kind, key| has_key |= kind == query.kind && key == query.key);
+    let stored = view.store_timestamp();
+    has_key && view.topic() == query.topic && query.begin <= stored && stored <= query.end
+}
+
+impl KeyIndex {
+    fn catch_up(&self, end: u64) {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.bell.ring();
+        self.indexed.wait_until(end, Instant::now() + PATIENCE);
+        self.asked.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether somebody waits.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst) > 0
+    }
+}

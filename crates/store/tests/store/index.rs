@@ -1,0 +1,129 @@
+//! Messages by key: found at once, after a stop, after a crash, and by nobody else's key.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use env::TimeMs;
+use store::{IndexOptions, KeyKind, KeyQuery, RecordBatch, Store, StoreOptions, TagsCode};
+
+use crate::support::{TOPIC, append_batch, encode, eventually, options, try_open};
+
+const NOW: i64 = 1_700_000_000_000;
+
+fn open(root: &Path, entries: u32) -> Arc<Store> {
+    let index = IndexOptions { slots: 7, entries, ..IndexOptions::at(root.join("index")) };
+    try_open(StoreOptions { index: Some(index), ..options(root) }).unwrap().0
+}
+
+fn send(store: &Store, at: i64, body: &str, properties: &str) {
+    let queue = store.queue(TOPIC, 0).unwrap();
+    let mut batch = RecordBatch::new();
+    batch.push(&queue, TagsCode::Code(0), |out| encode(TOPIC, 0, body.as_bytes(), properties.as_bytes(), out));
+    append_batch(store, &mut batch, TimeMs(at)).unwrap();
+}
+
+fn ask(store: &Store, kind: KeyKind, key: &str, begin: i64, end: i64) -> Vec<String> {
+    let query = KeyQuery { topic: TOPIC.into(), key: key.into(), kind, max: 32, begin, end };
+    let found = store.query(&query).unwrap();
+    let body = |slice: &store::LogSlice| match protocol::record::scan(slice.as_ref(), true) {
+        Ok(protocol::record::Scanned::Record(view)) => String::from_utf8(view.body().to_vec()).unwrap(),
+        other => panic!("no record: {other:?}"),
+    };
+    found.records.iter().map(body).collect()
+}
+
+fn find(store: &Store, key: &str) -> Vec<String> {
+    ask(store, KeyKind::Key, key, 0, i64::MAX)
+}
+
+fn index_files(root: &Path) -> usize {
+    std::fs::read_dir(root.join("index")).unwrap().count()
+}
+
+#[test]
+fn a_message_is_found_by_each_of_its_keys_by_its_id_and_by_its_tag() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 1000);
+    send(&store, NOW, "one", "KEYS\u{1}red  green\u{2}UNIQ_KEY\u{1}id-1\u{2}TAGS\u{1}paint\u{2}");
+    send(&store, NOW, "two", "KEYS\u{1}green\u{2}UNIQ_KEY\u{1}id-2\u{2}");
+    send(&store, NOW, "three", "");
+    assert_eq!(find(&store, "red"), ["one"]);
+    assert_eq!(find(&store, "green"), ["two", "one"], "the newest comes first");
+    assert_eq!(find(&store, "id-2"), ["two"]);
+    assert_eq!(find(&store, "paint"), [""; 0], "a tag is no key");
+    assert_eq!(ask(&store, KeyKind::Tag, "paint", 0, i64::MAX), ["one"]);
+    // With seven slots, most keys share one, and these two share a hash.
+    send(&store, NOW, "four", "KEYS\u{1}Aa\u{2}");
+    assert_eq!(find(&store, "BB"), [""; 0]);
+}
+
+#[test]
+fn a_time_range_is_kept_to_the_millisecond() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 1000);
+    for (at, body) in [(0, "a"), (1_999, "b"), (2_000, "c")] {
+        send(&store, NOW + at, body, "KEYS\u{1}k\u{2}");
+    }
+    assert_eq!(ask(&store, KeyKind::Key, "k", NOW + 1_999, NOW + 1_999), ["b"]);
+    assert_eq!(ask(&store, KeyKind::Key, "k", NOW, NOW + 1_999), ["b", "a"]);
+    assert_eq!(ask(&store, KeyKind::Key, "k", NOW + 2_001, i64::MAX), [""; 0]);
+}
+
+#[test]
+fn keys_are_found_after_a_stop_and_after_a_crash_and_once_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut sent = Vec::new();
+    for life in 0..6 {
+        let store = open(dir.path(), 10);
+        for number in 0..7 {
+            let body = format!("{life}.{number}");
+            send(&store, NOW, &body, &format!("KEYS\u{1}all k{body}\u{2}"));
+            sent.insert(0, body);
+        }
+        if life % 3 > 0 {
+            assert_eq!(find(&store, "all"), sent[..sent.len().min(32)]);
+        }
+        if life % 2 == 0 {
+            store.close().unwrap();
+        }
+    }
+    let store = open(dir.path(), 10);
+    assert_eq!(find(&store, "all"), sent[..32]);
+    for body in &sent {
+        assert_eq!(find(&store, &format!("k{body}")), std::slice::from_ref(body));
+    }
+    assert!(index_files(dir.path()) > 5);
+}
+
+#[test]
+fn an_index_that_was_deleted_or_is_damaged_is_built_again() {
+    let dir = tempfile::tempdir().unwrap();
+    for damage in [0, 1, 2] {
+        let store = open(dir.path(), 1000);
+        send(&store, NOW, &damage.to_string(), "KEYS\u{1}k\u{2}");
+        assert_eq!(find(&store, "k").len(), damage + 1);
+        store.close().unwrap();
+        for file in std::fs::read_dir(dir.path().join("index")).unwrap() {
+            let path = file.unwrap().path();
+            match damage {
+                0 => std::fs::remove_file(path).unwrap(),
+                _ => std::fs::write(path, b"cut").unwrap(),
+            }
+        }
+    }
+    assert_eq!(find(&open(dir.path(), 1000), "k"), ["2", "1", "0"]);
+}
+
+#[test]
+fn a_store_that_got_its_index_later_finds_what_came_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, _) = try_open(options(dir.path())).unwrap();
+    for number in 0..300 {
+        send(&plain, NOW, &format!("{number}{}", "x".repeat(900)), &format!("KEYS\u{1}k{number}\u{2}"));
+    }
+    plain.close().unwrap();
+    drop(plain);
+    let store = open(dir.path(), 1000);
+    eventually("the index is built", || find(&store, "k299").len() == 1);
+    assert_eq!(find(&store, "k0").len(), 1);
+}
