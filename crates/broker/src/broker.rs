@@ -40,7 +40,7 @@ use crate::topics::Topics;
 use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
-use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, reply, retry, send, view};
+use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, query, reply, retry, send, view};
 
 /// Room for so many errands is kept with a connection.
 const ERRANDS_KEPT: usize = 64;
@@ -271,6 +271,7 @@ impl Broker {
             request::END_TRANSACTION => transaction::end(self, session, request, out),
             request::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
             request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
+            request::QUERY_MESSAGE => query::by_key(self, session, request),
             request::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
             request::GET_MAX_OFFSET => view::max_offset(self, request, out),
             request::GET_MIN_OFFSET => view::min_offset(self, request, out),

@@ -23,6 +23,7 @@ mod order_lock;
 mod protect;
 mod pull;
 mod put_times;
+mod query;
 mod refusal;
 mod register;
 mod repeats;

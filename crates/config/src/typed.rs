@@ -335,6 +335,16 @@ settings! {
         max_transfer_count_on_message_in_disk: usize = "maxTransferCountOnMessageInDisk";
         /// Bytes of a consume queue that one filtered pull looks through.
         max_filter_message_size: usize = "maxFilterMessageSize";
+        /// Are messages found by key?
+        message_index_enable: bool = "messageIndexEnable";
+        /// Slots of a file of the key index.
+        max_hash_slot_num: u32 = "maxHashSlotNum";
+        /// Keys of a file of the key index, and one.
+        max_index_num: u32 = "maxIndexNum";
+        /// Messages in one answer to a query at most.
+        max_msgs_num_batch: usize = "maxMsgsNumBatch";
+        /// Messages in the answer to a query by unique id at most.
+        default_query_max_num: usize = "defaultQueryMaxNum";
         /// The delay table.
         message_delay_level: String = "messageDelayLevel";
     }

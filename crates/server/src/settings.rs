@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use config::{ClientAuth, FlushDiskType, Machine, Role, Settings, SourceFile, Sources, StoreSettings, TlsMode, Weight};
 use net::{ClientOptions, ListenerOptions, ListenerTag, ServerCheck};
 use protocol::delay::DelayLevels;
-use store::{FlushMode, StoreOptions};
+use store::{FlushMode, IndexOptions, StoreOptions};
 use tracing::{info, warn};
 
 use crate::command_line::{Common, LogFormat, Serve};
@@ -158,6 +158,11 @@ pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
         delay_levels,
         retention: broker::retention(settings),
         clean_interval: Duration::from_millis(settings.clean_resource_interval),
+        index: settings.message_index_enable.then(|| IndexOptions {
+            slots: settings.max_hash_slot_num,
+            entries: settings.max_index_num,
+            ..IndexOptions::at(settings.store_path_root_dir.join("index"))
+        }),
         hot_bytes: machine::memory_bytes() / 100 * HOT_PERCENT,
         ..StoreOptions::at(&settings.store_path_root_dir)
     })

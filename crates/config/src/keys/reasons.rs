@@ -29,7 +29,7 @@ pub(super) const GUARD: &str = "this version has no access control, and a broker
 pub(super) const HALF_LEDGER: &str =
     "each end of a transaction is written with its message, and what is open is counted in memory";
 pub(super) const HOME: &str = "nothing is read from the installation directory";
-pub(super) const INDEX: &str = "messages cannot be queried by key in this version, so no key index is built";
+pub(super) const INDEX: &str = "the key index follows the log by itself, and after a crash from where it was safe";
 pub(super) const IN_ROCKSDB: &str =
     "consume queues are kept in files; a store with queues or tables in RocksDB cannot be opened";
 pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";

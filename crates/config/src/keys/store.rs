@@ -66,7 +66,7 @@ table! {
     live                     "diskMaxUsedSpaceRatio"                    PERCENT    = "75"     "% that triggers deletion";
     live                     "fileReservedTime"                         SPAN       = "72"     "retention hours";
     live                     "deleteFileBatchMax"                       COUNT      = "10"     "files deleted per round";
-    off(INDEX)               "putMsgIndexHightWater"                    INT        = "600000" "unused/indexing high water";
+    not_needed(INDEX)        "putMsgIndexHightWater"                    INT        = "600000" "unused/indexing high water";
     live                     "maxMessageSize"                           BYTES      = "4194304" "max body bytes";
     live                     "maxFilterMessageSize"                     BYTES      = "16000"  "CQ bytes scanned per filtered pull";
     used                     "checkCRCOnRecover"                        BOOL       = "true"   "verify body CRC in recovery";
@@ -82,11 +82,11 @@ table! {
     live                     "maxTransferBytesOnMessageInDisk"          BYTES      = "65536"  "pull bytes, cold";
     live                     "maxTransferCountOnMessageInDisk"          COUNT      = "8"      "pull count, cold";
     not_needed(MAPPING)      "accessMessageInMemoryMaxRatio"            INT        = "40"     "% of RAM considered hot";
-    off(INDEX)               "messageIndexEnable"                       BOOL       = "true"   "build key index";
-    off(INDEX)               "maxHashSlotNum"                           INT        = "5000000" "index slots";
-    off(INDEX)               "maxIndexNum"                              INT        = "20000000" "index entries";
-    off(INDEX)               "maxMsgsNumBatch"                          INT        = "64"     "max query results";
-    off(INDEX)               "messageIndexSafe"                         BOOL       = "false"  "use index check point in recovery";
+    used                     "messageIndexEnable"                       BOOL       = "true"   "build key index";
+    used                     "maxHashSlotNum"                           COUNT      = "5000000" "index slots";
+    used                     "maxIndexNum"                              COUNT      = "20000000" "index entries";
+    live                     "maxMsgsNumBatch"                          COUNT      = "64"     "max query results";
+    not_needed(INDEX)        "messageIndexSafe"                         BOOL       = "false"  "use index check point in recovery";
     used                     "haListenPort"                             PORT       = "10912"  "HA port (≤0 → listenPort+1)";
     off(REPLICAS)            "haSendHeartbeatInterval"                  INT        = "5000"   "HA heartbeat ms";
     off(REPLICAS)            "haHousekeepingInterval"                   INT        = "20000"  "HA silence limit ms";
@@ -107,7 +107,7 @@ table! {
     off(REPLICAS)            "duplicationEnable"                        BOOL       = "false"  "dual-write mode (obsolete)";
     accepted(STATS)          "diskFallRecorded"                         BOOL       = "true"   "record group lag bytes";
     not_needed(FAST_FAILURE) "osPageCacheBusyTimeOutMills"              LONG       = "1000"   "put lock hold = busy";
-    off(INDEX)               "defaultQueryMaxNum"                       INT        = "32"     "unique-key query max";
+    live                     "defaultQueryMaxNum"                       COUNT      = "32"     "unique-key query max";
     off(WRITE_POOL)          "transientStorePoolEnable"                 BOOL       = "false"  "off-heap write pool";
     off(WRITE_POOL)          "transientStorePoolSize"                   INT        = "5"      "pool buffers";
     off(WRITE_POOL)          "fastFailIfNoBufferInStorePool"            BOOL       = "false"  "refuse if pool empty";

@@ -1,0 +1,64 @@
+//! Messages by key, by unique id or by tag (12).
+
+use net::{Request, SharedSlice};
+use protocol::code::ResponseCode;
+use protocol::request::{QueryMessage, QueryMessageReply};
+use store::{KeyKind, KeyQuery};
+
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::view::in_the_cold;
+
+/// Apache's name for a look-up by tag (`indexType`); `K` and `U` are looked up alike.
+const TAG: &str = "T";
+
+/// 12.
+pub(crate) fn by_key(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<(), Refusal> {
+    let asked = QueryMessage::decode(&request.header.fields)?;
+    if broker.store.options().index.is_none() {
+        let remark = "messages cannot be looked up by key: messageIndexEnable is false";
+        return Err(Refusal::new(ResponseCode::SystemError, remark.to_owned()));
+    }
+    let settings = broker.store_settings.load();
+    let wanted = match asked.unique_key_query {
+        Some(true) => settings.default_query_max_num,
+        Some(false) | None => usize::try_from(asked.max_num).unwrap_or(0),
+    };
+    let query = KeyQuery {
+        topic: asked.topic.to_owned(),
+        key: asked.key.to_owned(),
+        kind: if asked.index_type == Some(TAG) { KeyKind::Tag } else { KeyKind::Key },
+        max: wanted.min(settings.max_msgs_num_batch),
+        begin: asked.begin_timestamp,
+        end: asked.end_timestamp,
+    };
+    let reply_to = request.reply_to();
+    in_the_cold(
+        broker,
+        session,
+        move |store| store.query(&query),
+        move |_, _, found, out| {
+            let refusal = match found {
+                Ok(answer) if !answer.records.is_empty() => {
+                    let fields = QueryMessageReply {
+                        index_last_update_timestamp: answer.index_timestamp,
+                        index_last_update_phyoffset: answer.index_offset,
+                    };
+                    let bytes = answer.records.iter().map(|record| record.as_ref().len()).sum();
+                    let parts = answer.records.into_iter().map(|record| {
+                        let (owner, range) = record.into_parts();
+                        SharedSlice { owner, range }
+                    });
+                    return out.reply_shared(reply_to, ResponseCode::Success, None, &fields, bytes, parts);
+                }
+                Ok(_) => Refusal::new(
+                    ResponseCode::QueryNotFound,
+                    "can not find message, maybe time range not correct".to_owned(),
+                ),
+                Err(error) => Refusal::failed(error),
+            };
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+        },
+    )
+}
