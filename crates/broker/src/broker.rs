@@ -40,7 +40,9 @@ use crate::topics::Topics;
 use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
-use crate::{admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, query, reply, retry, send, view};
+use crate::{
+    admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, query, reply, retry, send, view,
+};
 
 /// Room for so many errands is kept with a connection.
 const ERRANDS_KEPT: usize = 64;
