@@ -68,6 +68,37 @@ class TakeOverTest {
     }
 
     @Test
+    void each_finds_messages_by_the_keys_that_the_other_has_indexed() throws Exception {
+        try (var server = new Server("keys")) {
+            String topic = null;
+            int sent = 0;
+            for (var kind : new Server.Kind[] {Server.DEFAULT, Server.Kind.APACHE_5, Server.DEFAULT}) {
+                server.start(kind);
+                try (var stock = new Stock(server)) {
+                    topic = topic == null ? stock.topic(2) : topic;
+                    var producer = stock.producer();
+                    for (int end = sent + 100; sent < end; sent++) {
+                        producer.send(new Message(topic, "tag", "one" + sent + " every" + sent % 7, ("body " + sent).getBytes(UTF_8)));
+                    }
+                    var admin = stock.admin();
+                    for (int i = 0; i < sent; i += 9) {
+                        int number = i;
+                        String asked = topic;
+                        Await.until(kind + " finds one" + number, () -> {
+                            var found = admin.queryMessage(asked, "one" + number, 32, 0, Long.MAX_VALUE).getMessageList();
+                            return found.size() == 1 && new String(found.get(0).getBody(), UTF_8).equals("body " + number);
+                        });
+                    }
+                    var found = admin.queryMessage(topic, "every3", 64, 0, Long.MAX_VALUE).getMessageList();
+                    int all = sent;
+                    assertEquals(IntStream.range(0, all).filter(i -> i % 7 == 3).count(), found.size());
+                }
+                server.stop();
+            }
+        }
+    }
+
+    @Test
     void an_apache_broker_registers_with_gantrys_name_server() throws Exception {
         together(Server.DEFAULT, Server.Kind.APACHE_5);
     }
