@@ -10,6 +10,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use env::TimeMs;
 use protocol::LogOffset;
 use protocol::record::RecordDraft;
+use store::disk::RealDisk;
+use store::queue_log::{QueueLogOptions, QueueLogs};
 use store::{ConsumeQueue, ReadLimits, RecordBatch, Retention, Store, StoreEnv, StoreOptions, TagsCode, Unit};
 
 /// Records in one measured stretch: fewer bytes than a log at rest has ready, so that no append waits for room.
@@ -90,22 +92,42 @@ fn appending(c: &mut Criterion) {
     store.close().unwrap();
 }
 
+/// Alone, and while the thread that writes units has to keep up with all that one core can push.
 fn pushing(c: &mut Criterion) {
+    let mut group = c.benchmark_group("queue");
+    group.measurement_time(Duration::from_secs(2)).throughput(Throughput::Elements(STRETCH as u64));
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = QueueLogs::open(dir.path(), QueueLogOptions::default(), Arc::new(RealDisk)).unwrap();
+    let queues: Vec<_> = (0..4).map(|id| logs.get_or_create("BenchmarkTest", id)).collect();
+    let mut at = 0;
+    group.bench_function("256 entries", |b| {
+        b.iter_custom(|rounds| {
+            let mut took = Duration::ZERO;
+            for round in 0..rounds {
+                let began = Instant::now();
+                push_stretch(&queues, &mut at);
+                took += began.elapsed();
+                if round % 64 == 63 {
+                    logs.flush_all().unwrap();
+                }
+            }
+            took
+        });
+    });
+
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let queues: Vec<_> = (0..4).map(|id| store.queue("BenchmarkTest", id).unwrap()).collect();
-    let mut at = 0;
-    let mut group = c.benchmark_group("queue");
-    group.measurement_time(Duration::from_secs(2)).throughput(Throughput::Elements(STRETCH as u64));
-    group.bench_function("256 entries", |b| {
-        b.iter(|| {
-            for number in 0..STRETCH {
-                queues[number % 4].push(Unit { at: LogOffset(at), size: 1024, tags: 1 });
-                at += 1024;
-            }
-        });
-    });
+    at = 0;
+    group.bench_function("256 entries, written at once", |b| b.iter(|| push_stretch(&queues, &mut at)));
     group.finish();
+}
+
+fn push_stretch(queues: &[Arc<ConsumeQueue>], at: &mut u64) {
+    for number in 0..STRETCH {
+        queues[number % queues.len()].push(Unit { at: LogOffset(*at), size: 1024, tags: 1 });
+        *at += 1024;
+    }
 }
 
 fn reading(c: &mut Criterion) {

@@ -115,8 +115,12 @@ fn frame(out: &mut BytesMut, code: i32, fields: &dyn EncodeFields, body: &[u8]) 
 
 /// So many sends of 1 KB to one queue.
 pub fn sends(count: usize, queue_id: i32) -> Bytes {
+    sends_of(count, queue_id, &BODY)
+}
+
+pub fn sends_of(count: usize, queue_id: i32, body: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
-    (0..count).for_each(|_| frame(&mut out, request::SEND_MESSAGE_V2, &message(queue_id), &BODY));
+    (0..count).for_each(|_| frame(&mut out, request::SEND_MESSAGE_V2, &message(queue_id), body));
     out.freeze()
 }
 
