@@ -11,7 +11,7 @@ use filter::Expression;
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::{ResponseCode, request};
 use protocol::names;
-use protocol::request::{PullMessage, PullReply};
+use protocol::request::{PullForbidden, PullMessage, PullReply};
 use protocol::sys_flag::{perm, pull as bits};
 use protocol::tags::Subscription;
 use store::queue_log::UNIT_BYTES;
@@ -97,17 +97,8 @@ pub(crate) fn pull(
     let order = match check(broker, session, request, &message) {
         Ok(order) => order,
         Err(PullRefusal { refusal, forbidden_type: None }) => return Err(refusal),
-        Err(PullRefusal { refusal, forbidden_type }) => {
-            let fields = PullReply {
-                suggest_which_broker_id: 0,
-                next_begin_offset: 0,
-                min_offset: 0,
-                max_offset: 0,
-                offset_delta: None,
-                topic_sys_flag: None,
-                group_sys_flag: None,
-                forbidden_type,
-            };
+        Err(PullRefusal { refusal, forbidden_type: Some(forbidden_type) }) => {
+            let fields = PullForbidden { forbidden_type };
             out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &fields, &[]);
             return Ok(());
         }
@@ -170,7 +161,10 @@ fn check(
     if !group_config.consume_enable {
         return Err(forbid(forbidden::GROUP, format!("subscription group no permission, {}", message.consumer_group)));
     }
-    let topic = session.topic(broker, message.topic).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
+    let topic = session.topic(broker, message.topic).ok_or_else(|| {
+        let remark = format!("topic[{}] not exist, apply first please! {SEE_FAQ}", message.topic);
+        Refusal::new(ResponseCode::TopicNotExist, remark)
+    })?;
     let config = topic.settings();
     if !perm::is_readable(config.perm) {
         return Err(forbid(forbidden::TOPIC, format!("the topic[{}] pulling message is forbidden", message.topic)));
@@ -421,7 +415,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
 
 /// Turns what a read found into an answer.
 fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Read, out: &mut Outgoing) {
-    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id, order.asked);
+    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id, found.next);
     if let Some(error) = &found.failure {
         broker.stats.missed();
         out.reply(order.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);

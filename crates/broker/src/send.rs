@@ -300,7 +300,9 @@ fn gather_one(
         TagsCode::Code(tags::code(facts.tags))
     };
     let first = sends.records();
+    let gathered = sends.batch.bytes();
     append::push(&mut sends.batch, &lane, tags, &draft);
+    let record_bytes = sends.batch.bytes() - gathered;
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
         kind: Kind::Send,
@@ -313,7 +315,7 @@ fn gather_one(
     sends.touch(lane);
     // A half message counts for its topic when it is committed.
     let counted = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
-    broker.stats.sent(counted.0, counted.1, 1, body.len());
+    broker.stats.sent(counted.0, counted.1, 1, record_bytes);
     Ok(())
 }
 
@@ -335,7 +337,7 @@ fn gather_batch(
         return Err(illegal(format!("message topic length too long {} (limit {limit})", message.topic.len())));
     }
     if topic.is_retry() {
-        return Err(illegal(format!("batch request does not support retry group {}", names::RETRY_PREFIX)));
+        return Err(illegal(format!("batch request does not support retry group {}", message.topic)));
     }
     let facts = Facts::of(message.properties.unwrap_or_default());
     let level = delay_level(&facts)?;

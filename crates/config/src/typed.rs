@@ -467,6 +467,7 @@ impl Settings {
             "brokerIP2" => Some(self.text("brokerIP1")),
             "bindAddress" => Some(if self.has_file { "0.0.0.0" } else { "127.0.0.1" }.to_owned()),
             "listenPort" => Some(if self.role().has_broker() { "10911" } else { "9876" }.to_owned()),
+            "haListenPort" => self.text("listenPort").parse().ok().map(|port: u16| port.saturating_add(1).to_string()),
             "storePathRootDir" => in_data("store", "store"),
             "storePathCommitLog" => path(PathBuf::from(self.text("storePathRootDir")).join("commitlog")),
             "kvConfigPath" => in_data("namesrv/kvConfig.json", "namesrv/kvConfig.json"),

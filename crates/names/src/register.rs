@@ -103,11 +103,16 @@ pub(crate) fn heartbeat(names: &Names, asked: &Request<'_>, out: &mut Outgoing) 
 
 pub(crate) fn data_version(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = QueryDataVersion::decode(&asked.header.fields)?;
-    let theirs: DataVersion = fastjson::from_slice(asked.body)
-        .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("data version: {error}")))?;
+    // Whoever says no version has to register.
+    let theirs: Option<DataVersion> = match &asked.body[..] {
+        [] => None,
+        body => fastjson::from_slice(body)
+            .map(Some)
+            .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("data version: {error}")))?,
+    };
     let at = address(header.cluster_name, header.broker_addr);
     let mut table = names.table.write();
-    let changed = table.is_changed(&at, &theirs);
+    let changed = theirs.is_none_or(|theirs| table.is_changed(&at, &theirs));
     table.touch(&at, names.clock.now());
     let ours = table.version(&at);
     drop(table);

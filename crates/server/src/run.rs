@@ -200,6 +200,9 @@ impl RunningBroker {
     ) -> anyhow::Result<RunningBroker> {
         let mut broker_settings = order.settings.broker()?;
         let store_settings = order.settings.store()?;
+        if broker_settings.ha_listen_port == broker_settings.listen_port.saturating_add(1) {
+            broker_settings.ha_listen_port = main.port().saturating_add(1);
+        }
         broker_settings.listen_port = main.port();
         let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&broker_settings.broker_ip1, main.port()).await?;

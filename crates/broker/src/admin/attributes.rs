@@ -83,7 +83,7 @@ pub(crate) fn alter(
         let (sign, key) = match (signed.strip_prefix('+'), signed.strip_prefix('-')) {
             (Some(key), _) => ('+', key),
             (None, Some(key)) => ('-', key),
-            (None, None) => return Err(wrong(format!("wrong format key: {signed}"))),
+            (None, None) => return Err(wrong(format!("add/alter attribute format is wrong: {signed}"))),
         };
         if !seen.insert(key) {
             return Err(wrong(format!("alter duplication key. key: {key}")));

@@ -147,9 +147,11 @@ pub(crate) fn table(broker: &Broker) -> SubscriptionGroupTable {
 /// 352: one group.
 pub(crate) fn one(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let name = GetGroupConfig::decode(&request.header.fields)?.group;
-    let Some(group) = broker.groups.get(name) else {
-        return Err(Refusal::new(ResponseCode::SubscriptionGroupNotExist, "No group in this broker"));
-    };
+    // As in Apache, asking for a group makes it where groups are made by themselves.
+    let group = broker
+        .groups
+        .find(name)
+        .map_err(|_| Refusal::new(ResponseCode::SubscriptionGroupNotExist, "No group in this broker"))?;
     reply_json(request, out, &**group.config.load());
     Ok(())
 }

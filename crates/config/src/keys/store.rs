@@ -87,7 +87,7 @@ table! {
     used                     "maxIndexNum"                              COUNT      = "20000000" "index entries";
     live                     "maxMsgsNumBatch"                          COUNT      = "64"     "max query results";
     not_needed(INDEX)        "messageIndexSafe"                         BOOL       = "false"  "use index check point in recovery";
-    used                     "haListenPort"                             PORT       = "10912"  "HA port (≤0 → listenPort+1)";
+    used                     "haListenPort"                             PORT       ~ "listenPort + 1" "HA port";
     off(REPLICAS)            "haSendHeartbeatInterval"                  INT        = "5000"   "HA heartbeat ms";
     off(REPLICAS)            "haHousekeepingInterval"                   INT        = "20000"  "HA silence limit ms";
     off(REPLICAS)            "haTransferBatchSize"                      INT        = "32768"  "HA frame body";
