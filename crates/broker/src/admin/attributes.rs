@@ -172,7 +172,7 @@ mod tests {
             (false, vec![("queue.type", "SimpleCQ")], "+queue.type=SimpleCQ", "unchangeable"),
             (true, vec![], "+queue.type=BatchCQ", "no queues that index batches yet"),
             (true, vec![], "+message.type=LITE", "no lite topics yet"),
-            (true, vec![], "message.type=FIFO", "wrong format"),
+            (true, vec![], "message.type=FIFO", "format is wrong"),
             (true, vec![], "+message.type", "without value"),
             (false, vec![("message.type", "FIFO")], "+message.type=NORMAL,-message.type", "duplication"),
         ] {
