@@ -5,7 +5,7 @@
 //! next stretch is prepared: the `segments` thread keeps it ahead of the tail.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use env::TimeMs;
 use parking_lot::{Mutex, RwLock};
@@ -13,9 +13,9 @@ use protocol::LogOffset;
 use protocol::record;
 
 use crate::batch::{Landed, RecordBatch, TagsCode};
-use crate::error::{AppendError, NotWritable};
+use crate::error::{AppendError, NotWritable, StoreError};
 use crate::queue_log::Unit;
-use crate::segment::{LogSlice, Segment};
+use crate::segment::{LogSlice, ReadMode, Segment};
 use crate::watermark::Watermark;
 
 /// RocketMQ keeps 8 bytes free at the end of every file for the marker that says how much is left blank.
@@ -45,6 +45,8 @@ pub(crate) struct CommitLog {
     pub room: Watermark,
     /// When the tail passes this, the `segments` thread is called.
     pub call_at: AtomicU64,
+    /// Whether pages are read alone. SeqCst: who changes it and who adds a segment must not both miss the other.
+    is_random: AtomicBool,
 }
 
 impl CommitLog {
@@ -59,6 +61,7 @@ impl CommitLog {
             end: Watermark::new(end),
             room: Watermark::new(end),
             call_at: AtomicU64::new(end),
+            is_random: AtomicBool::new(false),
         })
     }
 
@@ -189,7 +192,24 @@ impl CommitLog {
 
     /// Adds a segment behind the last one.
     pub fn add(&self, segment: Arc<Segment>) {
-        self.segments.write().push(segment);
+        self.segments.write().push(Arc::clone(&segment));
+        if self.is_random.load(Ordering::SeqCst) {
+            // A hint: without it more is read than is needed.
+            let _ = segment.advise(ReadMode::Random);
+        }
+    }
+
+    /// From now on pages of the log that are not in memory are read in this way; also those of segments to come.
+    pub fn set_read_mode(&self, mode: ReadMode) -> Result<(), StoreError> {
+        self.is_random.store(mode == ReadMode::Random, Ordering::SeqCst);
+        for segment in self.segments() {
+            segment.advise(mode).map_err(|source| StoreError::Disk {
+                doing: "set the read mode of",
+                path: segment.path().to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
     }
 
     /// Takes the oldest segment out, which the tail must have left. Slices that readers hold stay valid.

@@ -40,6 +40,6 @@ pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
-pub use segment::{LogSlice, Segment};
+pub use segment::{LogSlice, ReadMode, Segment};
 pub use store::{RetentionFloor, Store};
 pub use watermark::Watermark;

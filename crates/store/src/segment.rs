@@ -22,6 +22,15 @@ use crate::error::StoreError;
 /// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
 const PAGE: u64 = 4096;
 
+/// How the kernel reads pages of the log that are not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// With pages around them, as it does by default (`MADV_NORMAL`).
+    Ahead,
+    /// Alone (`MADV_RANDOM`).
+    Random,
+}
+
 /// A file of the log, `bytes` long, whose first byte has the log offset `base`.
 pub struct Segment {
     base: u64,
@@ -165,6 +174,14 @@ impl Segment {
                 self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start as usize, (end - start) as usize)
             };
         }
+    }
+
+    /// Tells the kernel how its pages will be read when they are not in memory: around what is asked for, or only that.
+    pub(crate) fn advise(&self, mode: ReadMode) -> io::Result<()> {
+        self.map.advise(match mode {
+            ReadMode::Ahead => Advice::Normal,
+            ReadMode::Random => Advice::Random,
+        })
     }
 
     /// Brings published bytes into memory; waits for the device.

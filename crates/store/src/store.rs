@@ -27,6 +27,7 @@ use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreEnv, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs, UnitsRead};
 use crate::recovery::{self, Before, Recovered};
+use crate::segment::ReadMode;
 use crate::watermark::Watermark;
 use crate::worker::{self, Bell};
 use crate::{flush, index, prepare, retention};
@@ -476,6 +477,11 @@ impl Store {
     pub fn delete_expired(&self) {
         self.shared.delete_expired.store(true, Ordering::Relaxed);
         self.shared.retention_bell.ring();
+    }
+
+    /// From now on the kernel reads pages of the log that are not in memory in this way, until the store is closed.
+    pub fn set_read_mode(&self, mode: ReadMode) -> Result<(), StoreError> {
+        self.shared.log.set_read_mode(mode)
     }
 
     /// How full the device of the log is.

@@ -11,6 +11,7 @@ mod files;
 mod generations;
 mod index;
 mod losses;
+mod read_mode;
 mod reading;
 mod retention;
 mod support;
