@@ -14,11 +14,13 @@ use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
 use net::{Budget, Burst, ClientOptions, Connection, ListenerTag, Outgoing, Request, Service};
 use parking_lot::Mutex;
+use protocol::LogOffset;
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
 use store::journal::Table;
 use store::{Store, StoreError};
 
+use crate::admin::cold_data::ColdLimits;
 use crate::admin::configuration::Configuration;
 use crate::clients::Clients;
 use crate::delay::Delay;
@@ -102,6 +104,9 @@ pub struct Broker {
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
+    pub(crate) cold_limits: ColdLimits,
+    /// Where the log ended when this process began to serve it.
+    pub(crate) log_end_at_start: LogOffset,
     pub(crate) repeats: Repeats,
     upkeep: Upkeep,
 }
@@ -160,6 +165,8 @@ impl Broker {
             routes: Arc::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
+            cold_limits: ColdLimits::default(),
+            log_end_at_start: store.end(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
             upkeep: Upkeep::new(),
             hold: Arc::new(Hold::new(clock.clone())),
@@ -319,6 +326,19 @@ impl Broker {
             request::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
             request::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(self, session, request, out),
             request::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
+            request::QUERY_CONSUME_QUEUE => admin::queues::units(self, session, request, out),
+            request::QUERY_CORRECTION_OFFSET => admin::queues::corrections(self, request, out),
+            request::CHECK_ROCKSDB_CQ_WRITE_PROGRESS => admin::rocksdb::check(self, request, out),
+            request::EXPORT_ROCKSDB_CONFIG_TO_JSON => admin::rocksdb::export(request, out),
+            request::UPDATE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::update(self, request, out),
+            request::REMOVE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::remove(self, request, out),
+            request::GET_COLD_DATA_FLOW_CTR_INFO => admin::cold_data::show(self, request, out),
+            request::SET_COMMITLOG_READ_MODE => admin::cold_data::set_read_mode(self, session, request, out),
+            request::AUTH_CREATE_USER..=request::AUTH_LIST_ACL => Err(admin::access::refuse(request)),
+            request::NOTIFY_MIN_BROKER_ID_CHANGE => admin::replicas::min_broker_id_changed(request, out),
+            request::EXCHANGE_BROKER_HA_INFO => admin::replicas::exchange(self, request, out),
+            request::GET_BROKER_EPOCH_CACHE => Err(admin::replicas::epochs()),
+            request::NOTIFY_BROKER_ROLE_CHANGED => admin::replicas::role_changed(request, out),
             request::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
             request::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
             request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),

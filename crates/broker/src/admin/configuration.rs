@@ -65,6 +65,11 @@ impl Configuration {
             file.map(|path| Arc::new(SettingsFile { path, pending: Mutex::default(), writing: Mutex::default() }));
         Configuration { state: Mutex::new(State { settings, version: DataVersion::default() }), file }
     }
+
+    /// The text of a setting, given or by default.
+    pub(crate) fn text(&self, key: &str) -> String {
+        self.state.lock().settings.text(key)
+    }
 }
 
 /// 25: changes settings. The body is a property file.
