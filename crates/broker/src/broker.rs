@@ -31,6 +31,7 @@ use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::offsets::Offsets;
 use crate::order_lock::OrderLocks;
+use crate::placement::Placement;
 use crate::refusal::Refusal;
 use crate::register::Registry;
 use crate::repeats::Repeats;
@@ -101,6 +102,7 @@ pub struct Broker {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) routes: Arc<Routes>,
+    pub(crate) placement: Placement,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
@@ -163,6 +165,7 @@ impl Broker {
             exchange: Arc::new(Exchange::load(config_folder, &store)),
             registry: Arc::new(Registry::new(&name_servers, calls)),
             routes: Arc::default(),
+            placement: Placement::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
             cold_limits: ColdLimits::default(),

@@ -139,6 +139,12 @@ fn create(broker: &Broker, settings: &BrokerSettings, message: &SendMessage<'_>)
         broker.groups.find(names::group_of(message.topic)?).ok()?;
         return Some(broker.topics.create_for_group(message.topic, 1, topic_sys_flag));
     }
+    if let Some(created) = &from_template
+        && !is_retry
+        && broker.registry.addresses().next().is_some()
+    {
+        broker.placement.add(created.topic.shared_name(), message.default_topic);
+    }
     from_template
 }
 

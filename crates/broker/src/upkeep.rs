@@ -16,6 +16,7 @@ use crate::exchange::{Exports, Extras};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
 use crate::offsets::{Change, Offsets, SEPARATOR};
+use crate::placement;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::stats::SAMPLE_MS;
 use crate::tables;
@@ -51,6 +52,7 @@ impl Upkeep {
         tasks.spawn(vital("offsets", keep_offsets(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("housekeeping", keep_house(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("configuration files", keep_files(Arc::clone(broker), stop.clone())));
+        tasks.spawn(vital("placement of topics", placement::run(Arc::clone(broker), stop)));
         let mut registering = self.registering.lock();
         for task in broker.registry.tasks(broker, &self.stop_registering.subscribe()) {
             registering.spawn(vital("registration", task));
