@@ -35,10 +35,8 @@ fn checked(request: &Request<'_>) -> Result<(), Refusal> {
         request::AUTH_DELETE_USER if field("username").trim().is_empty() => {
             return Err(Refusal::new(ResponseCode::NoPermission, "username can not be blank"));
         }
-        request::AUTH_CREATE_ACL | request::AUTH_UPDATE_ACL => {
-            if body::<AclInfo>(request)?.policies.is_empty() {
-                return Err(Refusal::new(ResponseCode::SystemError, "The body of acl is null"));
-            }
+        request::AUTH_CREATE_ACL | request::AUTH_UPDATE_ACL if body::<AclInfo>(request)?.policies.is_empty() => {
+            return Err(Refusal::new(ResponseCode::SystemError, "The body of acl is null"));
         }
         request::AUTH_DELETE_ACL | request::AUTH_GET_ACL if !is_subject(field("subject")) => {
             let shown: String = field("subject").chars().take(64).collect();

@@ -35,7 +35,7 @@ async fn units_of_a_queue_are_shown_from_an_index_on() {
     assert_eq!((reply.filter_data, reply.subscription_data), (None, None));
 
     let (_, _, one) = queue(&running, QueryConsumeQueue { index: 1, count: 1, ..WHOLE }).await;
-    assert_eq!(one.unwrap().queue_data[..], [second.clone()]);
+    assert_eq!(one.unwrap().queue_data, std::slice::from_ref(second));
     for count in [0, -1] {
         let (code, _, none) = queue(&running, QueryConsumeQueue { count, ..WHOLE }).await;
         assert_eq!((code, none.unwrap().queue_data.len()), (0, 0));
