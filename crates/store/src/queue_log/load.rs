@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use protocol::LogOffset;
 
 use super::descriptors::file_path;
+use super::layout::Layout;
 use super::queue::ConsumeQueue;
 use super::unit::{UNIT_BYTES, Unit};
 use super::{QueueError, QueueLogOptions, QueueLogs};
@@ -58,7 +59,8 @@ pub(super) fn load(
             "consume queue files on disk have {file_bytes} bytes, the configuration says {configured}: the files' size is kept"
         ));
     }
-    let logs = QueueLogs::new(dir, file_bytes, options, disk);
+    let layout = Layout { dir: dir.to_owned(), file_bytes, unit_bytes: UNIT_BYTES };
+    let logs = QueueLogs::new(layout, options, disk);
     for (queue, findings) in in_parallel(&listed, |listed| logs.load_queue(listed))? {
         if !findings.is_empty() {
             let end = queue.log_end();
@@ -139,7 +141,7 @@ impl QueueLogs {
         let mut findings = Vec::new();
         let mut files = files.as_slice();
         self.check_lengths(&queue, files, &mut findings)?;
-        let gap = files.windows(2).position(|pair| pair[0].0 + self.shared.file_bytes != pair[1].0);
+        let gap = files.windows(2).position(|pair| pair[0].0 + self.shared.layout.file_bytes != pair[1].0);
         if let Some(gap) = gap {
             let (whole, beyond) = files.split_at(gap + 1);
             let last = file_path(&queue.dir(), files[gap].0);
@@ -161,7 +163,7 @@ impl QueueLogs {
         for (place, &(first_byte, _)) in files.iter().enumerate().rev() {
             let end = self.end_of(&queue, unit_of(first_byte))?;
             if place == files.len() - 1 {
-                queue.files_end.store(unit_of(first_byte) + self.shared.units_per_file(), Ordering::Relaxed);
+                queue.files_end.store(unit_of(first_byte) + self.shared.layout.units_per_file(), Ordering::Relaxed);
             }
             if let Some((next, first_unit, last_unit)) = end {
                 queue.next.store(next, Ordering::Relaxed);
@@ -182,7 +184,7 @@ impl QueueLogs {
         files: &[(u64, u64)],
         findings: &mut Vec<String>,
     ) -> Result<(), QueueError> {
-        let expected = self.shared.file_bytes;
+        let expected = self.shared.layout.file_bytes;
         for (place, &(first_byte, bytes)) in files.iter().enumerate() {
             if bytes == expected && first_byte.is_multiple_of(expected) {
                 continue;
@@ -208,13 +210,13 @@ impl QueueLogs {
         let failed = |source| QueueError::disk("read", &path, source);
         let mut page = [0; PAGE_UNITS as usize * UNIT_BYTES];
         let read = file.read_at(&mut page, 0).map_err(failed)?;
-        let units: Vec<Unit> = page[..read].as_chunks().0.iter().map_while(Unit::decode).collect();
+        let units: Vec<Unit> = page[..read].chunks_exact(UNIT_BYTES).map_while(Unit::decode).collect();
         let (Some(first), Some(last)) = (units.first(), units.last()) else { return Ok(None) };
         if (units.len() as u64) < PAGE_UNITS {
             return Ok(Some((file_start + units.len() as u64, *first, *last)));
         }
         // Double the step while there are units, then halve.
-        let total = self.shared.units_per_file();
+        let total = self.shared.layout.units_per_file();
         let unit_at = |place: u64| read_unit(&*file, place).map_err(failed);
         let mut step = PAGE_UNITS;
         while step < total && unit_at(step)?.is_some() {

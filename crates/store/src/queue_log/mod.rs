@@ -7,12 +7,16 @@
 
 mod by_time;
 mod descriptors;
+mod layout;
 mod load;
 mod queue;
+mod reading;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod trim;
 mod unit;
+mod writing;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,11 +31,13 @@ use protocol::LogOffset;
 
 pub use by_time::Boundary;
 pub use load::Loaded;
-pub use queue::{ConsumeQueue, PushedAt, UnitsRead};
+pub use queue::{ConsumeQueue, PushedAt};
+pub use reading::UnitsRead;
 pub use unit::{UNIT_BYTES, Unit};
 
 use crate::disk::{Disk, DiskFile};
 use descriptors::Descriptors;
+use layout::Layout;
 
 /// What consume queues may use.
 #[derive(Clone, Debug)]
@@ -52,8 +58,8 @@ impl Default for QueueLogOptions {
     }
 }
 
-/// A queue's recent window at most, in units.
-const WINDOW_UNITS_MAX: usize = 1024;
+/// A queue's recent window at most, in bytes of units.
+const WINDOW_BYTES_MAX: usize = 1024 * UNIT_BYTES;
 
 /// Files (and directories) that are made durable one by one; from here on, the file system is synced as a whole.
 const SYNCED_SINGLY_MAX: usize = 64;
@@ -125,8 +131,7 @@ type TopicQueues = Vec<Arc<ConsumeQueue>>;
 /// What each queue shares with the others.
 struct Shared {
     disk: Arc<dyn Disk>,
-    dir: PathBuf,
-    file_bytes: u64,
+    layout: Layout,
     options: QueueLogOptions,
     descriptors: Descriptors,
     next_number: AtomicU64,
@@ -138,8 +143,8 @@ struct Shared {
     deleted: Mutex<Vec<(String, TopicQueues)>>,
     /// Guards what a loss of power could still take. Innermost.
     unsynced: Mutex<Unsynced>,
-    /// Units pushed and not yet written. Relaxed: a gauge and a trigger.
-    pending_units: AtomicU64,
+    /// Bytes of units pushed and not yet written. Relaxed: a gauge and a trigger.
+    pending_bytes: AtomicU64,
     /// Whether the bell was rung since the flush last began; spares push the bell's lock.
     is_rung: AtomicBool,
     bell: Bell,
@@ -189,31 +194,15 @@ impl Unsynced {
 }
 
 impl Shared {
-    fn units_per_file(&self) -> u64 {
-        self.file_bytes / UNIT_BYTES as u64
-    }
-
-    fn file_start(&self, offset: u64) -> u64 {
-        offset - offset % self.units_per_file()
-    }
-
-    fn file_end(&self, offset: u64) -> u64 {
-        self.file_start(offset) + self.units_per_file()
-    }
-
-    fn byte_in_file(&self, offset: u64) -> u64 {
-        (offset % self.units_per_file()) * UNIT_BYTES as u64
-    }
-
-    fn count_pushed(&self) {
-        let pending = self.pending_units.fetch_add(1, Ordering::Relaxed) + 1;
-        if pending * UNIT_BYTES as u64 >= self.options.buffered_bytes && !self.is_rung.swap(true, Ordering::Relaxed) {
+    fn count_pushed(&self, bytes: usize) {
+        let pending = self.pending_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if pending >= self.options.buffered_bytes && !self.is_rung.swap(true, Ordering::Relaxed) {
             self.bell.ring();
         }
     }
 
-    fn count_written(&self, units: u64) {
-        self.pending_units.fetch_sub(units, Ordering::Relaxed);
+    fn count_written(&self, bytes: u64) {
+        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -232,12 +221,11 @@ impl QueueLogs {
         load::load(dir, options, disk)
     }
 
-    fn new(dir: &Path, file_bytes: u64, options: QueueLogOptions, disk: Arc<dyn Disk>) -> QueueLogs {
+    fn new(layout: Layout, options: QueueLogOptions, disk: Arc<dyn Disk>) -> QueueLogs {
         QueueLogs {
             shared: Arc::new(Shared {
                 disk,
-                dir: dir.to_owned(),
-                file_bytes,
+                layout,
                 descriptors: Descriptors::new(options.descriptors),
                 options,
                 next_number: AtomicU64::new(0),
@@ -245,7 +233,7 @@ impl QueueLogs {
                 listed: Mutex::new(Vec::new()),
                 deleted: Mutex::new(Vec::new()),
                 unsynced: Mutex::new(Unsynced::default()),
-                pending_units: AtomicU64::new(0),
+                pending_bytes: AtomicU64::new(0),
                 is_rung: AtomicBool::new(false),
                 bell: Bell::default(),
             }),
@@ -315,7 +303,7 @@ impl QueueLogs {
             let mut tail = queue.tail.lock();
             queue.is_deleted.store(true, Ordering::Release);
             if let Some(tail) = tail.take() {
-                self.shared.count_written(tail.first + tail.recent.len() as u64 - tail.written);
+                self.shared.count_written(tail.pending_bytes());
             }
         }
         drop(held);
@@ -340,8 +328,9 @@ impl QueueLogs {
                 self.shared.descriptors.forget(queue.number, 0, u64::MAX);
                 self.shared.unsynced.lock().forget(queue.number, 0, u64::MAX);
             }
-            let dir = self.shared.dir.join(topic);
-            let removed = self.shared.disk.remove_tree(&dir).and_then(|()| self.shared.disk.sync_dir(&self.shared.dir));
+            let dir = self.shared.layout.dir.join(topic);
+            let removed =
+                self.shared.disk.remove_tree(&dir).and_then(|()| self.shared.disk.sync_dir(&self.shared.layout.dir));
             if let Err(source) = removed {
                 first_error.get_or_insert(QueueError::disk("remove", &dir, source));
             }
@@ -358,8 +347,8 @@ impl QueueLogs {
         self.shared.is_rung.store(false, Ordering::Relaxed);
         *self.shared.bell.wanted.lock() = false;
         let mut listed = std::mem::take(&mut *self.shared.listed.lock());
-        let share = self.shared.options.recent_bytes as usize / UNIT_BYTES / listed.len().max(1);
-        let window = share.min(WINDOW_UNITS_MAX);
+        let share = self.shared.options.recent_bytes as usize / listed.len().max(1);
+        let window = share.min(WINDOW_BYTES_MAX);
         let mut scratch = Vec::new();
         // After the list was taken: whatever stands in it under a deleted name was made after that was noted.
         let mut first_error = self.remove_deleted_files().err();
@@ -388,7 +377,7 @@ impl QueueLogs {
     }
 
     fn sync(&self, unsynced: &Unsynced) -> Result<(), QueueError> {
-        let Shared { disk, dir: root, .. } = &*self.shared;
+        let Shared { disk, layout: Layout { dir: root, .. }, .. } = &*self.shared;
         if unsynced.is_everything {
             return disk.sync_file_system(root).map_err(|source| QueueError::disk("sync", root, source));
         }
@@ -426,7 +415,7 @@ impl QueueLogs {
 
     /// Bytes of units that are not yet written.
     pub fn pending_bytes(&self) -> u64 {
-        self.shared.pending_units.load(Ordering::Relaxed) * UNIT_BYTES as u64
+        self.shared.pending_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether so much is unwritten (the disk is full or stands still) that the log should take no more for now.
@@ -446,6 +435,6 @@ impl QueueLogs {
 
     /// Bytes of a file, as found on disk or as configured.
     pub fn file_bytes(&self) -> u64 {
-        self.shared.file_bytes
+        self.shared.layout.file_bytes
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use protocol::LogOffset;
 
 use super::queue::ConsumeQueue;
-use super::unit::{UNIT_BYTES, Unit};
+use super::unit::Unit;
 use super::{QueueError, QueueLogs};
 
 impl QueueLogs {
@@ -56,8 +56,8 @@ impl ConsumeQueue {
         self.min.fetch_max(new_min, Ordering::AcqRel);
         let files_end = self.files_end.load(Ordering::Acquire);
         let first_file = self.first_file.load(Ordering::Acquire);
-        let units_per_file = self.shared.units_per_file();
-        let keep_from = self.shared.file_start(new_min).min(files_end.saturating_sub(units_per_file));
+        let units_per_file = self.layout().units_per_file();
+        let keep_from = self.layout().file_start(new_min).min(files_end.saturating_sub(units_per_file));
         if keep_from <= first_file {
             return Ok(0);
         }
@@ -79,12 +79,8 @@ impl ConsumeQueue {
         {
             let mut tail = self.tail.lock();
             if let Some(tail) = tail.as_deref_mut() {
-                written_end = tail.written;
-                let end = tail.first + tail.recent.len() as u64;
-                self.shared.count_written((end - tail.written).min(end.saturating_sub(new_next)));
-                tail.first = tail.first.min(new_next);
-                tail.recent.truncate((new_next - tail.first) as usize);
-                tail.written = tail.written.min(new_next);
+                written_end = tail.written();
+                self.shared.count_written(tail.truncate(new_next));
             }
             self.next.store(new_next, Ordering::Release);
         }
@@ -102,16 +98,16 @@ impl ConsumeQueue {
         if files_end <= first_file {
             return Ok(());
         }
-        let units_per_file = self.shared.units_per_file();
+        let units_per_file = self.layout().units_per_file();
         // The file that holds the queue's last unit stays, and the first one always: it remembers the queue's offset.
-        let last_kept = self.shared.file_start(next.saturating_sub(1).max(first_file));
+        let last_kept = self.layout().file_start(next.saturating_sub(1).max(first_file));
         let new_files_end = last_kept + units_per_file;
         self.files_end.store(new_files_end.min(files_end), Ordering::Release);
         self.remove_files(new_files_end, files_end)?;
         let zero_from = next.max(last_kept);
         let zero_to = written_end.min(new_files_end);
         if zero_from < zero_to && zero_from < new_files_end {
-            let zeros = vec![0; ((zero_to - zero_from) as usize) * UNIT_BYTES];
+            let zeros = vec![0; self.layout().byte_of(zero_to - zero_from) as usize];
             self.write(zero_from, &zeros)?;
         }
         Ok(())

@@ -5,6 +5,9 @@ use protocol::LogOffset;
 /// Bytes of a unit on disk.
 pub const UNIT_BYTES: usize = 20;
 
+/// Bytes of the largest unit of any kind of queue.
+pub(super) const RAW_BYTES_MAX: usize = UNIT_BYTES;
+
 /// A unit as it lies on disk and in memory.
 pub(super) type RawUnit = [u8; UNIT_BYTES];
 
@@ -51,8 +54,8 @@ impl Unit {
     }
 
     /// The unit in `raw`; `None` where none was written yet, by RocketMQ's rule: offset ≥ 0 and size > 0.
-    pub(super) fn decode(raw: &RawUnit) -> Option<Unit> {
-        let [o0, o1, o2, o3, o4, o5, o6, o7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] = *raw;
+    pub(super) fn decode(raw: &[u8]) -> Option<Unit> {
+        let [o0, o1, o2, o3, o4, o5, o6, o7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] = *raw.first_chunk()?;
         let at = i64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
         let size = i32::from_be_bytes([s0, s1, s2, s3]);
         let tags = i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);
