@@ -211,6 +211,25 @@ pub fn stamp(record: &mut [u8], queue_offset: u64, log_offset: u64, store_timest
     put(record, store_timestamp_at, store_timestamp.to_be_bytes());
 }
 
+/// The last property of a record that is a batch, before [`stamp_inner_base`] has written the offset of its first message there. RocketMQ
+/// writes as many digits as the number has; it reads leading zeros all the same.
+pub const INNER_BASE_PLACE: &str = "INNER_BASE\u{1}0000000000000000000\u{2}";
+/// Digits of the largest i64.
+const INNER_BASE_DIGITS: usize = 19;
+
+/// Fills in the offset of a batch's first message, in a record that ends with [`INNER_BASE_PLACE`]. Under the lock of the log.
+///
+/// # Panics
+/// If the record is shorter than that.
+pub fn stamp_inner_base(record: &mut [u8], base: u64) {
+    let end = record.len() - 1;
+    let mut rest = base;
+    for digit in record[end - INNER_BASE_DIGITS..end].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+}
+
 /// What stands at the beginning of a buffer of the log.
 #[derive(Clone, Copy, Debug)]
 pub enum Scanned<'a> {
@@ -437,6 +456,16 @@ impl<'a> RecordView<'a> {
     /// The code of its tags, as a consume queue holds it.
     pub fn tags_code(&self) -> i64 {
         self.property(properties::name::TAGS).map_or(0, tags::code)
+    }
+
+    /// How many messages the record holds: more than one if it is a batch ([`sys_flag::INNER_BATCH`]) of a BatchCQ topic, where
+    /// `INNER_NUM` says it. RocketMQ takes what that does not say for one message.
+    pub fn message_count(&self) -> u16 {
+        if self.sys_flag() & sys_flag::INNER_BATCH == 0 {
+            return 1;
+        }
+        let stated = self.property(properties::name::INNER_NUM).and_then(|count| count.parse::<i16>().ok());
+        stated.and_then(|count| u16::try_from(count).ok()).filter(|count| *count > 0).unwrap_or(1)
     }
 
     /// The draft that would become this record again.

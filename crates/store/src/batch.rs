@@ -33,8 +33,16 @@ pub(crate) struct Entry {
     pub queue: Arc<ConsumeQueue>,
     pub tags: TagsCode,
     pub bytes: Range<usize>,
+    /// Messages in a record that is a batch: its last property is `INNER_BASE`, to be stamped. None of a record that is one message.
+    pub inner: Option<u16>,
     /// Records of the same group lie in one file: a batch of messages is there as a whole or not at all.
     pub group: usize,
+}
+
+impl Entry {
+    pub fn count(&self) -> u16 {
+        self.inner.unwrap_or(1)
+    }
 }
 
 /// Encoded records and their queues. Keeps its buffers when cleared, so that a connection fills one again and again.
@@ -56,15 +64,40 @@ impl RecordBatch {
         RecordBatch::default()
     }
 
-    /// Adds the record that `encode` appends to its argument.
+    /// Adds the record that `encode` appends to its argument: one message.
     pub fn push(&mut self, queue: &Arc<ConsumeQueue>, tags: TagsCode, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.push_counted(queue, tags, None, encode);
+    }
+
+    /// Adds a record that holds `count` messages, 1 to 32767, to the queue of a BatchCQ topic. Its last property is
+    /// [`protocol::record::INNER_BASE_PLACE`].
+    pub fn push_inner_batch(
+        &mut self,
+        queue: &Arc<ConsumeQueue>,
+        tags: TagsCode,
+        count: u16,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        assert!(queue.is_batch() && count > 0, "a batch of {count} messages for {queue:?}");
+        self.push_counted(queue, tags, Some(count), encode);
+    }
+
+    #[inline]
+    fn push_counted(
+        &mut self,
+        queue: &Arc<ConsumeQueue>,
+        tags: TagsCode,
+        inner: Option<u16>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
         let start = self.bytes.len();
         encode(&mut self.bytes);
         let group = self.open_group.unwrap_or_else(|| {
             self.next_group += 1;
             self.next_group
         });
-        self.entries.push(Entry { queue: Arc::clone(queue), tags, bytes: start..self.bytes.len(), group });
+        let bytes = start..self.bytes.len();
+        self.entries.push(Entry { queue: Arc::clone(queue), tags, bytes, inner, group });
     }
 
     /// What is pushed until [`RecordBatch::end_group`] will lie in one file of the log.

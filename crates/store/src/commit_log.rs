@@ -92,9 +92,14 @@ impl CommitLog {
             for (place, entry) in group.iter().enumerate() {
                 // Nothing of the group is in its queue yet.
                 let same = group[..place].iter().rposition(|before| Arc::ptr_eq(&before.queue, &entry.queue));
-                let queue_offset =
-                    same.map_or_else(|| entry.queue.next_offset(), |same| landed[first + same].queue_offset + 1);
+                let queue_offset = same.map_or_else(
+                    || entry.queue.next_offset(),
+                    |same| landed[first + same].queue_offset + u64::from(group[same].count()),
+                );
                 record::stamp(&mut bytes[entry.bytes.clone()], queue_offset, tail.at, timestamp);
+                if entry.inner.is_some() {
+                    record::stamp_inner_base(&mut bytes[entry.bytes.clone()], queue_offset);
+                }
                 let end = tail.at + entry.bytes.len() as u64;
                 landed.push(Landed {
                     at: LogOffset(tail.at),
@@ -114,7 +119,8 @@ impl CommitLog {
                     // By the clock, which may have been set back below the last time in the log: nobody waits for that difference.
                     TagsCode::DeliverAfterMs(delay) => now.0.saturating_add(delay),
                 };
-                entry.queue.push(Unit { at: landed.at, size: entry.bytes.len() as u32, tags });
+                let unit = Unit { at: landed.at, size: entry.bytes.len() as u32, tags };
+                entry.queue.push_record(unit, entry.count(), landed.store_timestamp);
             }
         }
         let end = tail.at;

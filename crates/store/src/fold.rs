@@ -21,6 +21,12 @@ pub struct QueuePlace<'a> {
     pub offset: u64,
     /// The unit.
     pub unit: Unit,
+    /// How many messages the record holds; more than one only in a BatchCQ topic.
+    pub count: u16,
+    /// Whether the record is a batch, which only a BatchCQ topic has.
+    pub is_batch: bool,
+    /// When it was stored, in ms.
+    pub store_time: i64,
 }
 
 /// Where a record belongs; none for those that consumers never see (halves of transactions of old, and their roll-backs, and
@@ -42,6 +48,9 @@ pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<Que
         queue_id: u32::try_from(record.queue_id()).ok()?,
         offset: record.queue_offset(),
         unit: Unit { at: LogOffset(record.log_offset()), size: u32::try_from(record.total_size()).ok()?, tags },
+        count: record.message_count(),
+        is_batch: record.sys_flag() & sys_flag::INNER_BATCH != 0,
+        store_time: record.store_timestamp(),
     })
 }
 

@@ -37,7 +37,7 @@ pub use fold::{QueuePlace, place_of};
 pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyQuery};
 pub use journal::Journal;
 pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};
-pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};
+pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
 pub use segment::{LogSlice, ReadMode, Segment};

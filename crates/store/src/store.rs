@@ -155,6 +155,8 @@ impl Store {
         let mut files = recovery::open_segments(&options, &disk, &mut found)?;
         let queue_options = QueueLogOptions {
             file_bytes: options.queue_file_bytes,
+            batch_dir: Some(root.join("batchconsumequeue")),
+            batch_file_bytes: options.batch_queue_file_bytes,
             descriptors: options.queue_descriptors_max,
             buffered_bytes: options.queue_buffered_bytes,
             ..QueueLogOptions::default()
@@ -162,7 +164,9 @@ impl Store {
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&disk))?;
         found.findings.extend(loaded.findings);
         let deleted = Deleted::recall(&journal);
+        let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
         let before = Before {
+            batch_topics: &batch_topics,
             deleted: &deleted,
             rebuild_from: loaded.rebuild_from.map(|at| at.0),
             marks: marks.as_ref(),
@@ -421,6 +425,12 @@ impl Store {
     /// The queue; an empty one if there was none.
     pub fn queue(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
         Ok(self.shared.queues.get_or_create(topic, queue_id))
+    }
+
+    /// The queue of a topic with `queue.type=BatchCQ`; an empty one if there was none. A topic that has ordinary queues already keeps
+    /// them: see [`ConsumeQueue::is_batch`].
+    pub fn batch_queue(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+        Ok(self.shared.queues.get_or_create_batch(topic, queue_id))
     }
 
     /// The queue, if it exists.

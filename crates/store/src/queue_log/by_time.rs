@@ -31,6 +31,9 @@ impl ConsumeQueue {
         min_log_offset: LogOffset,
         mut store_time: impl FnMut(&Unit) -> Option<i64>,
     ) -> Result<u64, QueueError> {
+        if self.is_batch() {
+            return self.batch_by_time(timestamp, boundary);
+        }
         let (first_file, next) = (self.first_file.load(Ordering::Acquire), self.max_offset());
         if next <= first_file {
             return Ok(0);

@@ -5,6 +5,10 @@
 //! memory by the flush, the memory mappings by having none. Files are written, cut and removed under one maintenance lock,
 //! which is held across system calls on purpose: nobody who serves a request takes it.
 
+mod batch;
+#[cfg(test)]
+mod batch_tests;
+mod batch_unit;
 mod by_time;
 mod descriptors;
 mod layout;
@@ -29,6 +33,7 @@ use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
 use protocol::LogOffset;
 
+pub use batch::Span;
 pub use by_time::Boundary;
 pub use load::Loaded;
 pub use queue::{ConsumeQueue, PushedAt};
@@ -44,6 +49,10 @@ use layout::Layout;
 pub struct QueueLogOptions {
     /// Bytes of a file (`mappedFileSizeConsumeQueue`); rounded up to whole units.
     pub file_bytes: u64,
+    /// Where queues of BatchCQ topics are; none: `batchconsumequeue` beside the ordinary ones, as in RocketMQ.
+    pub batch_dir: Option<PathBuf>,
+    /// Bytes of a file of those (`mapperFileSizeBatchConsumeQueue`); rounded up to whole units.
+    pub batch_file_bytes: u64,
     /// Open files at most. The default leaves most of an `ulimit -n` of 1024 to sockets.
     pub descriptors: usize,
     /// Units waiting to be written, all queues together, in bytes, at which the flush is called early.
@@ -54,7 +63,14 @@ pub struct QueueLogOptions {
 
 impl Default for QueueLogOptions {
     fn default() -> Self {
-        QueueLogOptions { file_bytes: 6_000_000, descriptors: 256, buffered_bytes: 4 << 20, recent_bytes: 8 << 20 }
+        QueueLogOptions {
+            file_bytes: 6_000_000,
+            batch_dir: None,
+            batch_file_bytes: 13_800_000,
+            descriptors: 256,
+            buffered_bytes: 4 << 20,
+            recent_bytes: 8 << 20,
+        }
     }
 }
 
@@ -131,7 +147,9 @@ type TopicQueues = Vec<Arc<ConsumeQueue>>;
 /// What each queue shares with the others.
 struct Shared {
     disk: Arc<dyn Disk>,
-    layout: Layout,
+    simple: Layout,
+    /// Of topics whose records hold batches of messages.
+    batch: Layout,
     options: QueueLogOptions,
     descriptors: Descriptors,
     next_number: AtomicU64,
@@ -221,11 +239,12 @@ impl QueueLogs {
         load::load(dir, options, disk)
     }
 
-    fn new(layout: Layout, options: QueueLogOptions, disk: Arc<dyn Disk>) -> QueueLogs {
+    fn new(simple: Layout, batch: Layout, options: QueueLogOptions, disk: Arc<dyn Disk>) -> QueueLogs {
         QueueLogs {
             shared: Arc::new(Shared {
                 disk,
-                layout,
+                simple,
+                batch,
                 descriptors: Descriptors::new(options.descriptors),
                 options,
                 next_number: AtomicU64::new(0),
@@ -249,8 +268,18 @@ impl QueueLogs {
         Some(Arc::clone(&queues[place]))
     }
 
-    /// The queue; an empty one if there was none. Touches no file: the first unit makes the directory.
+    /// The queue; an empty one if there was none, of the kind of the topic's others, else an ordinary one. Touches no file: the first
+    /// unit makes the directory.
     pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Arc<ConsumeQueue> {
+        self.get_or_create_as(topic, queue_id, false)
+    }
+
+    /// As [`get_or_create`](Self::get_or_create), but that a topic without queues gets one for batches.
+    pub fn get_or_create_batch(&self, topic: &str, queue_id: u32) -> Arc<ConsumeQueue> {
+        self.get_or_create_as(topic, queue_id, true)
+    }
+
+    fn get_or_create_as(&self, topic: &str, queue_id: u32, is_batch: bool) -> Arc<ConsumeQueue> {
         if let Some(queue) = self.get(topic, queue_id) {
             return queue;
         }
@@ -260,7 +289,8 @@ impl QueueLogs {
         match queues.binary_search_by_key(&queue_id, |queue| queue.id()) {
             Ok(place) => Arc::clone(&queues[place]),
             Err(place) => {
-                let queue = Arc::new(ConsumeQueue::new(Arc::clone(&self.shared), name, queue_id));
+                let is_batch = queues.first().map_or(is_batch, |sibling| sibling.is_batch());
+                let queue = Arc::new(ConsumeQueue::new(Arc::clone(&self.shared), name, queue_id, is_batch));
                 queues.insert(place, Arc::clone(&queue));
                 queue
             }
@@ -324,13 +354,17 @@ impl QueueLogs {
         let mut first_error = None;
         self.shared.listed.lock().retain(|queue| !queue.is_deleted());
         for (topic, queues) in deleted {
+            let is_batch = queues.first().is_some_and(|queue| queue.is_batch());
             for queue in queues {
                 self.shared.descriptors.forget(queue.number, 0, u64::MAX);
                 self.shared.unsynced.lock().forget(queue.number, 0, u64::MAX);
             }
-            let dir = self.shared.layout.dir.join(topic);
+            let root = if is_batch { &self.shared.batch.dir } else { &self.shared.simple.dir };
+            let dir = root.join(topic);
+            let disk = &self.shared.disk;
+            // The folder for batches may never have been made.
             let removed =
-                self.shared.disk.remove_tree(&dir).and_then(|()| self.shared.disk.sync_dir(&self.shared.layout.dir));
+                disk.remove_tree(&dir).and_then(|()| disk.create_dir(root)).and_then(|()| disk.sync_dir(root));
             if let Err(source) = removed {
                 first_error.get_or_insert(QueueError::disk("remove", &dir, source));
             }
@@ -377,7 +411,9 @@ impl QueueLogs {
     }
 
     fn sync(&self, unsynced: &Unsynced) -> Result<(), QueueError> {
-        let Shared { disk, layout: Layout { dir: root, .. }, .. } = &*self.shared;
+        let Shared { disk, simple: Layout { dir: root, .. }, batch, .. } = &*self.shared;
+        // The folder for batches is made when it is needed, so that its own name has to be there too.
+        let batch_parent = batch.dir.parent().unwrap_or(&batch.dir);
         if unsynced.is_everything {
             return disk.sync_file_system(root).map_err(|source| QueueError::disk("sync", root, source));
         }
@@ -386,7 +422,8 @@ impl QueueLogs {
         }
         for dir in &unsynced.dirs {
             // The file's name is in the queue's directory, that one's name in the topic's, and so on up to ours.
-            for dir in dir.ancestors().take_while(|dir| dir.starts_with(root)) {
+            let top = if dir.starts_with(root) { root } else { batch_parent };
+            for dir in dir.ancestors().take_while(|dir| dir.starts_with(top)) {
                 disk.sync_dir(dir).map_err(|source| QueueError::disk("sync", dir, source))?;
             }
         }
@@ -433,8 +470,8 @@ impl QueueLogs {
         self.topics.read().values().map(Vec::len).sum()
     }
 
-    /// Bytes of a file, as found on disk or as configured.
+    /// Bytes of a file of ordinary queues, as found on disk or as configured.
     pub fn file_bytes(&self) -> u64 {
-        self.shared.layout.file_bytes
+        self.shared.simple.file_bytes
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 
+use super::batch::Batches;
 use super::layout::Layout;
 use super::tail::Tail;
 use super::unit::{UNIT_BYTES, Unit};
@@ -33,12 +34,12 @@ pub struct ConsumeQueue {
     id: u32,
     /// Names the queue in the table of descriptors; never reused.
     pub(super) number: u64,
-    /// One more than the last unit. Written under the tail's lock; Release pairs with the Acquire of readers that look
+    /// One more than the last message. Written under the tail's lock; Release pairs with the Acquire of readers that look
     /// before they take the lock.
     pub(super) next: AtomicU64,
-    /// The first unit whose record the log still has.
+    /// The first message whose record the log still has.
     pub(super) min: AtomicU64,
-    /// One more than the log offset of unit `min`; 0 if nobody looked. Spares retention a read of every queue.
+    /// One more than the log offset of its record; 0 if nobody looked. Spares retention a read of every queue.
     pub(super) min_at_plus_one: AtomicU64,
     /// Where the last unit's record ends; 0 without units.
     pub(super) log_end: AtomicU64,
@@ -47,6 +48,8 @@ pub struct ConsumeQueue {
     /// unit, and end.
     pub(super) first_file: AtomicU64,
     pub(super) files_end: AtomicU64,
+    /// Of a queue whose records hold batches; none of an ordinary one, whose units have the numbers of their messages.
+    pub(super) batches: Option<Box<Batches>>,
     /// Set once, when the topic is deleted. What is pushed after that goes nowhere.
     pub(super) is_deleted: AtomicBool,
     /// Guards the units in memory. Taken inside the log's lock by push; nothing is taken inside it but the list of queues
@@ -55,7 +58,7 @@ pub struct ConsumeQueue {
 }
 
 impl ConsumeQueue {
-    pub(super) fn new(shared: Arc<Shared>, topic: Arc<str>, id: u32) -> ConsumeQueue {
+    pub(super) fn new(shared: Arc<Shared>, topic: Arc<str>, id: u32, is_batch: bool) -> ConsumeQueue {
         ConsumeQueue {
             number: shared.next_number.fetch_add(1, Ordering::Relaxed),
             shared,
@@ -67,6 +70,7 @@ impl ConsumeQueue {
             log_end: AtomicU64::new(0),
             first_file: AtomicU64::new(0),
             files_end: AtomicU64::new(0),
+            batches: is_batch.then(Box::default),
             is_deleted: AtomicBool::new(false),
             tail: Mutex::new(None),
         }
@@ -113,10 +117,10 @@ impl ConsumeQueue {
     }
 
     pub(super) fn layout(&self) -> &Layout {
-        &self.shared.layout
+        if self.is_batch() { &self.shared.batch } else { &self.shared.simple }
     }
 
-    /// Adds the next unit. Memory only; readers see it at once. One thread at a time: whoever holds the log's lock.
+    /// Adds the next unit of an ordinary queue. Memory only; readers see it at once. One thread at a time: whoever holds the log's lock.
     pub fn push(self: &Arc<Self>, unit: Unit) {
         let mut tail = self.tail.lock();
         let next = self.next.load(Ordering::Relaxed);
@@ -140,7 +144,7 @@ impl ConsumeQueue {
         self.shared.count_pushed(bytes);
     }
 
-    /// Adds the unit that the log says belongs at `offset`, unless it is there. For recovery, before anybody else pushes.
+    /// Adds the unit that the log says belongs at `offset` of an ordinary queue, unless it is there. For recovery, before anybody else pushes.
     ///
     /// A queue without live units may begin anywhere; any other refuses a gap, because what is missing would be served as
     /// nothing.
@@ -185,15 +189,20 @@ impl ConsumeQueue {
     /// gap, or is not what the log says.
     pub(crate) fn begin_at(&self, offset: u64) -> Result<(), QueueError> {
         let _files = self.shared.maintenance.lock();
+        let place = if self.is_batch() { 0 } else { offset };
         self.remove_files(self.first_file.load(Ordering::Acquire), self.files_end.load(Ordering::Acquire))?;
         let mut tail = self.tail.lock();
         if let Some(tail) = tail.as_deref_mut() {
             self.shared.count_written(tail.pending_bytes());
-            tail.restart(offset);
+            tail.restart(place);
         }
-        let file_start = self.layout().file_start(offset);
+        let file_start = self.layout().file_start(place);
         self.first_file.store(file_start, Ordering::Release);
         self.files_end.store(file_start, Ordering::Release);
+        if let Some(batches) = &self.batches {
+            batches.min.store(place, Ordering::Release);
+            batches.next.store(place, Ordering::Release);
+        }
         self.min.store(offset, Ordering::Release);
         self.min_at_plus_one.store(0, Ordering::Release);
         self.next.store(offset, Ordering::Release);

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::QueueError;
+use super::batch::Place;
 use super::queue::ConsumeQueue;
 use super::unit::{RAW_BYTES_MAX, Unit};
 
@@ -29,7 +30,7 @@ pub(super) enum Raw {
 }
 
 impl ConsumeQueue {
-    /// Reads up to `max` units from `from` on, as many as there are, into the end of `out`.
+    /// Reads up to `max` units, as many as there are, from the one that holds the message `from` on, into the end of `out`.
     ///
     /// With `may_block` false it never waits for a device.
     pub fn read_units(
@@ -39,7 +40,12 @@ impl ConsumeQueue {
         may_block: bool,
         out: &mut Vec<Unit>,
     ) -> Result<UnitsRead, QueueError> {
-        self.read_raw(from, max, may_block, |raw| {
+        let place = match self.place_of(from, may_block)? {
+            Place::At(place) => place,
+            Place::Nowhere => return Ok(UnitsRead::Units(0)),
+            Place::Cold => return Ok(UnitsRead::Cold(0)),
+        };
+        self.read_raw(place, max, may_block, |raw| {
             let unit = Unit::decode(raw);
             out.extend(unit);
             unit.is_some()
@@ -106,9 +112,12 @@ impl ConsumeQueue {
         Ok(UnitsRead::Units(got))
     }
 
-    /// The unit at an offset, if the queue has it. May wait for the device.
+    /// The unit of the record that holds the message of an offset, if the queue has it. May wait for the device.
     pub fn unit_at(&self, offset: u64) -> Result<Option<Unit>, QueueError> {
-        self.unit_in(offset)
+        match self.is_batch() {
+            true => Ok(self.span_at(offset)?.map(|span| span.unit)),
+            false => self.unit_in(offset),
+        }
     }
 
     /// The unit at a place, if the queue has it. May wait for the device.
@@ -149,10 +158,5 @@ impl ConsumeQueue {
             Some(_short) => Raw::Nothing,
             None => Raw::Cold,
         })
-    }
-
-    /// The place that the next push takes.
-    pub(super) fn next_place(&self) -> u64 {
-        self.max_offset()
     }
 }

@@ -6,7 +6,7 @@ use protocol::LogOffset;
 pub const UNIT_BYTES: usize = 20;
 
 /// Bytes of the largest unit of any kind of queue.
-pub(super) const RAW_BYTES_MAX: usize = UNIT_BYTES;
+pub(super) const RAW_BYTES_MAX: usize = super::batch_unit::BATCH_UNIT_BYTES;
 
 /// A unit as it lies on disk and in memory.
 pub(super) type RawUnit = [u8; UNIT_BYTES];

@@ -6,6 +6,7 @@ mod damage;
 mod files;
 mod rebuild;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use protocol::record::{self, Scanned};
@@ -128,6 +129,8 @@ pub(crate) struct Before<'a> {
     pub marks: Option<&'a Marks>,
     /// Which topics were deleted, and where.
     pub deleted: &'a Deleted,
+    /// The topics whose records may hold batches, as far as the journal knows.
+    pub batch_topics: &'a HashSet<String>,
     /// How we closed the store, if it was us and it was the last time that somebody did.
     pub closed: Option<Closed>,
 }
@@ -171,7 +174,7 @@ pub(crate) fn recover(
     let mut last_timestamp = 0;
     let mut damage = None;
     let mut let_go_at = from;
-    let mut rebuild = Rebuild::new(files, queues, before.deleted);
+    let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics);
     let mut bruised = 0_u64;
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
