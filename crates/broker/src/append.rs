@@ -45,6 +45,8 @@ pub(crate) enum Kind {
     Send,
     /// Several, with one answer.
     Batch,
+    /// Several in one record.
+    InnerBatch,
     /// What is answered with a code alone: a message that a consumer gave back (36), the end of a transaction (37).
     Plain,
     /// The reply to a request (324): its answer is about the push to whom it is for, whatever becomes of the record.
@@ -115,7 +117,8 @@ impl Receipts {
     fn reply(&self, receipt: &Receipt, landed: &[Landed], answer: &Answer<'_>, ids: &mut String, out: &mut Outgoing) {
         let records = &landed[receipt.records.clone()];
         let text = self.text(&receipt.text);
-        let (Some(first), Kind::Send | Kind::Batch | Kind::Reply) = (records.first(), receipt.kind) else {
+        let (Some(first), Kind::Send | Kind::Batch | Kind::InnerBatch | Kind::Reply) = (records.first(), receipt.kind)
+        else {
             out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
             return;
         };
@@ -124,7 +127,9 @@ impl Receipts {
                 let (code, remark) = reply::outcome(text);
                 (code, remark, None)
             }
-            Kind::Send | Kind::Batch | Kind::Plain => (answer.code, answer.remark, (!text.is_empty()).then_some(text)),
+            Kind::Send | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
+                (answer.code, answer.remark, (!text.is_empty()).then_some(text))
+            }
         };
         ids.clear();
         for (place, record) in records.iter().enumerate() {
@@ -138,7 +143,7 @@ impl Receipts {
             queue_id: receipt.queue_id,
             queue_offset: first.queue_offset as i64,
             transaction_id: uniq_key,
-            batch_uniq_id: None,
+            batch_uniq_id: uniq_key.filter(|_| receipt.kind == Kind::InnerBatch),
             recall_handle: None,
         };
         out.reply(receipt.reply_to, code, remark, &(reply, reply_extra(answer.settings)), &[]);
@@ -152,7 +157,7 @@ impl Receipts {
                 let place = reply::nowhere(receipt.queue_id);
                 out.reply(receipt.reply_to, code, remark, &(place, reply_extra(settings)), &[]);
             }
-            Kind::Send | Kind::Batch | Kind::Plain => {
+            Kind::Send | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
                 out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(settings), &[]);
             }
         }

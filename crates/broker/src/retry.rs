@@ -122,6 +122,13 @@ fn gather(
     given_back: &GivenBack,
     view: &RecordView<'_>,
 ) -> Result<(), Refusal> {
+    if view.sys_flag() & sys_flag::INNER_BATCH != 0 {
+        // As in Apache: the record is the whole batch. Consumers then send the one message that they mean to their retry topic.
+        return Err(Refusal::new(
+            ResponseCode::SystemError,
+            "MESSAGE_ILLEGAL: the record is a batch, and one message of it cannot be given back by its place in the log",
+        ));
+    }
     let fate = fate(view.reconsume_times(), given_back.retry_max, given_back.delay_level);
     let group = &given_back.group.name;
     let (topic, queues) = match fate {

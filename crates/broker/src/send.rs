@@ -21,6 +21,7 @@ use store::TagsCode;
 use crate::append::{self, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
+use crate::inner_batch::{self, Target};
 use crate::refusal::Refusal;
 use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
@@ -43,16 +44,20 @@ pub(crate) fn gather(broker: &Broker, session: &mut Session, request: &Request<'
     } else {
         SendMessage::decode_v2(&request.header.fields)?
     };
-    let is_batch = request.header.code == request::SEND_BATCH_MESSAGE || message.batch == Some(true);
     let settings = broker.settings.load();
     let topic = admit(broker, session, &settings, &message, request)?;
     let queue_id = queue_of(broker, &topic, &message)?;
-    if is_batch {
-        gather_batch(broker, session, request, &message, &topic, queue_id)
+    if is_batch(request, &message) {
+        gather_batch(broker, session, &settings, request, &message, &topic, queue_id)
     } else {
         let route = retarget(broker, session, request, &message, topic, queue_id)?;
         gather_one(broker, session, &settings, request, &message, &route)
     }
+}
+
+/// Whether a send brings a batch.
+pub(crate) fn is_batch(request: &Request<'_>, message: &SendMessage<'_>) -> bool {
+    request.header.code == request::SEND_BATCH_MESSAGE || message.batch == Some(true)
 }
 
 /// Writes a refusal with the fields that producers expect in every answer to a send.
@@ -242,10 +247,14 @@ fn gather_one(
             "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
         ));
     }
-    refuse_what_is_missing(message.sys_flag, &facts, level)?;
+    refuse_what_is_missing(&facts, level)?;
 
     let body = request.body;
     check_size(broker, body, properties.len())?;
+    if facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0 {
+        let is_plain = !is_half && level <= 0 && !route.is_dead;
+        return gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain);
+    }
     let level = level.min(broker.delay_levels.max_level());
     let (topic, queue_id) = if is_half {
         (broker.transactions.half(), 0)
@@ -325,6 +334,37 @@ fn gather_one(
     Ok(())
 }
 
+/// A message of which the producer says that it is a batch.
+#[allow(clippy::too_many_arguments, reason = "one case of `gather_one`, split off to be read at a sitting")]
+fn gather_marked(
+    broker: &Broker,
+    session: &mut Session,
+    settings: &BrokerSettings,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    route: &Route,
+    facts: &Facts<'_>,
+    queue_id: i32,
+    is_plain: bool,
+) -> Result<(), Refusal> {
+    if message.sys_flag & sys_flag::INNER_BATCH == 0 {
+        return Err(illegal("INNER_NUM is there, but sysFlag does not say that this is a batch (128)"));
+    }
+    let lane = route.topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
+    if !lane.queue.is_batch() {
+        let topic = route.topic.name();
+        return Err(illegal(format!(
+            "sysFlag says that this is a batch (128), and topic {topic} has not queue.type=BatchCQ"
+        )));
+    }
+    if !is_plain {
+        return Err(illegal("a batch that is one record (sysFlag 128) cannot be delayed, transactional or dead"));
+    }
+    let count = inner_batch::count_of_marked(message, request.body)?;
+    let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag };
+    inner_batch::gather(broker, session, settings, request, message, facts, target, count)
+}
+
 /// The answer names the queue that the producer asked for, or the one we chose for it, also when the message went elsewhere.
 fn message_queue(message: &SendMessage<'_>, route: &Route) -> i32 {
     if message.queue_id >= 0 { message.queue_id } else { route.queue_id }
@@ -333,6 +373,7 @@ fn message_queue(message: &SendMessage<'_>, route: &Route) -> i32 {
 fn gather_batch(
     broker: &Broker,
     session: &mut Session,
+    settings: &BrokerSettings,
     request: &Request<'_>,
     message: &SendMessage<'_>,
     topic: &Arc<Topic>,
@@ -353,13 +394,30 @@ fn gather_batch(
     if facts.is_half || sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED {
         return Err(illegal("a batch cannot be transactional (TRAN_MSG is true, or sysFlag has 4)"));
     }
-    refuse_what_is_missing(message.sys_flag, &facts, 0)?;
+    refuse_what_is_missing(&facts, 0)?;
     if request.body.is_empty() {
         return Err(too_large(broker, 0, message.properties.map_or(0, str::len)));
     }
     let body_bytes_max = broker.store_settings.load().max_message_size;
     if request.body.len() > body_bytes_max {
         return Err(too_large(broker, request.body.len(), 0));
+    }
+    let mut sys_flag = message.sys_flag;
+    if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
+        sys_flag |= sys_flag::MULTI_TAGS;
+    }
+    let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
+    // As in Apache: what has no unique key as a whole (batches of clients before 5) is taken apart.
+    let is_inner = lane.queue.is_batch() && !facts.uniq_key.is_empty();
+    let stated = if is_inner { inner_batch::stated_of_compressed(message)? } else { None };
+    if let Some(count) = stated {
+        let target = Target { topic, lane, queue_id, sys_flag };
+        return inner_batch::gather(broker, session, settings, request, message, &facts, target, count);
+    }
+    if !is_inner && (facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0) {
+        return Err(illegal(
+            "INNER_NUM and the sysFlag bit 128 mark a batch that is one record, which this batch or its topic is not",
+        ));
     }
     let mut count = 0;
     for inner in batch::iter(request.body) {
@@ -368,11 +426,11 @@ fn gather_batch(
         count += 1;
     }
 
-    let mut sys_flag = message.sys_flag;
-    if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
-        sys_flag |= sys_flag::MULTI_TAGS;
+    if is_inner {
+        let count = inner_batch::checked(count)?;
+        let target = Target { topic, lane, queue_id, sys_flag };
+        return inner_batch::gather(broker, session, settings, request, message, &facts, target, count);
     }
-    let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
     let sends = &mut session.sends;
     let first = sends.records();
     sends.batch.begin_group();
@@ -464,7 +522,7 @@ fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Resul
 }
 
 /// What this broker cannot do yet is refused: stored as an ordinary message it would be seen at once.
-fn refuse_what_is_missing(sys_flag: i32, facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
+fn refuse_what_is_missing(facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
     if let Some(timer) = facts.timer
         && level <= 0
     {
@@ -474,11 +532,6 @@ fn refuse_what_is_missing(sys_flag: i32, facts: &Facts<'_>, level: i32) -> Resul
                 "accurate timer message is not enabled, timerWheelEnable is false: property {timer} asks for a delivery time, which \
                  this broker has not yet; use a delay level"
             ),
-        ));
-    }
-    if facts.has_inner_num || sys_flag & sys_flag::INNER_BATCH != 0 {
-        return Err(illegal(
-            "INNER_NUM and the sysFlag bit 128 mark a batch stored as one record, which only a broker makes",
         ));
     }
     Ok(())
@@ -493,7 +546,7 @@ fn check_size(broker: &Broker, body: &Bytes, properties_bytes: usize) -> Result<
 }
 
 /// 13 in Apache's words, followed by what was found.
-fn too_large(broker: &Broker, body_bytes: usize, properties_bytes: usize) -> Refusal {
+pub(crate) fn too_large(broker: &Broker, body_bytes: usize, properties_bytes: usize) -> Refusal {
     let body_bytes_max = broker.store_settings.load().max_message_size;
     illegal(format!(
         "the message is illegal, maybe msg body or properties length not matched. msg body length limit {body_bytes_max}B, msg \
@@ -501,6 +554,6 @@ fn too_large(broker: &Broker, body_bytes: usize, properties_bytes: usize) -> Ref
     ))
 }
 
-fn illegal(remark: impl Into<String>) -> Refusal {
+pub(crate) fn illegal(remark: impl Into<String>) -> Refusal {
     Refusal::new(ResponseCode::MessageIllegal, remark)
 }

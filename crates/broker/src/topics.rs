@@ -3,6 +3,7 @@
 //! Readers get a topic from a concurrent map and its configuration as a snapshot; whoever changes one holds `changing`. Each change is
 //! in the journal, under the topic's name, before anybody is told of it, and bumps the data version that name servers compare.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -16,7 +17,7 @@ use protocol::delay::DelayLevels;
 use protocol::names as known;
 use protocol::sys_flag::perm;
 use store::journal::Table;
-use store::{Store, StoreError};
+use store::{Journal, Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::hold::Lane;
@@ -123,7 +124,11 @@ impl Topic {
         if let Some(Some(lane)) = lanes.get(queue_id as usize) {
             return Ok(Arc::clone(lane));
         }
-        let lane = Arc::new(Lane::new(store.queue(&self.name, queue_id)?, self.bell.clone()));
+        let queue = match has_batch_queues(&self.config.load()) {
+            true => store.batch_queue(&self.name, queue_id)?,
+            false => store.queue(&self.name, queue_id)?,
+        };
+        let lane = Arc::new(Lane::new(queue, self.bell.clone()));
         let mut more = Vec::clone(&lanes);
         if more.len() <= queue_id as usize {
             more.resize(queue_id as usize + 1, None);
@@ -472,6 +477,25 @@ impl Table for Topics {
 }
 
 /// A topic as Apache makes them when nobody says more.
+/// Whether the queues of a topic index records that may be batches. It is so from its creation on.
+fn has_batch_queues(config: &TopicConfig) -> bool {
+    config.attributes.get("queue.type").is_some_and(|kind| kind == "BatchCQ")
+}
+
+/// The topics with `queue.type=BatchCQ` that the journal knows, for a start of the store.
+pub fn batch_topics(journal: &Journal) -> HashSet<String> {
+    let mut topics = HashSet::new();
+    journal.load(tables::TOPICS, |_, value| {
+        // What is not understood is said when the topics are loaded.
+        if let Ok(config) = serde_json::from_slice::<TopicConfig>(value)
+            && has_batch_queues(&config)
+        {
+            topics.insert(config.topic_name);
+        }
+    });
+    topics
+}
+
 pub(crate) fn plain(name: &str, queues: i32, perm: i32) -> TopicConfig {
     TopicConfig {
         topic_name: name.to_owned(),

@@ -295,6 +295,8 @@ settings! {
         mapped_file_size_commit_log: u64 = "mappedFileSizeCommitLog";
         /// Bytes of one file of a consume queue: a multiple of 20.
         mapped_file_size_consume_queue: u64 = "mappedFileSizeConsumeQueue";
+        /// Bytes of a file of a consume queue of a BatchCQ topic.
+        mapper_file_size_batch_consume_queue: u64 = "mapperFileSizeBatchConsumeQueue";
         /// When a send is acknowledged.
         flush_disk_type: FlushDiskType = "flushDiskType";
         /// Master, alone or waiting for copies.

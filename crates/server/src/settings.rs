@@ -149,6 +149,8 @@ pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
         commit_log_dir: settings.store_path_commit_log.clone(),
         segment_bytes: settings.mapped_file_size_commit_log,
         queue_file_bytes: settings.mapped_file_size_consume_queue,
+        batch_queue_file_bytes: settings.mapper_file_size_batch_consume_queue,
+        batch_topics: Some(broker::batch_topics),
         flush: match settings.flush_disk_type {
             FlushDiskType::Async => FlushMode::Async,
             FlushDiskType::Sync => FlushMode::Sync,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it is surprised, its helpers included")]
 
+mod batch_queues;
 mod full_journal;
 mod limits;
 mod refusals;

@@ -101,6 +101,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         flush_interval: setup.flush_interval,
         flush: if setup.is_sync { FlushMode::Sync } else { FlushMode::Async },
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
+        batch_topics: Some(broker::batch_topics),
         ..StoreOptions::at(dir.path())
     };
     let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(setup.device) };

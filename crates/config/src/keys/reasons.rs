@@ -4,7 +4,6 @@ pub(super) const ACCESS: &str = "access control is not part of this version";
 pub(super) const ADDRESS_SERVER: &str =
     "name servers are given by namesrvAddr, -n or NAMESRV_ADDR, not by an address server";
 pub(super) const BACKLOG: &str = "1024 connections may wait to be accepted";
-pub(super) const BATCH_QUEUES: &str = "batch queues are not part of this version";
 pub(super) const BITMAPS: &str =
     "conditions are evaluated at once, in a fraction of a microsecond a message, so nothing is computed ahead or kept";
 pub(super) const BROADCAST: &str =

@@ -47,7 +47,7 @@ table! {
     used                     "mappedFileSizeConsumeQueue"               BYTES      = "6000000" "CQ segment bytes (6 000 000)";
     not_needed(BITMAPS)      "enableConsumeQueueExt"                    BOOL       = "false"  "write CQ ext";
     not_needed(BITMAPS)      "mappedFileSizeConsumeQueueExt"            INT        = "50331648" "CQ ext segment";
-    off(BATCH_QUEUES)        "mapperFileSizeBatchConsumeQueue"          INT        = "13800000" "batch CQ segment (13 800 000)";
+    used                     "mapperFileSizeBatchConsumeQueue"          BYTES      = "13800000" "batch CQ segment (13 800 000)";
     not_needed(BITMAPS)      "bitMapLengthConsumeQueueExt"              INT        = "64"     "filter bits";
     used                     "flushIntervalCommitLog"                   SPAN       = "500"    "async flush period ms";
     off(WRITE_POOL)          "commitIntervalCommitLog"                  INT        = "200"    "transient pool commit period ms";
