@@ -128,7 +128,7 @@ async fn what_is_no_batch_or_has_no_place_is_refused_with_the_reason() {
     let mut torn = three();
     torn.truncate(torn.len() - 1);
     let many = batch_of(&[("", ""); 40_000]);
-    let rows: [(&str, &str, i32, bool, &str, Vec<u8>, &str); 13] = [
+    let rows = [
         ("ordinary topic", "Orders", bare, false, "INNER_NUM=3", three(), "Orders has not queue.type=BatchCQ"),
         ("ordinary topic, 320", "Orders", bare, true, "UNIQ_KEY=B", three(), "this batch or its topic is not"),
         ("no bit", TOPIC, 0, false, "INNER_NUM=3", three(), "sysFlag does not say that this is a batch (128)"),
