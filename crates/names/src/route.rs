@@ -113,7 +113,7 @@ pub(crate) fn clusters(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -
 
 pub(crate) fn members(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = GetBrokerMemberGroup::decode(&asked.header.fields)?;
-    let broker_member_group = names.table.read().members(header.cluster_name, header.broker_name);
+    let broker_member_group = Some(names.table.read().members(header.cluster_name, header.broker_name));
     let body = fastjson::to_vec(&BrokerMemberGroupReply { broker_member_group }, Dialect::FastJson);
     ok(out, asked.reply_to(), &(), &body)
 }

@@ -315,14 +315,14 @@ impl RouteTable {
         ClusterInfo { broker_addr_table: self.brokers.clone(), cluster_addr_table: self.clusters.clone() }
     }
 
-    /// The replicas of a name.
-    pub fn members(&self, cluster: &str, broker_name: &str) -> Option<BrokerMemberGroup> {
-        let broker = self.brokers.get(broker_name).filter(|broker| broker.cluster == cluster)?;
-        Some(BrokerMemberGroup {
-            broker_addrs: broker.broker_addrs.clone(),
+    /// The replicas of a name; none for a name that nobody has registered.
+    pub fn members(&self, cluster: &str, broker_name: &str) -> BrokerMemberGroup {
+        let broker = self.brokers.get(broker_name).filter(|broker| broker.cluster == cluster);
+        BrokerMemberGroup {
+            broker_addrs: broker.map(|broker| broker.broker_addrs.clone()).unwrap_or_default(),
             broker_name: broker_name.to_owned(),
             cluster: cluster.to_owned(),
-        })
+        }
     }
 
     /// Sets or clears the right to write on all queues of a broker; says how many topics that touched.
