@@ -35,6 +35,7 @@ mod send;
 mod session;
 mod stats;
 mod tables;
+mod timer;
 mod topics;
 mod transaction;
 mod upkeep;

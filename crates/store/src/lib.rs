@@ -43,5 +43,7 @@ pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
 pub use segment::{LogSlice, Segment};
 pub use store::{RetentionFloor, Store};
-pub use timer::{LogState, TIMER_MARKS_BYTES, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic};
+pub use timer::{
+    LogState, TIMER_MARKS_BYTES, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic,
+};
 pub use watermark::Watermark;

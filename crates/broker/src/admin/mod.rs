@@ -13,6 +13,7 @@ pub(crate) mod relay;
 pub(crate) mod replicas;
 pub(crate) mod reset;
 pub(crate) mod runtime;
+pub(crate) mod timers;
 pub(crate) mod topics;
 
 use std::collections::BTreeMap;

@@ -65,7 +65,9 @@ pub(super) const STATS: &str = "statistics are kept without it";
 pub(super) const SUBSCRIPTIONS: &str =
     "a subscription ends with the last client that has it; RocketMQ keeps those that proxies report for so long";
 pub(super) const SYSTEM_GROUPS: &str = "the system groups are always there";
-pub(super) const TIMERS: &str = "timer messages are not part of this version and are refused; the delay levels work";
+pub(super) const TIMER_COUNTS: &str =
+    "what waits is counted as it comes and goes, so there is nothing to put right at night";
+pub(super) const TIMER_TASK: &str = "one task takes in and delivers in batches, tries again what fails, and holds the messages of the next seconds in memory";
 pub(super) const TRANSFER: &str = "replies leave the log without a copy where that is faster";
 pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
 pub(super) const WRITE_POOL: &str =

@@ -76,14 +76,9 @@ impl Checkpoint {
         Ok(Checkpoint { path, file, marks })
     }
 
-    /// Brings new marks to the device.
-    pub fn write(&mut self, marks: TimerMarks) -> Result<(), StoreError> {
-        self.file
-            .write_at(&marks.encode(), 0)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|source| StoreError::Disk { doing: "write", path: self.path.clone(), source })?;
-        self.marks = marks;
-        Ok(())
+    /// For whoever brings new marks to the device.
+    pub fn file(&self) -> (&Path, &Arc<dyn DiskFile>) {
+        (&self.path, &self.file)
     }
 }
 

@@ -75,7 +75,7 @@ impl TimerUnit {
     /// The unit, and the position of the one before it in its slot. `None` where there is no unit.
     pub(super) fn decode(bytes: &[u8]) -> Option<(TimerUnit, i64)> {
         let mut rest = bytes.get(..UNIT_BYTES)?;
-        let mut int = |rest: &mut &[u8]| {
+        let int = |rest: &mut &[u8]| {
             let (head, tail) = rest.split_first_chunk::<4>()?;
             *rest = tail;
             Some(i32::from_be_bytes(*head))
@@ -155,7 +155,8 @@ impl Log {
             let expected = log.files.last().map_or(base, |last| last.base + log.file_bytes);
             if bytes != log.file_bytes || base != expected {
                 let size = log.file_bytes;
-                let why = format!("has {bytes} bytes and begins at {base}; {size} bytes from {expected} on belong there");
+                let why =
+                    format!("has {bytes} bytes and begins at {base}; {size} bytes from {expected} on belong there");
                 return Err(StoreError::Malformed { path, why });
             }
             log.files.push(LogFile { base, path, file });

@@ -13,7 +13,7 @@ mod tests;
 mod wheel;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use protocol::LogOffset;
@@ -63,6 +63,7 @@ pub struct TimerFiles {
     unsynced: Vec<(PathBuf, Arc<dyn DiskFile>)>,
     /// Messages that wait, as the slots count them at the start.
     pending: i64,
+    first_slot: Option<i64>,
     last: Option<TimerUnit>,
     /// A write failed half way: whatever the log has from here on is to be forgotten, and the wheel to be built anew.
     broken_at: Option<u64>,
@@ -79,7 +80,7 @@ impl TimerFiles {
         let flushed = u64::try_from(marks.log_flushed).unwrap_or(0);
         // A whole number of units and their end, whatever the setting says.
         let file_bytes = options.log_file_bytes.max(4096);
-        let mut log = Log::open(disk, &options.root, file_bytes, flushed, !state.was_abnormal)?;
+        let log = Log::open(disk, &options.root, file_bytes, flushed, !state.was_abnormal)?;
         let path = options.root.join("timerwheel");
         let has_units = log.end > log.min();
         let bytes = disk.len(&path).unwrap_or(0);
@@ -93,7 +94,7 @@ impl TimerFiles {
         }
         let keep = !state.was_abnormal && bytes > 0;
         let mut wheel = Wheel::open(&**disk, &options.root, precision, keep)?;
-        let pending = if keep { wheel.load(marks.read_time)? } else { 0 };
+        let (first_slot, pending) = if keep { wheel.load(marks.read_time)? } else { (None, 0) };
         let mut files = TimerFiles {
             precision,
             needed: log.min(),
@@ -101,6 +102,7 @@ impl TimerFiles {
             checkpoint,
             unsynced: Vec::new(),
             pending,
+            first_slot,
             last: None,
             broken_at: None,
             disk: Arc::clone(disk),
@@ -119,7 +121,7 @@ impl TimerFiles {
     fn rebuild(&mut self, log_end: LogOffset) -> Result<(), StoreError> {
         let read_time = self.marks().read_time;
         let wheel = &mut self.wheel;
-        let (mut pending, mut last) = (0, None);
+        let (mut pending, mut last, mut first_slot) = (0, None, None);
         // Neighbours in the log are often due together, so the slot of the last one is kept at hand.
         let mut at_hand: Option<Slot> = None;
         let mut failed = None;
@@ -132,6 +134,7 @@ impl TimerFiles {
             if unit.slot < read_time {
                 return true;
             }
+            first_slot = Some(first_slot.map_or(unit.slot, |first: i64| first.min(unit.slot)));
             let put = || -> Result<(), StoreError> {
                 if at_hand.is_none_or(|slot| slot.time != unit.slot) {
                     if let Some(slot) = at_hand.take() {
@@ -155,6 +158,7 @@ impl TimerFiles {
         }
         self.log.cut(end)?;
         self.pending = pending;
+        self.first_slot = first_slot;
         self.last = last;
         Ok(())
     }
@@ -167,6 +171,11 @@ impl TimerFiles {
     /// How many messages waited when the files were opened.
     pub fn pending(&self) -> u64 {
         u64::try_from(self.pending).unwrap_or(0)
+    }
+
+    /// The first slot, in ms, in which a message waited when the files were opened.
+    pub fn first_slot(&self) -> Option<i64> {
+        self.first_slot
     }
 
     /// The newest unit at the start: the queue was taken in at least up to its message.
@@ -245,7 +254,7 @@ impl TimerFiles {
     }
 
     /// Adds the units of the slots from `from` up to but not including `to`, each slot newest first; stops after a slot with which there are
-    /// `max` or more. Says up to where it came.
+    /// `max` or more. Says up to where it came; a slot that was read is not found again by [`next_slot`](Self::next_slot).
     pub fn read(&mut self, from: i64, to: i64, max: usize, units: &mut Vec<TimerUnit>) -> Result<i64, StoreError> {
         self.mend()?;
         let mut next = from;
@@ -261,6 +270,7 @@ impl TimerFiles {
                 }
                 position = previous;
             }
+            self.wheel.passed(time);
             next = time + self.precision;
             if units.len() >= max {
                 return Ok(next);
@@ -269,30 +279,39 @@ impl TimerFiles {
         Ok(to)
     }
 
-    /// Brings everything to the device and then notes how far both sides are: slots before `read_time` are done with, messages before
-    /// `queue_offset` have units.
-    pub fn note(&mut self, read_time: i64, queue_offset: u64, now: i64) -> Result<(), StoreError> {
-        let sync = |(path, file): (&std::path::Path, &Arc<dyn DiskFile>)| {
-            file.sync_data().map_err(|source| StoreError::Disk { doing: "sync", path: path.to_owned(), source })
-        };
-        for (path, file) in self.unsynced.drain(..) {
-            sync((&path, &file))?;
-        }
-        if let Some(last) = self.log.last_file() {
-            sync(last)?;
-        }
-        sync(self.wheel.file())?;
-        let before = self.marks();
+    /// What is to be done so that the check-point says this: slots before `read_time` are done with, messages before `queue_offset` have
+    /// units. It is done without holding the files.
+    pub fn checkpoint(&mut self, read_time: i64, queue_offset: u64, now: i64) -> TimerCheckpoint {
+        let named = |(path, file): (&Path, &Arc<dyn DiskFile>)| (path.to_owned(), Arc::clone(file));
+        let mut files = std::mem::take(&mut self.unsynced);
+        files.extend(self.log.last_file().map(named));
+        files.push(named(self.wheel.file()));
         let queue_offset = i64::try_from(queue_offset).unwrap_or(i64::MAX);
-        let [state, _, counter] = before.version;
-        self.checkpoint.write(TimerMarks {
+        let [state, _, counter] = self.marks().version;
+        let marks = TimerMarks {
             read_time,
             log_flushed: i64::try_from(self.log.end).unwrap_or(i64::MAX),
             queue_offset,
             master_queue_offset: queue_offset,
-            version: [state, now, counter + 1],
+            version: [state, now, counter.saturating_add(1)],
+        };
+        TimerCheckpoint { files, checkpoint: named(self.checkpoint.file()), marks }
+    }
+
+    /// The check-point is on the device.
+    pub fn checkpointed(&mut self, checkpoint: &TimerCheckpoint) {
+        self.checkpoint.marks = checkpoint.marks;
+    }
+
+    /// Shows the messages that wait, oldest first.
+    pub fn for_each(&self, show: &mut dyn FnMut(&TimerUnit)) -> Result<(), StoreError> {
+        let read_time = self.marks().read_time;
+        self.log.scan(self.log.min(), &mut |_, unit| {
+            if unit.slot >= read_time {
+                show(&unit);
+            }
+            true
         })?;
-        self.wheel.clear(before.read_time, read_time);
         Ok(())
     }
 
@@ -312,6 +331,30 @@ impl TimerFiles {
         self.needed = end;
         self.log.remove_below(end)?;
         Ok(found)
+    }
+}
+
+/// A check-point on its way to the device: first what it speaks of, then itself.
+#[derive(Debug)]
+pub struct TimerCheckpoint {
+    files: Vec<(PathBuf, Arc<dyn DiskFile>)>,
+    checkpoint: (PathBuf, Arc<dyn DiskFile>),
+    marks: TimerMarks,
+}
+
+impl TimerCheckpoint {
+    /// Waits for the device.
+    pub fn write(&self) -> Result<(), StoreError> {
+        let failed = |doing: &'static str, path: &Path| {
+            let path = path.to_owned();
+            move |source| StoreError::Disk { doing, path, source }
+        };
+        for (path, file) in &self.files {
+            file.sync_data().map_err(failed("sync", path))?;
+        }
+        let (path, file) = &self.checkpoint;
+        let written = file.write_at(&self.marks.encode(), 0).and_then(|()| file.sync_data());
+        written.map_err(failed("write", path))
     }
 }
 

@@ -38,7 +38,8 @@ impl Slot {
 
     fn encode(&self, precision: i64) -> [u8; SLOT_BYTES] {
         let mut bytes = [0; SLOT_BYTES];
-        bytes[..24].copy_from_slice([self.time / precision, self.first, self.last].map(i64::to_be_bytes).as_flattened());
+        bytes[..24]
+            .copy_from_slice([self.time / precision, self.first, self.last].map(i64::to_be_bytes).as_flattened());
         bytes[24..28].copy_from_slice(&self.count.to_be_bytes());
         bytes
     }
@@ -89,9 +90,9 @@ impl Wheel {
         Ok(Wheel { path, file, precision, slots, bits: vec![0; words] })
     }
 
-    /// Reads the whole file: notes the slots from `read_time` on that hold something, and counts their messages.
-    pub fn load(&mut self, read_time: i64) -> Result<i64, StoreError> {
-        let mut count = 0;
+    /// Reads the whole file: notes the slots from `read_time` on that hold something. Says the first of them, and counts their messages.
+    pub fn load(&mut self, read_time: i64) -> Result<(Option<i64>, i64), StoreError> {
+        let (mut first, mut count) = (None, 0);
         let mut chunk = vec![0; CHUNK * SLOT_BYTES];
         let mut at = 0;
         // Ends with the file: each turn moves on.
@@ -103,6 +104,7 @@ impl Wheel {
                 if slot.last >= 0 && slot.time >= read_time && slot.time > 0 && self.index(slot.time) == index {
                     self.set(index, true);
                     count += i64::from(slot.count.max(0));
+                    first = Some(first.map_or(slot.time, |first: i64| first.min(slot.time)));
                 }
             }
             at = from + read as u64;
@@ -110,7 +112,7 @@ impl Wheel {
                 break;
             }
         }
-        Ok(count)
+        Ok((first, count))
     }
 
     fn failed(&self, doing: &'static str, source: std::io::Error) -> StoreError {
@@ -148,17 +150,10 @@ impl Wheel {
         None
     }
 
-    /// Slots before `to` are done with.
-    pub fn clear(&mut self, from: i64, to: i64) {
-        let ticks = (to - from) / self.precision;
-        if ticks >= i64::try_from(self.slots).unwrap_or(i64::MAX) {
-            self.bits.fill(0);
-            return;
-        }
-        for tick in 0..ticks.max(0) {
-            let index = self.index(from + tick * self.precision);
-            self.set(index, false);
-        }
+    /// This slot is read; it need not be found again.
+    pub fn passed(&mut self, time: i64) {
+        let index = self.index(time);
+        self.set(index, false);
     }
 
     /// What the slot of a time holds; also that of another time, if that is in its place.
@@ -218,7 +213,7 @@ mod tests {
         wheel.write(&Slot { time: last + 3000, first: 0, last: 0, count: 1 }).unwrap();
         assert_eq!(wheel.next_from(last - 5000), Some(last + 3000));
         assert_eq!(wheel.next_from(last + 3000), Some(last + 3000));
-        wheel.clear(last, last + 4000);
+        wheel.passed(last + 3000);
         assert_eq!(wheel.next_from(last - 5000), None);
     }
 
@@ -243,7 +238,7 @@ mod tests {
             first.write(&Slot { time, first: 0, last: 52, count }).unwrap();
         }
         let mut second = wheel(dir.path());
-        assert_eq!(second.load(6000).unwrap(), 7);
+        assert_eq!(second.load(6000).unwrap(), (Some(9000), 7));
         assert_eq!(second.next_from(0), Some(9000));
         assert_eq!(second.next_from(10_000), Some(600_000_000));
     }
