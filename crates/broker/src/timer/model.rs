@@ -234,8 +234,6 @@ fn act() -> impl Strategy<Value = Act> {
         3 => Just(Act::Flush),
         3 => Just(Act::Note),
         2 => Just(Act::Kill),
-
-
     ]
 }
 
@@ -278,11 +276,9 @@ proptest! {
     ) {
         let mut world = World::new();
         for act in &acts {
-            let act = match act {
-                Act::Send(delay) => Act::Send(delay % 150 + 1),
-                other => other.clone(),
-            };
-            world.act(&act);
+            // Without messages that are rolled: a copy that is lost leaves the queue, which the model's does not.
+            let near = if let Act::Send(delay) = act { Act::Send(delay % 150 + 1) } else { act.clone() };
+            world.act(&near);
         }
         check(&mut world)?;
     }

@@ -1,4 +1,4 @@
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use net::Response;
 use protocol::code::request;
@@ -13,7 +13,7 @@ fn with(more: &'static [(&'static str, &'static str)]) -> Setup {
 }
 
 fn now() -> i64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as i64
+    env::Clock::real().now().0
 }
 
 /// Sends what is due at a time, and returns its handle.
