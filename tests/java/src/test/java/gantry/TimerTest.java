@@ -3,7 +3,6 @@ package gantry;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
-import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
@@ -43,30 +42,30 @@ class TimerTest {
         try (var server = new Server("timers").start(); var stock = new Stock(server)) {
             String topic = stock.topic(1);
             var producer = stock.producer();
+            producer.send(at(topic, "TIMER_DELIVER_MS", System.currentTimeMillis() - 1, "past"));
             long begin = System.currentTimeMillis();
             long due = begin + 3_000;
             producer.send(at(topic, "TIMER_DELIVER_MS", begin + 9_000, "last"));
             producer.send(at(topic, "TIMER_DELAY_SEC", 6, "seconds"));
             var result = producer.send(at(topic, "TIMER_DELAY_MS", 4_500, "milliseconds"));
             producer.send(at(topic, "TIMER_DELIVER_MS", due, "time"));
-            producer.send(at(topic, "TIMER_DELIVER_MS", begin - 1, "past"));
+            long sent = System.currentTimeMillis();
             assertEquals(topic, result.getMessageQueue().getTopic());
             var found = delivered(stock, topic, 5);
             assertEquals(List.of("past", "time", "milliseconds", "seconds", "last"), bodies(found));
-            long[] after = {0, 3_000, 4_500, 6_000, 9_000};
+            long[] after = {-60_000, 3_000, 4_500, 6_000, 9_000};
             for (int i = 0; i < after.length; i++) {
                 var message = found.get(i);
                 String body = new String(message.getBody(), UTF_8);
                 assertTrue(message.getStoreTimestamp() >= begin + after[i], body + " is early");
-                assertTrue(message.getStoreTimestamp() < begin + after[i] + 20_000, body + " is late");
+                assertTrue(message.getStoreTimestamp() < sent + Math.max(after[i], 0) + 20_000, body + " is late");
                 assertEquals("tag", message.getTags());
                 assertEquals("key-" + body, message.getKeys());
-                assertTrue(message.getBornTimestamp() < begin + 3_000, body + " keeps the time of its birth");
+                assertTrue(message.getBornTimestamp() <= sent, body + " keeps the time of its birth");
                 if (i > 0) {
                     assertNotNull(message.getProperty("TIMER_OUT_MS"));
                     assertNotNull(message.getProperty("TIMER_ENQUEUE_MS"));
                     assertNotNull(message.getProperty("TIMER_DEQUEUE_MS"));
-                    assertNull(message.getProperty("REAL_QID"));
                 }
             }
         }
