@@ -544,13 +544,12 @@ impl Task {
     }
 }
 
-/// The properties of a message that is delivered, or stored once more, as Apache's.
+/// The properties of a message that is delivered, or stored once more, as Apache's: `REAL_TOPIC` and `REAL_QID` stay.
 fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, entry: &Entry, now: i64) {
     let is_rolled = entry.kind == Kind::Roll;
     out.clear();
     facts::copy_except(out, &view.properties(), |key| match key {
         name::TIMER_ENQUEUE_MS | name::TIMER_DEQUEUE_MS => true,
-        name::REAL_TOPIC | name::REAL_QID => !is_rolled,
         name::TIMER_ROLL_TIMES => is_rolled,
         _ => false,
     });

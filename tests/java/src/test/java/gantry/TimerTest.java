@@ -66,6 +66,7 @@ class TimerTest {
                     assertNotNull(message.getProperty("TIMER_OUT_MS"));
                     assertNotNull(message.getProperty("TIMER_ENQUEUE_MS"));
                     assertNotNull(message.getProperty("TIMER_DEQUEUE_MS"));
+                    assertEquals("0", message.getProperty("REAL_QID"));
                 }
             }
         }
