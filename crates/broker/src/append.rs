@@ -13,7 +13,7 @@ use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
 use protocol::record::RecordDraft;
-use protocol::request::SendReply;
+use protocol::request::{RecallMessageReply, SendReply};
 use store::{AppendError, Landed, RecordBatch, TagsCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -43,10 +43,14 @@ const NOT_AVAILABLE: &str = "service not available now. It may be caused by one 
 pub(crate) enum Kind {
     /// One message.
     Send,
+    /// One message that waits for its time: its text is the unique key, a line break and the handle that takes it back.
+    Timer,
     /// Several, with one answer.
     Batch,
     /// Several in one record.
     InnerBatch,
+    /// A timer message is taken back (370).
+    Recall,
     /// What is answered with a code alone: a message that a consumer gave back (36), the end of a transaction (37).
     Plain,
     /// The reply to a request (324): its answer is about the push to whom it is for, whatever becomes of the record.
@@ -95,6 +99,14 @@ impl Receipts {
         start..self.text.len()
     }
 
+    /// Adds the handle that takes a message back to the unique key that was kept last.
+    pub(crate) fn keep_handle(&mut self, kept: &mut Range<usize>, write: impl FnOnce(&mut String, &str)) {
+        let uniq_key = self.text[kept.clone()].to_owned();
+        self.text.push('\n');
+        write(&mut self.text, &uniq_key);
+        kept.end = self.text.len();
+    }
+
     /// Drops what was kept last.
     pub(crate) fn forget(&mut self, kept: Range<usize>) {
         self.text.truncate(kept.start);
@@ -117,7 +129,18 @@ impl Receipts {
     fn reply(&self, receipt: &Receipt, landed: &[Landed], answer: &Answer<'_>, ids: &mut String, out: &mut Outgoing) {
         let records = &landed[receipt.records.clone()];
         let text = self.text(&receipt.text);
-        let (Some(first), Kind::Send | Kind::Batch | Kind::InnerBatch | Kind::Reply) = (records.first(), receipt.kind)
+        if receipt.kind == Kind::Recall {
+            // Stored is taken back, also when the device is late with it.
+            let reply = (RecallMessageReply { msg_id: text }, reply_extra(answer.settings));
+            out.reply(receipt.reply_to, ResponseCode::Success, None, &reply, &[]);
+            return;
+        }
+        let (text, recall_handle) = match text.split_once('\n').filter(|_| receipt.kind == Kind::Timer) {
+            Some((uniq_key, handle)) => (uniq_key, Some(handle)),
+            None => (text, None),
+        };
+        let (Some(first), Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Reply) =
+            (records.first(), receipt.kind)
         else {
             out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
             return;
@@ -127,7 +150,7 @@ impl Receipts {
                 let (code, remark) = reply::outcome(text);
                 (code, remark, None)
             }
-            Kind::Send | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
+            Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain | Kind::Recall => {
                 (answer.code, answer.remark, (!text.is_empty()).then_some(text))
             }
         };
@@ -144,7 +167,7 @@ impl Receipts {
             queue_offset: first.queue_offset as i64,
             transaction_id: uniq_key,
             batch_uniq_id: uniq_key.filter(|_| receipt.kind == Kind::InnerBatch),
-            recall_handle: None,
+            recall_handle,
         };
         out.reply(receipt.reply_to, code, remark, &(reply, reply_extra(answer.settings)), &[]);
     }
@@ -157,7 +180,11 @@ impl Receipts {
                 let place = reply::nowhere(receipt.queue_id);
                 out.reply(receipt.reply_to, code, remark, &(place, reply_extra(settings)), &[]);
             }
-            Kind::Send | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
+            Kind::Recall => {
+                let remark = format!("recall failed, execute error: {}", refusal.remark);
+                out.reply(receipt.reply_to, ResponseCode::SystemError, Some(&remark), &(), &[]);
+            }
+            Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
                 out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(settings), &[]);
             }
         }

@@ -39,6 +39,7 @@ use crate::routes::Routes;
 use crate::session::{Session, Work};
 use crate::stats::Stats;
 use crate::tables;
+use crate::timer::{self, Timers};
 use crate::topics::Topics;
 use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
@@ -90,6 +91,8 @@ pub struct Broker {
     pub(crate) hold: Arc<Hold>,
     pub(crate) delay: Arc<Delay>,
     pub(crate) transactions: Arc<Transactions>,
+    /// None with `timerWheelEnable=false`.
+    pub(crate) timers: Option<Arc<Timers>>,
     pub(crate) ids: Ids,
     pub(crate) groups: Arc<Groups>,
     pub(crate) offsets: Arc<Offsets>,
@@ -152,9 +155,14 @@ impl Broker {
         let groups = Groups::load(&store, clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
         upkeep::load_offsets(&store, &offsets);
+        let timers = store_settings
+            .timer_wheel_enable
+            .then(|| Timers::load(&store, &topics, &store_settings, clock.now().0).map(Arc::new))
+            .transpose()?;
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&topics)),
+            timers,
             groups: Arc::new(groups),
             offsets: Arc::new(offsets),
             clients: Clients::new(),
@@ -198,6 +206,7 @@ impl Broker {
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
         tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
+        tokio::spawn(vital("timer messages", timer::deliver(Arc::clone(&broker))));
         tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
         broker.upkeep.start(&broker);
         Ok(broker)
@@ -209,6 +218,9 @@ impl Broker {
         journal.attach(tables::TOPICS, Arc::clone(&self.topics) as Arc<dyn Table>);
         journal.attach(tables::DELAYS, Arc::clone(&self.delay) as Arc<dyn Table>);
         journal.attach(tables::CHECKS, Arc::clone(&self.transactions) as Arc<dyn Table>);
+        if let Some(timers) = &self.timers {
+            journal.attach(tables::TIMERS, Arc::clone(timers) as Arc<dyn Table>);
+        }
         upkeep::attach(self);
     }
 
@@ -231,6 +243,9 @@ impl Broker {
     pub async fn stop(&self) {
         let delivery = async {
             self.delay.stop().await;
+            if let Some(timers) = &self.timers {
+                timers.stop().await;
+            }
             self.transactions.stop().await;
         };
         if tokio::time::timeout(LAST_DELIVERY, delivery).await.is_err() {
@@ -348,6 +363,9 @@ impl Broker {
             request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
             request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, session, request, out),
             request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
+            request::GET_TIMER_CHECK_POINT => admin::timers::marks(self, request, out),
+            request::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
+            request::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self, request, out),
             request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
             code => Err(unsupported(code)),
         };
@@ -385,7 +403,6 @@ fn unsupported(code: i32) -> Refusal {
         | request::CHANGE_MESSAGE_INVISIBLETIME
         | request::NOTIFICATION
         | request::POLLING_INFO => Some("pop consumption"),
-        request::RECALL_MESSAGE => Some("timer messages"),
         _ => None,
     };
     let remark = match feature {
@@ -414,6 +431,11 @@ impl Service for Broker {
                     }
                     if session.sends.is_full() {
                         append::append(self, session, out).await;
+                    }
+                }
+                request::RECALL_MESSAGE => {
+                    if let Err(refusal) = timer::recall(self, session, &request) {
+                        send::refuse(self, &request, &refusal, out);
                     }
                 }
                 code => {

@@ -37,6 +37,7 @@ mod send;
 mod session;
 mod stats;
 mod tables;
+mod timer;
 mod topics;
 mod transaction;
 mod upkeep;

@@ -38,8 +38,12 @@ pub(crate) fn begin(broker: &Arc<Broker>) {
     broker.store.protect(Box::new(move || Weak::upgrade(&broker_of).and_then(|broker| needed_from(&broker))));
 }
 
-/// Where the oldest message lies that an active group has yet to consume; none: all have consumed everything.
+/// Where the oldest message lies that an active group has yet to consume, or that waits for its time; none: nobody needs any.
 pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
+    not_consumed_from(broker).into_iter().chain(crate::timer::needed_from(broker)).min()
+}
+
+fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {
     let reserved_hours = i64::try_from(broker.store_settings.load().file_reserved_time).unwrap_or(i64::MAX);
     let since = broker.clock.now() - reserved_hours.saturating_mul(HOUR_MS);
     let mut oldest: Option<LogOffset> = None;

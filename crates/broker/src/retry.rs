@@ -203,6 +203,8 @@ fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, fate: Fate, level:
     let is_dead = fate == Fate::Dead;
     facts::copy_except(out, &view.properties(), |key| {
         matches!(key, name::DELAY | name::WAIT | name::REAL_TOPIC | name::REAL_QID)
+            // The delay of the retry wins over the time that the message once waited for.
+            || !is_dead && matches!(key, name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS)
             || is_dead && matches!(key, name::DLQ_ORIGIN_TOPIC | name::DLQ_ORIGIN_MESSAGE_ID)
     });
     let origin_topic = view.property(name::RETRY_TOPIC).unwrap_or(view.topic());

@@ -26,6 +26,7 @@ use crate::refusal::Refusal;
 use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
 use crate::session::Session;
+use crate::timer;
 use crate::topics::{Changed, Topic};
 
 /// Where a message goes once everything about its topic is checked.
@@ -247,27 +248,33 @@ fn gather_one(
             "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
         ));
     }
-    refuse_what_is_missing(&facts, level)?;
 
     let body = request.body;
     check_size(broker, body, properties.len())?;
     if facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0 {
-        let is_plain = !is_half && level <= 0 && !route.is_dead;
+        let is_plain = !is_half && level <= 0 && facts.timer().is_none() && !route.is_dead;
         return gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain);
     }
     let level = level.min(broker.delay_levels.max_level());
+    // A delay level wins over a delivery time.
+    let timer_out = if is_half || level > 0 || route.is_dead { None } else { timer::when(broker, &facts)?.slot() };
     let (topic, queue_id) = if is_half {
         (broker.transactions.half(), 0)
     } else if level > 0 {
         (broker.delay.topic(), level - 1)
+    } else if timer_out.is_some()
+        && let Some(timers) = &broker.timers
+    {
+        (timers.topic(), 0)
     } else {
         (&route.topic, real_queue_id)
     };
-    let real = (is_half || level > 0).then(|| Real { topic: route.topic.name(), queue_id: real_queue_id });
+    let is_parked = is_half || level > 0 || timer_out.is_some();
+    let real = is_parked.then(|| Real { topic: route.topic.name(), queue_id: real_queue_id });
     let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
 
     let sends = &mut session.sends;
-    let uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
+    let mut uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
     let made_uniq_key = facts.uniq_key.is_empty().then(|| sends.receipts.text(&uniq_key));
     let additions = Additions {
         cluster: &settings.broker_cluster_name,
@@ -276,6 +283,7 @@ fn gather_one(
         uniq_key: made_uniq_key,
         transaction_id: is_half.then(|| sends.receipts.text(&uniq_key)),
         real,
+        timer_out,
         is_dead: route.is_dead,
     };
     facts::write(&mut sends.properties, properties, &facts, &additions);
@@ -318,9 +326,16 @@ fn gather_one(
     let gathered = sends.batch.bytes();
     append::push(&mut sends.batch, &lane, tags, &draft);
     let record_bytes = sends.batch.bytes() - gathered;
+    let mut kind = Kind::Send;
+    if let Some(out) = timer_out.filter(|_| !route.topic.is_retry()) {
+        kind = Kind::Timer;
+        sends.receipts.keep_handle(&mut uniq_key, |text, uniq_key| {
+            timer::handle(text, route.topic.name(), &settings.broker_name, out, uniq_key);
+        });
+    }
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
-        kind: Kind::Send,
+        kind,
         queue_id: priority.unwrap_or_else(|| message_queue(message, route)),
         records: first..first + 1,
         text: uniq_key,
@@ -394,7 +409,9 @@ fn gather_batch(
     if facts.is_half || sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED {
         return Err(illegal("a batch cannot be transactional (TRAN_MSG is true, or sysFlag has 4)"));
     }
-    refuse_what_is_missing(&facts, 0)?;
+    if let Some((timer, _)) = facts.timer() {
+        return Err(illegal(format!("a batch cannot be delayed, it has {timer}")));
+    }
     if request.body.is_empty() {
         return Err(too_large(broker, 0, message.properties.map_or(0, str::len)));
     }
@@ -474,7 +491,7 @@ fn check_inner(inner: &InnerMessage<'_>, place: usize, batch: &Facts<'_>) -> Res
     {
         return Err(illegal(format!("message {place} of the batch has DELAY {delay}; a batch cannot be delayed")));
     }
-    if let Some(timer) = facts.timer {
+    if let Some((timer, _)) = facts.timer() {
         return Err(illegal(format!("message {place} of the batch has {timer}; a batch cannot be delayed")));
     }
     if facts.is_half {
@@ -515,27 +532,12 @@ fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Resul
     if level > 0 {
         return Err(illegal(format!("a half message cannot be delayed, its DELAY is {level}")));
     }
-    if let Some(timer) = facts.timer {
+    if let Some((timer, _)) = facts.timer() {
         return Err(illegal(format!("a half message cannot be delayed, it has {timer}")));
     }
     Ok(())
 }
 
-/// What this broker cannot do yet is refused: stored as an ordinary message it would be seen at once.
-fn refuse_what_is_missing(facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
-    if let Some(timer) = facts.timer
-        && level <= 0
-    {
-        return Err(Refusal::new(
-            ResponseCode::SystemError,
-            format!(
-                "accurate timer message is not enabled, timerWheelEnable is false: property {timer} asks for a delivery time, which \
-                 this broker has not yet; use a delay level"
-            ),
-        ));
-    }
-    Ok(())
-}
 
 fn check_size(broker: &Broker, body: &Bytes, properties_bytes: usize) -> Result<(), Refusal> {
     let body_bytes_max = broker.store_settings.load().max_message_size;

@@ -293,6 +293,9 @@ pub(crate) struct Totals {
     /// Pulls that found something, and that did not.
     pub(crate) pulls_found: u64,
     pub(crate) pulls_missed: u64,
+    /// Timer messages taken in from their queue, and dealt with when they were due.
+    pub(crate) timers_taken_in: u64,
+    pub(crate) timers_dealt_with: u64,
 }
 
 /// Messages put and got up to the last two midnights, in the machine's time zone.
@@ -322,6 +325,8 @@ pub struct Stats {
     got_user_messages: Total,
     pulls_found: Total,
     pulls_missed: Total,
+    timers_taken_in: Total,
+    timers_dealt_with: Total,
     /// Shared with the tasks that wait for a flush.
     pub(crate) put_times: Arc<PutTimes>,
     /// Written by the sampling task, read by operators.
@@ -344,6 +349,8 @@ impl Stats {
             got_user_messages: Total::default(),
             pulls_found: Total::default(),
             pulls_missed: Total::default(),
+            timers_taken_in: Total::default(),
+            timers_dealt_with: Total::default(),
             put_times: Arc::new(PutTimes::new()),
             history: Mutex::new(History {
                 samples: VecDeque::from([(started_at, Totals::default())]),
@@ -367,6 +374,16 @@ impl Stats {
         if !meters.is_system {
             self.put_user_messages.add(messages);
         }
+    }
+
+    /// Timer messages were taken in from their queue.
+    pub(crate) fn timers_taken_in(&self, messages: usize) {
+        self.timers_taken_in.add(messages as u64);
+    }
+
+    /// Timer messages were delivered, or taken back, or stored once more.
+    pub(crate) fn timers_dealt_with(&self, messages: usize) {
+        self.timers_dealt_with.add(messages as u64);
     }
 
     /// A group got messages.
@@ -449,6 +466,8 @@ impl Stats {
             got_user_messages: self.got_user_messages.get(),
             pulls_found: self.pulls_found.get(),
             pulls_missed: self.pulls_missed.get(),
+            timers_taken_in: self.timers_taken_in.get(),
+            timers_dealt_with: self.timers_dealt_with.get(),
         }
     }
 

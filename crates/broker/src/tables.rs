@@ -24,6 +24,8 @@ pub(crate) const EXPORTS: TableId = TableId(7);
 pub(crate) const EXTRAS: TableId = TableId(8);
 /// Offset of a half message (8 bytes big-endian) → how often its producer was asked, 4 bytes big-endian.
 pub(crate) const CHECKS: TableId = TableId(9);
+/// One key: where the log is read from after a crash, to find timer messages that were delivered (8 bytes big-endian); see `timer/mod.rs`.
+pub(crate) const TIMERS: TableId = TableId(12);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

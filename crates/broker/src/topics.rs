@@ -164,6 +164,8 @@ struct Bells {
     schedule: Arc<Notify>,
     /// Half messages.
     half: Arc<Notify>,
+    /// Timer messages.
+    timer: Arc<Notify>,
 }
 
 impl Bells {
@@ -171,6 +173,7 @@ impl Bells {
         match topic {
             known::SCHEDULE_TOPIC => Some(&self.schedule),
             known::TRANS_HALF_TOPIC => Some(&self.half),
+            known::TIMER_TOPIC => Some(&self.timer),
             _ => None,
         }
     }
@@ -256,6 +259,15 @@ impl Topics {
 
     pub(crate) fn half_bell(&self) -> &Arc<Notify> {
         &self.bells.half
+    }
+
+    /// The topic where messages wait for their time.
+    pub(crate) fn timer(&self) -> Arc<Topic> {
+        self.create_missing(known::TIMER_TOPIC, || plain(known::TIMER_TOPIC, 1, READ_WRITE)).topic
+    }
+
+    pub(crate) fn timer_bell(&self) -> &Arc<Notify> {
+        &self.bells.timer
     }
 
     /// The topic of the ends of transactions.

@@ -211,6 +211,10 @@ settings! {
         region_id: String = "regionId";
         /// Told to producers in every send reply.
         trace_on: bool = "traceOn";
+        /// May messages that wait for their time be taken back?
+        recall_message_enable: bool = "recallMessageEnable";
+        /// Also while the broker may not be written to?
+        allow_recall_when_broker_not_writeable: bool = "allowRecallWhenBrokerNotWriteable";
         /// May a pull wait as long as its client says?
         long_polling_enable: bool = "longPollingEnable";
         /// How long it waits otherwise.
@@ -349,6 +353,24 @@ settings! {
         default_query_max_num: usize = "defaultQueryMaxNum";
         /// The delay table.
         message_delay_level: String = "messageDelayLevel";
+        /// Are delivery times taken, and messages delivered at them?
+        timer_wheel_enable: bool = "timerWheelEnable";
+        /// The length of a slot of time, in ms.
+        timer_precision_ms: i64 = "timerPrecisionMs";
+        /// Messages due later than so many slots are stored again on the way.
+        timer_roll_window_slot: i64 = "timerRollWindowSlot";
+        /// Pause between check-points of timer messages, in ms.
+        timer_flush_interval_ms: u64 = "timerFlushIntervalMs";
+        /// Bytes of a file of the timer log.
+        mapped_file_size_timer_log: u64 = "mappedFileSizeTimerLog";
+        /// Longest delay, in seconds.
+        timer_max_delay_sec: i64 = "timerMaxDelaySec";
+        /// Are stored timer messages left in their queue?
+        timer_stop_enqueue: bool = "timerStopEnqueue";
+        /// Are timer messages that are due kept back?
+        timer_stop_dequeue: bool = "timerStopDequeue";
+        /// Messages due in one slot from which on sends are refused at random; all of them at twice as many.
+        timer_congest_num_each_slot: i64 = "timerCongestNumEachSlot";
     }
 }
 

@@ -26,6 +26,7 @@ mod recovery;
 mod retention;
 mod segment;
 mod store;
+mod timer;
 pub mod watermark;
 mod worker;
 
@@ -42,4 +43,7 @@ pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
 pub use segment::{LogSlice, ReadMode, Segment};
 pub use store::{RetentionFloor, Store};
+pub use timer::{
+    LogState, TIMER_MARKS_BYTES, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic,
+};
 pub use watermark::Watermark;

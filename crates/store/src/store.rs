@@ -28,6 +28,7 @@ use crate::options::{FlushMode, Retention, StoreEnv, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs, UnitsRead};
 use crate::recovery::{self, Before, Recovered};
 use crate::segment::ReadMode;
+use crate::timer::{LogState, TimerFiles, TimerOptions};
 use crate::watermark::Watermark;
 use crate::worker::{self, Bell};
 use crate::{flush, index, prepare, retention};
@@ -112,6 +113,8 @@ pub struct Store {
     /// A process before us may have left units of queues in the kernel only. Relaxed: set once, cleared by whoever writes
     /// queues.
     has_unsure_queues: AtomicBool,
+    /// Nobody closed the store before this start.
+    was_abnormal: bool,
     abort: AbortFile,
     /// Joined in this order when the store closes.
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -227,6 +230,7 @@ impl Store {
             cold,
             checkpoint: Mutex::new(checkpoint),
             has_unsure_queues: AtomicBool::new(was_abnormal),
+            was_abnormal,
             abort,
             threads: Mutex::new(cold_threads),
             lock: Mutex::new(Some(lock)),
@@ -465,6 +469,12 @@ impl Store {
     /// State that is not in the log.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// Opens what Apache's timer store keeps beside the log. Once, by whoever delivers timer messages.
+    pub fn open_timers(&self, options: &TimerOptions) -> Result<TimerFiles, StoreError> {
+        let state = LogState { end: LogOffset(self.shared.opened_at), was_abnormal: self.was_abnormal };
+        TimerFiles::open(&self.shared.disk, options, state)
     }
 
     /// Runs a read that may wait for the device, on a thread of its own.

@@ -98,6 +98,8 @@ pub(crate) fn update(
         broker.settings.store(broker_settings.into());
         broker.store.retain(crate::protect::retention(&store_settings));
         broker.store_settings.store(store_settings.into());
+        // It looks at them when it wakes, and may sleep for as long as nothing comes.
+        broker.topics.timer_bell().notify_one();
         if let Some(file) = &broker.configuration.file {
             file.pending.lock().extend(changes.iter().cloned());
         }

@@ -115,13 +115,7 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("pageCacheLockTimeMills", "0".to_owned());
     put("EndTransactionQueueSize", "0".to_owned());
     put("EndTransactionThreadPoolQueueCapacity", "0".to_owned());
-    // As Apache without its timer wheel.
-    for figure in ["timerReadBehind", "timerOffsetBehind", "timerCongestNum"] {
-        put(figure, "0".to_owned());
-    }
-    for figure in ["timerEnqueueTps", "timerDequeueTps"] {
-        put(figure, "0.0".to_owned());
-    }
+    super::timers::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
     let topic = broker.delay.topic();
     for (level, offset) in broker.delay.offsets() {
         let queue = u32::try_from(level - 1).ok().and_then(|id| store.existing_queue(topic.name(), id));

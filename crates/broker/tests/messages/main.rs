@@ -11,5 +11,6 @@ mod restarting;
 mod stopping;
 mod support;
 mod taking_and_giving;
+mod timers;
 mod transactions;
 mod waiting;

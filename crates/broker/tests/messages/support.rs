@@ -56,6 +56,8 @@ pub struct Setup {
     pub flush_interval: Duration,
     /// `repeatedSendWindowMillis`.
     pub repeated_send_window: &'static str,
+    /// Further settings.
+    pub more: &'static [(&'static str, &'static str)],
 }
 
 impl Default for Setup {
@@ -68,6 +70,7 @@ impl Default for Setup {
             device: Device::default(),
             flush_interval: Duration::from_millis(500),
             repeated_send_window: "0",
+            more: &[],
         }
     }
 }
@@ -79,17 +82,20 @@ pub async fn start(setup: Setup) -> Running {
 
 /// A broker on what another one has left.
 pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
-    let given = [
+    let mut given = vec![
         ("brokerName", "broker-a"),
         ("messageDelayLevel", setup.levels),
         ("flushDiskType", if setup.is_sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }),
         ("syncFlushTimeout", setup.sync_flush_timeout),
         ("repeatedSendWindowMillis", setup.repeated_send_window),
+        // Copies of the folder stay small.
+        ("mappedFileSizeTimerLog", "65536"),
     ];
+    given.extend(setup.more);
     let machine =
         Machine { host_name: "localhost".into(), address: "127.0.0.1".parse().unwrap(), home: dir.path().into() };
     let configuration = Settings::load(Sources {
-        command_line: given.map(|(key, value)| (key.into(), value.into(), "test".into())).into(),
+        command_line: given.into_iter().map(|(key, value)| (key.into(), value.into(), "test".into())).collect(),
         data: Some(dir.path().into()),
         ..Sources::new(Role::Broker, machine)
     })

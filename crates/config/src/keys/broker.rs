@@ -219,8 +219,8 @@ table! {
     off(POP)                 "clearRetryTopicWhenDeleteTopic"         BOOL         = "true"   "delete pop retry topics too";
     off(POP)                 "enableLmqStats"                         BOOL         = "false"  "stats of light queues";
     refused(IN_ROCKSDB)      "configManagerVersion"                   TEXT         = "v1"     "v1 JSON, v2 RocksDB";
-    off(TIMERS)              "allowRecallWhenBrokerNotWriteable"      BOOL         = "true"   "recall on read-only broker";
-    off(TIMERS)              "recallMessageEnable"                    BOOL         = "false"  "accept 370";
+    live                     "allowRecallWhenBrokerNotWriteable"      BOOL         = "true"   "recall on read-only broker";
+    live                     "recallMessageEnable"                    BOOL         = "false"  "accept 370";
     live                     "enableRegisterProducer"                 BOOL         = "true"   "register producers by heartbeat";
     accepted(SYSTEM_GROUPS)  "enableCreateSysGroup"                   BOOL         = "true"   "create system groups";
 }

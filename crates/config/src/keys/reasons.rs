@@ -15,7 +15,7 @@ pub(super) const COLD_READS: &str =
 pub(super) const COMPACTION: &str = "compacted topics are not part of this version";
 pub(super) const CONTAINER: &str = "broker containers are not supported: start one `gantry broker` for each broker";
 pub(super) const CONTROLLER: &str = "controller mode (automatic failover) is not part of this version";
-pub(super) const DELIVERY: &str = "delayed messages are delivered by one task for all levels";
+pub(super) const DELIVERY: &str = "delayed messages are delivered by one task for all levels, up to 64 with one append, so none waits for the one before";
 pub(super) const DISK_USE: &str = "disk use is measured on the file system that holds the store";
 pub(super) const DLEDGER: &str = "DLedger is not supported";
 pub(super) const EXPIRY: &str = "expiry deletes one file at a time and spreads the work";
@@ -64,7 +64,9 @@ pub(super) const STATS: &str = "statistics are kept without it";
 pub(super) const SUBSCRIPTIONS: &str =
     "a subscription ends with the last client that has it; RocketMQ keeps those that proxies report for so long";
 pub(super) const SYSTEM_GROUPS: &str = "the system groups are always there";
-pub(super) const TIMERS: &str = "timer messages are not part of this version and are refused; the delay levels work";
+pub(super) const TIMER_COUNTS: &str =
+    "what waits is counted as it comes and goes, so there is nothing to put right at night";
+pub(super) const TIMER_TASK: &str = "one task takes in and delivers in batches, tries again what fails, and holds the messages of the next seconds in memory";
 pub(super) const TRANSFER: &str = "replies leave the log without a copy where that is faster";
 pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
 pub(super) const WRITE_POOL: &str =
