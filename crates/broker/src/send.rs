@@ -538,7 +538,6 @@ fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Resul
     Ok(())
 }
 
-
 fn check_size(broker: &Broker, body: &Bytes, properties_bytes: usize) -> Result<(), Refusal> {
     let body_bytes_max = broker.store_settings.load().max_message_size;
     if body.is_empty() || body.len() > body_bytes_max || properties_bytes > PROPERTIES_MAX {
