@@ -29,6 +29,7 @@ use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::offsets::Offsets;
 use crate::order_lock::OrderLocks;
+use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
 use crate::register::Registry;
 use crate::repeats::Repeats;
@@ -87,6 +88,7 @@ pub struct Broker {
     pub(crate) hold: Arc<Hold>,
     pub(crate) delay: Arc<Delay>,
     pub(crate) transactions: Arc<Transactions>,
+    pub(crate) pops: Arc<Pops>,
     pub(crate) ids: Ids,
     pub(crate) groups: Arc<Groups>,
     pub(crate) offsets: Arc<Offsets>,
@@ -145,6 +147,7 @@ impl Broker {
         let groups = Groups::load(&store, clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
         upkeep::load_offsets(&store, &offsets);
+        let hold = Arc::new(Hold::new(clock.clone()));
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&topics)),
@@ -162,7 +165,8 @@ impl Broker {
             limits: Limits::default(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
             upkeep: Upkeep::new(),
-            hold: Arc::new(Hold::new(clock.clone())),
+            pops: Arc::new(Pops::load(&store, &hold.rooms, &topics)),
+            hold,
             ids: Ids::new(advertised.ip(), clock.clone(), &random),
             delay: Arc::new(Delay::load(&store, &topics, delay_levels.max_level() as usize)?),
             settings: ArcSwap::from_pointee(settings),
@@ -181,6 +185,8 @@ impl Broker {
         upkeep::put_offsets(&broker.store, &broker.offsets);
         let timeout_ms = broker.settings.load().transaction_time_out;
         broker.transactions.load(&broker.store, &broker.offsets, timeout_ms)?;
+        pop::settle_revived(&broker)?;
+        pop::take_over(&broker).await?;
         transaction::mend(&broker).await.map_err(StartError::Refused)?;
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
@@ -188,6 +194,8 @@ impl Broker {
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
         tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
+        tokio::spawn(vital("waiting pops", Arc::clone(&broker.hold.rooms).expire()));
+        tokio::spawn(vital("leases", pop::revive(Arc::clone(&broker))));
         tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
         broker.upkeep.start(&broker);
         Ok(broker)
@@ -199,12 +207,18 @@ impl Broker {
         journal.attach(tables::TOPICS, Arc::clone(&self.topics) as Arc<dyn Table>);
         journal.attach(tables::DELAYS, Arc::clone(&self.delay) as Arc<dyn Table>);
         journal.attach(tables::CHECKS, Arc::clone(&self.transactions) as Arc<dyn Table>);
+        pop::attach(journal, &self.pops);
         upkeep::attach(self);
     }
 
     /// How many pulls wait for a message.
     pub fn parked_pulls(&self) -> usize {
         self.hold.parked()
+    }
+
+    /// How many pops, and questions for something to pop, wait.
+    pub fn waiting_pops(&self) -> usize {
+        self.pops.rooms.waiting()
     }
 
     /// Lets request 28 show what requests hold. For whoever opens the ports.
@@ -222,11 +236,21 @@ impl Broker {
         let delivery = async {
             self.delay.stop().await;
             self.transactions.stop().await;
+            self.pops.stop().await;
         };
         if tokio::time::timeout(LAST_DELIVERY, delivery).await.is_err() {
-            tracing::warn!("delivery of delayed messages or the task of transactions does not end, going on without");
+            tracing::warn!(
+                "delivery of delayed messages, or the task of transactions or leases, does not end, going on without"
+            );
         }
         self.hold.stop();
+        match tokio::time::timeout(LAST_DELIVERY, pop::hand_over(self)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(refusal)) => {
+                tracing::warn!(remark = refusal.remark, "leases are not handed over; the journal holds them")
+            }
+            Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
+        }
         self.upkeep.stop(self).await;
     }
 
@@ -265,6 +289,14 @@ impl Broker {
                 Err(not_registered(code))
             }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
+            request::POP_MESSAGE => pop::pop(self, session, request, out),
+            request::ACK_MESSAGE => pop::ack(self, session, request, out),
+            request::BATCH_ACK_MESSAGE => pop::ack_batch(self, session, request, out),
+            request::CHANGE_MESSAGE_INVISIBLETIME => pop::change(self, session, request, out),
+            request::NOTIFICATION => pop::notify(self, session, request, out),
+            request::POLLING_INFO => pop::polling_info(self, session, request, out),
+            request::PEEK_MESSAGE => pop::peek(self, session, request, out),
+            request::POP_ROLLBACK => pop::rollback(request, out),
             request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
             request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2 => {
                 return reply::reply(self, session, request, out)
@@ -289,7 +321,8 @@ impl Broker {
             request::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
             request::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
             request::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
-            request::SET_MESSAGE_REQUEST_MODE => assignment::set_mode(self, request, out),
+            request::SET_MESSAGE_REQUEST_MODE => pop::mode::set(self, session, request, out),
+            request::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
             request::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
             request::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
             request::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
@@ -355,13 +388,6 @@ fn not_registered(code: i32) -> Refusal {
 /// Code 3. What exists in RocketMQ and not yet here says so; the rest gets Apache's sentence, leading blank included.
 fn unsupported(code: i32) -> Refusal {
     let feature = match code {
-        request::POP_MESSAGE
-        | request::ACK_MESSAGE
-        | request::BATCH_ACK_MESSAGE
-        | request::PEEK_MESSAGE
-        | request::CHANGE_MESSAGE_INVISIBLETIME
-        | request::NOTIFICATION
-        | request::POLLING_INFO => Some("pop consumption"),
         request::RECALL_MESSAGE => Some("timer messages"),
         _ => None,
     };

@@ -20,6 +20,7 @@ mod ids;
 mod limits;
 mod offsets;
 mod order_lock;
+mod pop;
 mod protect;
 mod pull;
 mod put_times;

@@ -4,6 +4,7 @@
 
 mod full_journal;
 mod limits;
+mod popping;
 mod refusals;
 mod repeating;
 mod restarting;
