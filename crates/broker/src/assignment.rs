@@ -195,6 +195,23 @@ mod tests {
     }
 
     #[test]
+    fn members_that_pop_share_queues_as_in_java() {
+        let queues: Vec<MessageQueue> =
+            (0..4).map(|queue_id| MessageQueue { broker_name: "b".into(), queue_id, topic: "t".into() }).collect();
+        let ids = |clients: usize, at: Option<usize>, sharers: i32| -> Vec<i32> {
+            let shared = share_pops(Strategy::Average, &queues, clients, at, sharers);
+            shared.into_iter().map(|queue| queue.queue_id).collect()
+        };
+        for sharers in [-1, 0, 3, 9] {
+            assert_eq!(ids(4, Some(1), sharers), [-1], "everybody shares with everybody");
+        }
+        assert_eq!(ids(4, Some(3), 1), [0, 3], "its own queue and that of the next member");
+        assert_eq!(ids(4, None, 1), Vec::<i32>::new(), "it is no member");
+        assert_eq!(ids(8, Some(6), 2), [2], "more members than queues");
+        assert_eq!(ids(0, None, 0), Vec::<i32>::new());
+    }
+
+    #[test]
     fn an_unknown_strategy_is_refused_by_name() {
         assert!(Strategy::named(Some("ROOM")).unwrap_err().remark.contains("ROOM"));
         assert_eq!(Strategy::named(None), Ok(Strategy::Average));

@@ -120,12 +120,12 @@ impl Shelf {
             self.retries(order, &mut basket);
         }
         if order.queue_id >= 0 {
-            self.from_queue(order, &order.topic, order.queue_id, &mut basket);
+            self.visit(order, &order.topic, order.queue_id, &mut basket);
         } else {
             let queues = order.topic.settings().read_queue_nums.max(0);
             let first = if queues > 0 { self.random.below(queues as u32) as i32 } else { 0 };
             for turn in 0..queues {
-                self.from_queue(order, &order.topic, (first + turn) % queues, &mut basket);
+                self.visit(order, &order.topic, (first + turn) % queues, &mut basket);
             }
         }
         if has_retries && !is_retry_first {
@@ -149,7 +149,7 @@ impl Shelf {
     fn retries(&self, order: &PopOrder, basket: &mut Basket) {
         for topic in self.retry_topics(order.topic.name(), &order.group.name) {
             for queue_id in 0..topic.settings().read_queue_nums.max(0) {
-                self.from_queue(order, &topic, queue_id, basket);
+                self.visit(order, &topic, queue_id, basket);
             }
         }
     }
@@ -248,7 +248,7 @@ impl Shelf {
         seen
     }
 
-    fn from_queue(&self, order: &PopOrder, topic: &Arc<Topic>, queue_id: i32, basket: &mut Basket) {
+    fn visit(&self, order: &PopOrder, topic: &Arc<Topic>, queue_id: i32, basket: &mut Basket) {
         let lane = match topic.lane(&self.store, queue_id as u32) {
             Ok(lane) => lane,
             Err(error) => {
@@ -380,7 +380,7 @@ impl Shelf {
     }
 
     /// Leases what was read, and puts it into the basket.
-    #[allow(clippy::too_many_arguments, reason = "one step of `from_queue`, split off to be read at a sitting")]
+    #[allow(clippy::too_many_arguments, reason = "one step of `visit`, split off to be read at a sitting")]
     fn give(
         &self,
         order: &PopOrder,

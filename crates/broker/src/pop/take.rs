@@ -312,12 +312,12 @@ pub(super) fn illegal_queue(queue_id: i32, topic: &str, queues: i32, session: &S
 }
 
 pub(super) fn find_group(broker: &Broker, name: &str) -> Result<Arc<Group>, Refusal> {
-    let group = broker.groups.find(name).map_err(|refusal| match refusal.code {
-        ResponseCode::SubscriptionGroupNotExist => {
-            let remark = format!("subscription group [{name}] does not exist, {SEE_FAQ}");
-            Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+    let group = broker.groups.find(name).map_err(|refusal| {
+        if refusal.code != ResponseCode::SubscriptionGroupNotExist {
+            return refusal;
         }
-        _ => refusal,
+        let remark = format!("subscription group [{name}] does not exist, {SEE_FAQ}");
+        Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
     })?;
     if !group.config.load().consume_enable {
         let remark = format!("subscription group no permission, {name}");

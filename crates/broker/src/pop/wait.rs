@@ -231,7 +231,7 @@ impl Rooms {
     }
 
     /// There is something for this group.
-    pub(super) fn arrived(&self, key: KeyRef<'_>) {
+    pub(crate) fn arrived(&self, key: KeyRef<'_>) {
         fence(Ordering::SeqCst);
         let room = self.table.lock().get(&key).cloned();
         if let Some(room) = room {

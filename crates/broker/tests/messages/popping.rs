@@ -372,3 +372,107 @@ async fn a_message_with_most_properties_is_given_back_and_popped() {
     assert_eq!(ack(&broker, "T", &again.handle(0)).await, 0);
     broker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_stop_hands_leases_over_and_the_next_start_keeps_them() {
+    let broker = start(Setup::default()).await;
+    for number in 0..3 {
+        broker.put("T", 0, "", &number.to_string()).await;
+    }
+    let first = pop(&broker, &from("T", 4000)).await;
+    assert_eq!(ack(&broker, "T", &first.handle(1)).await, 0);
+    let dir = broker.stop().await;
+
+    let broker = start_on(Setup::default(), dir).await;
+    let mut handed = Vec::new();
+    for queue_id in 0..8 {
+        handed.extend(broker.all("rmq_sys_REVIVE_LOG_DefaultCluster", queue_id).await);
+    }
+    let [point] = handed.as_slice() else { panic!("{} check-points", handed.len()) };
+    assert_eq!(point.property("TAGS"), Some("ck"));
+    let pop_time = first.field("popTime");
+    for part in [r#""bm":2,"bn":"broker-a","c":"CG","d":[0,1,2],"it":4000,"n":3"#, &format!(r#""pt":{pop_time},"q":0"#)]
+    {
+        assert!(point.body.contains(part), "{} lacks {part}", point.body);
+    }
+    assert_eq!(ack(&broker, "T", &first.handle(0)).await, 0, "the lease lives on");
+    let again = pop_any(&broker, &from("T", 60_000)).await;
+    assert_eq!(again.bodies(), ["2"]);
+    assert_eq!(pop(&broker, &PopMessage { poll_time: 1000, ..from("T", 1000) }).await.code, 210, "once");
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_points_of_apache_become_leases() {
+    let broker = start(Setup::default()).await;
+    for number in 0..4 {
+        broker.put("T", 0, "", &number.to_string()).await;
+    }
+    // As another broker popped them: 0 to 2, of which 0 is acknowledged in the check-point and 1 beside it.
+    let revive = "rmq_sys_REVIVE_LOG_DefaultCluster";
+    let (start, pop_time) = ("0", "1000000");
+    let point = format!(
+        r#"{{"bm":1,"bn":"broker-a","c":"CG","d":[0,1,2],"it":1000,"n":3,"pt":{pop_time},"q":0,"ro":0,"so":{start},"t":"T"}}"#
+    );
+    let ack_record = format!(r#"{{"ao":1,"bn":"broker-a","c":"CG","pt":{pop_time},"q":0,"so":{start},"t":"T"}}"#);
+    broker.put(revive, 5, &properties(&[("TAGS", "ack")]), &ack_record).await;
+    let image = broker.image();
+    broker.stop().await;
+    let broker = start_on(Setup::default(), image).await;
+    broker.put(revive, 5, &properties(&[("TAGS", "ck")]), &point).await;
+    broker.put(revive, 5, &properties(&[("TAGS", "ack")]), &ack_record).await;
+    let mut bodies = Vec::new();
+    let deadline = Instant::now() + DEADLINE;
+    while !bodies.contains(&("2".to_owned(), 1)) {
+        assert!(Instant::now() < deadline, "{bodies:?}");
+        let retries = broker.all("%RETRY%CG_T", 0).await;
+        bodies = retries.into_iter().map(|message| (message.body, message.reconsume_times)).collect();
+    }
+    assert_eq!(bodies, [("2".to_owned(), 1)]);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_modes_are_kept_and_shown() {
+    let broker = start(Setup::default()).await;
+    broker.put("T", 0, "", "a").await;
+    let set = |topic: &str, group: &str| {
+        format!(r#"{{"consumerGroup":"{group}","mode":"POP","popShareQueueNum":2,"topic":"{topic}"}}"#)
+    };
+    let call = |body: String| broker.call(request::SET_MESSAGE_REQUEST_MODE, &(), body);
+    assert_eq!(call(set("%RETRY%CG", "CG")).await.code, 16);
+    assert_eq!(call(set("NO", "CG")).await.code, 17);
+    assert_eq!(call("{".to_owned()).await.code, 29);
+    assert_eq!(call(set("T", "CG")).await.code, 0);
+    let dir = broker.stop().await;
+    assert!(std::fs::read_to_string(dir.path().join("config/messageRequestMode.json")).unwrap().contains("POP"));
+    let broker = start_on(Setup::default(), dir).await;
+    let shown = broker.call(request::GET_ALL_MESSAGE_REQUEST_MODE, &(), Bytes::new()).await;
+    let expected = r#"{"messageRequestModeMap":{"T":{"CG":{"consumerGroup":"CG","mode":"POP","popShareQueueNum":2,"topic":"T"}}}}"#;
+    assert_eq!(String::from_utf8(shown.body.to_vec()).unwrap(), expected);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_acknowledges_what_its_bits_say() {
+    let broker = start(Setup::default()).await;
+    for number in 0..10 {
+        broker.put("T", 0, "", &number.to_string()).await;
+    }
+    let found = pop(&broker, &from("T", 1500)).await;
+    let (pop_time, revive) = (found.field("popTime"), found.field("reviveQid"));
+    // Bits 0 and 9, and 40, which is no message of this pop.
+    let body = format!(
+        r#"{{"acks":[{{"b":"AQIAAAAB","c":"CG","it":1500,"pt":{pop_time},"q":0,"r":"0","rq":{revive},"so":0,"t":"T"}},
+            {{"b":"AQ==","c":"CG","it":1500,"pt":1,"q":99,"r":"1","rq":0,"so":0,"t":"NO"}}],"brokerName":"broker-a"}}"#
+    );
+    assert_eq!(broker.call(request::BATCH_ACK_MESSAGE, &(), body).await.code, 0);
+    for place in 1..8 {
+        assert_eq!(ack(&broker, "T", &found.handle(place)).await, 0);
+    }
+    assert_eq!(pop_any(&broker, &from("T", 60_000)).await.bodies(), ["8"]);
+    assert_eq!(broker.call(request::BATCH_ACK_MESSAGE, &(), Bytes::new()).await.code, 29);
+    assert_eq!(broker.call(request::BATCH_ACK_MESSAGE, &(), r#"{"acks":[{"b":"*"}]}"#).await.code, 29);
+    assert_eq!(broker.call(request::POP_ROLLBACK, &(), Bytes::new()).await.code, 0);
+    broker.stop().await;
+}
