@@ -61,9 +61,13 @@ public class PopRate {
         var api = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory().getMQClientAPIImpl();
         for (int round = 0; round < rounds; round++) {
             double pulls = rate(queue -> pull(consumer, new MessageQueue(topic, brokerName, queue)));
-            String group = "PopRate" + round + System.currentTimeMillis();
-            double pops = rate(queue -> pop(api, broker, brokerName, topic, group, queue));
-            System.out.printf("pull %.0f/s, pop and ack %.0f/s: %.0f %%%n", pulls, pops, 100 * pops / pulls);
+            System.out.printf("pull %.0f/s", pulls);
+            for (boolean isBatch : new boolean[] {true, false}) {
+                String group = "PopRate" + round + isBatch + System.currentTimeMillis();
+                double pops = rate(queue -> pop(api, broker, brokerName, topic, group, queue, isBatch));
+                System.out.printf(", pop and %s %.0f/s (%.0f %%)", isBatch ? "ack by batch" : "ack each", pops, 100 * pops / pulls);
+            }
+            System.out.println();
         }
         System.exit(0);
     }
@@ -106,8 +110,8 @@ public class PopRate {
         }
     }
 
-    private static long pop(MQClientAPIImpl api, String broker, String brokerName, String topic, String group, int queue)
-        throws Exception {
+    private static long pop(MQClientAPIImpl api, String broker, String brokerName, String topic, String group, int queue,
+        boolean isBatch) throws Exception {
         var open = new Semaphore(OPEN_ACKS);
         long got = 0;
         while (true) {
@@ -140,8 +144,14 @@ public class PopRate {
                 open.acquire(OPEN_ACKS);
                 return got;
             }
+            got += result.getMsgFoundList().size();
+            if (isBatch) {
+                open.acquire();
+                var handles = result.getMsgFoundList().stream().map(message -> message.getProperty("POP_CK")).toList();
+                api.batchAckMessageAsync(broker, 10_000, new Done(open), topic, group, handles);
+                continue;
+            }
             for (MessageExt message : result.getMsgFoundList()) {
-                got++;
                 var ack = new AckMessageRequestHeader();
                 ack.setTopic(topic);
                 ack.setConsumerGroup(group);
@@ -149,19 +159,21 @@ public class PopRate {
                 ack.setOffset(message.getQueueOffset());
                 ack.setExtraInfo(message.getProperty("POP_CK"));
                 open.acquire();
-                api.ackMessageAsync(broker, 10_000, new AckCallback() {
-                    @Override
-                    public void onSuccess(AckResult ignored) {
-                        open.release();
-                    }
-
-                    @Override
-                    public void onException(Throwable e) {
-                        e.printStackTrace();
-                        System.exit(1);
-                    }
-                }, ack);
+                api.ackMessageAsync(broker, 10_000, new Done(open), ack);
             }
+        }
+    }
+
+    private record Done(Semaphore open) implements AckCallback {
+        @Override
+        public void onSuccess(AckResult ignored) {
+            open.release();
+        }
+
+        @Override
+        public void onException(Throwable e) {
+            e.printStackTrace();
+            System.exit(1);
         }
     }
 }

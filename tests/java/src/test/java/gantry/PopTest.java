@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.nio.file.Files;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -28,6 +29,7 @@ import org.apache.rocketmq.client.consumer.PopResult;
 import org.apache.rocketmq.client.consumer.PopStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.MQClientAPIImpl;
 import org.apache.rocketmq.common.constant.ConsumeInitMode;
 import org.apache.rocketmq.common.message.Message;
@@ -57,8 +59,8 @@ class PopTest {
     void close() {
         if (stock != null) {
             stock.close();
+            server.close();
         }
-        server.close();
     }
 
     private void send(String topic, int from, int to) throws Exception {
@@ -292,10 +294,16 @@ class PopTest {
         assertEquals(Set.of(1), Set.copyOf(reconsumed));
         times.remove("13");
         times.forEach((body, seen) -> assertEquals(1, seen.get(), body));
-        var stats = admin.examineConsumeStats(group);
-        long behind = stats.getOffsetTable().entrySet().stream().filter(entry -> entry.getKey().getTopic().equals(topic))
-            .mapToLong(entry -> entry.getValue().getBrokerOffset() - entry.getValue().getConsumerOffset()).sum();
-        assertEquals(0, behind);
+        // Apache tells its name server of a retry topic with its next registration only.
+        Await.until("the group is not behind", LONG, () -> {
+            try {
+                var offsets = admin.examineConsumeStats(group).getOffsetTable().entrySet();
+                return offsets.stream().filter(entry -> entry.getKey().getTopic().equals(topic))
+                    .allMatch(entry -> entry.getValue().getBrokerOffset() == entry.getValue().getConsumerOffset());
+            } catch (MQClientException e) {
+                return false;
+            }
+        }, () -> "");
     }
 
     @Test
@@ -351,7 +359,7 @@ class PopTest {
     }
 
     @Test
-    void leases_go_from_apache_to_gantry_and_back() throws Exception {
+    void leases_of_apache_hold_in_gantry() throws Exception {
         assumeTrue(Server.DEFAULT == Server.Kind.GANTRY, "both run here");
         // Apache's timer lets check-points go, and its revive service does not look at them before the stop.
         server.with("reviveInterval", "600000").start(Server.Kind.APACHE_5);
@@ -375,25 +383,41 @@ class PopTest {
             for (int queue = 0; queue < 8; queue++) {
                 records += stock.maxOffset(revive, queue);
             }
-            return records >= 7;
+            var offsets = Files.readString(server.store().resolve("config/consumerOffset.json"));
+            return records >= 7 && offsets.replaceAll("\\s", "").contains(topic + "@" + group + "\":{0:10");
         }, () -> "");
-        server.stop();
+        // Its stop would wait for the revive service.
+        server.kill();
 
         server.start(Server.Kind.GANTRY);
         var byGantry = new Popper(topic, group);
         var again = byGantry.popAll(4, 20_000);
         assertEquals(left.keySet(), bodies(again));
         for (var message : again) {
+            assertEquals(AckStatus.OK, byGantry.ack(message));
+        }
+        assertEquals(List.of(), byGantry.pop(32, 1_000, 3_000));
+    }
+
+    @Test
+    void leases_of_gantry_hold_in_apache() throws Exception {
+        assumeTrue(Server.DEFAULT == Server.Kind.GANTRY, "both run here");
+        start();
+        String topic = stock.topic(1);
+        String group = Stock.name("pop");
+        send(topic, 0, 10);
+        var byGantry = new Popper(topic, group);
+        for (var message : byGantry.popAll(10, 10_000)) {
             if (!body(message).equals("9")) {
                 assertEquals(AckStatus.OK, byGantry.ack(message));
             }
         }
         server.stop();
 
-        server.with("reviveInterval", "1000").start(Server.Kind.APACHE_5);
+        server.start(Server.Kind.APACHE_5);
         var back = new Popper(topic, group).popAll(1, 60_000);
         assertEquals(Set.of("9"), bodies(back));
-        assertEquals(2, back.get(0).getReconsumeTimes());
+        assertEquals(1, back.get(0).getReconsumeTimes());
         assertEquals(List.of(), new Popper(topic, group).pop(32, 1_000, 3_000));
     }
 }
