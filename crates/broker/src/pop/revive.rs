@@ -32,7 +32,7 @@ const BATCH_MAX: usize = 512;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// After a refusal of the store (disk full, no room) so much later again.
 const RETRY_MS: i64 = 1000;
-/// The topic of the property that Apache adds: which group gave the message up.
+/// A property that Apache adds: which group gave the message up.
 const ORIGIN_GROUP: &str = "ORIGIN_GROUP";
 
 /// Messages that are in a retry topic again and whose leases are not settled.
@@ -260,12 +260,11 @@ impl Revival {
             {
                 let until = broker.clock.now().0.saturating_add(RETRY_MS);
                 let mut ledger = broker.pops.ledger.lock();
-                for (id, offset) in &rest {
+                for (id, _) in &rest {
                     // What has landed of the same lease must not come again with the rest: it is settled at once.
                     for (_, done) in messages.iter().filter(|(other, _)| other == id) {
                         ledger.settle(*id, *done);
                     }
-                    let _ = offset;
                     ledger.put_off(*id, until);
                     broker.pops.put(&ledger, *id);
                 }
