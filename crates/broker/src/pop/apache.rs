@@ -344,7 +344,7 @@ fn push(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, topic: &Topic, qu
     facts::put(&mut properties, name::UNIQ_KEY, &unique);
     // Apache measures time in this topic by the moment at which its timer let each record go.
     let out_at = pop_time.saturating_add(point.invisible_ms).saturating_sub(AHEAD_MS);
-    facts::put(&mut properties, name::TIMER_OUT_MS, &out_at.to_string());
+    facts::put(&mut properties, name::TIMER_DELIVER_MS, &out_at.to_string());
     let draft = RecordDraft {
         topic: topic.name(),
         queue_id,
