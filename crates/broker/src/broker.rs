@@ -32,6 +32,7 @@ use crate::limits::Limits;
 use crate::offsets::Offsets;
 use crate::order_lock::OrderLocks;
 use crate::placement::Placement;
+use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
 use crate::register::Registry;
 use crate::repeats::Repeats;
@@ -93,6 +94,7 @@ pub struct Broker {
     pub(crate) transactions: Arc<Transactions>,
     /// None with `timerWheelEnable=false`.
     pub(crate) timers: Option<Arc<Timers>>,
+    pub(crate) pops: Arc<Pops>,
     pub(crate) ids: Ids,
     pub(crate) groups: Arc<Groups>,
     pub(crate) offsets: Arc<Offsets>,
@@ -159,6 +161,7 @@ impl Broker {
             .timer_wheel_enable
             .then(|| Timers::load(&store, &topics, &store_settings, clock.now().0).map(Arc::new))
             .transpose()?;
+        let hold = Arc::new(Hold::new(clock.clone()));
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&topics)),
@@ -180,7 +183,8 @@ impl Broker {
             log_end_at_start: store.end(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
             upkeep: Upkeep::new(),
-            hold: Arc::new(Hold::new(clock.clone())),
+            pops: Arc::new(Pops::load(&store, &hold.rooms, &topics)),
+            hold,
             ids: Ids::new(advertised.ip(), clock.clone(), &random),
             delay: Arc::new(Delay::load(&store, &topics, delay_levels.max_level() as usize)?),
             settings: ArcSwap::from_pointee(settings),
@@ -199,6 +203,8 @@ impl Broker {
         upkeep::put_offsets(&broker.store, &broker.offsets);
         let timeout_ms = broker.settings.load().transaction_time_out;
         broker.transactions.load(&broker.store, &broker.offsets, timeout_ms)?;
+        pop::settle_revived(&broker)?;
+        pop::take_over(&broker).await?;
         transaction::mend(&broker).await.map_err(StartError::Refused)?;
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
@@ -207,6 +213,8 @@ impl Broker {
         tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
         tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
         tokio::spawn(vital("timer messages", timer::deliver(Arc::clone(&broker))));
+        tokio::spawn(vital("waiting pops", Arc::clone(&broker.hold.rooms).expire()));
+        tokio::spawn(vital("leases", pop::revive(Arc::clone(&broker))));
         tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
         broker.upkeep.start(&broker);
         Ok(broker)
@@ -221,12 +229,18 @@ impl Broker {
         if let Some(timers) = &self.timers {
             journal.attach(tables::TIMERS, Arc::clone(timers) as Arc<dyn Table>);
         }
+        pop::attach(journal, &self.pops);
         upkeep::attach(self);
     }
 
     /// How many pulls wait for a message.
     pub fn parked_pulls(&self) -> usize {
         self.hold.parked()
+    }
+
+    /// How many pops, and questions for something to pop, wait.
+    pub fn waiting_pops(&self) -> usize {
+        self.pops.rooms.waiting()
     }
 
     /// Lets request 28 show what requests hold. For whoever opens the ports.
@@ -247,11 +261,21 @@ impl Broker {
                 timers.stop().await;
             }
             self.transactions.stop().await;
+            self.pops.stop().await;
         };
         if tokio::time::timeout(LAST_DELIVERY, delivery).await.is_err() {
-            tracing::warn!("delivery of delayed messages or the task of transactions does not end, going on without");
+            tracing::warn!(
+                "delivery of delayed messages, or the task of transactions or leases, does not end, going on without"
+            );
         }
         self.hold.stop();
+        match tokio::time::timeout(LAST_DELIVERY, pop::hand_over(self)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(refusal)) => {
+                tracing::warn!(remark = refusal.remark, "leases are not handed over; the journal holds them")
+            }
+            Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
+        }
         self.upkeep.stop(self).await;
     }
 
@@ -290,6 +314,14 @@ impl Broker {
                 Err(not_registered(code))
             }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
+            request::POP_MESSAGE => pop::pop(self, session, request, out),
+            request::ACK_MESSAGE => pop::ack(self, session, request, out),
+            request::BATCH_ACK_MESSAGE => pop::ack_batch(self, session, request, out),
+            request::CHANGE_MESSAGE_INVISIBLETIME => pop::change(self, session, request, out),
+            request::NOTIFICATION => pop::notify(self, session, request, out),
+            request::POLLING_INFO => pop::polling_info(self, session, request, out),
+            request::PEEK_MESSAGE => pop::peek(self, session, request, out),
+            request::POP_ROLLBACK => pop::rollback(request, out),
             request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
             request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2 => {
                 return reply::reply(self, session, request, out)
@@ -314,7 +346,8 @@ impl Broker {
             request::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
             request::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
             request::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
-            request::SET_MESSAGE_REQUEST_MODE => assignment::set_mode(self, request, out),
+            request::SET_MESSAGE_REQUEST_MODE => pop::mode::set(self, session, request, out),
+            request::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
             request::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
             request::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
             request::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
@@ -367,7 +400,7 @@ impl Broker {
             request::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
             request::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self, request, out),
             request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
-            code => Err(unsupported(code)),
+            code => Err(not_registered(code)),
         };
         if let Err(refusal) = answered {
             out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
@@ -391,25 +424,6 @@ fn is_main_only(code: i32) -> bool {
 /// Code 3 in Apache's words, leading blank included.
 fn not_registered(code: i32) -> Refusal {
     Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
-}
-
-/// Code 3. What exists in RocketMQ and not yet here says so; the rest gets Apache's sentence, leading blank included.
-fn unsupported(code: i32) -> Refusal {
-    let feature = match code {
-        request::POP_MESSAGE
-        | request::ACK_MESSAGE
-        | request::BATCH_ACK_MESSAGE
-        | request::PEEK_MESSAGE
-        | request::CHANGE_MESSAGE_INVISIBLETIME
-        | request::NOTIFICATION
-        | request::POLLING_INFO => Some("pop consumption"),
-        _ => None,
-    };
-    let remark = match feature {
-        Some(feature) => format!(" request type {code} not supported: this broker has no {feature} yet"),
-        None => format!(" request type {code} not supported"),
-    };
-    Refusal::new(ResponseCode::RequestCodeNotSupported, remark)
 }
 
 impl Service for Broker {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use protocol::body::{ConsumerOffsets, DelayOffsets, SubscriptionGroupTable, TopicConfigTable};
+use protocol::body::{ConsumerOffsets, DelayOffsets, MessageRequestModes, SubscriptionGroupTable, TopicConfigTable};
 use protocol::fastjson::{self, Dialect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,7 @@ use store::journal::Table;
 
 use crate::admin;
 use crate::broker::Broker;
+use crate::pop::OrderTable;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::tables::{self, Keeper};
 
@@ -38,9 +39,11 @@ pub(crate) enum Json {
     Groups,
     Offsets,
     Delays,
+    Modes,
+    Orders,
 }
 
-const ALL: [Json; 4] = [Json::Topics, Json::Groups, Json::Offsets, Json::Delays];
+const ALL: [Json; 6] = [Json::Topics, Json::Groups, Json::Offsets, Json::Delays, Json::Modes, Json::Orders];
 
 impl Json {
     fn file(self) -> &'static str {
@@ -49,6 +52,8 @@ impl Json {
             Json::Groups => "subscriptionGroup.json",
             Json::Offsets => "consumerOffset.json",
             Json::Delays => "delayOffset.json",
+            Json::Modes => "messageRequestMode.json",
+            Json::Orders => "consumerOrderInfo.json",
         }
     }
 }
@@ -102,14 +107,14 @@ struct Known {
 /// The exchange of one broker with the folder `config`.
 pub(crate) struct Exchange {
     folder: PathBuf,
-    known: Mutex<[Known; 4]>,
+    known: Mutex<[Known; 6]>,
     keeper: Keeper,
 }
 
 impl Exchange {
     /// What the journal remembers of the files.
     pub(crate) fn load(folder: PathBuf, store: &Arc<Store>) -> Exchange {
-        let mut known: [Known; 4] = Default::default();
+        let mut known: [Known; 6] = Default::default();
         store.journal().load(tables::EXPORTS, |file, value| {
             if let Some(json) = named(file) {
                 known[json as usize].hashes = serde_json::from_slice(value).unwrap_or_default();
@@ -193,6 +198,16 @@ impl Exchange {
                     broker.delay.import(&broker.store, *level, *offset);
                 }
                 (table.offset_table.len(), extras)
+            }
+            Json::Modes => {
+                let (modes, extras) = parse::<MessageRequestModes>(path, bytes)?;
+                (broker.pops.modes.replace(modes), extras)
+            }
+            Json::Orders => {
+                let (orders, extras) = parse::<OrderTable>(path, bytes)?;
+                let count = orders.table.len();
+                broker.pops.orders.replace(orders.table);
+                (count, extras)
             }
         };
         let value = serde_json::to_vec(&extras).unwrap_or_default();
@@ -279,6 +294,11 @@ fn stamp(broker: &Broker, json: Json) -> (i64, i64, u64) {
             (version.counter, version.timestamp, broker.groups.len() as u64)
         }
         Json::Offsets => (0, 0, broker.offsets.changes()),
+        Json::Modes => (0, 0, broker.pops.modes.changes()),
+        Json::Orders => {
+            let (sum, count) = broker.pops.orders.stamp();
+            (0, sum, count)
+        }
         Json::Delays => (0, broker.delay.offsets().map(|(_, offset)| offset).sum(), 0),
     }
 }
@@ -302,6 +322,8 @@ fn render(broker: &Broker, json: Json, extras: &Value) -> String {
             &ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table: broker.offsets.table() },
             extras,
         ),
+        Json::Modes => text(&broker.pops.modes.table(), extras),
+        Json::Orders => text(&OrderTable { table: broker.pops.orders.table() }, extras),
         Json::Delays => {
             let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
             text(&DelayOffsets { data_version: Some(protocol::body::DataVersion::default()), offset_table }, extras)

@@ -22,6 +22,7 @@ mod limits;
 mod offsets;
 mod order_lock;
 mod placement;
+mod pop;
 mod protect;
 mod pull;
 mod put_times;

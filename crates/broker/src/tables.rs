@@ -27,6 +27,17 @@ pub(crate) const CHECKS: TableId = TableId(9);
 /// One key: where the log is read from after a crash, to find timer messages that were delivered (8 bytes big-endian); see `timer/mod.rs`.
 pub(crate) const TIMERS: TableId = TableId(12);
 
+/// Number of a queue that a group pops (4 bytes big-endian) → queue id (4 bytes big-endian), `topic@group`.
+pub(crate) const POP_QUEUES: TableId = TableId(20);
+/// A lease → its messages; see `pop/ledger.rs`.
+pub(crate) const POP_LEASES: TableId = TableId(21);
+/// What a start has to know of pops, by name; see `pop/mod.rs`.
+pub(crate) const POP_STATE: TableId = TableId(22);
+/// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → the batch that is popped in order, as JSON.
+pub(crate) const POP_ORDERS: TableId = TableId(23);
+/// `topic@group` → how the group gets its messages, as JSON.
+pub(crate) const REQUEST_MODES: TableId = TableId(24);
+
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";
 pub(crate) const GROUPS_VERSION: &[u8] = b"groups";

@@ -166,6 +166,8 @@ struct Bells {
     half: Arc<Notify>,
     /// Timer messages.
     timer: Arc<Notify>,
+    /// Check-points of pops.
+    revive: Arc<Notify>,
 }
 
 impl Bells {
@@ -174,6 +176,7 @@ impl Bells {
             known::SCHEDULE_TOPIC => Some(&self.schedule),
             known::TRANS_HALF_TOPIC => Some(&self.half),
             known::TIMER_TOPIC => Some(&self.timer),
+            _ if topic.starts_with(known::REVIVE_TOPIC_PREFIX) => Some(&self.revive),
             _ => None,
         }
     }
@@ -268,6 +271,10 @@ impl Topics {
 
     pub(crate) fn timer_bell(&self) -> &Arc<Notify> {
         &self.bells.timer
+    }
+
+    pub(crate) fn revive_bell(&self) -> &Arc<Notify> {
+        &self.bells.revive
     }
 
     /// The topic of the ends of transactions.
@@ -532,7 +539,7 @@ fn system_topics(settings: &BrokerSettings, levels: &DelayLevels) -> Vec<TopicCo
         plain(known::OFFSET_MOVED_EVENT, 1, READ_WRITE),
         plain(known::SCHEDULE_TOPIC, levels.max_level(), READ_WRITE),
         plain(&format!("{cluster}_REPLY_TOPIC"), 1, READ_WRITE),
-        plain(&format!("rmq_sys_REVIVE_LOG_{cluster}"), 8, READ_WRITE),
+        plain(&format!("{}{cluster}", known::REVIVE_TOPIC_PREFIX), settings.revive_queue_num, READ_WRITE),
         plain(&format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, perm::INHERIT),
         plain(known::TRANS_HALF_TOPIC, 1, READ_WRITE),
         plain(known::TRANS_OP_HALF_TOPIC, 1, READ_WRITE),

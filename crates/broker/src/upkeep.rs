@@ -119,6 +119,8 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         }
         broker.stats.sample();
         broker.order_locks.expire();
+        let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
+        broker.pops.rooms.sweep(Duration::from_secs(idle));
         broker.routes.expire(broker.clock.now());
         heartbeat::close_silent(&broker);
         heartbeat::tell_late(&broker);

@@ -109,6 +109,16 @@ macro_rules! words {
 }
 
 words! {
+    /// How consumers get their messages.
+    RequestMode {
+        /// They pull from queues that are theirs.
+        Pull = "PULL",
+        /// They pop what the broker gives them.
+        Pop = "POP",
+    }
+}
+
+words! {
     /// When a send is acknowledged with respect to the disk.
     FlushDiskType {
         /// When the bytes are in the kernel.
@@ -273,6 +283,38 @@ settings! {
         parked_pulls_max: usize = "parkedPullsMax";
         /// Those of one connection.
         parked_pulls_per_connection_max: usize = "parkedPullsPerConnectionMax";
+        /// Pops of one group and topic that may wait for a message.
+        pop_polling_size: usize = "popPollingSize";
+        /// Groups and topics that pops may wait for.
+        pop_polling_map_size: usize = "popPollingMapSize";
+        /// One that nobody waits for is forgotten after so many seconds.
+        pop_polling_map_expire_time_seconds: u64 = "popPollingMapExpireTimeSeconds";
+        /// Pops that may wait for a message.
+        max_pop_polling_size: usize = "maxPopPollingSize";
+        /// Queues of the topic where Apache keeps its check-points.
+        revive_queue_num: i32 = "reviveQueueNum";
+        /// May a group that is new begin with the first message, if that is in memory?
+        init_pop_offset_by_check_msg_in_mem: bool = "initPopOffsetByCheckMsgInMem";
+        /// Are retries of the first form read besides those of the second?
+        retrieve_message_from_pop_retry_topic_v1: bool = "retrieveMessageFromPopRetryTopicV1";
+        /// Do retries go to `%RETRY%group+topic`?
+        enable_retry_topic_v2: bool = "enableRetryTopicV2";
+        /// In how many of a hundred pops do retries come first?
+        pop_from_retry_probability: u32 = "popFromRetryProbability";
+        /// How groups get their messages where nobody said it.
+        default_message_request_mode: RequestMode = "defaultMessageRequestMode";
+        /// How many members share a queue then.
+        default_pop_share_queue_num: i32 = "defaultPopShareQueueNum";
+        /// Do retries keep the name of their topic?
+        pop_response_return_actual_retry_topic: bool = "popResponseReturnActualRetryTopic";
+        /// Messages of one queue and group that may be on lease …
+        pop_inflight_message_threshold: usize = "popInflightMessageThreshold";
+        /// … if so.
+        enable_pop_message_threshold: bool = "enablePopMessageThreshold";
+        /// Do retry topics go with their topic?
+        clear_retry_topic_when_delete_topic: bool = "clearRetryTopicWhenDeleteTopic";
+        /// Pops whose messages are neither acknowledged nor over.
+        pop_leases_max: usize = "popLeasesMax";
         /// How long a send waits for room in the log, in ms.
         room_timeout_millis: u64 = "roomTimeoutMillis";
         /// A send that was there within so many ms is not stored again; 0: off.

@@ -40,6 +40,8 @@ pub const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
 pub const OFFSET_MOVED_EVENT: &str = "OFFSET_MOVED_EVENT";
 /// Timer messages.
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
+/// Where Apache keeps check-points of pops; the cluster's name follows.
+pub const REVIVE_TOPIC_PREFIX: &str = "rmq_sys_REVIVE_LOG_";
 /// End of the name of a cluster's topic of replies.
 pub const REPLY_TOPIC_SUFFIX: &str = "_REPLY_TOPIC";
 

@@ -44,7 +44,6 @@ const CONTROLLER: &str = "for controllers; a broker or name server of Apache ans
 const CONTAINER: &str = "for broker containers; a broker of Apache that is none answers the same";
 const NO_ACCESS: Answer =
     Refused(1, "keeps no users and no rules", "access control is off; Apache says \"An system error occurred\" then");
-const POP: Answer = NotYet("pop consumption");
 const LITE: Answer = NotYet("lite topics");
 
 /// Codes, what a broker does, what a name server does.
@@ -55,7 +54,7 @@ const ANSWERS: &[(&[i32], Answer, Answer)] = &[
     (&[14, 15, 29, 30, 31, 32, 41, 42], Works, NotHere),
     (&[34, 35, 38, 46], Works, NotHere),
     (&[400, 401], Works, NotHere),
-    (&[402, 200_050, 200_051, 200_052, 200_053, 200_054, 200_055, 200_056, 200_151], POP, NotHere),
+    (&[402, 200_050, 200_051, 200_052, 200_053, 200_054, 200_055, 200_056, 200_151], Works, NotHere),
     (&[60, 61, 370, 5001], Works, NotHere),
     (&[200_070, 200_071, 200_074, 200_075, 200_076, 200_077, 200_078, 200_079], LITE, NotHere),
     // Topics and groups.

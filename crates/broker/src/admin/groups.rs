@@ -112,6 +112,7 @@ pub(crate) fn delete(
         session.durable_after(position);
     }
     broker.stats.forget_group(wanted.group_name);
+    broker.pops.forget(|group, _| group == wanted.group_name);
     if wanted.clean_offset {
         broker.offsets.forget_group(wanted.group_name);
     }

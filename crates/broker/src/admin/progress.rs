@@ -14,6 +14,7 @@ use store::{ConsumeQueue, Store};
 
 use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
+use crate::pop::origin_topic;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::view;
@@ -61,7 +62,9 @@ pub(crate) fn of_group(
 /// Of a group that is connected, only what it subscribes to counts.
 fn subscribed(broker: &Broker, group: &str, topics: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
     match broker.clients.consumers(group).filter(|consumers| consumers.has_subscriptions()) {
-        Some(consumers) => topics.into_iter().filter(|topic| consumers.subscription(topic).is_some()).collect(),
+        Some(consumers) => {
+            topics.into_iter().filter(|topic| consumers.subscription(origin_topic(topic, group)).is_some()).collect()
+        }
         None => topics,
     }
 }

@@ -17,6 +17,7 @@ use store::{Boundary, ConsumeQueue, Store};
 
 use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
+use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 use crate::{upkeep, view};
@@ -147,6 +148,8 @@ fn on_server(
     }
     upkeep::put_offsets(&broker.store, &broker.offsets);
     session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
+    // Who waits to pop may have something now; who pulls asks again by himself.
+    broker.pops.rooms.arrived(KeyRef { group: &order.group, topic: &order.topic });
     reply(broker, &order, &targets, out);
 }
 

@@ -20,6 +20,7 @@ use store::{ConsumeQueue, Store};
 use crate::admin::progress::store_time;
 use crate::admin::{attributes, body, piece, reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::pop::{Origin, retry_topic};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::stats::Stat;
@@ -140,9 +141,10 @@ pub(crate) fn delete(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     tracing::info!(topic, peer = %session.connection.peer(), "topic deleted by request");
-    let deleted = broker.topics.delete(topic);
-    broker.offsets.forget_topic(topic);
-    broker.stats.forget_topic(topic);
+    if broker.settings.load().clear_retry_topic_when_delete_topic {
+        delete_retries(broker, topic);
+    }
+    let deleted = forget(broker, topic);
     let Some(position) = deleted else {
         reply_ok(request, out);
         return Ok(());
@@ -158,6 +160,27 @@ pub(crate) fn delete(
         reply_ok(request, out);
     }
     Ok(())
+}
+
+/// Deletes a topic with all that is known of it.
+fn forget(broker: &Broker, topic: &str) -> Option<u64> {
+    let deleted = broker.topics.delete(topic);
+    broker.pops.forget(|_, other| other == topic);
+    broker.offsets.forget_topic(topic);
+    broker.stats.forget_topic(topic);
+    deleted
+}
+
+/// Deletes the topics where messages of a topic come again for the groups that pop it.
+fn delete_retries(broker: &Broker, topic: &str) {
+    for group in broker.offsets.groups_of(topic) {
+        for origin in [Origin::RetryV1, Origin::RetryV2] {
+            let retry = retry_topic(topic, &group, origin);
+            if broker.topics.get(&retry).is_some() {
+                forget(broker, &retry);
+            }
+        }
+    }
 }
 
 /// 21: all topics; in pieces for who says which.

@@ -5,6 +5,7 @@
 mod batch_queues;
 mod full_journal;
 mod limits;
+mod popping;
 mod refusals;
 mod repeating;
 mod restarting;

@@ -36,6 +36,8 @@ pub(super) const KEY_PASSWORD: &str = "an encrypted key cannot be opened: decryp
 pub(super) const LABEL: &str = "a label that nothing reads";
 pub(super) const LMQ: &str = "light queues are not part of this version";
 pub(super) const LOCK: &str = "one short lock guards the end of the log, whatever the number of threads";
+pub(super) const LEASES: &str = "leases of popped messages are kept in the journal; there are no check-points to buffer and no revive queues to scan";
+pub(super) const LIGHT: &str = "there are no light queues in this version";
 pub(super) const LOGGING: &str = "one log, on standard error; its level is set by RUST_LOG";
 pub(super) const LOOK_UP: &str = "the name of a name server is looked up again at each new connection";
 pub(super) const MAPPING: &str =
@@ -47,7 +49,6 @@ pub(super) const NO_WAIT: &str = "no answer is held back after a start";
 pub(super) const OFFLINE: &str = "a broker that is offline leaves the route when its lease at the name server ends";
 pub(super) const PLUG_IN: &str = "store plug-ins are Java classes; none can be loaded";
 pub(super) const POOLS: &str = "requests run where they arrive, on the network threads, so there is no pool to size";
-pub(super) const POP: &str = "pop consumption is not part of this version and is refused";
 pub(super) const PROPERTY_CRC: &str = "property checksums are neither written nor asked for";
 pub(super) const QUEUES: &str = "requests do not queue between threads, so there is no queue to bound";
 pub(super) const RECORD_VERSION: &str = "the version of a record follows from the length of its topic";
@@ -60,6 +61,7 @@ pub(super) const SOCKETS: &str =
     "give the key of the same meaning: serverSocketSndBufSize, serverSocketRcvBufSize or serverSocketBacklog";
 pub(super) const SOCKS: &str = "outgoing connections are made without a SOCKS proxy";
 pub(super) const SPREAD_LOG: &str = "one commit log directory only; a log spread over several cannot be opened";
+pub(super) const STATIC_SUBSCRIPTIONS: &str = "subscriptions come from heartbeats and from pops";
 pub(super) const STATS: &str = "statistics are kept without it";
 pub(super) const SUBSCRIPTIONS: &str =
     "a subscription ends with the last client that has it; RocketMQ keeps those that proxies report for so long";
