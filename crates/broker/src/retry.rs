@@ -140,7 +140,8 @@ fn gather(
     let queue_id = broker.random.below(queues.max(1) as u32);
     let (lane, tags, level) = match fate {
         Fate::Retry(level) => {
-            let level = level.min(broker.delay_levels.max_level());
+            // A record may say that it was tried less than never.
+            let level = level.min(broker.delay_levels.max_level()).max(1);
             let lane = broker.delay.topic().lane(&broker.store, level as u32 - 1);
             (lane, TagsCode::DeliverAfterMs(broker.delay_levels.delay_ms(level)), level)
         }

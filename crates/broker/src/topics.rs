@@ -24,7 +24,7 @@ use crate::refusal::Refusal;
 use crate::tables::{self, Keeper};
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
-pub(crate) const QUEUES_MAX: i32 = 65_536;
+pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
 
 /// Topics that a broker keeps: where topics are made on demand, any client can make one by naming it.
 const TOPICS_MAX: usize = 1_000_000;
@@ -123,6 +123,7 @@ impl Topic {
         if let Some(Some(lane)) = lanes.get(queue_id as usize) {
             return Ok(Arc::clone(lane));
         }
+        // Refuses ids beyond all bounds, before there is a place for each below them.
         let lane = Arc::new(Lane::new(store.queue(&self.name, queue_id)?, self.bell.clone()));
         let mut more = Vec::clone(&lanes);
         if more.len() <= queue_id as usize {

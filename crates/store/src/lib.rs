@@ -41,5 +41,5 @@ pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
 pub use segment::{LogSlice, Segment};
-pub use store::{RetentionFloor, Store};
+pub use store::{QUEUES_MAX, RetentionFloor, Store};
 pub use watermark::Watermark;

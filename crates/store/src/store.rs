@@ -21,6 +21,7 @@ use crate::commit_log::CommitLog;
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
+use crate::fold::is_folder_name;
 use crate::index::{KeyIndex, LogNow};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
@@ -30,6 +31,9 @@ use crate::recovery::{self, Before, Recovered};
 use crate::watermark::Watermark;
 use crate::worker::{self, Bell};
 use crate::{flush, index, prepare, retention};
+
+/// Queues that one topic can have. A larger number is a mistake, or damage, that would cost memory.
+pub const QUEUES_MAX: u32 = 65_536;
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);
@@ -419,6 +423,9 @@ impl Store {
 
     /// The queue; an empty one if there was none.
     pub fn queue(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+        if queue_id >= QUEUES_MAX || !is_folder_name(topic) {
+            return Err(StoreError::NoSuchQueue { topic: topic.to_owned(), queue_id });
+        }
         Ok(self.shared.queues.get_or_create(topic, queue_id))
     }
 
