@@ -346,8 +346,14 @@ impl Delivery {
         let mut is_unreadable = false;
         self.batch.clear();
         for unit in &units {
-            if self.batch.bytes() >= BATCH_BYTES_MAX || !self.schedule.is_due(level, unit.tags, now) {
+            if self.batch.bytes() >= BATCH_BYTES_MAX
+                || unit.is_message() && !self.schedule.is_due(level, unit.tags, now)
+            {
                 break;
+            }
+            if !unit.is_message() {
+                next += 1;
+                continue;
             }
             if unit.end().0 > confirmed {
                 // Due before it is on the device: a power loss could leave the delivery and not the message.

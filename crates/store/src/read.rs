@@ -201,7 +201,7 @@ impl Store {
                     return;
                 }
                 scanned += 1;
-                if unit.is_blank() || !wanted.wants_unit(unit.tags) {
+                if !unit.is_message() || !wanted.wants_unit(unit.tags) {
                     offset += 1;
                     read.next = offset as i64;
                     continue;

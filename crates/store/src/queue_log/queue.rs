@@ -184,7 +184,7 @@ impl ConsumeQueue {
         Ok(PushedAt::Added)
     }
 
-    fn mend(&self, offset: u64, unit: Unit) -> Result<PushedAt, QueueError> {
+    pub(super) fn mend(&self, offset: u64, unit: Unit) -> Result<PushedAt, QueueError> {
         if offset < self.min_offset() || self.unit_at(offset)? == Some(unit) {
             return Ok(PushedAt::Already);
         }
