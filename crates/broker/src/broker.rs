@@ -144,7 +144,7 @@ impl Broker {
         topics.create_system_topics(&settings, &delay_levels);
         let groups = Groups::load(&store, clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
-        upkeep::load_offsets(&store, &offsets);
+        upkeep::load_offsets(&store, &offsets, clock.now());
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&topics)),
