@@ -181,9 +181,23 @@ impl Store {
                     (true, _) => end_status(read, ReadStatus::Cold),
                     (false, true) if offset == start => end_status(read, ReadStatus::OffsetOverflowOne),
                     (false, true) => end_status(read, without_match(is_removing)),
+                    // Nothing there although the queue goes on. Only the device can say that for certain.
+                    (false, false) if offset >= queue.min_offset() && !limits.may_fault => {
+                        end_status(read, ReadStatus::Cold)
+                    }
                     (false, false) => {
-                        // Nothing there although the queue goes on: the file is gone. Go on where the queue begins now.
-                        read.next = read.next.max(queue.min_offset() as i64);
+                        // Retention was here, or the units never reached the device: go on behind the hole, or nobody ever would.
+                        let next = queue.behind_hole(offset);
+                        if read.count == 0 {
+                            tracing::warn!(
+                                topic = queue.topic(),
+                                queue_id = queue.id(),
+                                from = offset,
+                                to = next,
+                                "no units"
+                            );
+                            read.next = next as i64;
+                        }
                         end_status(read, ReadStatus::OffsetFoundNull)
                     }
                 };

@@ -26,7 +26,7 @@ use crate::index::{KeyIndex, LogNow};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreEnv, StoreOptions};
-use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs, UnitsRead};
+use crate::queue_log::{ConsumeQueue, QueueError, QueueLogOptions, QueueLogs, UnitsRead};
 use crate::recovery::{self, Before, Recovered};
 use crate::watermark::Watermark;
 use crate::worker::{self, Bell};
@@ -290,7 +290,14 @@ impl Store {
         if timestamp <= self.checkpointed() && !is_last {
             return Ok(shared.queues.flush_all()?);
         }
-        shared.queues.sync_all()?;
+        match shared.queues.sync_all() {
+            Err(unsure @ QueueError::Unsure { .. }) => {
+                // As with the log: the check-point must not move, and the next start reads the log from there.
+                error!(error = %unsure, "ending the process");
+                std::process::abort();
+            }
+            synced => synced?,
+        }
         if self.has_unsure_queues.load(Ordering::Relaxed) {
             let dir = &shared.options.queue_dir;
             shared.disk.sync_file_system(dir).map_err(|source| StoreError::Disk {

@@ -71,6 +71,14 @@ pub enum QueueError {
         /// What it said.
         source: io::Error,
     },
+    /// What was written may or may not be on the device, and a second try would not tell: the system says so once.
+    #[error("cannot make what was written to {} durable: {source}", path.display())]
+    Unsure {
+        /// With which file or directory.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
     /// A unit for an offset that is not the queue's next one.
     #[error(
         "consume queue {topic}/{queue_id} ends at offset {next}, but the record at {at} of the log has offset {offset}"
@@ -107,7 +115,7 @@ impl QueueError {
     fn is_missing_file(&self) -> bool {
         match self {
             QueueError::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            QueueError::Gap { .. } | QueueError::FileLength { .. } => false,
+            QueueError::Unsure { .. } | QueueError::Gap { .. } | QueueError::FileLength { .. } => false,
         }
     }
 }
@@ -374,31 +382,32 @@ impl QueueLogs {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Flushes, and makes what was pushed before this call survive a loss of power.
+    /// Flushes, and makes what was pushed before this call survive a loss of power. On [`QueueError::Unsure`] nothing can be trusted any more
+    /// but the log.
     pub fn sync_all(&self) -> Result<(), QueueError> {
         self.flush_all()?;
         let _files = self.shared.maintenance.lock();
         let unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
-        let synced = self.sync(&unsynced);
-        if synced.is_err() {
-            // The names of the files are lost with `unsynced`, so that the next attempt must cover everything.
-            *self.shared.unsynced.lock() = Unsynced { is_everything: true, ..Unsynced::default() };
-        }
-        synced
+        self.sync(&unsynced)
     }
 
     fn sync(&self, unsynced: &Unsynced) -> Result<(), QueueError> {
         let Shared { disk, dir: root, .. } = &*self.shared;
+        let unsure = |path: &Path, source| QueueError::Unsure { path: path.to_owned(), source };
         if unsynced.is_everything {
-            return disk.sync_file_system(root).map_err(|source| QueueError::disk("sync", root, source));
+            return disk.sync_file_system(root).map_err(|source| unsure(root, source));
         }
         for file in unsynced.files.values() {
-            file.sync_data().map_err(|source| QueueError::disk("sync a file of", root, source))?;
+            file.sync_data().map_err(|source| unsure(root, source))?;
         }
         for dir in &unsynced.dirs {
             // The file's name is in the queue's directory, that one's name in the topic's, and so on up to ours.
             for dir in dir.ancestors().take_while(|dir| dir.starts_with(root)) {
-                disk.sync_dir(dir).map_err(|source| QueueError::disk("sync", dir, source))?;
+                match disk.sync_dir(dir) {
+                    // Its topic was deleted since.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    synced => synced.map_err(|source| unsure(dir, source))?,
+                }
             }
         }
         Ok(())

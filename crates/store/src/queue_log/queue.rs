@@ -288,6 +288,20 @@ impl ConsumeQueue {
         Ok(UnitsRead::Units(got(out)))
     }
 
+    /// Where a reader goes on who finds nothing at this offset, though the queue goes on: where the queue begins now, at what is in memory, or
+    /// at the next file, as in RocketMQ.
+    pub fn behind_hole(&self, offset: u64) -> u64 {
+        let min = self.min_offset();
+        if offset < min {
+            return min;
+        }
+        let next_file = self.shared.file_end(offset);
+        match self.tail.lock().as_deref() {
+            Some(tail) if tail.first > offset => next_file.min(tail.first),
+            Some(_) | None => next_file.min(self.max_offset()),
+        }
+    }
+
     /// The unit at an offset, if the queue has it. May wait for the device.
     pub fn unit_at(&self, offset: u64) -> Result<Option<Unit>, QueueError> {
         if offset >= self.max_offset() || offset < self.first_file.load(Ordering::Acquire) {

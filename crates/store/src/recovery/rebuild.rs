@@ -92,7 +92,9 @@ impl<'a> Rebuild<'a> {
                 self.gaps.0 += 1;
                 self.gaps.1.get_or_insert_with(|| error.to_string());
             }
-            Err(error @ (QueueError::Disk { .. } | QueueError::FileLength { .. })) => return Err(error.into()),
+            Err(error @ (QueueError::Disk { .. } | QueueError::Unsure { .. } | QueueError::FileLength { .. })) => {
+                return Err(error.into());
+            }
         }
         if self.queues.is_backlogged() {
             self.queues.flush_all()?;

@@ -236,6 +236,8 @@ pub struct Faults {
     pub allocatable: Mutex<Option<u64>>,
     pub cannot_allocate: AtomicBool,
     pub cannot_remove: AtomicBool,
+    /// Names of files of the log cannot be made durable.
+    pub cannot_sync_log_dir: AtomicBool,
     /// Files of consume queues cannot be written.
     pub cannot_write_queues: AtomicBool,
     /// How full the device says it is, in percent; 0: as the machine says.
@@ -306,6 +308,9 @@ impl Disk for FaultyDisk {
         RealDisk.remove_tree(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.faults.cannot_sync_log_dir.load(Ordering::SeqCst) && dir.ends_with("commitlog") {
+            return Err(io::Error::other("broken"));
+        }
         self.faults.synced_dirs.lock().push(dir.to_owned());
         RealDisk.sync_dir(dir)
     }
