@@ -158,7 +158,8 @@ impl Store {
     ) {
         let confirmed = self.confirmed().get();
         let (near_from, hot_from) = (self.near_from(), self.hot_from());
-        let scan_max = (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count).max(1);
+        let scan_max =
+            (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count.min(limits.count_memory)).max(1);
         let mut offset = start;
         let mut scanned = 0;
         let mut is_removing = false;
