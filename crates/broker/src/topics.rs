@@ -334,10 +334,10 @@ impl Topics {
         topic.is_gone.store(true, Ordering::Release);
         self.keeper.delete(tables::TOPICS, name.as_bytes());
         let position = self.bump();
-        if let Some(store) = self.keeper.store() {
-            store.delete_topic(name);
-        }
-        Some(position)
+        let Some(store) = self.keeper.store() else { return Some(position) };
+        store.delete_topic(name);
+        // Behind the mark that keeps the messages of this life out of the next one.
+        Some(store.journal().position())
     }
 
     /// Removes the queues of topics that are not in the table: leftovers of another broker, or of a topic whose deletion a crash

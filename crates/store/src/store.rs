@@ -40,6 +40,9 @@ const QUEUES_REST: Duration = Duration::from_secs(60);
 /// How often units go to their files and the check-point moves.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long a request waits for the journal to hold a deletion before the files are left to others.
+const DELETION_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Below which log offset nothing is needed any more by those whom retention protects; none: nobody.
 pub type RetentionFloor = Box<dyn Fn() -> Option<LogOffset> + Send + Sync>;
 
@@ -262,7 +265,9 @@ impl Store {
                 let is_resting = is_idle && shared.queues.pending_bytes() == 0;
                 shared.queues.wait_until_wanted(if is_resting { QUEUES_REST } else { QUEUES_INTERVAL });
                 let Some(store) = store.upgrade() else { return };
-                let had_work = shared.queues.pending_bytes() > 0 || store.checkpointed() < store.last_timestamp();
+                let had_work = shared.queues.pending_bytes() > 0
+                    || shared.queues.deleted_up_to().is_some()
+                    || store.checkpointed() < store.last_timestamp();
                 let failed = store.write_queues(false).err().map(|error| error.to_string());
                 let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
                 match (before, failed) {
@@ -286,6 +291,7 @@ impl Store {
     /// Writes the units that are only in memory, and moves the check-point as far as the device has both log and queues.
     fn write_queues(&self, is_last: bool) -> Result<(), StoreError> {
         let shared = &self.shared;
+        shared.queues.journal_is_written(self.journal.written().get());
         let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
         if timestamp <= self.checkpointed() && !is_last {
             return Ok(shared.queues.flush_all()?);
@@ -454,12 +460,20 @@ impl Store {
     /// Removes the queues of a topic; their files go with [`remove_deleted`](Self::remove_deleted), or soon by themselves. Its messages
     /// stay in the log until their file goes. Memory only.
     pub fn delete_topic(&self, topic: &str) {
-        let hold_log = || self.shared.log.hold(|end| Deleted::remember(&self.journal, topic, end));
+        let hold_log = || {
+            let held = self.shared.log.hold(|end| Deleted::remember(&self.journal, topic, end));
+            (held, self.journal.position())
+        };
         self.shared.queues.delete_topic(topic, hold_log);
     }
 
-    /// Removes the files of deleted topics. Waits for the device.
+    /// Removes the files of deleted topics. Waits for the device, and a little for the journal: where that does not hold a deletion yet, the
+    /// files go later.
     pub fn remove_deleted(&self) {
+        if let Some(position) = self.shared.queues.deleted_up_to() {
+            self.journal.written().wait_until(position, std::time::Instant::now() + DELETION_PATIENCE);
+        }
+        self.shared.queues.journal_is_written(self.journal.written().get());
         if let Err(error) = self.shared.queues.remove_deleted() {
             error!(%error, "the queues of a deleted topic cannot be removed");
         }
