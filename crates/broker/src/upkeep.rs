@@ -116,7 +116,7 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             () = tokio::time::sleep(every) => {}
             _ = stop.changed() => return,
         }
-        broker.stats.sample();
+        beside(&broker, |broker| broker.stats.sample()).await;
         broker.order_locks.expire();
         broker.routes.expire(broker.clock.now());
         heartbeat::close_silent(&broker);
@@ -134,7 +134,8 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             () = tokio::time::sleep(every) => {}
             _ = stop.changed() => return,
         }
-        match broker.exchange.export(&broker).await {
+        let runtime = tokio::runtime::Handle::current();
+        match beside(&broker, move |broker| runtime.block_on(broker.exchange.export(broker))).await {
             Ok(()) => has_complained = false,
             // The state is safe in the journal; say it once, not every few seconds.
             Err(error) if !has_complained => {
@@ -143,6 +144,19 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             }
             Err(_) => {}
         }
+    }
+}
+
+/// Does what takes time with large tables on a thread that serves no connection.
+async fn beside<T: Send + 'static>(broker: &Arc<Broker>, work: impl FnOnce(&Broker) -> T + Send + 'static) -> T {
+    let broker = Arc::clone(broker);
+    match tokio::task::spawn_blocking(move || work(&broker)).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends, and every task with it.
+            Err(_cancelled) => std::future::pending().await,
+        },
     }
 }
 
