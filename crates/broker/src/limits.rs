@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use net::{Budget, ListenerTag};
+use net::{Budget, Held, ListenerTag};
+use protocol::code::ResponseCode;
 
 use crate::broker::Broker;
+use crate::refusal::Refusal;
 
 /// Counts and high-water marks. Relaxed throughout: they are shown, nothing is decided by them.
 #[derive(Debug, Default)]
@@ -48,6 +50,18 @@ impl Limits {
     pub(crate) fn waited_for_room(&self, wait: Duration) {
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         self.room_wait_ms_peak.fetch_max(ms, Ordering::Relaxed);
+    }
+
+    /// Takes `bytes` of what requests may hold together, for what waits longer than its connection's turn. Refused where there is no room.
+    pub(crate) fn hold(&self, bytes: usize) -> Result<Option<Held>, Refusal> {
+        // Without ports nobody has a budget.
+        let Some(budget) = self.budget.get() else { return Ok(None) };
+        budget.try_hold(bytes).map(Some).ok_or_else(|| {
+            let (used, max) = (budget.used_bytes(), budget.max_bytes());
+            let remark =
+                format!("[GANTRY]system busy: requests hold {used} bytes, the limit is {max} (requestBytesMax)");
+            Refusal::new(ResponseCode::SystemBusy, remark)
+        })
     }
 
     pub(crate) fn show(&self, budget: Arc<Budget>) {

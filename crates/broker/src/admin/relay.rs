@@ -72,10 +72,14 @@ pub(crate) fn consume_directly(
     let group_sys_flag = known.map_or(asked.group_sys_flag, |known| Some(known.config.load().group_sys_flag));
     let broker_name = broker.settings.load().broker_name.clone();
     let reply_to = request.reply_to();
-    view::with_record(broker, session, LogOffset(at), out, move |_, session, found, out| {
+    view::with_record(broker, session, LogOffset(at), out, move |broker, session, found, out| {
         let missing = || Refusal::new(ResponseCode::SystemError, format!("can not find message by the offset, {at}"));
         let record = match found.and_then(|record| record.ok_or_else(missing)) {
             Ok(record) => record,
+            Err(refusal) => return out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
+        };
+        let held = match broker.limits.hold(record.as_ref().len()) {
+            Ok(held) => held,
             Err(refusal) => return out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
         };
         let asker = session.connection.clone();
@@ -95,6 +99,7 @@ pub(crate) fn consume_directly(
             let connection = &member.client.connection;
             let answer = connection.request(request::CONSUME_MESSAGE_DIRECTLY, &fields, body, ANSWER).await;
             pass_on(&asker, reply_to, &group, &client_id, answer);
+            drop(held);
         });
     })
 }
