@@ -82,6 +82,7 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("parkedPullsMax", settings.parked_pulls_max.to_string()),
         ("parkedPullsPerConnectionPeak", peak(&limits.parked_peak)),
         ("parkedPullsPerConnectionMax", settings.parked_pulls_per_connection_max.to_string()),
+        ("openHalfMessagesMax", settings.open_half_messages_max.to_string()),
         ("repeatedSends", broker.repeats.count().to_string()),
         ("repeatedSendsMax", settings.repeated_sends_max.to_string()),
         ("roomWaitMillisPeak", limits.room_wait_ms_peak.load(Ordering::Relaxed).to_string()),

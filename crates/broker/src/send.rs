@@ -231,6 +231,7 @@ fn gather_one(
     let is_half = facts.is_half && !(reconsume_times > 0 && level > 0);
     if is_half {
         check_half(settings, &facts, level)?;
+        broker.transactions.check_room(settings)?;
     } else if sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED && !facts.is_half {
         return Err(illegal(
             "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",

@@ -269,6 +269,8 @@ settings! {
         parked_pulls_max: usize = "parkedPullsMax";
         /// Those of one connection.
         parked_pulls_per_connection_max: usize = "parkedPullsPerConnectionMax";
+        /// Half messages that wait for their end; more are refused.
+        open_half_messages_max: usize = "openHalfMessagesMax";
         /// How long a send waits for room in the log, in ms.
         room_timeout_millis: u64 = "roomTimeoutMillis";
         /// A send that was there within so many ms is not stored again; 0: off.

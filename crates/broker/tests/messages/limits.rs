@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use protocol::code::{ResponseCode, request};
 
-use crate::support::{DEADLINE, Running, Setup, from, start, waiting};
+use crate::support::{DEADLINE, Running, Setup, from, properties, start, to, waiting};
 
 async fn figure(running: &Running, name: &str) -> Option<String> {
     let response = running.call(request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new()).await;
@@ -57,5 +57,26 @@ async fn a_limit_out_of_its_range_is_refused() {
         assert_ne!(changed.code, 0, "{line}");
     }
     assert_eq!(figure(&running, "parkedPullsMax").await.unwrap(), "1000000");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn open_half_messages_have_a_limit() {
+    let running = start(Setup::default()).await;
+    let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), "openHalfMessagesMax=2\n").await;
+    assert_eq!((changed.code, changed.remark), (0, None));
+    let marked = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]);
+    for _ in 0..2 {
+        running.put("T", 0, &marked, "half").await;
+    }
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while figure(&running, "openHalfMessages").await.as_deref() != Some("2") {
+        assert!(tokio::time::Instant::now() < deadline, "they are not open");
+    }
+    let refused = running.send(&to("T", 0, &marked), "one too many").await;
+    assert_eq!(refused.code, ResponseCode::SystemBusy as i32);
+    assert!(refused.remark.unwrap().contains("openHalfMessagesMax"));
+    assert_eq!(figure(&running, "openHalfMessagesMax").await.as_deref(), Some("2"));
+    running.put("T", 0, "", "others are taken").await;
     running.stop().await;
 }
