@@ -10,7 +10,7 @@ use protocol::code::ResponseCode;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
-use store::{Boundary, ConsumeQueue, LogSlice, Store, StoreError};
+use store::{Boundary, ColdQueueFull, ColdRead, ConsumeQueue, LogSlice, Store, StoreError};
 
 use crate::broker::Broker;
 use crate::hold::Errand;
@@ -76,18 +76,38 @@ pub(crate) fn in_the_cold<T: Send + 'static>(
     read: impl FnOnce(&Store) -> T + Send + 'static,
     then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
 ) -> Result<(), Refusal> {
+    elsewhere(broker, session, Store::cold_read, read, then)
+}
+
+/// The same for what operators ask and may take seconds: consumers do not wait behind it.
+pub(crate) fn at_length<T: Send + 'static>(
+    broker: &Broker,
+    session: &Session,
+    read: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    elsewhere(broker, session, Store::query_read, read, then)
+}
+
+fn elsewhere<T: Send + 'static>(
+    broker: &Broker,
+    session: &Session,
+    submit: fn(&Store, ColdRead) -> Result<(), ColdQueueFull>,
+    read: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
     let store = Arc::clone(&broker.store);
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
     let asked = session.asked();
-    let job = Box::new(move || {
+    let job: ColdRead = Box::new(move || {
         let found = read(&store);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.answering(broker, asked, out, |session, out| then(broker, session, found, out));
         })));
         drop(debt);
     });
-    broker.store.cold_read(job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
+    submit(&broker.store, job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
 }
 
 /// A queue that exists. Asking for the offsets of another one does not create it.

@@ -24,6 +24,7 @@ pub struct ColdQueueFull {
     pub limit: usize,
 }
 
+/// Threads that do such reads, and the queue before them.
 pub(crate) struct ColdReads {
     limit: usize,
     /// None once the store is closed: that ends the threads.
@@ -31,12 +32,16 @@ pub(crate) struct ColdReads {
 }
 
 impl ColdReads {
-    pub fn start(threads: usize, limit: usize) -> Result<(Arc<ColdReads>, Vec<JoinHandle<()>>), StoreError> {
+    pub fn start(
+        name: &str,
+        threads: usize,
+        limit: usize,
+    ) -> Result<(Arc<ColdReads>, Vec<JoinHandle<()>>), StoreError> {
         let (sender, receiver) = bounded::<ColdRead>(limit);
         let mut handles = Vec::new();
         for number in 0..threads.max(1) {
             let receiver: Receiver<ColdRead> = receiver.clone();
-            handles.push(worker::spawn(&format!("cold-{number}"), move || receiver.iter().for_each(run))?);
+            handles.push(worker::spawn(&format!("{name}-{number}"), move || receiver.iter().for_each(run))?);
         }
         Ok((Arc::new(ColdReads { limit, sender: Mutex::new(Some(sender)) }), handles))
     }

@@ -1,7 +1,7 @@
 //! The store: opens what is on disk, owns the threads, and is the door to log, queues and journal.
 //!
 //! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` (below: writes units, keeps the check-point), `index`
-//! (index/), `retention` (retention.rs), `journal`, `cold-N`. Closing stops them in that order of need: nothing is flushed before it is written.
+//! (index/), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
@@ -114,6 +114,8 @@ pub struct Store {
     /// Shared with the thread `index`, which must not keep the store alive.
     journal: Arc<Journal>,
     cold: Arc<ColdReads>,
+    /// Questions of operators, which may take seconds: consumers that read cold data do not wait behind them.
+    queries: Arc<ColdReads>,
     checkpoint: Mutex<Checkpoint>,
     /// A process before us may have left units of queues in the kernel only. Relaxed: set once, cleared by whoever writes
     /// queues.
@@ -222,15 +224,18 @@ impl Store {
         abort.raise()?;
         // Without its name on the device, a loss of power would look like a clean stop.
         shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
-        let (cold, cold_threads) = ColdReads::start(shared.options.cold_read_threads, shared.options.cold_reads_max)?;
+        let (cold, mut threads) = ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
+        let (queries, query_threads) = ColdReads::start("query", 1, shared.options.queries_max)?;
+        threads.extend(query_threads);
         let store = Arc::new(Store {
             shared: Arc::clone(&shared),
             journal: Arc::new(journal),
             cold,
+            queries,
             checkpoint: Mutex::new(checkpoint),
             has_unsure_queues: AtomicBool::new(was_abnormal),
             abort,
-            threads: Mutex::new(cold_threads),
+            threads: Mutex::new(threads),
             lock: Mutex::new(Some(lock)),
         });
         store.start_threads()?;
@@ -489,6 +494,11 @@ impl Store {
         self.cold.submit(read)
     }
 
+    /// The same for what may take seconds, on another thread.
+    pub fn query_read(&self, read: ColdRead) -> Result<(), ColdQueueFull> {
+        self.queries.submit(read)
+    }
+
     /// From now on retention asks `floor` how far back messages are still needed.
     pub fn protect(&self, floor: RetentionFloor) {
         *self.shared.retention_floor.write() = Some(floor);
@@ -552,6 +562,7 @@ impl Store {
             return false;
         }
         self.cold.stop();
+        self.queries.stop();
         for bell in [&self.shared.segments_bell, &self.shared.flush_bell, &self.shared.retention_bell] {
             bell.ring();
         }

@@ -70,7 +70,7 @@ pub(crate) fn reset(
     let all = queues(broker, &topic);
     if !is_on_server {
         order.queues = all.into_iter().take_while(|(id, _)| *id < config.write_queue_nums).collect();
-        return view::in_the_cold(
+        return view::at_length(
             broker,
             session,
             move |store| {
@@ -104,7 +104,7 @@ pub(crate) fn reset(
             on_server(broker, session, (order, targets), out);
             Ok(())
         }
-        None => view::in_the_cold(
+        None => view::at_length(
             broker,
             session,
             move |store| {

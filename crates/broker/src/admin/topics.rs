@@ -148,7 +148,7 @@ pub(crate) fn delete(
         return Ok(());
     };
     let reply_to = request.reply_to();
-    let removed = view::in_the_cold(broker, session, Store::remove_deleted, move |_, session, (), out| {
+    let removed = view::at_length(broker, session, Store::remove_deleted, move |_, session, (), out| {
         session.durable_after(position);
         out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
     });
@@ -207,7 +207,7 @@ pub(crate) fn stats(
     let topic_put_tps = broker.stats.window(Stat::TopicPutNums, topic).map_or(0.0, |windows| windows.stats_minute.tps);
     let queues = queues(broker, &found);
     let reply_to = request.reply_to();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| {
