@@ -1,6 +1,6 @@
 //! The store: opens what is on disk, owns the threads, and is the door to log, queues and journal.
 //!
-//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` (below: writes units, keeps the check-point), `index`
+//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (below: write units, bring them to the device), `index`
 //! (index/), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
 
 use std::sync::Arc;
@@ -82,6 +82,9 @@ pub(crate) struct Shared {
     pub retention_floor: RwLock<Option<RetentionFloor>>,
     /// Somebody wants expired files to go whatever the hour. Relaxed: the bell's lock orders it.
     pub delete_expired: AtomicBool,
+    pub checkpoint_bell: Bell,
+    /// The check-point can move. SeqCst, as the bells' flags.
+    pub checkpoint_wanted: AtomicBool,
     /// The `queues` thread has nothing to do. SeqCst, as the bells' flags.
     pub queues_rest: AtomicBool,
     stopping: AtomicBool,
@@ -117,6 +120,8 @@ pub struct Store {
     /// Questions of operators, which may take seconds: consumers that read cold data do not wait behind them.
     queries: Arc<ColdReads>,
     checkpoint: Mutex<Checkpoint>,
+    /// The log's time in it. Relaxed: who asks wants to know whether it is time for the next one.
+    checkpointed: AtomicI64,
     /// A process before us may have left units of queues in the kernel only. Relaxed: set once, cleared by whoever writes
     /// queues.
     has_unsure_queues: AtomicBool,
@@ -211,6 +216,8 @@ impl Store {
             retention: Mutex::new(options.retention.clone()),
             retention_floor: RwLock::new(None),
             delete_expired: AtomicBool::new(false),
+            checkpoint_bell: Bell::default(),
+            checkpoint_wanted: AtomicBool::new(false),
             queues_rest: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             options,
@@ -224,7 +231,8 @@ impl Store {
         abort.raise()?;
         // Without its name on the device, a loss of power would look like a clean stop.
         shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
-        let (cold, mut threads) = ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
+        let (cold, mut threads) =
+            ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
         let (queries, query_threads) = ColdReads::start("query", 1, shared.options.queries_max)?;
         threads.extend(query_threads);
         let store = Arc::new(Store {
@@ -232,6 +240,7 @@ impl Store {
             journal: Arc::new(journal),
             cold,
             queries,
+            checkpointed: AtomicI64::new(checkpoint.last()),
             checkpoint: Mutex::new(checkpoint),
             has_unsure_queues: AtomicBool::new(was_abnormal),
             abort,
@@ -273,7 +282,8 @@ impl Store {
                 let had_work = shared.queues.pending_bytes() > 0
                     || shared.queues.deleted_up_to().is_some()
                     || store.checkpointed() < store.last_timestamp();
-                let failed = store.write_queues(false).err().map(|error| error.to_string());
+                shared.queues.journal_is_written(store.journal.written().get());
+                let failed = shared.queues.flush_all().err().map(|error| error.to_string());
                 let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
                 match (before, failed) {
                     // The units stay in memory and are tried again; the log has them in any case.
@@ -281,8 +291,30 @@ impl Store {
                     (Some(_), None) => info!("consume queues are written again"),
                     (None, None) | (Some(_), Some(_)) => {}
                 }
+                if shared.flushed_timestamp.load(Ordering::Acquire) > store.checkpointed() {
+                    shared.checkpoint_wanted.store(true, Ordering::SeqCst);
+                    shared.checkpoint_bell.call();
+                }
                 // The second time without work, queues have given their memory back.
                 is_idle = !had_work;
+            }
+        })?);
+        let store = Arc::downgrade(self);
+        let shared = Arc::clone(&self.shared);
+        threads.push(worker::spawn("checkpoint", move || {
+            let mut has_failed = false;
+            while !shared.is_stopping() {
+                shared
+                    .checkpoint_bell
+                    .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
+                let Some(store) = store.upgrade() else { return };
+                let moved = store.move_checkpoint(false);
+                if let Err(error) = &moved
+                    && !has_failed
+                {
+                    warn!(%error, "the check-point cannot move: a start after a crash will read more of the log");
+                }
+                has_failed = moved.is_err();
             }
         })?);
         Ok(())
@@ -293,13 +325,14 @@ impl Store {
         self.shared.index.as_ref().map_or(Ok(()), |index| index.sync(&self.journal))
     }
 
-    /// Writes the units that are only in memory, and moves the check-point as far as the device has both log and queues.
-    fn write_queues(&self, is_last: bool) -> Result<(), StoreError> {
+    /// Writes the units that are only in memory, brings them to the device, and moves the check-point as far as that has both log and queues.
+    /// May take minutes where the file system is synced as a whole.
+    fn move_checkpoint(&self, is_last: bool) -> Result<(), StoreError> {
         let shared = &self.shared;
         shared.queues.journal_is_written(self.journal.written().get());
         let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
         if timestamp <= self.checkpointed() && !is_last {
-            return Ok(shared.queues.flush_all()?);
+            return Ok(());
         }
         match shared.queues.sync_all() {
             Err(unsure @ QueueError::Unsure { .. }) => {
@@ -327,11 +360,13 @@ impl Store {
             master_flushed: 0,
             confirmed,
         };
-        self.checkpoint.lock().write(&marks)
+        self.checkpoint.lock().write(&marks)?;
+        self.checkpointed.store(timestamp, Ordering::Relaxed);
+        Ok(())
     }
 
     fn checkpointed(&self) -> i64 {
-        self.checkpoint.lock().last()
+        self.checkpointed.load(Ordering::Relaxed)
     }
 
     /// Appends what is not appended yet of the batch: one lock, no system call. See [`RecordBatch::landed`].
@@ -375,6 +410,11 @@ impl Store {
                 path: options.queue_dir.clone(),
                 bytes: queues.pending_bytes(),
                 reason: reason.clone(),
+            }),
+            None if queues.is_full() => Err(NotWritable::NoRoom {
+                path: options.queue_dir.clone(),
+                bytes: queues.pending_bytes(),
+                reason: "consume queues are written more slowly than messages come".to_owned(),
             }),
             None => Ok(()),
         }
@@ -549,7 +589,7 @@ impl Store {
         log.seal();
         flush::flush(&self.shared);
         self.sync_index()?;
-        self.write_queues(true)?;
+        self.move_checkpoint(true)?;
         let min = log.min();
         let last_timestamp = self.last_timestamp();
         Closed { min, end: log.end.get(), last_timestamp, queues: fingerprint(queues, min) }.remember(&self.journal);
@@ -563,7 +603,8 @@ impl Store {
         }
         self.cold.stop();
         self.queries.stop();
-        for bell in [&self.shared.segments_bell, &self.shared.flush_bell, &self.shared.retention_bell] {
+        let Shared { segments_bell, flush_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
+        for bell in [segments_bell, flush_bell, retention_bell, checkpoint_bell] {
             bell.ring();
         }
         if let Some(index) = &self.shared.index {

@@ -427,7 +427,8 @@ impl QueueLogs {
     /// but the log.
     pub fn sync_all(&self) -> Result<(), QueueError> {
         self.flush_all()?;
-        let _files = self.shared.maintenance.lock();
+        // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
+        // synced does no harm.
         let unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
         self.sync(&unsynced)
     }
@@ -482,6 +483,11 @@ impl QueueLogs {
     /// Whether so much is unwritten (the disk is full or stands still) that the log should take no more for now.
     pub fn is_backlogged(&self) -> bool {
         self.pending_bytes() >= self.shared.options.buffered_bytes.saturating_mul(8)
+    }
+
+    /// Whether so much is unwritten that the log takes no more, whatever the reason: units are memory.
+    pub fn is_full(&self) -> bool {
+        self.pending_bytes() >= self.shared.options.buffered_bytes.saturating_mul(32)
     }
 
     /// Files that are open.

@@ -253,3 +253,44 @@ fn a_change_does_not_wait_for_the_sync_of_those_before_it() {
     eventually("the sync of the rest", || journal.stats().syncs > syncs + 1);
     store.close().unwrap();
 }
+
+#[test]
+fn units_are_written_while_the_device_takes_its_time_with_earlier_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, options(dir.path()));
+    disk.faults.stalls_queues_only.store(true, Ordering::SeqCst);
+    disk.stall();
+    append_run(&store, 0..10);
+    eventually("a sync of the queue", || disk.faults.waiting_syncs.load(Ordering::SeqCst) > 0);
+    append_run(&store, 10..50);
+    let file = queue_file(dir.path(), TOPIC, 0, 0);
+    eventually("the units in their file", || std::fs::read(&file).unwrap()[49 * 20..50 * 20] != [0; 20]);
+    disk.resume();
+    store.close().unwrap();
+}
+
+#[test]
+fn units_in_memory_have_a_bound_whatever_keeps_them_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions { queue_buffered_bytes: 20, ..options(dir.path()) };
+    let (store, _) = open_on(&FaultyDisk::new(), options);
+    let mut batch = RecordBatch::new();
+    for _ in 0..100 {
+        push(&store, &mut batch, TOPIC, 0, b"x");
+    }
+    append_batch(&store, &mut batch, TimeMs(1)).unwrap();
+    // As soon as they are written, there is room again.
+    eventually("room for more", || {
+        batch.clear();
+        push(&store, &mut batch, TOPIC, 0, b"y");
+        match store.append(&mut batch, TimeMs(1)) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(error.to_string().contains("more slowly than messages come"), "{error}");
+                false
+            }
+        }
+    });
+    store.close().unwrap();
+}

@@ -248,6 +248,8 @@ pub struct Faults {
     pub loses_its_end: Mutex<Option<PathBuf>>,
     /// How often somebody asked how full the device is.
     pub looks: AtomicU64,
+    /// Only files of consume queues stall.
+    pub stalls_queues_only: AtomicBool,
     /// While true, no file reaches the device.
     pub stalled: Mutex<bool>,
     pub resumed: Condvar,
@@ -368,9 +370,10 @@ impl DiskFile for FaultyFile {
         self.file.len()
     }
     fn sync_data(&self) -> io::Result<()> {
+        let stalls = self.is_queue || !self.faults.stalls_queues_only.load(Ordering::SeqCst);
         let mut stalled = self.faults.stalled.lock();
         self.faults.waiting_syncs.fetch_add(1, Ordering::SeqCst);
-        while *stalled {
+        while *stalled && stalls {
             self.faults.resumed.wait(&mut stalled);
         }
         self.faults.waiting_syncs.fetch_sub(1, Ordering::SeqCst);
