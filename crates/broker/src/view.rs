@@ -10,10 +10,10 @@ use protocol::code::ResponseCode;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
-use store::{Boundary, ColdQueueFull, ColdRead, ConsumeQueue, LogSlice, Store, StoreError};
+use store::{Boundary, ColdRead, ColdReadRefused, ConsumeQueue, LogSlice, Store, StoreError};
 
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::hold::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::Session;
 
@@ -92,7 +92,7 @@ pub(crate) fn at_length<T: Send + 'static>(
 fn elsewhere<T: Send + 'static>(
     broker: &Broker,
     session: &Session,
-    submit: fn(&Store, ColdRead) -> Result<(), ColdQueueFull>,
+    submit: fn(&Store, ColdRead) -> Result<(), ColdReadRefused>,
     read: impl FnOnce(&Store) -> T + Send + 'static,
     then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
 ) -> Result<(), Refusal> {
@@ -101,13 +101,43 @@ fn elsewhere<T: Send + 'static>(
     let debt = inbox.owe();
     let asked = session.asked();
     let job: ColdRead = Box::new(move || {
+        let unanswered = Unanswered::new(&inbox, asked);
         let found = read(&store);
+        drop(unanswered);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.answering(broker, asked, out, |session, out| then(broker, session, found, out));
         })));
         drop(debt);
     });
     submit(&broker.store, job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
+}
+
+/// Answers in the place of a read that panics: the client would wait for nothing.
+pub(crate) struct Unanswered {
+    inbox: Arc<Inbox>,
+    asked: Option<ReplyTo>,
+}
+
+impl Unanswered {
+    pub(crate) fn new(inbox: &Arc<Inbox>, asked: Option<ReplyTo>) -> Unanswered {
+        Unanswered { inbox: Arc::clone(inbox), asked }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(reply_to) = self.asked.filter(|_| std::thread::panicking()) {
+            let mut out = Outgoing::new();
+            out.reply(
+                reply_to,
+                ResponseCode::SystemError,
+                Some("[GANTRY]the read failed by a bug, which is in the log"),
+                &(),
+                &[],
+            );
+            self.inbox.push(Errand::Frames(out.take()));
+        }
+    }
 }
 
 /// A queue that exists. Asking for the offsets of another one does not create it.

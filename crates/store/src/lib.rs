@@ -30,7 +30,7 @@ pub mod watermark;
 mod worker;
 
 pub use batch::{Landed, RecordBatch, TagsCode};
-pub use cold::{ColdQueueFull, ColdRead};
+pub use cold::{ColdRead, ColdReadRefused};
 pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, place_of};

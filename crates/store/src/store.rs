@@ -16,8 +16,8 @@ use tracing::{error, info, warn};
 use crate::batch::RecordBatch;
 use crate::checkpoint::{Checkpoint, Marks};
 use crate::closed::{Closed, fingerprint};
-use crate::cold::{ColdQueueFull, ColdRead, ColdReads};
-use crate::commit_log::CommitLog;
+use crate::cold::{ColdRead, ColdReadRefused, ColdReads};
+use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
@@ -431,6 +431,11 @@ impl Store {
         self.shared.disk_full.lock().clone().map_or(Ok(()), Err)
     }
 
+    /// Bytes of the longest record, or group of records, that a file of the log can hold.
+    pub fn record_bytes_max(&self) -> u64 {
+        self.shared.log.segment_bytes - BLANK_BYTES
+    }
+
     /// Appends may go up to here without waiting.
     pub fn room(&self) -> &Watermark {
         &self.shared.log.room
@@ -530,12 +535,12 @@ impl Store {
     }
 
     /// Runs a read that may wait for the device, on a thread of its own.
-    pub fn cold_read(&self, read: ColdRead) -> Result<(), ColdQueueFull> {
+    pub fn cold_read(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
         self.cold.submit(read)
     }
 
     /// The same for what may take seconds, on another thread.
-    pub fn query_read(&self, read: ColdRead) -> Result<(), ColdQueueFull> {
+    pub fn query_read(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
         self.queries.submit(read)
     }
 
