@@ -374,6 +374,25 @@ impl Unflushed {
     }
 }
 
+/// Takes back what was gathered from record number `first` on, if no file of the log can hold it: left in the batch, it would cost all that
+/// stands behind it. `gathered`: the batch's bytes before.
+pub(crate) fn check_fits(
+    broker: &Broker,
+    batch: &mut RecordBatch,
+    first: usize,
+    gathered: usize,
+) -> Result<(), Refusal> {
+    let (bytes, limit) = (batch.bytes() - gathered, broker.store.record_bytes_max());
+    if bytes as u64 <= limit {
+        return Ok(());
+    }
+    batch.truncate(first);
+    Err(Refusal::new(
+        ResponseCode::MessageIllegal,
+        format!("the message is illegal, {}", AppendError::TooLong { bytes, limit }),
+    ))
+}
+
 /// Encodes a record into a batch. Its parts were checked against their limits by whoever made the draft.
 pub(crate) fn push(batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {
     batch.push(&lane.queue, tags, |out| {

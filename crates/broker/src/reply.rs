@@ -195,8 +195,9 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         body: &reply.body,
         properties: &sends.properties,
     };
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, TagsCode::Code(0), &draft);
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     let text = sends.receipts.keep(failure);
     sends.receipts.push(Receipt {
         reply_to: reply.reply_to,

@@ -171,8 +171,9 @@ fn gather(
     draft.reconsume_times = view.reconsume_times().saturating_add(1);
     draft.prepared_offset = 0;
     draft.properties = &sends.properties;
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, tags, &draft);
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     sends.receipts.push(Receipt {
         reply_to: given_back.reply_to,
         kind: Kind::Plain,

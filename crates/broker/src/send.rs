@@ -303,6 +303,13 @@ fn gather_one(
     let first = sends.records();
     let gathered = sends.batch.bytes();
     append::push(&mut sends.batch, &lane, tags, &draft);
+    if let Err(refusal) = append::check_fits(broker, &mut sends.batch, first, gathered) {
+        if let Some(claim) = &claim {
+            broker.repeats.settle(claim, queue_id, None);
+        }
+        sends.receipts.forget(uniq_key);
+        return Err(refusal);
+    }
     let record_bytes = sends.batch.bytes() - gathered;
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
@@ -369,7 +376,7 @@ fn gather_batch(
     }
     let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
     let sends = &mut session.sends;
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     sends.batch.begin_group();
     for inner in batch::iter(request.body).flatten() {
         let draft = RecordDraft {
@@ -388,6 +395,7 @@ fn gather_batch(
         append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(Facts::of(inner.properties).tags)), &draft);
     }
     sends.batch.end_group();
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     let uniq_key = sends.receipts.keep(facts.uniq_key);
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
