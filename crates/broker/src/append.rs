@@ -229,6 +229,19 @@ impl Sends {
         }
     }
 
+    /// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: who else wants to send or end the same
+    /// must not wait for us.
+    pub(crate) fn give_up(&mut self, broker: &Broker) {
+        let landed = self.batch.landed();
+        broker.transactions.settle(&broker.store, &mut self.endings, landed);
+        for receipt in &self.receipts.list {
+            if let Some(claim) = &receipt.claim {
+                broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+            }
+        }
+        self.clear();
+    }
+
     fn clear(&mut self) {
         self.batch.clear();
         self.receipts.clear();
