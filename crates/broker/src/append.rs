@@ -420,6 +420,19 @@ impl Broker {
         self.store.is_sync_flush()
     }
 
+    /// Wakes who waits for messages that were appended up to `end`: at once, or when they may be seen.
+    pub(crate) fn wake(&self, lanes: Vec<Arc<Lane>>, end: LogOffset) {
+        if !self.is_sync_flush() {
+            self.hold.arrived(lanes.iter(), &mut Vec::new());
+            return;
+        }
+        let (store, hold) = (Arc::clone(&self.store), Arc::clone(&self.hold));
+        tokio::spawn(async move {
+            store.confirmed().reached(end.0).await;
+            hold.arrived(lanes.iter(), &mut Vec::new());
+        });
+    }
+
     /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
     pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;

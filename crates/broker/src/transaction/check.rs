@@ -313,6 +313,8 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
         checks = open.checks,
         "half message given up; it is in TRANS_CHECK_MAX_TIME_TOPIC"
     );
-    broker.hold.arrived([lane].iter(), &mut Vec::new());
+    if let Some(last) = batch.landed().last() {
+        broker.wake(vec![lane], last.end);
+    }
     Ok(())
 }
