@@ -25,6 +25,7 @@ use crate::refusal::Refusal;
 use crate::reply;
 use crate::send::reply_extra;
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
+use crate::topics::Topic;
 use crate::transaction::Ending;
 
 /// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
@@ -167,6 +168,16 @@ struct Answer<'a> {
     settings: &'a BrokerSettings,
 }
 
+/// What is counted once its record is stored.
+pub(crate) enum Counted {
+    /// Messages of a queue, with their bytes.
+    Sent { topic: Arc<Topic>, queue_id: i32, messages: usize, bytes: usize },
+    /// A message that a group gave back.
+    Back { group: Arc<str>, topic: Arc<Topic> },
+    /// One that it gave up.
+    Dead { group: Arc<str>, topic: Arc<Topic> },
+}
+
 /// Sends of the current burst, and buffers that live on.
 pub(crate) struct Sends {
     pub(crate) batch: RecordBatch,
@@ -177,6 +188,8 @@ pub(crate) struct Sends {
     woken: Vec<ParkedPull>,
     /// Transactions that the batch ends.
     pub(crate) endings: Vec<Ending>,
+    /// What to count when so many records of the batch are stored.
+    counts: Vec<(usize, Counted)>,
     /// For the properties of the record under way.
     pub(crate) properties: Vec<u8>,
     /// For the message ids of the answer under way.
@@ -194,6 +207,7 @@ impl Sends {
             lanes: Vec::new(),
             woken: Vec::new(),
             endings: Vec::new(),
+            counts: Vec::new(),
             properties: Vec::new(),
             ids: String::new(),
             unflushed: Arc::new(Semaphore::new(unflushed_max)),
@@ -221,6 +235,11 @@ impl Sends {
         self.batch.len()
     }
 
+    /// Notes what is counted when the records gathered so far are stored.
+    pub(crate) fn count(&mut self, counted: Counted) {
+        self.counts.push((self.batch.len(), counted));
+    }
+
     /// Notes a queue that the batch touches.
     pub(crate) fn touch(&mut self, lane: Arc<Lane>) {
         // Producers send in runs to the same few queues, and waking one twice costs a look at a counter: no set is needed.
@@ -245,6 +264,7 @@ impl Sends {
     fn clear(&mut self) {
         self.batch.clear();
         self.receipts.clear();
+        self.counts.clear();
         self.lanes.clear();
     }
 }
@@ -259,6 +279,13 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let landed = sends.batch.landed();
     broker.transactions.settle(&broker.store, &mut sends.endings, landed);
     let end = landed.last().map(|record| record.end);
+    for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed.len()) {
+        match counted {
+            Counted::Sent { topic, queue_id, messages, bytes } => broker.stats.sent(&topic, queue_id, messages, bytes),
+            Counted::Back { group, topic } => broker.stats.sent_back(&group, topic.name()),
+            Counted::Dead { group, topic } => broker.stats.sent_dead(&group, topic.name()),
+        }
+    }
     for receipt in &sends.receipts.list {
         if let Some(claim) = &receipt.claim {
             broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));

@@ -18,7 +18,7 @@ use protocol::request::{PushReply, SendMessage, SendReply};
 use protocol::sys_flag;
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts;
 use crate::hold::{Errand, Lane};
@@ -209,7 +209,8 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         claim: None,
     });
     sends.touch(lane);
-    broker.stats.sent(&reply.topic, reply.queue_id, 1, reply.body.len());
+    let (topic, queue_id, bytes) = (Arc::clone(&reply.topic), reply.queue_id, reply.body.len());
+    sends.count(Counted::Sent { topic, queue_id, messages: 1, bytes });
     Ok(())
 }
 

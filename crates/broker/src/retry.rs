@@ -13,7 +13,7 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Real};
 use crate::groups::Group;
@@ -186,10 +186,11 @@ fn gather(
         claim: None,
     });
     sends.touch(lane);
-    match fate {
-        Fate::Retry(_) => broker.stats.sent_back(group, given_back.retry_topic.name()),
-        Fate::Dead => broker.stats.sent_dead(group, topic.name()),
-    }
+    let group = Arc::clone(group);
+    sends.count(match fate {
+        Fate::Retry(_) => Counted::Back { group, topic: Arc::clone(&given_back.retry_topic) },
+        Fate::Dead => Counted::Dead { group, topic },
+    });
     Ok(())
 }
 

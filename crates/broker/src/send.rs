@@ -18,7 +18,7 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
 use crate::refusal::Refusal;
@@ -323,7 +323,7 @@ fn gather_one(
     sends.touch(lane);
     // A half message counts for its topic when it is committed.
     let counted = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
-    broker.stats.sent(counted.0, counted.1, 1, record_bytes);
+    sends.count(Counted::Sent { topic: Arc::clone(counted.0), queue_id: counted.1, messages: 1, bytes: record_bytes });
     Ok(())
 }
 
@@ -407,7 +407,8 @@ fn gather_batch(
         claim: None,
     });
     sends.touch(lane);
-    broker.stats.sent(topic, queue_id, count, request.body.len());
+    let (messages, bytes) = (count, request.body.len());
+    sends.count(Counted::Sent { topic: Arc::clone(topic), queue_id, messages, bytes });
     Ok(())
 }
 

@@ -80,3 +80,16 @@ async fn open_half_messages_have_a_limit() {
     running.put("T", 0, "", "others are taken").await;
     running.stop().await;
 }
+
+#[tokio::test]
+async fn a_message_that_no_file_of_the_log_can_hold_costs_those_behind_it_nothing_and_is_not_counted() {
+    let running = start(Setup { segment_bytes: 64 << 10, ..Setup::default() }).await;
+    running.put("T", 0, "", "the topic is there").await;
+    let (message, big) = (to("T", 0, ""), "x".repeat(100 << 10));
+    // One connection, so likely one burst.
+    let sent = tokio::join!(running.send(&message, "a"), running.send(&message, &big), running.send(&message, "b"));
+    assert_eq!([sent.0.code, sent.1.code, sent.2.code], [0, ResponseCode::MessageIllegal as i32, 0]);
+    assert!(sent.1.remark.unwrap().contains("does not fit a log file"));
+    assert_eq!(figure(&running, "putMessageTimesTotal").await.as_deref(), Some("3"));
+    running.stop().await;
+}
