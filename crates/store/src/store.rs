@@ -3,6 +3,7 @@
 //! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (below: write units, bring them to the device), `index`
 //! (index/), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
 use std::thread::JoinHandle;
@@ -138,7 +139,7 @@ impl Store {
         let StoreEnv { clock, disk, .. } = env;
         let root = options.root.clone();
         let is_new = disk.list(&root).is_ok_and(|entries| entries.is_empty());
-        let make = |path: &std::path::Path| {
+        let make = |path: &Path| {
             disk.create_dir(path).map_err(|source| StoreError::Disk { doing: "make", path: path.to_owned(), source })
         };
         make(&root)?;
@@ -146,7 +147,10 @@ impl Store {
         make(&options.commit_log_dir)?;
         let lock = StoreLock::take(&root)?;
         if is_new {
-            for dir in [Some(&*root), root.parent()].into_iter().flatten() {
+            // The parent of a bare name is empty.
+            let parent =
+                root.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+            for dir in [Some(&*root), parent].into_iter().flatten() {
                 disk.sync_dir(dir).map_err(|source| StoreError::Disk {
                     doing: "sync",
                     path: dir.to_owned(),
