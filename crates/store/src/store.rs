@@ -360,7 +360,7 @@ impl Store {
             log_timestamp: timestamp,
             queues_timestamp: timestamp,
             // Apache's broker removes files of the index that go beyond this.
-            index_timestamp: shared.index.as_ref().map_or(0, KeyIndex::last_timestamp),
+            index_timestamp: shared.index.as_ref().map_or(0, KeyIndex::synced_timestamp),
             master_flushed: 0,
             confirmed,
         };

@@ -266,6 +266,11 @@ impl IndexFile {
         Ok(())
     }
 
+    /// What counts the entries that are on the device.
+    pub fn synced_header(&self) -> Header {
+        *self.written.lock()
+    }
+
     /// Whether nothing has to be written any more.
     pub fn is_synced(&self) -> bool {
         *self.written.lock() == self.header()
