@@ -570,6 +570,17 @@ impl Store {
         self.shared.disk.space(&self.shared.options.commit_log_dir)
     }
 
+    /// The same of the consume queues' device.
+    pub fn queue_disk_use(&self) -> std::io::Result<DiskUse> {
+        self.shared.disk.space(&self.shared.options.queue_dir)
+    }
+
+    /// Bytes of the log that are not in the key index yet; 0 without one.
+    pub fn index_behind(&self) -> u64 {
+        let end = self.shared.log.end.get();
+        self.shared.index.as_ref().map_or(0, |index| end.saturating_sub(index.indexed.get()))
+    }
+
     /// What the store was opened with; file sizes as found on disk.
     pub fn options(&self) -> &StoreOptions {
         &self.shared.options
