@@ -176,7 +176,11 @@ pub(crate) fn offset_by_time(
 /// 30.
 pub(crate) fn max_offset(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetMaxOffset::decode(&request.header.fields)?;
-    let max = queue(broker, asked.topic, asked.queue_id).map_or(0, |queue| queue.max_offset());
+    // A consumer that begins at a number which a loss of power gives out again would miss a message.
+    let end = |queue: Arc<ConsumeQueue>| {
+        if asked.committed { broker.store.visible_end(&queue) } else { queue.max_offset() }
+    };
+    let max = queue(broker, asked.topic, asked.queue_id).map_or(0, end);
     reply_offset(request.reply_to(), max as i64, out)
 }
 

@@ -139,7 +139,9 @@ impl Store {
             return Read { status: ReadStatus::OffsetOverflowOne, ..read };
         }
         if start > max {
-            return Read { status: ReadStatus::OffsetOverflowBadly, next: read.max, ..read };
+            // What is not confirmed may be numbered anew after a loss of power.
+            let max = self.visible_end(queue) as i64;
+            return Read { status: ReadStatus::OffsetOverflowBadly, next: max, max, ..read };
         }
         UNITS.with_borrow_mut(|units| self.read_from(queue, start, limits, wanted, units, out, &mut read));
         read

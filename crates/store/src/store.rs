@@ -488,6 +488,30 @@ impl Store {
         }
     }
 
+    /// One more than the highest offset of the queue that consumers may read. Does not wait.
+    pub fn visible_end(&self, queue: &ConsumeQueue) -> u64 {
+        let (min, max) = (queue.min_offset(), queue.max_offset());
+        if queue.log_end().0 <= self.confirmed().get() {
+            return max;
+        }
+        // What is not confirmed stands at the end, and in memory.
+        let (mut low, mut high, mut step) = (max, max, 1);
+        while low > min && !self.is_visible(queue, low - 1) {
+            high = low - 1;
+            low = low.saturating_sub(step).max(min);
+            step *= 2;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.is_visible(queue, middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        high.max(min)
+    }
+
     /// The queue; an empty one if there was none.
     pub fn queue(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
         if queue_id >= QUEUES_MAX || !is_folder_name(topic) {

@@ -122,7 +122,7 @@ fn by_time(store: &Store, order: &Order) -> BTreeMap<i32, i64> {
     for (id, queue) in &order.queues {
         let target = match queue {
             None => 0,
-            Some(queue) if order.timestamp == TO_THE_END => ends(queue).1,
+            Some(queue) if order.timestamp == TO_THE_END => store.visible_end(queue) as i64,
             Some(queue) => match store.offset_by_time(queue, order.timestamp, Boundary::Lower) {
                 Ok(offset) => i64::try_from(offset).unwrap_or(i64::MAX),
                 Err(error) => {

@@ -26,10 +26,16 @@ fn a_sync_store_shows_and_promises_only_what_is_flushed() {
     assert!(store.record_at(second.at).unwrap().is_none());
     let queue = store.existing_queue(TOPIC, 0).unwrap();
     assert_eq!([0, 1, 2].map(|offset| store.is_visible(&queue, offset)), [true, false, false]);
+    assert_eq!((store.visible_end(&queue), queue.max_offset()), (1, 2));
+    append_run(&store, 2..9);
+    assert_eq!(store.visible_end(&queue), 1);
+    let (read, _) = crate::support::read(&store, TOPIC, 0, 50, &limits(32));
+    assert_eq!((read.status, read.next), (ReadStatus::OffsetOverflowBadly, 1));
     disk.resume();
     assert!(store.flushed().wait_until(second.end.0, deadline()));
     assert!(store.is_visible(&queue, 1));
-    assert_eq!(read_all(&store, TOPIC, 0).len(), 2);
+    assert!(store.flushed().wait_until(store.end().0, deadline()));
+    assert_eq!((store.visible_end(&queue), read_all(&store, TOPIC, 0).len()), (9, 9));
     store.close().unwrap();
 }
 
