@@ -271,11 +271,16 @@ impl Topics {
 
     /// Refuses one topic too many.
     pub(crate) fn check_room(&self) -> Result<(), Refusal> {
-        if self.len() < self.max {
+        self.check_room_for(1)
+    }
+
+    /// Refuses so many new topics if that is too many.
+    pub(crate) fn check_room_for(&self, new: usize) -> Result<(), Refusal> {
+        if self.len() + new <= self.max {
             return Ok(());
         }
-        let remark =
-            format!("the topic is not created: this broker has {} topics, the limit is {}", self.len(), self.max);
+        let what = if new == 1 { "the topic is".to_owned() } else { format!("{new} new topics are") };
+        let remark = format!("{what} not created: this broker has {} topics, the limit is {}", self.len(), self.max);
         Err(Refusal::new(ResponseCode::SystemError, remark))
     }
 

@@ -62,6 +62,12 @@ pub(crate) fn create_all(
     for config in wanted.topic_config_list {
         checked_all.push(checked(broker, config)?);
     }
+    let new: BTreeSet<&str> = checked_all
+        .iter()
+        .map(|config| config.topic_name.as_str())
+        .filter(|name| broker.topics.get(name).is_none())
+        .collect();
+    broker.topics.check_room_for(new.len())?;
     for config in checked_all {
         put(broker, session, config);
     }
