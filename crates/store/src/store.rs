@@ -306,12 +306,17 @@ impl Store {
         let store = Arc::downgrade(self);
         let shared = Arc::clone(&self.shared);
         threads.push(worker::spawn("checkpoint", move || {
-            let mut has_failed = false;
+            let (mut has_failed, mut trimmed_to) = (false, shared.log.min());
             while !shared.is_stopping() {
                 shared
                     .checkpoint_bell
                     .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
                 let Some(store) = store.upgrade() else { return };
+                let min = shared.log.min();
+                if min > trimmed_to {
+                    trimmed_to = min;
+                    Deleted::recall(&store.journal).forget_below(&store.journal, min);
+                }
                 let moved = store.move_checkpoint(false);
                 if let Err(error) = &moved
                     && !has_failed
