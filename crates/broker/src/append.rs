@@ -25,6 +25,7 @@ use crate::refusal::Refusal;
 use crate::reply;
 use crate::send::reply_extra;
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
+use crate::topics::Topic;
 use crate::transaction::Ending;
 
 /// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
@@ -199,6 +200,16 @@ struct Answer<'a> {
     settings: &'a BrokerSettings,
 }
 
+/// What is counted once its record is stored.
+pub(crate) enum Counted {
+    /// Messages of a queue, with their bytes.
+    Sent { topic: Arc<Topic>, queue_id: i32, messages: usize, bytes: usize },
+    /// A message that a group gave back.
+    Back { group: Arc<str>, topic: Arc<Topic> },
+    /// One that it gave up.
+    Dead { group: Arc<str>, topic: Arc<Topic> },
+}
+
 /// Sends of the current burst, and buffers that live on.
 pub(crate) struct Sends {
     pub(crate) batch: RecordBatch,
@@ -209,6 +220,8 @@ pub(crate) struct Sends {
     woken: Vec<ParkedPull>,
     /// Transactions that the batch ends.
     pub(crate) endings: Vec<Ending>,
+    /// What to count when so many records of the batch are stored.
+    counts: Vec<(usize, Counted)>,
     /// For the properties of the record under way.
     pub(crate) properties: Vec<u8>,
     /// For the message ids of the answer under way.
@@ -226,6 +239,7 @@ impl Sends {
             lanes: Vec::new(),
             woken: Vec::new(),
             endings: Vec::new(),
+            counts: Vec::new(),
             properties: Vec::new(),
             ids: String::new(),
             unflushed: Arc::new(Semaphore::new(unflushed_max)),
@@ -253,6 +267,11 @@ impl Sends {
         self.batch.len()
     }
 
+    /// Notes what is counted when the records gathered so far are stored.
+    pub(crate) fn count(&mut self, counted: Counted) {
+        self.counts.push((self.batch.len(), counted));
+    }
+
     /// Notes a queue that the batch touches.
     pub(crate) fn touch(&mut self, lane: Arc<Lane>) {
         // Producers send in runs to the same few queues, and waking one twice costs a look at a counter: no set is needed.
@@ -261,9 +280,23 @@ impl Sends {
         }
     }
 
+    /// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: who else wants to send or end the same
+    /// must not wait for us.
+    pub(crate) fn give_up(&mut self, broker: &Broker) {
+        let landed = self.batch.landed();
+        broker.transactions.settle(&broker.store, &mut self.endings, landed);
+        for receipt in &self.receipts.list {
+            if let Some(claim) = &receipt.claim {
+                broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+            }
+        }
+        self.clear();
+    }
+
     fn clear(&mut self) {
         self.batch.clear();
         self.receipts.clear();
+        self.counts.clear();
         self.lanes.clear();
     }
 }
@@ -278,6 +311,13 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let landed = sends.batch.landed();
     broker.transactions.settle(&broker.store, &mut sends.endings, landed);
     let end = landed.last().map(|record| record.end);
+    for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed.len()) {
+        match counted {
+            Counted::Sent { topic, queue_id, messages, bytes } => broker.stats.sent(&topic, queue_id, messages, bytes),
+            Counted::Back { group, topic } => broker.stats.sent_back(&group, topic.name()),
+            Counted::Dead { group, topic } => broker.stats.sent_dead(&group, topic.name()),
+        }
+    }
     for receipt in &sends.receipts.list {
         if let Some(claim) = &receipt.claim {
             broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
@@ -406,6 +446,25 @@ impl Unflushed {
     }
 }
 
+/// Takes back what was gathered from record number `first` on, if no file of the log can hold it: left in the batch, it would cost all that
+/// stands behind it. `gathered`: the batch's bytes before.
+pub(crate) fn check_fits(
+    broker: &Broker,
+    batch: &mut RecordBatch,
+    first: usize,
+    gathered: usize,
+) -> Result<(), Refusal> {
+    let (bytes, limit) = (batch.bytes() - gathered, broker.store.record_bytes_max());
+    if bytes as u64 <= limit {
+        return Ok(());
+    }
+    batch.truncate(first);
+    Err(Refusal::new(
+        ResponseCode::MessageIllegal,
+        format!("the message is illegal, {}", AppendError::TooLong { bytes, limit }),
+    ))
+}
+
 /// Encodes a record into a batch. Its parts were checked against their limits by whoever made the draft.
 pub(crate) fn push(batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {
     batch.push(&lane.queue, tags, |out| {
@@ -418,6 +477,19 @@ impl Broker {
     /// Whether an acknowledgement waits for the disk.
     pub(crate) fn is_sync_flush(&self) -> bool {
         self.store.is_sync_flush()
+    }
+
+    /// Wakes who waits for messages that were appended up to `end`: at once, or when they may be seen.
+    pub(crate) fn wake(&self, lanes: Vec<Arc<Lane>>, end: LogOffset) {
+        if !self.is_sync_flush() {
+            self.hold.arrived(lanes.iter(), &mut Vec::new());
+            return;
+        }
+        let (store, hold) = (Arc::clone(&self.store), Arc::clone(&self.hold));
+        tokio::spawn(async move {
+            store.confirmed().reached(end.0).await;
+            hold.arrived(lanes.iter(), &mut Vec::new());
+        });
     }
 
     /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.

@@ -156,7 +156,7 @@ impl Broker {
         topics.create_system_topics(&settings, &delay_levels);
         let groups = Groups::load(&store, clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
-        upkeep::load_offsets(&store, &offsets);
+        upkeep::load_offsets(&store, &offsets, clock.now());
         let timers = store_settings
             .timer_wheel_enable
             .then(|| Timers::load(&store, &topics, &store_settings, clock.now().0).map(Arc::new))

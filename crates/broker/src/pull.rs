@@ -24,6 +24,7 @@ use crate::hold::{Errand, Lane, Wake};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::topics::Topic;
+use crate::view::Unanswered;
 use crate::want::{Reader, SQL92, Want};
 
 /// Why a pull is forbidden; 5.x clients read it from the answer.
@@ -397,9 +398,11 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
     let reply_to = order.reply_to;
     let debt = inbox.owe();
     let job = move || {
+        let unanswered = Unanswered::new(&inbox, Some(reply_to));
         let mut slices = Vec::new();
         let found =
             store.read(&order.lane.queue, order.offset, &limits, &mut Reader(order.filter.as_deref()), &mut slices);
+        drop(unanswered);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.slices = slices;
             if let Some((order, patience)) = conclude(broker, session, order, patience, &found, out) {

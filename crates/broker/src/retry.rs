@@ -13,7 +13,7 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Real};
 use crate::groups::Group;
@@ -147,7 +147,8 @@ fn gather(
     let queue_id = broker.random.below(queues.max(1) as u32);
     let (lane, tags, level) = match fate {
         Fate::Retry(level) => {
-            let level = level.min(broker.delay_levels.max_level());
+            // A record may say that it was tried less than never.
+            let level = level.min(broker.delay_levels.max_level()).max(1);
             let lane = broker.delay.topic().lane(&broker.store, level as u32 - 1);
             (lane, TagsCode::DeliverAfterMs(broker.delay_levels.delay_ms(level)), level)
         }
@@ -177,8 +178,9 @@ fn gather(
     draft.reconsume_times = view.reconsume_times().saturating_add(1);
     draft.prepared_offset = 0;
     draft.properties = &sends.properties;
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, tags, &draft);
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     sends.receipts.push(Receipt {
         reply_to: given_back.reply_to,
         kind: Kind::Plain,
@@ -191,10 +193,11 @@ fn gather(
         claim: None,
     });
     sends.touch(lane);
-    match fate {
-        Fate::Retry(_) => broker.stats.sent_back(group, given_back.retry_topic.name()),
-        Fate::Dead => broker.stats.sent_dead(group, topic.name()),
-    }
+    let group = Arc::clone(group);
+    sends.count(match fate {
+        Fate::Retry(_) => Counted::Back { group, topic: Arc::clone(&given_back.retry_topic) },
+        Fate::Dead => Counted::Dead { group, topic },
+    });
     Ok(())
 }
 

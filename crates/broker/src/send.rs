@@ -18,7 +18,7 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
 use crate::inner_batch::{self, Target};
@@ -243,6 +243,7 @@ fn gather_one(
     let is_half = facts.is_half && !(reconsume_times > 0 && level > 0);
     if is_half {
         check_half(settings, &facts, level)?;
+        broker.transactions.check_room(settings)?;
     } else if sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED && !facts.is_half {
         return Err(illegal(
             "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
@@ -325,6 +326,13 @@ fn gather_one(
     let first = sends.records();
     let gathered = sends.batch.bytes();
     append::push(&mut sends.batch, &lane, tags, &draft);
+    if let Err(refusal) = append::check_fits(broker, &mut sends.batch, first, gathered) {
+        if let Some(claim) = &claim {
+            broker.repeats.settle(claim, queue_id, None);
+        }
+        sends.receipts.forget(uniq_key);
+        return Err(refusal);
+    }
     let record_bytes = sends.batch.bytes() - gathered;
     let mut kind = Kind::Send;
     if let Some(out) = timer_out.filter(|_| !route.topic.is_retry()) {
@@ -345,7 +353,7 @@ fn gather_one(
     sends.touch(lane);
     // A half message counts for its topic when it is committed.
     let counted = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
-    broker.stats.sent(counted.0, counted.1, 1, record_bytes);
+    sends.count(Counted::Sent { topic: Arc::clone(counted.0), queue_id: counted.1, messages: 1, bytes: record_bytes });
     Ok(())
 }
 
@@ -449,7 +457,7 @@ fn gather_batch(
         return inner_batch::gather(broker, session, settings, request, message, &facts, target, count);
     }
     let sends = &mut session.sends;
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     sends.batch.begin_group();
     for inner in batch::iter(request.body).flatten() {
         let draft = RecordDraft {
@@ -468,6 +476,7 @@ fn gather_batch(
         append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(Facts::of(inner.properties).tags)), &draft);
     }
     sends.batch.end_group();
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     let uniq_key = sends.receipts.keep(facts.uniq_key);
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
@@ -479,7 +488,8 @@ fn gather_batch(
         claim: None,
     });
     sends.touch(lane);
-    broker.stats.sent(topic, queue_id, count, request.body.len());
+    let (messages, bytes) = (count, request.body.len());
+    sends.count(Counted::Sent { topic: Arc::clone(topic), queue_id, messages, bytes });
     Ok(())
 }
 

@@ -16,7 +16,8 @@ pub(crate) const DELAYS: TableId = TableId(3);
 pub(crate) const GROUPS: TableId = TableId(4);
 /// `group@topic` → bits of what the group may not do, 4 bytes little-endian.
 pub(crate) const FORBIDDEN: TableId = TableId(5);
-/// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → the committed offset, 8 bytes little-endian.
+/// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → the committed offset and when it was committed, 8 bytes
+/// little-endian each; some have no time.
 pub(crate) const OFFSETS: TableId = TableId(6);
 /// Name of a JSON file → hashes of what we last wrote there, as JSON.
 pub(crate) const EXPORTS: TableId = TableId(7);

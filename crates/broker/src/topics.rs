@@ -25,7 +25,7 @@ use crate::refusal::Refusal;
 use crate::tables::{self, Keeper};
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
-pub(crate) const QUEUES_MAX: i32 = 65_536;
+pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
 
 /// Topics that a broker keeps: where topics are made on demand, any client can make one by naming it.
 const TOPICS_MAX: usize = 1_000_000;
@@ -124,6 +124,7 @@ impl Topic {
         if let Some(Some(lane)) = lanes.get(queue_id as usize) {
             return Ok(Arc::clone(lane));
         }
+        // Refuses ids beyond all bounds, before there is a place for each below them.
         let queue = match has_batch_queues(&self.config.load()) {
             true => store.batch_queue(&self.name, queue_id)?,
             false => store.queue(&self.name, queue_id)?,
@@ -294,11 +295,16 @@ impl Topics {
 
     /// Refuses one topic too many.
     pub(crate) fn check_room(&self) -> Result<(), Refusal> {
-        if self.len() < self.max {
+        self.check_room_for(1)
+    }
+
+    /// Refuses so many new topics if that is too many.
+    pub(crate) fn check_room_for(&self, new: usize) -> Result<(), Refusal> {
+        if self.len() + new <= self.max {
             return Ok(());
         }
-        let remark =
-            format!("the topic is not created: this broker has {} topics, the limit is {}", self.len(), self.max);
+        let what = if new == 1 { "the topic is".to_owned() } else { format!("{new} new topics are") };
+        let remark = format!("{what} not created: this broker has {} topics, the limit is {}", self.len(), self.max);
         Err(Refusal::new(ResponseCode::SystemError, remark))
     }
 
@@ -357,10 +363,10 @@ impl Topics {
         topic.is_gone.store(true, Ordering::Release);
         self.keeper.delete(tables::TOPICS, name.as_bytes());
         let position = self.bump();
-        if let Some(store) = self.keeper.store() {
-            store.delete_topic(name);
-        }
-        Some(position)
+        let Some(store) = self.keeper.store() else { return Some(position) };
+        store.delete_topic(name);
+        // Behind the mark that keeps the messages of this life out of the next one.
+        Some(store.journal().position())
     }
 
     /// Removes the queues of topics that are not in the table: leftovers of another broker, or of a topic whose deletion a crash

@@ -315,6 +315,8 @@ settings! {
         clear_retry_topic_when_delete_topic: bool = "clearRetryTopicWhenDeleteTopic";
         /// Pops whose messages are neither acknowledged nor over.
         pop_leases_max: usize = "popLeasesMax";
+        /// Half messages that wait for their end; more are refused.
+        open_half_messages_max: usize = "openHalfMessagesMax";
         /// How long a send waits for room in the log, in ms.
         room_timeout_millis: u64 = "roomTimeoutMillis";
         /// A send that was there within so many ms is not stored again; 0: off.

@@ -1,6 +1,7 @@
 //! How much memory the requests of all connections together may hold.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
@@ -32,6 +33,19 @@ struct Waiting {
     connection: u64,
     holds_some: bool,
     waker: Waker,
+}
+
+/// Bytes that outlive the turn of the connection that brought them. Given back when dropped.
+#[derive(Debug)]
+pub struct Held {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
 }
 
 impl State {
@@ -105,6 +119,14 @@ impl Budget {
         true
     }
 
+    /// Takes `bytes` for as long as what is returned lives; none when there is no room for them now. Nobody waits for it.
+    pub fn try_hold(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+        let mut state = self.state.lock();
+        let used_bytes = state.used_bytes.checked_add(bytes).filter(|used| *used <= self.max_bytes)?;
+        state.used_bytes = used_bytes;
+        Some(Held { budget: Arc::clone(self), bytes })
+    }
+
     /// Whether it is time to give back at once what would otherwise be kept for the next large frame.
     pub(crate) fn is_tight(&self) -> bool {
         self.used_bytes() > self.max_bytes / 2
@@ -163,6 +185,16 @@ mod tests {
         assert!(!budget.take(1, 0, 3, WAKER), "it would fit, but another came first");
         budget.give_back(5, 1);
         assert!(budget.take(8, 0, 2, WAKER) && budget.take(1, 0, 3, WAKER));
+    }
+
+    #[test]
+    fn what_is_held_counts_until_it_is_dropped_and_never_exceeds_the_bound() {
+        let budget = Arc::new(Budget::new(10));
+        let held = budget.try_hold(6).unwrap();
+        assert!(budget.try_hold(5).is_none() && !budget.take(5, 0, 1, WAKER));
+        drop(held);
+        assert!(budget.take(5, 0, 1, WAKER) && budget.try_hold(5).is_some());
+        assert_eq!(budget.used_bytes(), 5);
     }
 
     #[test]

@@ -71,7 +71,8 @@ const _: () = assert!(at::LOG_OFFSET == at::QUEUE_OFFSET + size_of::<u64>());
 const _: () = assert!(at::STORE_TIMESTAMP == at::BORN_HOST + 8 && at::RECONSUME_TIMES == at::STORE_HOST + 8);
 
 /// The smallest record: no body, no topic, no properties.
-const RECORD_BYTES_MIN: usize = at::BODY + 1 + 2;
+/// Bytes of the shortest record there can be.
+pub const RECORD_BYTES_MIN: usize = at::BODY + 1 + 2;
 
 /// A message before it has a place.
 #[derive(Clone, Copy, Debug)]

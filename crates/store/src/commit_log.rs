@@ -23,6 +23,14 @@ pub(crate) const BLANK_BYTES: u64 = 8;
 /// The magic code of that marker.
 pub(crate) const BLANK_MAGIC: u32 = 0xCBD4_3194;
 
+/// The marker for `left` bytes at the end of a file.
+pub(crate) fn blank(left: u64) -> [u8; BLANK_BYTES as usize] {
+    let mut blank = [0; BLANK_BYTES as usize];
+    blank[..4].copy_from_slice(&(left as u32).to_be_bytes());
+    blank[4..].copy_from_slice(&BLANK_MAGIC.to_be_bytes());
+    blank
+}
+
 struct Tail {
     segment: Arc<Segment>,
     /// The log's end.
@@ -149,10 +157,7 @@ impl CommitLog {
         let Some(next) = self.segment_at(next_base) else {
             return Err(AppendError::NoRoomYet { needed: next_base + need });
         };
-        let mut blank = [0; BLANK_BYTES as usize];
-        blank[..4].copy_from_slice(&(left as u32).to_be_bytes());
-        blank[4..].copy_from_slice(&BLANK_MAGIC.to_be_bytes());
-        tail.segment.write(tail.at, &blank);
+        tail.segment.write(tail.at, &blank(left));
         tail.segment.publish(next_base);
         tail.at = next_base;
         tail.segment = next;

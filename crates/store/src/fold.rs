@@ -55,7 +55,7 @@ pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<Que
 }
 
 /// The topic becomes the name of a folder. What is in the log need not have come through our checks.
-fn is_folder_name(topic: &str) -> bool {
+pub(crate) fn is_folder_name(topic: &str) -> bool {
     let is_strange = matches!(topic, "" | "." | "..") || topic.len() > 255;
     !is_strange && !topic.bytes().any(|byte| byte == b'/' || byte == 0)
 }

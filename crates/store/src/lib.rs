@@ -31,7 +31,7 @@ pub mod watermark;
 mod worker;
 
 pub use batch::{Landed, RecordBatch, TagsCode};
-pub use cold::{ColdQueueFull, ColdRead};
+pub use cold::{ColdRead, ColdReadRefused};
 pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, place_of};
@@ -42,7 +42,7 @@ pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
 pub use segment::{LogSlice, ReadMode, Segment};
-pub use store::{RetentionFloor, Store};
+pub use store::{QUEUES_MAX, RetentionFloor, Store};
 pub use timer::{
     LogState, TIMER_MARKS_BYTES, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic,
 };

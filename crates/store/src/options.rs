@@ -57,6 +57,8 @@ pub struct StoreOptions {
     pub cold_read_threads: usize,
     /// Reads that may wait for those threads.
     pub cold_reads_max: usize,
+    /// The same of questions that may take long, and of which nobody waits who consumes: on a thread of their own.
+    pub queries_max: usize,
     /// Files of consume queues that may be open at once.
     pub queue_descriptors_max: usize,
     /// Units of consume queues that wait to be written, in bytes, at which they are written early. If they cannot be, the
@@ -86,6 +88,7 @@ impl StoreOptions {
             hot_bytes: 1 << 30,
             cold_read_threads: 2,
             cold_reads_max: 4096,
+            queries_max: 256,
             queue_descriptors_max: 512,
             queue_buffered_bytes: 4 << 20,
             index: None,

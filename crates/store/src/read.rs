@@ -139,7 +139,9 @@ impl Store {
             return Read { status: ReadStatus::OffsetOverflowOne, ..read };
         }
         if start > max {
-            return Read { status: ReadStatus::OffsetOverflowBadly, next: read.max, ..read };
+            // What is not confirmed may be numbered anew after a loss of power.
+            let max = self.visible_end(queue) as i64;
+            return Read { status: ReadStatus::OffsetOverflowBadly, next: max, max, ..read };
         }
         UNITS.with_borrow_mut(|units| self.read_from(queue, start, limits, wanted, units, out, &mut read));
         read
@@ -158,7 +160,8 @@ impl Store {
     ) {
         let confirmed = self.confirmed().get();
         let (near_from, hot_from) = (self.near_from(), self.hot_from());
-        let scan_max = (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count).max(1);
+        let scan_max =
+            (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count.min(limits.count_memory)).max(1);
         let mut offset = start;
         let mut scanned = 0;
         let mut is_removing = false;
@@ -181,9 +184,23 @@ impl Store {
                     (true, _) => end_status(read, ReadStatus::Cold),
                     (false, true) if offset == start => end_status(read, ReadStatus::OffsetOverflowOne),
                     (false, true) => end_status(read, without_match(is_removing)),
+                    // Nothing there although the queue goes on. Only the device can say that for certain.
+                    (false, false) if offset >= queue.min_offset() && !limits.may_fault => {
+                        end_status(read, ReadStatus::Cold)
+                    }
                     (false, false) => {
-                        // Nothing there although the queue goes on: the file is gone. Go on where the queue begins now.
-                        read.next = read.next.max(queue.min_offset() as i64);
+                        // Retention was here, or the units never reached the device: go on behind the hole, or nobody ever would.
+                        let next = queue.behind_hole(offset);
+                        if read.count == 0 {
+                            tracing::warn!(
+                                topic = queue.topic(),
+                                queue_id = queue.id(),
+                                from = offset,
+                                to = next,
+                                "no units"
+                            );
+                            read.next = next as i64;
+                        }
                         end_status(read, ReadStatus::OffsetFoundNull)
                     }
                 };
@@ -202,7 +219,7 @@ impl Store {
                     return;
                 }
                 scanned += 1;
-                if unit.is_blank() || !wanted.wants_unit(unit.tags) {
+                if !unit.is_message() || !wanted.wants_unit(unit.tags) {
                     offset = span.next();
                     read.next = offset as i64;
                     continue;

@@ -244,6 +244,19 @@ impl Segment {
         self.file()?.sync_data()
     }
 
+    /// Writes over what stands at a log offset. For recovery, where that is damaged.
+    pub(crate) fn mend(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = self.file()?;
+        file.write_at(bytes, at - self.base)?;
+        file.sync_data()
+    }
+
+    /// Where, from `place` in the file on, the first byte lies that may be other than zero.
+    pub(crate) fn data_from(&self, place: usize) -> io::Result<Option<usize>> {
+        let found = self.file()?.data_from(place as u64)?;
+        Ok(found.and_then(|data| usize::try_from(data).ok()).filter(|data| (*data as u64) < self.bytes))
+    }
+
     /// Zeroes everything from the log offset `from` on. For recovery: a reader of RocketMQ's takes zeros for the end.
     pub(crate) fn cut(&self, from: u64) -> io::Result<()> {
         let start = from - self.base;

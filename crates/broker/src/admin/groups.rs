@@ -192,6 +192,9 @@ pub(crate) fn forbid(
 ) -> Result<(), Refusal> {
     let wanted = UpdateGroupForbidden::decode(&request.header.fields)?;
     if let Some(is_readable) = wanted.readable {
+        let bad = |error: names::NameError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
+        names::check_group(wanted.group).map_err(bad)?;
+        names::check_topic(wanted.topic).map_err(bad)?;
         session.durable_after(broker.groups.set_readable(wanted.group, wanted.topic, is_readable));
     }
     let reply = GroupForbidden {

@@ -46,7 +46,7 @@ pub(crate) fn of_group(
     let consume_tps = topics.iter().map(|topic| broker.stats.consume_tps(group, topic)).sum();
     let progress: Vec<Progress> = topics.iter().flat_map(|topic| progress(broker, group, topic)).collect();
     let reply_to = request.reply_to();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| ConsumeStats {
@@ -133,7 +133,7 @@ pub(crate) fn of_all(
     }
     let broker_addr = broker.advertised.to_string();
     let reply_to = request.reply_to();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| {
@@ -174,7 +174,7 @@ pub(crate) fn time_spans(
     let progress = progress(broker, asked.group, asked.topic);
     let reply_to = request.reply_to();
     let now = broker.clock.now();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| {

@@ -71,7 +71,7 @@ pub(crate) fn reset(
     let all = queues(broker, &topic);
     if !is_on_server {
         order.queues = all.into_iter().take_while(|(id, _)| *id < config.write_queue_nums).collect();
-        return view::in_the_cold(
+        return view::at_length(
             broker,
             session,
             move |store| {
@@ -105,7 +105,7 @@ pub(crate) fn reset(
             on_server(broker, session, (order, targets), out);
             Ok(())
         }
-        None => view::in_the_cold(
+        None => view::at_length(
             broker,
             session,
             move |store| {
@@ -123,7 +123,7 @@ fn by_time(store: &Store, order: &Order) -> BTreeMap<i32, i64> {
     for (id, queue) in &order.queues {
         let target = match queue {
             None => 0,
-            Some(queue) if order.timestamp == TO_THE_END => ends(queue).1,
+            Some(queue) if order.timestamp == TO_THE_END => store.visible_end(queue) as i64,
             Some(queue) => match store.offset_by_time(queue, order.timestamp, Boundary::Lower) {
                 Ok(offset) => i64::try_from(offset).unwrap_or(i64::MAX),
                 Err(error) => {

@@ -63,6 +63,12 @@ pub(crate) fn create_all(
     for config in wanted.topic_config_list {
         checked_all.push(checked(broker, config)?);
     }
+    let new: BTreeSet<&str> = checked_all
+        .iter()
+        .map(|config| config.topic_name.as_str())
+        .filter(|name| broker.topics.get(name).is_none())
+        .collect();
+    broker.topics.check_room_for(new.len())?;
     for config in checked_all {
         put(broker, session, config);
     }
@@ -150,7 +156,7 @@ pub(crate) fn delete(
         return Ok(());
     };
     let reply_to = request.reply_to();
-    let removed = view::in_the_cold(broker, session, Store::remove_deleted, move |_, session, (), out| {
+    let removed = view::at_length(broker, session, Store::remove_deleted, move |_, session, (), out| {
         session.durable_after(position);
         out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
     });
@@ -230,7 +236,7 @@ pub(crate) fn stats(
     let topic_put_tps = broker.stats.window(Stat::TopicPutNums, topic).map_or(0.0, |windows| windows.stats_minute.tps);
     let queues = queues(broker, &found);
     let reply_to = request.reply_to();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| {

@@ -191,7 +191,7 @@ pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
             if units.is_empty() {
                 break;
             }
-            for unit in &units {
+            for unit in units.iter().filter(|unit| unit.is_message()) {
                 let Some(slice) = fetch::record(&broker.store, unit.at).await? else { continue };
                 let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { continue };
                 let body = view.body();

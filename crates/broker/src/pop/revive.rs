@@ -172,7 +172,8 @@ impl Revival {
         let mut gone = Vec::new();
         for offset in open {
             fetch::units(&broker.store, &from.queue, offset, 1, &mut units).await?;
-            let at = units.first().filter(|_| offset >= from.queue.min_offset()).map(|unit| unit.at);
+            let at =
+                units.first().filter(|unit| unit.is_message() && offset >= from.queue.min_offset()).map(|unit| unit.at);
             let slice = match at {
                 Some(at) => fetch::record(&broker.store, at).await?,
                 None => None,

@@ -309,6 +309,10 @@ impl Task {
         let mut offset = self.next;
         let mut has_failed = false;
         for unit in read.iter().take_while(|unit| unit.end().0 <= confirmed) {
+            if !unit.is_message() {
+                offset += 1;
+                continue;
+            }
             match fetch::record(&store, unit.at).await {
                 Ok(found) => match found.as_ref().and_then(view_of) {
                     Some(view) => taken.extend(self.unit_of(&view, unit, now).map(|unit| (offset, unit))),

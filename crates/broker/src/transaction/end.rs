@@ -14,7 +14,7 @@ use protocol::tags;
 use store::{RecordBatch, TagsCode};
 
 use super::{Ending, OP_TAG, immunity_ms, write_op};
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts;
 use crate::hold::Lane;
@@ -147,7 +147,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
     });
     if let Some((lane, draft)) = target {
         if let Some(topic) = broker.topics.get(draft.topic) {
-            broker.stats.sent(&topic, draft.queue_id, 1, draft.body.len());
+            sends.count(Counted::Sent { topic, queue_id: draft.queue_id, messages: 1, bytes: draft.body.len() });
         }
         sends.touch(lane);
     }

@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex, RwLock};
 use protocol::LogOffset;
 
@@ -93,6 +93,14 @@ pub enum QueueError {
         /// What it said.
         source: io::Error,
     },
+    /// What was written may or may not be on the device, and a second try would not tell: the system says so once.
+    #[error("cannot make what was written to {} durable: {source}", path.display())]
+    Unsure {
+        /// With which file or directory.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
     /// A unit for an offset that is not the queue's next one.
     #[error(
         "consume queue {topic}/{queue_id} ends at offset {next}, but the record at {at} of the log has offset {offset}"
@@ -129,7 +137,7 @@ impl QueueError {
     fn is_missing_file(&self) -> bool {
         match self {
             QueueError::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            QueueError::Gap { .. } | QueueError::FileLength { .. } => false,
+            QueueError::Unsure { .. } | QueueError::Gap { .. } | QueueError::FileLength { .. } => false,
         }
     }
 }
@@ -158,7 +166,9 @@ struct Shared {
     /// Guards the queues that the next flush visits: those with units to write or memory to give back. Innermost.
     listed: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Guards the topics that are deleted and whose files are still there. Innermost; changed under `topics`.
-    deleted: Mutex<Vec<(String, TopicQueues)>>,
+    deleted: Mutex<Vec<DeletedTopic>>,
+    /// How far the journal is written, as far as we were told. Relaxed: the number stands alone.
+    journal_written: AtomicU64,
     /// Guards what a loss of power could still take. Innermost.
     unsynced: Mutex<Unsynced>,
     /// Bytes of units pushed and not yet written. Relaxed: a gauge and a trigger.
@@ -166,6 +176,14 @@ struct Shared {
     /// Whether the bell was rung since the flush last began; spares push the bell's lock.
     is_rung: AtomicBool,
     bell: Bell,
+}
+
+/// A topic that is deleted, and whose files are still there.
+struct DeletedTopic {
+    name: String,
+    queues: TopicQueues,
+    /// The journal's position of the deletion. Without its files and without its deletion, a topic would come back empty after a crash.
+    position: u64,
 }
 
 #[derive(Default)]
@@ -251,6 +269,7 @@ impl QueueLogs {
                 maintenance: Mutex::new(()),
                 listed: Mutex::new(Vec::new()),
                 deleted: Mutex::new(Vec::new()),
+                journal_written: AtomicU64::new(0),
                 unsynced: Mutex::new(Unsynced::default()),
                 pending_bytes: AtomicU64::new(0),
                 is_rung: AtomicBool::new(false),
@@ -316,17 +335,19 @@ impl QueueLogs {
     /// [`remove_deleted`](Self::remove_deleted) or the next flush, before anything of a topic that comes again can be written.
     ///
     /// `hold_log` lets nobody push as long as what it returns lives: in that moment one life of the topic ends, and another may
-    /// begin. It is not called if the topic has no queue.
-    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> G) {
+    /// begin. It is not called if the topic has no queue. With it comes the journal's position that has to be written before files go; see
+    /// [`journal_is_written`](Self::journal_is_written).
+    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> (G, u64)) {
         if !self.topics.read().contains_key(topic) {
             return;
         }
-        let held = hold_log();
+        let (held, position) = hold_log();
         let queues = {
             let mut topics = self.topics.write();
             let Some(queues) = topics.remove(topic) else { return };
             // Noted before a queue of the same name can be made.
-            self.shared.deleted.lock().push((topic.to_owned(), queues.clone()));
+            let deleted = DeletedTopic { name: topic.to_owned(), queues: queues.clone(), position };
+            self.shared.deleted.lock().push(deleted);
             queues
         };
         for queue in &queues {
@@ -339,34 +360,57 @@ impl QueueLogs {
         drop(held);
     }
 
-    /// Removes the files of deleted topics.
+    /// Files of topics whose deletion the journal holds at or below this position may go.
+    pub fn journal_is_written(&self, position: u64) {
+        self.shared.journal_written.fetch_max(position, Ordering::Relaxed);
+    }
+
+    /// Up to which position the journal has to be written so that all files of deleted topics may go; none if there are none.
+    pub fn deleted_up_to(&self) -> Option<u64> {
+        self.shared.deleted.lock().iter().map(|deleted| deleted.position).max()
+    }
+
+    /// Removes the files of deleted topics, of those that may go.
     pub fn remove_deleted(&self) -> Result<(), QueueError> {
         let _files = self.shared.maintenance.lock();
         self.remove_deleted_files()
     }
 
-    /// Under the maintenance lock. A topic whose files cannot be removed does not stop the others; the first error is returned.
+    /// Under the maintenance lock. A topic whose files cannot be removed stays deleted and does not stop the others; the first error is
+    /// returned.
     fn remove_deleted_files(&self) -> Result<(), QueueError> {
-        let deleted = std::mem::take(&mut *self.shared.deleted.lock());
+        let written = self.shared.journal_written.load(Ordering::Relaxed);
+        let mut deleted = Vec::new();
+        self.shared.deleted.lock().retain_mut(|topic| {
+            let may_go = topic.position <= written;
+            if may_go {
+                let DeletedTopic { name, queues, position } = topic;
+                let (name, queues) = (std::mem::take(name), std::mem::take(queues));
+                deleted.push(DeletedTopic { name, queues, position: *position });
+            }
+            !may_go
+        });
         if deleted.is_empty() {
             return Ok(());
         }
         let mut first_error = None;
         self.shared.listed.lock().retain(|queue| !queue.is_deleted());
-        for (topic, queues) in deleted {
-            let is_batch = queues.first().is_some_and(|queue| queue.is_batch());
-            for queue in queues {
+        for topic in deleted {
+            let is_batch = topic.queues.first().is_some_and(|queue| queue.is_batch());
+            for queue in &topic.queues {
                 self.shared.descriptors.forget(queue.number, 0, u64::MAX);
                 self.shared.unsynced.lock().forget(queue.number, 0, u64::MAX);
             }
             let root = if is_batch { &self.shared.batch.dir } else { &self.shared.simple.dir };
-            let dir = root.join(topic);
+            let dir = root.join(&topic.name);
+            self.shared.unsynced.lock().dirs.retain(|made| !made.starts_with(&dir));
             let disk = &self.shared.disk;
             // The folder for batches may never have been made.
             let removed =
                 disk.remove_tree(&dir).and_then(|()| disk.create_dir(root)).and_then(|()| disk.sync_dir(root));
             if let Err(source) = removed {
                 first_error.get_or_insert(QueueError::disk("remove", &dir, source));
+                self.shared.deleted.lock().push(topic);
             }
         }
         first_error.map_or(Ok(()), Err)
@@ -386,45 +430,52 @@ impl QueueLogs {
         let mut scratch = Vec::new();
         // After the list was taken: whatever stands in it under a deleted name was made after that was noted.
         let mut first_error = self.remove_deleted_files().err();
-        listed.retain(|queue| match queue.flush(window, &mut scratch) {
-            Ok(was_active) => was_active,
-            Err(error) => {
+        let waiting: HashSet<String, FixedState> =
+            self.shared.deleted.lock().iter().map(|deleted| deleted.name.clone()).collect();
+        listed.retain(|queue| {
+            if waiting.contains(queue.topic()) {
+                // The files of the topic that had its name before are still there.
+                return !queue.is_deleted();
+            }
+            queue.flush(window, &mut scratch).unwrap_or_else(|error| {
                 first_error.get_or_insert(error);
                 true
-            }
+            })
         });
         self.shared.listed.lock().append(&mut listed);
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Flushes, and makes what was pushed before this call survive a loss of power.
+    /// Flushes, and makes what was pushed before this call survive a loss of power. On [`QueueError::Unsure`] nothing can be trusted any more
+    /// but the log.
     pub fn sync_all(&self) -> Result<(), QueueError> {
         self.flush_all()?;
-        let _files = self.shared.maintenance.lock();
+        // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
+        // synced does no harm.
         let unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
-        let synced = self.sync(&unsynced);
-        if synced.is_err() {
-            // The names of the files are lost with `unsynced`, so that the next attempt must cover everything.
-            *self.shared.unsynced.lock() = Unsynced { is_everything: true, ..Unsynced::default() };
-        }
-        synced
+        self.sync(&unsynced)
     }
 
     fn sync(&self, unsynced: &Unsynced) -> Result<(), QueueError> {
         let Shared { disk, simple: Layout { dir: root, .. }, batch, .. } = &*self.shared;
         // The folder for batches is made when it is needed, so that its own name has to be there too.
         let batch_parent = batch.dir.parent().unwrap_or(&batch.dir);
+        let unsure = |path: &Path, source| QueueError::Unsure { path: path.to_owned(), source };
         if unsynced.is_everything {
-            return disk.sync_file_system(root).map_err(|source| QueueError::disk("sync", root, source));
+            return disk.sync_file_system(root).map_err(|source| unsure(root, source));
         }
         for file in unsynced.files.values() {
-            file.sync_data().map_err(|source| QueueError::disk("sync a file of", root, source))?;
+            file.sync_data().map_err(|source| unsure(root, source))?;
         }
         for dir in &unsynced.dirs {
             // The file's name is in the queue's directory, that one's name in the topic's, and so on up to ours.
             let top = if dir.starts_with(root) { root } else { batch_parent };
             for dir in dir.ancestors().take_while(|dir| dir.starts_with(top)) {
-                disk.sync_dir(dir).map_err(|source| QueueError::disk("sync", dir, source))?;
+                match disk.sync_dir(dir) {
+                    // Its topic was deleted since.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    synced => synced.map_err(|source| unsure(dir, source))?,
+                }
             }
         }
         Ok(())
@@ -458,6 +509,11 @@ impl QueueLogs {
     /// Whether so much is unwritten (the disk is full or stands still) that the log should take no more for now.
     pub fn is_backlogged(&self) -> bool {
         self.pending_bytes() >= self.shared.options.buffered_bytes.saturating_mul(8)
+    }
+
+    /// Whether so much is unwritten that the log takes no more, whatever the reason: units are memory.
+    pub fn is_full(&self) -> bool {
+        self.pending_bytes() >= self.shared.options.buffered_bytes.saturating_mul(32)
     }
 
     /// Files that are open.

@@ -168,21 +168,27 @@ impl ConsumeQueue {
         if offset < self.min_offset() || self.unit_at(offset)? == Some(unit) {
             return Ok(PushedAt::Already);
         }
+        self.mend_in(offset, unit)?;
+        Ok(PushedAt::Mended)
+    }
+
+    /// Replaces the unit at a place, which is there. Of a batch's unit, what it says of its messages stays.
+    pub(super) fn mend_in(&self, place: u64, unit: Unit) -> Result<(), QueueError> {
         let raw = unit.encode();
         let is_written = match self.tail.lock().as_deref_mut() {
-            Some(tail) if offset >= tail.first() => tail.mend(offset, &raw),
+            Some(tail) if place >= tail.first() => tail.mend(place, &raw),
             Some(_) | None => true,
         };
         if is_written {
-            self.write(offset, &raw)?;
+            self.write(place, &raw)?;
         }
-        if offset + 1 == self.max_offset() {
+        if place + 1 == self.next_place() {
             self.log_end.store(unit.end().0, Ordering::Release);
         }
-        if offset == self.min_offset() {
+        if place == self.min_place() {
             self.min_at_plus_one.store(0, Ordering::Release);
         }
-        Ok(PushedAt::Mended)
+        Ok(())
     }
 
     /// Lets the queue begin at `offset`, without a unit. For recovery: what it had is gone from the log and would only leave a

@@ -112,6 +112,23 @@ impl ConsumeQueue {
         Ok(UnitsRead::Units(got))
     }
 
+    /// Where a reader goes on who finds nothing at this offset, though the queue goes on: where the queue begins now, at what is in memory, or
+    /// at the next file, as in RocketMQ. Units of batches say themselves where they belong, so that a search has passed the hole already.
+    pub fn behind_hole(&self, offset: u64) -> u64 {
+        let min = self.min_offset();
+        if offset < min {
+            return min;
+        }
+        if self.is_batch() {
+            return self.max_offset();
+        }
+        let next_file = self.layout().file_end(offset);
+        match self.tail.lock().as_deref() {
+            Some(tail) if tail.first() > offset => next_file.min(tail.first()),
+            Some(_) | None => next_file.min(self.max_offset()),
+        }
+    }
+
     /// The unit of the record that holds the message of an offset, if the queue has it. May wait for the device.
     pub fn unit_at(&self, offset: u64) -> Result<Option<Unit>, QueueError> {
         match self.is_batch() {

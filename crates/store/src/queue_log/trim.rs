@@ -72,6 +72,27 @@ impl ConsumeQueue {
         Ok(((keep_from - first_file) / units_per_file) as usize)
     }
 
+    /// What points into a stretch of the log that was lost keeps its number and nothing else. Returns how many units did. For recovery.
+    pub(crate) fn lose(&self, from: LogOffset, to: LogOffset, lost: Unit) -> Result<u64, QueueError> {
+        let (min, next) = (self.min_place(), self.next_place());
+        if self.log_end() <= from {
+            return Ok(0);
+        }
+        let is_behind = |unit: Option<Unit>| unit.is_some_and(|unit| !unit.is_blank() && unit.at >= from);
+        let first = self.first_that(min, next, |place| Ok(is_behind(self.unit_in(place)?)))?;
+        let mut place = first;
+        while place < next
+            && let Some(unit) = self.unit_in(place)?
+            && unit.at < to
+        {
+            if unit != lost {
+                self.mend_in(place, lost)?;
+            }
+            place += 1;
+        }
+        Ok(place - first)
+    }
+
     fn truncate_above(&self, log_end: LogOffset) -> Result<u64, QueueError> {
         let (min, next) = (self.min_place(), self.next_place());
         if self.log_end() <= log_end || self.is_deleted() {

@@ -35,14 +35,22 @@ impl Unit {
     /// What RocketMQ writes before the first unit of a queue that does not begin at a file's start.
     pub const BLANK: Unit = Unit { at: LogOffset(0), size: 0x7FFF_FFFF, tags: 0 };
 
+    /// In the place of the tags: the message was lost to damage of the log, and the unit keeps its number. No hash of a tag and no time.
+    pub const LOST: i64 = i64::MAX;
+
     /// Where its record ends.
     pub fn end(&self) -> LogOffset {
         LogOffset(self.at.0.saturating_add(u64::from(self.size)))
     }
 
-    /// Whether it stands for no message.
-    pub fn is_blank(&self) -> bool {
+    /// Whether it stands before the first unit of its queue.
+    pub(crate) fn is_blank(&self) -> bool {
         *self == Unit::BLANK
+    }
+
+    /// Whether it stands for a message at all.
+    pub fn is_message(&self) -> bool {
+        self.tags != Unit::LOST && !self.is_blank()
     }
 
     pub(super) fn encode(&self) -> RawUnit {

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use protocol::record::{self, Scanned};
+use protocol::LogOffset;
+use protocol::record::{self, RECORD_BYTES_MIN, Scanned};
 
 use super::files::LogFiles;
+use super::gap::Gap;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fold::QueuePlace;
@@ -27,6 +29,9 @@ pub(super) struct Rebuild<'a> {
     known: KnownUnits,
     /// Units that queues lacked.
     pub added: u64,
+    /// Stretches of the log that were lost, and how much that was.
+    gaps_of_log: Vec<Gap>,
+    lost_bytes: u64,
     /// Records without a place in their queue, and what the first of them was told.
     gaps: (u64, Option<String>),
     /// Queues begun anew, and the first of them.
@@ -58,6 +63,8 @@ impl<'a> Rebuild<'a> {
             batch_topics,
             known: KnownUnits::default(),
             added: 0,
+            gaps_of_log: Vec::new(),
+            lost_bytes: 0,
             gaps: (0, None),
             begun_anew: (0, None),
         }
@@ -90,6 +97,7 @@ impl<'a> Rebuild<'a> {
                 });
             }
         }
+        self.bridge(&queue, place.offset);
         match queue.push_record_at(place.offset, place.unit, count, place.store_time) {
             Ok(PushedAt::Already) => {}
             Ok(PushedAt::Added | PushedAt::Mended) => self.added += 1,
@@ -97,12 +105,50 @@ impl<'a> Rebuild<'a> {
                 self.gaps.0 += 1;
                 self.gaps.1.get_or_insert_with(|| error.to_string());
             }
-            Err(error @ (QueueError::Disk { .. } | QueueError::FileLength { .. })) => return Err(error.into()),
+            Err(error @ (QueueError::Disk { .. } | QueueError::Unsure { .. } | QueueError::FileLength { .. })) => {
+                return Err(error.into());
+            }
         }
         if self.queues.is_backlogged() {
             self.queues.flush_all()?;
         }
         Ok(())
+    }
+
+    /// A stretch of the log is lost, with the records in it.
+    pub(super) fn lose(&mut self, gap: Gap) {
+        self.lost_bytes += gap.to - gap.from;
+        self.gaps_of_log.push(gap);
+    }
+
+    /// Lets what queues have of lost records point nowhere else.
+    pub(super) fn finish(&mut self) -> Result<(), StoreError> {
+        if self.gaps_of_log.is_empty() {
+            return Ok(());
+        }
+        for queue in self.queues.queues() {
+            for gap in &self.gaps_of_log {
+                self.added += queue.lose(LogOffset(gap.from), LogOffset(gap.to), gap.unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the numbers of messages that were lost just before this one: without them, nothing of the queue could be served from here on.
+    fn bridge(&mut self, queue: &Arc<ConsumeQueue>, offset: u64) {
+        if queue.is_batch() {
+            // Its units say themselves which messages they hold, and may leave some out.
+            return;
+        }
+        let next = queue.max_offset();
+        let Some(gap) = self.gaps_of_log.last() else { return };
+        let is_plausible = offset.saturating_sub(next) <= self.lost_bytes / RECORD_BYTES_MIN as u64;
+        if queue.min_offset() < next && queue.log_end().0 <= gap.from && is_plausible {
+            for _ in next..offset {
+                queue.push(gap.unit);
+                self.added += 1;
+            }
+        }
     }
 
     fn standing(&self, queue: &ConsumeQueue, place: &QueuePlace<'_>) -> Result<Standing, StoreError> {
