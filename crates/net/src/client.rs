@@ -254,7 +254,7 @@ impl Client {
             frame_bytes_max: options.frame_bytes_max,
             // The task takes the inbox as a whole, so the bound on it must not stop the reading of responses.
             out_bytes_max: options.out_bytes_max.saturating_mul(2),
-            idle_timeout: options.idle_timeout,
+            idle_timeout: Some(options.idle_timeout),
         };
         let (handle, budget) = (connection.clone(), Arc::clone(&options.budget));
         let outbound = Outbound { inbound: Arc::clone(&self.inner.inbound) };

@@ -195,7 +195,8 @@ pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result
             trust_path: real(tls.trust_cert_path.clone()),
         }),
         frame_bytes_max: net.frame_max_length,
-        idle_timeout: Duration::from_secs(net.server_channel_max_idle_time_seconds),
+        // 0 is Netty's word for never.
+        idle_timeout: Some(net.server_channel_max_idle_time_seconds).filter(|s| *s > 0).map(Duration::from_secs),
         send_buffer_bytes: nonzero(net.server_socket_snd_buf_size),
         receive_buffer_bytes: nonzero(net.server_socket_rcv_buf_size),
         connections_max: net.connections_max,

@@ -4,7 +4,10 @@
 use super::kinds::{BOOL, BYTES, CLIENT_AUTH, COUNT, SPAN, TEXT, TLS_MODE};
 use super::reasons::{KEY_PASSWORD, NETTY, SOCKETS};
 use super::table;
-use crate::key::{Key, Section};
+use crate::key::{Key, Kind, Section};
+
+/// Shorter than a header may be, none would be served; the length of one of 352 MiB looks like the first byte of TLS.
+const FRAME: Kind = Kind::Number { min: 64 << 10, max: 256 << 20, scaled: true };
 
 table! {
     /// TLS, frames, and a few numbers that have no key of their own.
@@ -25,7 +28,7 @@ table! {
     used                  "tls.client.certPath"                      TEXT        = ""       "own certificate chain towards name servers, PEM";
     used                  "tls.client.authServer"                    BOOL        = "false"  "check the certificates of name servers against tls.client.trustCertPath, not for their host";
     used                  "tls.client.trustCertPath"                 TEXT        = ""       "certificates that name servers are checked against, PEM";
-    used                  "com.rocketmq.remoting.frameMaxLength"     BYTES       = "16777216" "longest frame";
+    used                  "com.rocketmq.remoting.frameMaxLength"     FRAME       = "16777216" "longest frame";
     used                  "rocketmq.broker.rebalance.lockMaxLiveTime" SPAN        = "60000"  "ms after which a queue lock that is not renewed is free";
     not_needed(SOCKETS)   "com.rocketmq.remoting.socket.sndbuf.size" BYTES       = "0"      "serverSocketSndBufSize";
     not_needed(SOCKETS)   "com.rocketmq.remoting.socket.rcvbuf.size" BYTES       = "0"      "serverSocketRcvBufSize";
