@@ -157,6 +157,17 @@ fn a_value_that_its_key_does_not_take_stops_the_start() {
 }
 
 #[test]
+fn a_value_that_is_brought_into_bounds_is_named() {
+    let text = "registerNameServerPeriod=5000\nflushConsumerOffsetInterval=0\ndiskMaxUsedSpaceRatio=99\nsplitRegistrationSize=800\n";
+    let settings = load(text);
+    let says = |key| about(&settings, key).says.clone();
+    assert_eq!(says("registerNameServerPeriod"), "5000 is outside 10000 to 60000; 10000 is used");
+    assert_eq!(says("flushConsumerOffsetInterval"), "0 is below 100, which is used");
+    assert_eq!(says("diskMaxUsedSpaceRatio"), "99 is outside 10 to 95; 95 is used");
+    assert!(settings.findings().iter().all(|finding| finding.key != "splitRegistrationSize"));
+}
+
+#[test]
 fn a_key_that_nobody_knows_is_named_with_the_one_that_was_meant() {
     let settings = load("brokerNmae=a\nfileReservedTme=3\nxyzzy=1\n");
     assert!(about(&settings, "brokerNmae").says.contains("brokerName"));

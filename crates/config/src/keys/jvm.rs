@@ -13,7 +13,7 @@ table! {
     /// TLS, frames, and a few numbers that have no key of their own.
     JVM: Section::Machine;
 
-    used                  "tls.config.file"                          TEXT        = "/etc/rocketmq/tls.properties" "file whose tls.* lines win over those of broker.conf; read with -c, if it is there";
+    used                  "tls.config.file"                          TEXT        = "/etc/rocketmq/tls.properties" "file whose tls.* lines win over those of broker.conf; read with -c if it is there, and always when it is named";
     used                  "tls.server.mode"                          TLS_MODE    = "permissive" "disabled: plain only; permissive: both on one port; enforcing: TLS only";
     used                  "tls.test.mode.enable"                     BOOL        = "true"   "use a certificate made at start, and ask no client for one";
     used                  "tls.server.need.client.auth"              CLIENT_AUTH = "none"   "must clients show a certificate";
