@@ -148,6 +148,7 @@ fn a_value_that_its_key_does_not_take_stops_the_start() {
         "flushDiskType=SOMETIMES",
         "maxMessageSize=4T",
         "diskMaxUsedSpaceRatio=175",
+        "com.rocketmq.remoting.frameMaxLength=0",
     ] {
         let said = refusal(text);
         assert!(said.starts_with(text) && said.contains("broker.conf:1"), "{said}");
