@@ -191,7 +191,8 @@ settings! {
         broker_cluster_name: String = "brokerClusterName";
         /// 0: a master.
         broker_id: i64 = "brokerId";
-        /// What clients are told to connect to: an address or a DNS name.
+        /// What clients are told to connect to: an address, or a DNS name, which they resolve. Records hold the address that it had
+        /// at the start.
         broker_ip1: String = "brokerIP1";
         /// What slaves are told to connect to.
         broker_ip2: String = "brokerIP2";

@@ -12,7 +12,7 @@ const ROOM: Kind = Kind::Number { min: 100, max: 600_000, scaled: false };
 const WINDOW: Kind = Kind::Number { min: 0, max: 3_600_000, scaled: false };
 const SENDS: Kind = Kind::Number { min: 1, max: 100_000_000, scaled: true };
 const CONNECTIONS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
-/// A frame of the largest size must find room.
+/// A frame of the usual largest size finds room; a larger one is let in when no other request holds any.
 const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: true };
 
 /// A lease takes some 300 bytes.
