@@ -49,7 +49,7 @@ pub struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.budget.give(self.bytes);
+        self.budget.change(|state| state.used_bytes -= self.bytes);
     }
 }
 
