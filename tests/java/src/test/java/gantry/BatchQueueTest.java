@@ -2,7 +2,6 @@ package gantry;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.file.Files;
 import java.util.ArrayList;
@@ -77,7 +76,7 @@ class BatchQueueTest {
             var batches = send(stock, topic, 0, 200);
             assertEquals(LongStream.of(0, 1, 3, 6).boxed().toList(), batches.stream().limit(4).map(SendResult::getQueueOffset).toList());
             check(stock, topic, 200);
-            assertTrue(Files.exists(server.store().resolve("batchconsumequeue").resolve(topic)));
+            Await.until("its units are written", () -> Files.exists(server.store().resolve("batchconsumequeue").resolve(topic)));
 
             var pushed = new ConcurrentLinkedQueue<Long>();
             var push = stock.push(Stock.name("push"));
