@@ -196,6 +196,16 @@ pub fn is_lmq(topic: &str) -> bool {
     topic.starts_with(LMQ_PREFIX)
 }
 
+/// Whether messages stored in a topic stand in the light queues that they name. Apache's list, and a topic more: what waits there for a
+/// person keeps the properties of a message that was never delivered.
+pub fn takes_light_queues(topic: &str) -> bool {
+    !is_retry_topic(topic)
+        && !is_dlq_topic(topic)
+        && !topic.starts_with(SYSTEM_TOPIC_PREFIX)
+        && topic != SCHEDULE_TOPIC
+        && topic != TRANS_CHECK_MAX_TIME_TOPIC
+}
+
 /// The topic that carries messages back to a group.
 pub fn retry_topic(group: &str) -> String {
     [RETRY_PREFIX, group].concat()

@@ -3,6 +3,7 @@
 
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
+use protocol::light;
 use protocol::names::SCHEDULE_TOPIC;
 use protocol::properties::name;
 use protocol::record::RecordView;
@@ -43,6 +44,13 @@ pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<Que
         offset: record.queue_offset(),
         unit: Unit { at: LogOffset(record.log_offset()), size: u32::try_from(record.total_size()).ok()?, tags },
     })
+}
+
+/// The places of a record in light queues, which have its unit too. `own` is its place in its own queue.
+pub fn light_places<'a>(record: &RecordView<'a>, own: &QueuePlace<'a>) -> impl Iterator<Item = QueuePlace<'a>> {
+    let unit = own.unit;
+    let places = light::places(record).filter(|(topic, _)| is_folder_name(topic));
+    places.map(move |(topic, offset)| QueuePlace { topic, queue_id: light::QUEUE_ID, offset, unit })
 }
 
 /// The topic becomes the name of a folder. What is in the log need not have come through our checks.

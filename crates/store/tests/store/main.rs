@@ -10,6 +10,7 @@ mod device;
 mod files;
 mod generations;
 mod index;
+mod light;
 mod losses;
 mod reading;
 mod retention;
