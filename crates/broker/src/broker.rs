@@ -153,7 +153,7 @@ impl Broker {
             clients: Clients::new(),
             untold: Mutex::default(),
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
-            stats: Stats::new(clock.clone()),
+            stats: Stats::new(clock.clone(), store.has_light_queues() && !settings.enable_lmq_stats),
             configuration: Configuration::new(configuration, config_file),
             exchange: Arc::new(Exchange::load(config_folder, &store)),
             registry: Arc::new(Registry::new(&name_servers, calls)),

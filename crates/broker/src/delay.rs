@@ -25,10 +25,10 @@ use store::journal::Table;
 use store::{RecordBatch, Store, StoreError, TagsCode, Unit};
 use tokio::sync::Notify;
 
-use crate::append;
 use crate::broker::Broker;
 use crate::fetch;
 use crate::hold::Lane;
+use crate::light;
 use crate::schedule::{Schedule, Step};
 use crate::tables;
 use crate::topics::{Topic, Topics};
@@ -425,6 +425,10 @@ impl Delivery {
             tracing::warn!(at = at.0, topic, "delayed message has no queue to go to");
             return None;
         };
+        if self.broker.topics.is_light(topic) {
+            // It was taken: there is room for it, whatever came since.
+            self.broker.store.light_queue(topic);
+        }
         // A topic that was deleted meanwhile gets its message all the same, as in Apache.
         let lane = match self.broker.topics.get(topic) {
             Some(topic) => topic.lane(&self.broker.store, queue_id),
@@ -437,18 +441,22 @@ impl Delivery {
         draft.queue_id = queue_id as i32;
         draft.prepared_offset = !(at.0 as i64);
         let code = tags::code(view.property(name::TAGS).unwrap_or_default());
-        append::push(&mut self.batch, &lane, TagsCode::Code(code), &draft);
+        light::push_again(&self.broker.store, &mut self.batch, &lane, TagsCode::Code(code), &draft);
         Some(lane)
     }
 
-    fn wake(&self, lanes: Vec<Arc<Lane>>, end: LogOffset) {
+    fn wake(&self, mut lanes: Vec<Arc<Lane>>, end: LogOffset) {
+        let topics = Arc::clone(&self.broker.topics);
         if !self.broker.is_sync_flush() {
+            topics.light_lanes(self.batch.light_queues(), &mut lanes);
             self.broker.hold.arrived(lanes.iter(), &mut Vec::new());
             return;
         }
         let (store, hold) = (Arc::clone(&self.broker.store), Arc::clone(&self.broker.hold));
+        let light = self.batch.light_queues().to_vec();
         tokio::spawn(async move {
             store.confirmed().reached(end.0).await;
+            topics.light_lanes(&light, &mut lanes);
             hold.arrived(lanes.iter(), &mut Vec::new());
         });
     }

@@ -28,6 +28,10 @@ pub(crate) struct Facts<'a> {
     priority: Option<&'a str>,
     /// `INNER_NUM` is there, which only batches stored as one record have.
     pub(crate) has_inner_num: bool,
+    /// `INNER_MULTI_DISPATCH`: the light queues that it is to stand in.
+    pub(crate) light: Option<&'a str>,
+    /// `INNER_MULTI_QUEUE_OFFSET` is there, which only a broker may set.
+    pub(crate) has_light_numbers: bool,
     /// There is something that is not copied.
     is_to_be_cleaned: bool,
 }
@@ -53,6 +57,11 @@ impl<'a> Facts<'a> {
                     facts.is_to_be_cleaned = true;
                 }
                 name::INNER_NUM => facts.has_inner_num = true,
+                name::INNER_MULTI_DISPATCH => facts.light = Some(value),
+                name::INNER_MULTI_QUEUE_OFFSET => {
+                    facts.has_light_numbers = true;
+                    facts.is_to_be_cleaned = true;
+                }
                 name::POP_CK
                 | name::CLUSTER
                 | name::MSG_REGION
@@ -115,8 +124,9 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
     let drops_more = add.is_dead || add.real.is_some() && facts.timer.is_some();
     if facts.is_to_be_cleaned || drops_more {
         copy_except(out, client, |key| match key {
-            // POP_CK is an acknowledgement handle, which a client must not make; the others are ours to say.
-            name::POP_CK | name::CLUSTER | name::MSG_REGION | name::TRACE_ON => true,
+            // POP_CK is an acknowledgement handle, which a client must not make; the others are ours to say. Recovery believes the numbers
+            // in light queues.
+            name::POP_CK | name::INNER_MULTI_QUEUE_OFFSET | name::CLUSTER | name::MSG_REGION | name::TRACE_ON => true,
             name::REAL_TOPIC | name::REAL_QID => add.real.is_some(),
             name::TRANSACTION_ID => add.transaction_id.is_some(),
             // A delay level wins over a delivery time.

@@ -17,6 +17,7 @@ mod groups;
 mod heartbeat;
 mod hold;
 mod ids;
+mod light;
 mod limits;
 mod offsets;
 mod order_lock;

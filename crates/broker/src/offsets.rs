@@ -26,6 +26,18 @@ pub(crate) const SEPARATOR: char = '@';
 /// No offset.
 const NONE: i64 = -1;
 
+/// Topic and group of a key. Names of light queues may hold the separator; others may not, and at most one of the two is a light queue's
+/// where that matters.
+pub(crate) fn split_key(key: &str) -> Option<(&str, &str)> {
+    match key.rfind(LIGHT_GROUP) {
+        Some(at) => Some((&key[..at], &key[at + SEPARATOR.len_utf8()..])),
+        None => key.rsplit_once(SEPARATOR),
+    }
+}
+
+/// Where the group is named like a light queue.
+const LIGHT_GROUP: &str = "@%LMQ%";
+
 /// A group and a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
@@ -286,7 +298,7 @@ impl Offsets {
     pub(crate) fn replace(&self, table: &OffsetTable) {
         self.forget(|key| !table.contains_key(&format!("{}{SEPARATOR}{}", key.topic, key.group)));
         for (key, offsets) in table {
-            let Some((topic, group)) = key.split_once(SEPARATOR) else { continue };
+            let Some((topic, group)) = split_key(key) else { continue };
             for queue_id in self.of(group, topic).into_keys().filter(|id| !offsets.contains_key(id)) {
                 self.unset(group, topic, queue_id);
             }

@@ -21,6 +21,7 @@ use store::TagsCode;
 use crate::append::{self, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
+use crate::light;
 use crate::refusal::Refusal;
 use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
@@ -240,6 +241,7 @@ fn gather_one(
 
     let body = request.body;
     check_size(broker, body, properties.len())?;
+    let light = light::wanted(&broker.store, &facts, route.topic.name())?;
     let level = level.min(broker.delay_levels.max_level());
     let (topic, queue_id) = if is_half {
         (broker.transactions.half(), 0)
@@ -264,10 +266,23 @@ fn gather_one(
         is_dead: route.is_dead,
     };
     facts::write(&mut sends.properties, properties, &facts, &additions);
+    sends.light.clear();
+    let whole = sends.properties.len();
+    if let Some(list) = light
+        && let Err(refusal) = light::open(&broker.store, list, &mut sends.properties, &mut sends.light)
+    {
+        sends.receipts.forget(uniq_key);
+        return Err(refusal);
+    }
     if sends.properties.len() > PROPERTIES_MAX {
         let bytes = sends.properties.len();
         sends.receipts.forget(uniq_key);
         return Err(too_large(broker, body.len(), bytes));
+    }
+    if real.is_some() {
+        // It stands in its light queues when it stands in its own.
+        sends.properties.truncate(whole);
+        sends.light.clear();
     }
     // The last check: what is claimed here is stored, or given up by `append`.
     let claim = match repeats::look(broker, &route.topic, facts.uniq_key) {
@@ -300,7 +315,11 @@ fn gather_one(
         TagsCode::Code(tags::code(facts.tags))
     };
     let first = sends.records();
-    append::push(&mut sends.batch, &lane, tags, &draft);
+    if sends.light.is_empty() {
+        append::push(&mut sends.batch, &lane, tags, &draft);
+    } else {
+        light::push(&mut sends.batch, &lane, tags, &mut sends.light, &draft);
+    }
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
         kind: Kind::Send,
@@ -356,7 +375,9 @@ fn gather_batch(
     let mut count = 0;
     for inner in batch::iter(request.body) {
         let inner = inner.map_err(|error| illegal(format!("message {count} of the batch: {error}")))?;
-        check_inner(&inner, count, &facts)?;
+        let inner_facts = Facts::of(inner.properties);
+        check_inner(&inner, &inner_facts, count, &facts)?;
+        light::check_inner(&broker.store, &inner, &inner_facts, count, message.topic)?;
         count += 1;
     }
 
@@ -382,7 +403,13 @@ fn gather_batch(
             body: inner.body,
             properties: inner.properties.as_bytes(),
         };
-        append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(Facts::of(inner.properties).tags)), &draft);
+        let inner = Facts::of(inner.properties);
+        let tags = TagsCode::Code(tags::code(inner.tags));
+        if inner.light.is_none() && !inner.has_light_numbers {
+            append::push(&mut sends.batch, &lane, tags, &draft);
+        } else {
+            light::push_again(&broker.store, &mut sends.batch, &lane, tags, &draft);
+        }
     }
     sends.batch.end_group();
     let uniq_key = sends.receipts.keep(facts.uniq_key);
@@ -401,8 +428,7 @@ fn gather_batch(
 }
 
 /// What all messages of a batch must have in common, and what none of them may have.
-fn check_inner(inner: &InnerMessage<'_>, place: usize, batch: &Facts<'_>) -> Result<(), Refusal> {
-    let facts = Facts::of(inner.properties);
+fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch: &Facts<'_>) -> Result<(), Refusal> {
     if let Some(delay) = facts.delay
         && delay != "0"
     {

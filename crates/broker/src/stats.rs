@@ -322,6 +322,8 @@ pub struct Stats {
     got_user_messages: Total,
     pulls_found: Total,
     pulls_missed: Total,
+    /// The name under which all light queues are counted, and all groups named like one; none: each under its own.
+    light: Option<Arc<str>>,
     /// Shared with the tasks that wait for a flush.
     pub(crate) put_times: Arc<PutTimes>,
     /// Written by the sampling task, read by operators.
@@ -331,7 +333,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn new(clock: Clock) -> Stats {
+    /// `sums_light`: light queues are counted together, since there may be very many (`enableLmqStats` is false).
+    pub(crate) fn new(clock: Clock, sums_light: bool) -> Stats {
         let started_at = clock.now();
         Stats {
             topics: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
@@ -344,6 +347,7 @@ impl Stats {
             got_user_messages: Total::default(),
             pulls_found: Total::default(),
             pulls_missed: Total::default(),
+            light: sums_light.then(|| names::LMQ_PREFIX.into()),
             put_times: Arc::new(PutTimes::new()),
             history: Mutex::new(History {
                 samples: VecDeque::from([(started_at, Totals::default())]),
@@ -542,7 +546,13 @@ impl Stats {
         }
     }
 
+    /// Under which name it is counted.
+    fn counted<'a>(&'a self, name: &'a Arc<str>) -> &'a Arc<str> {
+        self.light.as_ref().filter(|_| names::is_lmq(name)).unwrap_or(name)
+    }
+
     fn topic(&self, name: &Arc<str>) -> Arc<TopicMeters> {
+        let name = self.counted(name);
         let topics = self.topics.pin();
         if let Some(meters) = topics.get(&**name) {
             return Arc::clone(meters);
@@ -559,6 +569,7 @@ impl Stats {
     }
 
     fn group(&self, group: &Arc<str>, topic: &Arc<str>) -> Arc<GroupMeters> {
+        let (group, topic) = (self.counted(group), self.counted(topic));
         let groups = self.groups.pin();
         if let Some(meters) = groups.get(&KeyRef { group, topic }) {
             return Arc::clone(meters);
@@ -635,7 +646,7 @@ mod tests {
     #[test]
     fn a_group_that_only_sent_back_is_forgotten_when_it_stops_and_not_before() {
         let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock);
+        let stats = Stats::new(clock, false);
         stats.sent_back("Stops", "T");
         stats.sent_back("Goes on", "T");
         for _ in 0..26 {
@@ -650,7 +661,7 @@ mod tests {
     #[test]
     fn totals_of_all_threads_add_up_and_mornings_follow_the_calendar() {
         let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock);
+        let stats = Stats::new(clock, false);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..1000).for_each(|_| stats.put_messages.add(1)));
@@ -669,7 +680,7 @@ mod tests {
     #[test]
     fn figures_are_found_by_rocketmqs_keys() {
         let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock);
+        let stats = Stats::new(clock, false);
         let group = stats.group(&topic("G"), &topic("T"));
         group.get_nums.add(7);
         group.queues.add(3, 7, 70, || TimeMs(0));

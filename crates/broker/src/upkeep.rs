@@ -15,7 +15,7 @@ use crate::broker::Broker;
 use crate::exchange::{Exports, Extras};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
-use crate::offsets::{Change, Offsets, SEPARATOR};
+use crate::offsets::{Change, Offsets, SEPARATOR, split_key};
 use crate::session::JOURNAL_TIMEOUT;
 use crate::stats::SAMPLE_MS;
 use crate::tables;
@@ -175,7 +175,7 @@ fn offset_key(key: &mut Vec<u8>, change: &Change<'_>) {
 fn parse_offset_key(key: &[u8]) -> Option<(&str, &str, i32)> {
     let (names, queue_id) = key.split_last_chunk::<4>()?;
     let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
-    let (topic, group) = names.split_once(SEPARATOR)?;
+    let (topic, group) = split_key(names)?;
     Some((topic, group, i32::from_be_bytes(*queue_id)))
 }
 
@@ -256,6 +256,10 @@ mod tests {
         let mut key = Vec::new();
         offset_key(&mut key, &Change { topic: "%RETRY%G", group: "G", queue_id: 258, offset: None });
         assert_eq!(parse_offset_key(&key), Some(("%RETRY%G", "G", 258)));
+        for (topic, group) in [("%LMQ%GID@@@device", "G"), ("T", "%LMQ%GID@@@device"), ("%LMQ%a", "%LMQ%a")] {
+            offset_key(&mut key, &Change { topic, group, queue_id: 0, offset: None });
+            assert_eq!(parse_offset_key(&key), Some((topic, group, 0)));
+        }
         assert_eq!(parse_offset_key(b"T@G"), None);
     }
 }

@@ -163,6 +163,8 @@ pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
             entries: settings.max_index_num,
             ..IndexOptions::at(settings.store_path_root_dir.join("index"))
         }),
+        light_queues_max: (settings.enable_lmq && settings.enable_multi_dispatch)
+            .then_some(settings.max_lmq_consume_queue_num),
         hot_bytes: machine::memory_bytes() / 100 * HOT_PERCENT,
         ..StoreOptions::at(&settings.store_path_root_dir)
     })

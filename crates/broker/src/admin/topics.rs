@@ -88,6 +88,11 @@ fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal>
         return Err(invalid("MIXED message type is not supported.".to_owned()));
     }
     let before = broker.topics.get(name).map(|topic| topic.config());
+    if broker.topics.is_light(name) && before.as_deref() != Some(&config) {
+        return Err(invalid(format!(
+            "topic {name} is a light queue, which has one queue that is read and written, and no configuration"
+        )));
+    }
     if before.is_none() {
         broker.topics.check_room()?;
     }

@@ -56,6 +56,8 @@ pub struct Setup {
     pub flush_interval: Duration,
     /// `repeatedSendWindowMillis`.
     pub repeated_send_window: &'static str,
+    /// `maxLmqConsumeQueueNum`, and light queues at all.
+    pub light_queues: Option<&'static str>,
 }
 
 impl Default for Setup {
@@ -68,6 +70,7 @@ impl Default for Setup {
             device: Device::default(),
             flush_interval: Duration::from_millis(500),
             repeated_send_window: "0",
+            light_queues: None,
         }
     }
 }
@@ -85,6 +88,9 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         ("flushDiskType", if setup.is_sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }),
         ("syncFlushTimeout", setup.sync_flush_timeout),
         ("repeatedSendWindowMillis", setup.repeated_send_window),
+        ("enableLmq", if setup.light_queues.is_some() { "true" } else { "false" }),
+        ("enableMultiDispatch", if setup.light_queues.is_some() { "true" } else { "false" }),
+        ("maxLmqConsumeQueueNum", setup.light_queues.unwrap_or("20000")),
     ];
     let machine =
         Machine { host_name: "localhost".into(), address: "127.0.0.1".parse().unwrap(), home: dir.path().into() };
@@ -101,6 +107,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         flush_interval: setup.flush_interval,
         flush: if setup.is_sync { FlushMode::Sync } else { FlushMode::Async },
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
+        light_queues_max: setup.light_queues.map(|max| max.parse().unwrap()),
         ..StoreOptions::at(dir.path())
     };
     let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(setup.device) };

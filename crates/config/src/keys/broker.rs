@@ -217,7 +217,7 @@ table! {
     off(POP)                 "appendAckAsync"                         BOOL         = "false"  "async ack record";
     off(POP)                 "appendCkAsync"                          BOOL         = "false"  "async ck record";
     off(POP)                 "clearRetryTopicWhenDeleteTopic"         BOOL         = "true"   "delete pop retry topics too";
-    off(POP)                 "enableLmqStats"                         BOOL         = "false"  "stats of light queues";
+    used                     "enableLmqStats"                         BOOL         = "false"  "stats of light queues";
     refused(IN_ROCKSDB)      "configManagerVersion"                   TEXT         = "v1"     "v1 JSON, v2 RocksDB";
     off(TIMERS)              "allowRecallWhenBrokerNotWriteable"      BOOL         = "true"   "recall on read-only broker";
     off(TIMERS)              "recallMessageEnable"                    BOOL         = "false"  "accept 370";
