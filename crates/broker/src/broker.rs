@@ -41,7 +41,7 @@ use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
 use crate::{
-    admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, query, reply, retry, send, view,
+    admin, append, assignment, heartbeat, lite, offsets, order_lock, protect, pull, query, reply, retry, send, view,
 };
 
 /// Room for so many errands is kept with a connection.
@@ -94,6 +94,8 @@ pub struct Broker {
     /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
     pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
     pub(crate) order_locks: OrderLocks,
+    /// Guards nothing else.
+    pub(crate) lite: Mutex<lite::Subscriptions<Connection<Work>>>,
     pub(crate) stats: Stats,
     pub(crate) configuration: Configuration,
     pub(crate) exchange: Arc<Exchange>,
@@ -152,6 +154,7 @@ impl Broker {
             offsets: Arc::new(offsets),
             clients: Clients::new(),
             untold: Mutex::default(),
+            lite: Mutex::new(lite::Subscriptions::new()),
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
             stats: Stats::new(clock.clone(), store.has_light_queues() && !settings.enable_lmq_stats),
             configuration: Configuration::new(configuration, config_file),
@@ -260,6 +263,7 @@ impl Broker {
 
     /// Answers one request. Sends are not seen here: `serve` gathers them.
     fn answer(&self, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
+        let has_lite = self.store.has_light_queues();
         let answered = match request.header.code {
             code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => {
                 Err(not_registered(code))
@@ -326,6 +330,12 @@ impl Broker {
             request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, session, request, out),
             request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
             request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
+            request::LITE_SUBSCRIPTION_CTL if has_lite => lite::control(self, session, request, out),
+            request::GET_BROKER_LITE_INFO => lite::of_broker(self, request, out),
+            request::GET_PARENT_TOPIC_INFO => lite::of_parent_topic(self, request, out),
+            request::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, session, request, out),
+            request::GET_LITE_CLIENT_INFO => lite::of_client(self, request, out),
+            request::GET_LITE_GROUP_INFO => lite::of_group(self, session, request, out),
             code => Err(unsupported(code)),
         };
         if let Err(refusal) = answered {
@@ -363,6 +373,10 @@ fn unsupported(code: i32) -> Refusal {
         | request::NOTIFICATION
         | request::POLLING_INFO => Some("pop consumption"),
         request::RECALL_MESSAGE => Some("timer messages"),
+        request::POP_LITE_MESSAGE | request::ACK_LITE_MESSAGE | request::TRIGGER_LITE_DISPATCH => {
+            Some("pop consumption of lite topics")
+        }
+        request::LITE_SUBSCRIPTION_CTL => Some("lite topics, since enableLmq or enableMultiDispatch is false,"),
         _ => None,
     };
     let remark = match feature {

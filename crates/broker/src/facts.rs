@@ -32,6 +32,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) light: Option<&'a str>,
     /// `INNER_MULTI_QUEUE_OFFSET` is there, which only a broker may set.
     pub(crate) has_light_numbers: bool,
+    /// `__LITE_TOPIC`: the small topic within its topic that it belongs to.
+    pub(crate) lite_topic: Option<&'a str>,
     /// There is something that is not copied.
     is_to_be_cleaned: bool,
 }
@@ -58,6 +60,7 @@ impl<'a> Facts<'a> {
                 }
                 name::INNER_NUM => facts.has_inner_num = true,
                 name::INNER_MULTI_DISPATCH => facts.light = Some(value),
+                name::LITE_TOPIC => facts.lite_topic = Some(value),
                 name::INNER_MULTI_QUEUE_OFFSET => {
                     facts.has_light_numbers = true;
                     facts.is_to_be_cleaned = true;
@@ -116,12 +119,15 @@ pub(crate) struct Additions<'a> {
     pub(crate) real: Option<Real<'a>>,
     /// For a message that goes to a dead-letter queue directly.
     pub(crate) is_dead: bool,
+    /// The light queue of a lite message.
+    pub(crate) lite_queue: Option<&'a str>,
 }
 
 /// Replaces `out` by the properties to store.
 pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Additions<'_>) {
     out.clear();
-    let drops_more = add.is_dead || add.real.is_some() && facts.timer.is_some();
+    let drops_more =
+        add.is_dead || add.real.is_some() && facts.timer.is_some() || add.lite_queue.is_some() && facts.light.is_some();
     if facts.is_to_be_cleaned || drops_more {
         copy_except(out, client, |key| match key {
             // POP_CK is an acknowledgement handle, which a client must not make; the others are ours to say. Recovery believes the numbers
@@ -132,6 +138,7 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
             // A delay level wins over a delivery time.
             name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS => add.real.is_some(),
             name::DELAY => add.is_dead,
+            name::INNER_MULTI_DISPATCH => add.lite_queue.is_some(),
             // Apache keeps what means nothing, and drops what would if the message were of this type.
             name::PRIORITY => {
                 (add.is_dead || facts.priority().is_none()) && facts.stated_priority().is_some_and(|stated| stated >= 0)
@@ -150,6 +157,9 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
     put(out, name::MSG_REGION, add.region);
     put(out, name::TRACE_ON, if add.trace_on { "true" } else { "false" });
     put(out, name::CLUSTER, add.cluster);
+    if let Some(queue) = add.lite_queue {
+        put(out, name::INNER_MULTI_DISPATCH, queue);
+    }
     if add.is_dead {
         put(out, name::DELAY, "-1");
     }
@@ -220,6 +230,7 @@ mod tests {
         transaction_id: None,
         real: None,
         is_dead: false,
+        lite_queue: None,
     };
 
     fn stored(client: &str, add: &Additions<'_>) -> String {

@@ -19,6 +19,7 @@ mod hold;
 mod ids;
 mod light;
 mod limits;
+mod lite;
 mod offsets;
 mod order_lock;
 mod protect;

@@ -79,9 +79,9 @@ impl LightTopics {
     }
 }
 
-/// The light queues that a message asks for, if there are such things and its topic takes any.
-pub(crate) fn wanted<'a>(store: &Store, facts: &Facts<'a>, topic: &str) -> Result<Option<&'a str>, Refusal> {
-    let Some(list) = facts.light.filter(|_| store.has_light_queues() && names::takes_light_queues(topic)) else {
+/// The light queues that a message names, if there are such things and its topic takes any.
+pub(crate) fn wanted<'a>(store: &Store, list: Option<&'a str>, topic: &str) -> Result<Option<&'a str>, Refusal> {
+    let Some(list) = list.filter(|_| store.has_light_queues() && names::takes_light_queues(topic)) else {
         return Ok(None);
     };
     light::check(list, topic).map_err(|error| illegal(error.to_string()))?;
@@ -113,7 +113,7 @@ pub(crate) fn check_inner(
 ) -> Result<(), Refusal> {
     let of_batch =
         |refusal: Refusal| Refusal { remark: format!("message {place} of the batch: {}", refusal.remark), ..refusal };
-    let list = wanted(store, facts, topic).map_err(of_batch)?;
+    let list = wanted(store, facts.light, topic).map_err(of_batch)?;
     let Some(list) = list else { return Ok(()) };
     let mut properties = Vec::new();
     open(store, list, &mut properties, &mut Vec::new()).map_err(of_batch)?;

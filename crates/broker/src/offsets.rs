@@ -277,6 +277,13 @@ impl Offsets {
         self.forget(|key| *key.group == *group);
     }
 
+    /// Forgets a group in a topic.
+    pub(crate) fn forget_one(&self, group: &str, topic: &str) {
+        if let Some(entry) = self.table.pin().get(&KeyRef { group, topic }) {
+            self.bury(entry);
+        }
+    }
+
     /// Forgets a topic, for all groups.
     pub fn forget_topic(&self, topic: &str) {
         self.forget(|key| *key.topic == *topic);
@@ -439,12 +446,14 @@ impl Offsets {
         let table = self.table.pin();
         let meant: Vec<Arc<Entry>> =
             table.iter().filter(|(key, _)| is_meant(key)).map(|(_, entry)| Arc::clone(entry)).collect();
-        for entry in meant {
-            entry.is_gone.store(true, Ordering::Release);
-            // Marked before it leaves the table: an entry that takes its place is marked later, and written after the deletion.
-            self.mark(&entry);
-            table.remove(&entry.key);
-        }
+        meant.iter().for_each(|entry| self.bury(entry));
+    }
+
+    fn bury(&self, entry: &Arc<Entry>) {
+        entry.is_gone.store(true, Ordering::Release);
+        // Marked before it leaves the table: an entry that takes its place is marked later, and written after the deletion.
+        self.mark(entry);
+        self.table.pin().remove(&entry.key);
     }
 
     fn mark(&self, entry: &Arc<Entry>) {

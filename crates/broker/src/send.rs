@@ -22,6 +22,7 @@ use crate::append::{self, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
 use crate::light;
+use crate::lite;
 use crate::refusal::Refusal;
 use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
@@ -241,7 +242,8 @@ fn gather_one(
 
     let body = request.body;
     check_size(broker, body, properties.len())?;
-    let light = light::wanted(&broker.store, &facts, route.topic.name())?;
+    let lite_queue = lite::queue_of(&broker.store, &facts, route.topic.name())?;
+    let light = light::wanted(&broker.store, lite_queue.as_deref().or(facts.light), route.topic.name())?;
     let level = level.min(broker.delay_levels.max_level());
     let (topic, queue_id) = if is_half {
         (broker.transactions.half(), 0)
@@ -264,6 +266,7 @@ fn gather_one(
         transaction_id: is_half.then(|| sends.receipts.text(&uniq_key)),
         real,
         is_dead: route.is_dead,
+        lite_queue: lite_queue.as_deref(),
     };
     facts::write(&mut sends.properties, properties, &facts, &additions);
     sends.light.clear();
@@ -444,6 +447,11 @@ fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch:
     }
     if facts.has_inner_num {
         return Err(illegal(format!("message {place} of the batch has INNER_NUM, which only a broker may set")));
+    }
+    if let Some(lite_topic) = facts.lite_topic {
+        return Err(illegal(format!(
+            "message {place} of the batch has __LITE_TOPIC {lite_topic}; lite messages are sent one by one"
+        )));
     }
     if facts.is_hasty != batch.is_hasty {
         return Err(illegal(format!(

@@ -15,6 +15,7 @@ use crate::broker::Broker;
 use crate::exchange::{Exports, Extras};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
+use crate::lite;
 use crate::offsets::{Change, Offsets, SEPARATOR, split_key};
 use crate::session::JOURNAL_TIMEOUT;
 use crate::stats::SAMPLE_MS;
@@ -51,6 +52,9 @@ impl Upkeep {
         tasks.spawn(vital("offsets", keep_offsets(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("housekeeping", keep_house(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("configuration files", keep_files(Arc::clone(broker), stop.clone())));
+        if broker.store.has_light_queues() {
+            tasks.spawn(vital("lite topics", lite::keep(Arc::clone(broker), stop.clone())));
+        }
         let mut registering = self.registering.lock();
         for task in broker.registry.tasks(broker, &self.stop_registering.subscribe()) {
             registering.spawn(vital("registration", task));

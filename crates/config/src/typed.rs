@@ -275,6 +275,16 @@ settings! {
         repeated_send_window_millis: u64 = "repeatedSendWindowMillis";
         /// Sends that are remembered for it.
         repeated_sends_max: usize = "repeatedSendsMax";
+        /// Subscriptions to lite topics at most.
+        max_lite_subscription_count: usize = "maxLiteSubscriptionCount";
+        /// Pause between looks for silent lite topics, in ms.
+        lite_ttl_check_interval: u64 = "liteTtlCheckInterval";
+        /// A lite topic lives so long at least, in ms.
+        min_lite_ttl: u64 = "minLiteTTl";
+        /// Pause between looks for silent subscribers of lite topics, in ms.
+        lite_subscription_check_interval: u64 = "liteSubscriptionCheckInterval";
+        /// One that is silent for so long is forgotten, in ms.
+        lite_subscription_check_timeout_mills: u64 = "liteSubscriptionCheckTimeoutMills";
         /// Is each light queue counted for itself?
         enable_lmq_stats: bool = "enableLmqStats";
         /// Bursts of one connection that may wait for the device.

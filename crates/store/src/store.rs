@@ -453,6 +453,13 @@ impl Store {
         self.shared.queues.light_queues()
     }
 
+    /// The names of light queues.
+    pub fn light_queue_names(&self) -> Vec<Arc<str>> {
+        let mut names = self.shared.queues.topics();
+        names.retain(|topic| names::is_lmq(topic));
+        names
+    }
+
     /// From now on there may be so many light queues. Those that there are stay.
     pub fn limit_light_queues(&self, max: usize) {
         self.shared.light_queues_max.store(max, Ordering::Relaxed);

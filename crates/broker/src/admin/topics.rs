@@ -20,6 +20,7 @@ use store::{ConsumeQueue, Store};
 use crate::admin::progress::store_time;
 use crate::admin::{attributes, body, piece, reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::lite;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::stats::Stat;
@@ -83,6 +84,12 @@ fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal>
             return Err(invalid(format!("{field}={queues} of topic {name} is not between 0 and {QUEUES_MAX}")));
         }
     }
+    if config.attributes.get("+message.type").is_some_and(|kind| kind == "LITE") && !broker.store.has_light_queues() {
+        return Err(invalid(
+            "LITE message type is not supported: it needs enableLmq and enableMultiDispatch, and one of them is false"
+                .to_owned(),
+        ));
+    }
     if config.attributes.get("+message.type").is_some_and(|kind| kind == "MIXED") && !settings.enable_mixed_message_type
     {
         return Err(invalid("MIXED message type is not supported.".to_owned()));
@@ -145,6 +152,9 @@ pub(crate) fn delete(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     tracing::info!(topic, peer = %session.connection.peer(), "topic deleted by request");
+    if broker.topics.get(topic).is_some_and(|topic| lite::is_parent(&topic.settings())) {
+        lite::forget_parent(broker, topic);
+    }
     let deleted = broker.topics.delete(topic);
     broker.offsets.forget_topic(topic);
     broker.stats.forget_topic(topic);

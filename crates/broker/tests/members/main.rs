@@ -7,6 +7,7 @@
 mod support;
 
 mod cleaning;
+mod lite;
 mod relaying;
 mod replicas;
 mod replying;

@@ -56,6 +56,8 @@ pub struct Setup {
     pub flush_interval: Duration,
     /// `repeatedSendWindowMillis`.
     pub repeated_send_window: &'static str,
+    /// The time, if not the machine's.
+    pub clock: Option<Clock>,
     /// `maxLmqConsumeQueueNum`, and light queues at all.
     pub light_queues: Option<&'static str>,
 }
@@ -70,6 +72,7 @@ impl Default for Setup {
             device: Device::default(),
             flush_interval: Duration::from_millis(500),
             repeated_send_window: "0",
+            clock: None,
             light_queues: None,
         }
     }
@@ -101,7 +104,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     })
     .unwrap();
     let (settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
-    let (clock, random) = (Clock::real(), Random::seeded(1));
+    let (clock, random) = (setup.clock.clone().unwrap_or_else(Clock::real), Random::seeded(1));
     let options = StoreOptions {
         segment_bytes: setup.segment_bytes,
         flush_interval: setup.flush_interval,

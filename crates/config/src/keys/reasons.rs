@@ -35,6 +35,7 @@ pub(super) const IN_ROCKSDB: &str =
 pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";
 pub(super) const KEY_PASSWORD: &str = "an encrypted key cannot be opened: decrypt it once with `openssl pkcs8 -in KEY -out PLAIN_KEY` and remove this line";
 pub(super) const LABEL: &str = "a label that nothing reads";
+pub(super) const LITE_POP: &str = "pop consumption of lite topics is not part of this version and is refused";
 pub(super) const LMQ_QUOTA: &str = "maxLmqConsumeQueueNum is always kept to";
 pub(super) const LOCK: &str = "one short lock guards the end of the log, whatever the number of threads";
 pub(super) const LOGGING: &str = "one log, on standard error; its level is set by RUST_LOG";
