@@ -1,8 +1,12 @@
 //! Who wants which lite topics: 200071, sent by whoever speaks for the clients (Apache's proxy).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use net::{Outgoing, Request};
-use protocol::body::{LiteOffset, LiteOffsetKind, LiteSubscription, LiteSubscriptionAction, LiteSubscriptions};
+use protocol::body::{
+    LiteOffset, LiteOffsetKind, LiteSubscription, LiteSubscriptionAction, LiteSubscriptions, SubscriptionGroupConfig,
+};
 use protocol::code::{ResponseCode, request};
 use protocol::names;
 use protocol::request::NotifyUnsubscribeLite;
@@ -11,7 +15,6 @@ use super::LiteGroup;
 use super::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::admin::{body, reply_ok};
 use crate::broker::Broker;
-use crate::groups::Group;
 use crate::refusal::Refusal;
 use crate::session::Session;
 
@@ -34,8 +37,8 @@ pub(crate) fn control(
     for change in &said.subscription_set {
         checked.push((check(broker, change)?, change));
     }
-    for ((group, queues), change) in checked {
-        make(broker, session, &group, &queues, change)?;
+    for ((config, queues), change) in checked {
+        make(broker, session, &config, &queues, change)?;
     }
     reply_ok(request, out);
     Ok(())
@@ -45,21 +48,27 @@ fn illegal(remark: impl Into<String>) -> Refusal {
     Refusal::new(ResponseCode::IllegalOperation, remark)
 }
 
-/// The group of a change, and the light queues that it is about.
-fn check(broker: &Broker, change: &LiteSubscription) -> Result<(std::sync::Arc<Group>, Vec<String>), Refusal> {
+/// The configuration of a change's group, and the light queues that it is about.
+fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<SubscriptionGroupConfig>, Vec<String>), Refusal> {
     for (field, text) in [("clientId", &change.client_id), ("group", &change.group), ("topic", &change.topic)] {
         if text.trim().is_empty() {
             return Err(illegal(format!("{field} is blank")));
         }
     }
-    let group = broker.groups.get(&change.group);
-    let group = group.ok_or_else(|| {
-        illegal(format!("Consumer group is not allowed to consume. There is no group {}", change.group))
-    })?;
-    let config = group.config.load();
     let is_added = match change.action {
         LiteSubscriptionAction::PartialAdd | LiteSubscriptionAction::CompleteAdd => true,
         LiteSubscriptionAction::PartialRemove | LiteSubscriptionAction::CompleteRemove => false,
+    };
+    let config = if is_added {
+        // Made, where groups are made on demand.
+        let found = broker.groups.find(&change.group);
+        found
+            .map_err(|refusal| illegal(format!("Consumer group is not allowed to consume. {}", refusal.remark)))?
+            .config
+            .load_full()
+    } else {
+        // Who goes may belong to a group that is gone.
+        broker.groups.get(&change.group).map_or_else(Arc::default, |group| group.config.load_full())
     };
     if is_added && !config.consume_enable {
         return Err(illegal("Consumer group is not allowed to consume."));
@@ -69,7 +78,7 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(std::sync::Arc<G
         return Err(illegal("subscribe lite operation is not supported for this group"));
     }
     if is_wildcard && is_added {
-        return Ok((std::sync::Arc::clone(&group), vec![wildcard(&change.topic, &change.group)]));
+        return Ok((config, vec![wildcard(&change.topic, &change.group)]));
     }
     let mut queues = Vec::with_capacity(change.lite_topic_set.len());
     for lite_topic in &change.lite_topic_set {
@@ -80,19 +89,17 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(std::sync::Arc<G
         }
         queues.push(queue);
     }
-    drop(config);
-    Ok((group, queues))
+    Ok((config, queues))
 }
 
 fn make(
     broker: &Broker,
     session: &Session,
-    group: &Group,
+    config: &SubscriptionGroupConfig,
     queues: &[String],
     change: &LiteSubscription,
 ) -> Result<(), Refusal> {
-    let config = group.config.load();
-    let lite = LiteGroup::of(&config);
+    let lite = LiteGroup::of(config);
     let client = Client { id: &change.client_id, group: &change.group, now_ms: broker.clock.now().0 };
     let quota = Quota { all: broker.settings.load().max_lite_subscription_count, client: lite.client_quota() };
     let full = |error: QuotaError| Refusal::new(ResponseCode::LiteSubscriptionQuotaExceeded, error.to_string());

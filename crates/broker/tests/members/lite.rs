@@ -254,7 +254,7 @@ async fn bad_subscriptions_are_refused_and_nothing_of_them_is_kept() {
         ("[1".to_owned(), 604, "not what it should be"),
         (change("SOMETIMES", "c", "G", &["a"], ""), 604, "SOMETIMES"),
         (change("PARTIAL_ADD", " ", "G", &["a"], ""), 604, "clientId is blank"),
-        (change("PARTIAL_ADD", "c", "nobody", &["a"], ""), 604, "not allowed to consume"),
+        (change("PARTIAL_ADD", "c", "no body!", &["a"], ""), 604, "not allowed to consume"),
         (change("PARTIAL_ADD", "c", "G", &["a", "b/c"], ""), 604, "\"b/c\""),
         (change("PARTIAL_ADD", "c", "G", &["a$b"], ""), 604, "\"a$b\""),
         (change("PARTIAL_ADD", "c", "G", &[&"n".repeat(300)], ""), 604, "cannot be the name"),

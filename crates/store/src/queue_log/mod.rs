@@ -275,7 +275,9 @@ impl QueueLogs {
             self.light.fetch_add(1, Ordering::Relaxed);
         }
         let name = known.unwrap_or_else(|| Arc::from(topic));
-        let queues = topics.entry(Arc::clone(&name)).or_default();
+        // A light queue is the only one of its topic, and there are very many of them.
+        let usual = if names::is_lmq(topic) { 1 } else { 0 };
+        let queues = topics.entry(Arc::clone(&name)).or_insert_with(|| Vec::with_capacity(usual));
         match queues.binary_search_by_key(&queue_id, |queue| queue.id()) {
             Ok(place) => Arc::clone(&queues[place]),
             Err(place) => {
