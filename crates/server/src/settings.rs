@@ -115,6 +115,9 @@ pub fn tell(order: &Order) {
             Weight::Warning => warn!("{finding}"),
         }
     }
+    if settings.store().is_ok_and(|store| store.enable_lmq != store.enable_multi_dispatch) {
+        warn!("light queues are off: they need enableLmq and enableMultiDispatch, and one of them is false");
+    }
     if settings.net().is_ok_and(|net| !net.bind_address.is_loopback()) {
         warn!(
             bind = settings.text("bindAddress"),
