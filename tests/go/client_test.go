@@ -44,7 +44,16 @@ func makeTopic(t *testing.T, queues int) string {
 	defer tools.Close()
 	check(t, tools.CreateTopic(context.Background(), admin.WithTopicCreate(topic), admin.WithBrokerAddrCreate(broker),
 		admin.WithReadQueueNums(queues), admin.WithWriteQueueNums(queues)))
-	return topic
+	// Until the name server knows it, a producer would take the default topic's number of queues for it.
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		found, err := tools.FetchPublishMessageQueues(context.Background(), topic)
+		if err == nil && len(found) == queues {
+			return topic
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d queues, not %d, and %v", len(found), queues, err)
+		}
+	}
 }
 
 func check(t *testing.T, err error) {

@@ -1,6 +1,6 @@
 module gantry/tests
 
-go 1.24
+go 1.18
 
 require github.com/apache/rocketmq-client-go/v2 v2.1.2
 

@@ -13,7 +13,7 @@ use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
 use protocol::record::RecordDraft;
-use protocol::request::SendReply;
+use protocol::request::{RecallMessageReply, SendReply};
 use store::{AppendError, ConsumeQueue, Landed, RecordBatch, TagsCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -25,6 +25,7 @@ use crate::refusal::Refusal;
 use crate::reply;
 use crate::send::reply_extra;
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
+use crate::topics::Topic;
 use crate::transaction::Ending;
 
 /// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
@@ -43,8 +44,14 @@ const NOT_AVAILABLE: &str = "service not available now. It may be caused by one 
 pub(crate) enum Kind {
     /// One message.
     Send,
+    /// One message that waits for its time: its text is the unique key, a line break and the handle that takes it back.
+    Timer,
     /// Several, with one answer.
     Batch,
+    /// Several in one record.
+    InnerBatch,
+    /// A timer message is taken back (370).
+    Recall,
     /// What is answered with a code alone: a message that a consumer gave back (36), the end of a transaction (37).
     Plain,
     /// The reply to a request (324): its answer is about the push to whom it is for, whatever becomes of the record.
@@ -93,6 +100,14 @@ impl Receipts {
         start..self.text.len()
     }
 
+    /// Adds the handle that takes a message back to the unique key that was kept last.
+    pub(crate) fn keep_handle(&mut self, kept: &mut Range<usize>, write: impl FnOnce(&mut String, &str)) {
+        let uniq_key = self.text[kept.clone()].to_owned();
+        self.text.push('\n');
+        write(&mut self.text, &uniq_key);
+        kept.end = self.text.len();
+    }
+
     /// Drops what was kept last.
     pub(crate) fn forget(&mut self, kept: Range<usize>) {
         self.text.truncate(kept.start);
@@ -115,7 +130,19 @@ impl Receipts {
     fn reply(&self, receipt: &Receipt, landed: &[Landed], answer: &Answer<'_>, ids: &mut String, out: &mut Outgoing) {
         let records = &landed[receipt.records.clone()];
         let text = self.text(&receipt.text);
-        let (Some(first), Kind::Send | Kind::Batch | Kind::Reply) = (records.first(), receipt.kind) else {
+        if receipt.kind == Kind::Recall {
+            // Stored is taken back, also when the device is late with it.
+            let reply = (RecallMessageReply { msg_id: text }, reply_extra(answer.settings));
+            out.reply(receipt.reply_to, ResponseCode::Success, None, &reply, &[]);
+            return;
+        }
+        let (text, recall_handle) = match text.split_once('\n').filter(|_| receipt.kind == Kind::Timer) {
+            Some((uniq_key, handle)) => (uniq_key, Some(handle)),
+            None => (text, None),
+        };
+        let (Some(first), Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Reply) =
+            (records.first(), receipt.kind)
+        else {
             out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
             return;
         };
@@ -124,7 +151,9 @@ impl Receipts {
                 let (code, remark) = reply::outcome(text);
                 (code, remark, None)
             }
-            Kind::Send | Kind::Batch | Kind::Plain => (answer.code, answer.remark, (!text.is_empty()).then_some(text)),
+            Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain | Kind::Recall => {
+                (answer.code, answer.remark, (!text.is_empty()).then_some(text))
+            }
         };
         ids.clear();
         for (place, record) in records.iter().enumerate() {
@@ -138,8 +167,8 @@ impl Receipts {
             queue_id: receipt.queue_id,
             queue_offset: first.queue_offset as i64,
             transaction_id: uniq_key,
-            batch_uniq_id: None,
-            recall_handle: None,
+            batch_uniq_id: uniq_key.filter(|_| receipt.kind == Kind::InnerBatch),
+            recall_handle,
         };
         out.reply(receipt.reply_to, code, remark, &(reply, reply_extra(answer.settings)), &[]);
     }
@@ -152,7 +181,11 @@ impl Receipts {
                 let place = reply::nowhere(receipt.queue_id);
                 out.reply(receipt.reply_to, code, remark, &(place, reply_extra(settings)), &[]);
             }
-            Kind::Send | Kind::Batch | Kind::Plain => {
+            Kind::Recall => {
+                let remark = format!("recall failed, execute error: {}", refusal.remark);
+                out.reply(receipt.reply_to, ResponseCode::SystemError, Some(&remark), &(), &[]);
+            }
+            Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
                 out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(settings), &[]);
             }
         }
@@ -167,6 +200,16 @@ struct Answer<'a> {
     settings: &'a BrokerSettings,
 }
 
+/// What is counted once its record is stored.
+pub(crate) enum Counted {
+    /// Messages of a queue, with their bytes.
+    Sent { topic: Arc<Topic>, queue_id: i32, messages: usize, bytes: usize },
+    /// A message that a group gave back.
+    Back { group: Arc<str>, topic: Arc<Topic> },
+    /// One that it gave up.
+    Dead { group: Arc<str>, topic: Arc<Topic> },
+}
+
 /// Sends of the current burst, and buffers that live on.
 pub(crate) struct Sends {
     pub(crate) batch: RecordBatch,
@@ -177,6 +220,8 @@ pub(crate) struct Sends {
     woken: Vec<ParkedPull>,
     /// Transactions that the batch ends.
     pub(crate) endings: Vec<Ending>,
+    /// What to count when so many records of the batch are stored.
+    counts: Vec<(usize, Counted)>,
     /// For the properties of the record under way.
     pub(crate) properties: Vec<u8>,
     /// For its light queues.
@@ -196,6 +241,7 @@ impl Sends {
             lanes: Vec::new(),
             woken: Vec::new(),
             endings: Vec::new(),
+            counts: Vec::new(),
             properties: Vec::new(),
             light: Vec::new(),
             ids: String::new(),
@@ -224,6 +270,11 @@ impl Sends {
         self.batch.len()
     }
 
+    /// Notes what is counted when the records gathered so far are stored.
+    pub(crate) fn count(&mut self, counted: Counted) {
+        self.counts.push((self.batch.len(), counted));
+    }
+
     /// Notes a queue that the batch touches.
     pub(crate) fn touch(&mut self, lane: Arc<Lane>) {
         // Producers send in runs to the same few queues, and waking one twice costs a look at a counter: no set is needed.
@@ -232,9 +283,23 @@ impl Sends {
         }
     }
 
+    /// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: who else wants to send or end the same
+    /// must not wait for us.
+    pub(crate) fn give_up(&mut self, broker: &Broker) {
+        let landed = self.batch.landed();
+        broker.transactions.settle(&broker.store, &mut self.endings, landed);
+        for receipt in &self.receipts.list {
+            if let Some(claim) = &receipt.claim {
+                broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+            }
+        }
+        self.clear();
+    }
+
     fn clear(&mut self) {
         self.batch.clear();
         self.receipts.clear();
+        self.counts.clear();
         self.lanes.clear();
     }
 }
@@ -249,6 +314,13 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let landed = sends.batch.landed();
     broker.transactions.settle(&broker.store, &mut sends.endings, landed);
     let end = landed.last().map(|record| record.end);
+    for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed.len()) {
+        match counted {
+            Counted::Sent { topic, queue_id, messages, bytes } => broker.stats.sent(&topic, queue_id, messages, bytes),
+            Counted::Back { group, topic } => broker.stats.sent_back(&group, topic.name()),
+            Counted::Dead { group, topic } => broker.stats.sent_dead(&group, topic.name()),
+        }
+    }
     for receipt in &sends.receipts.list {
         if let Some(claim) = &receipt.claim {
             broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
@@ -381,6 +453,25 @@ impl Unflushed {
     }
 }
 
+/// Takes back what was gathered from record number `first` on, if no file of the log can hold it: left in the batch, it would cost all that
+/// stands behind it. `gathered`: the batch's bytes before.
+pub(crate) fn check_fits(
+    broker: &Broker,
+    batch: &mut RecordBatch,
+    first: usize,
+    gathered: usize,
+) -> Result<(), Refusal> {
+    let (bytes, limit) = (batch.bytes() - gathered, broker.store.record_bytes_max());
+    if bytes as u64 <= limit {
+        return Ok(());
+    }
+    batch.truncate(first);
+    Err(Refusal::new(
+        ResponseCode::MessageIllegal,
+        format!("the message is illegal, {}", AppendError::TooLong { bytes, limit }),
+    ))
+}
+
 /// Encodes a record into a batch. Its parts were checked against their limits by whoever made the draft.
 pub(crate) fn push(batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {
     batch.push(&lane.queue, tags, |out| encode(draft, out));
@@ -396,6 +487,22 @@ impl Broker {
     /// Whether an acknowledgement waits for the disk.
     pub(crate) fn is_sync_flush(&self) -> bool {
         self.store.is_sync_flush()
+    }
+
+    /// Wakes who waits for messages that were appended up to `end`, also to light queues: at once, or when they may be seen.
+    pub(crate) fn wake(&self, mut lanes: Vec<Arc<Lane>>, light: &[Arc<ConsumeQueue>], end: LogOffset) {
+        if !self.is_sync_flush() {
+            self.topics.light_lanes(light, &mut lanes);
+            self.hold.arrived(lanes.iter(), &mut Vec::new());
+            return;
+        }
+        let (store, hold, topics) = (Arc::clone(&self.store), Arc::clone(&self.hold), Arc::clone(&self.topics));
+        let light = light.to_vec();
+        tokio::spawn(async move {
+            store.confirmed().reached(end.0).await;
+            topics.light_lanes(&light, &mut lanes);
+            hold.arrived(lanes.iter(), &mut Vec::new());
+        });
     }
 
     /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.

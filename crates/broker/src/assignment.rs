@@ -1,20 +1,19 @@
-//! Which queues a client consumes, when the broker divides them (400), and by which mode a group gets its messages (401).
+//! Which queues a client consumes, when the broker divides them (400).
 //!
 //! The division is a pure function of the sorted queues and the sorted client ids, and the same as the clients' own, so that groups may
 //! mix clients that divide by themselves with clients that ask.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use net::{Outgoing, Request};
 use protocol::body::{
     MessageModel, MessageQueue, MessageQueueAssignment, MessageRequestMode, QueryAssignment, QueryAssignmentReply,
-    SetMessageRequestMode,
 };
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
-use protocol::names;
 
-use crate::admin::{body, reply_json, reply_ok};
+use crate::admin::{body, reply_json};
 use crate::broker::Broker;
 use crate::hold::Errand;
 use crate::refusal::Refusal;
@@ -72,14 +71,15 @@ pub(crate) fn query(
         return Err(Refusal::new(ResponseCode::SystemError, remark));
     }
     let strategy = Strategy::named(asked.strategy_name.as_deref())?;
+    let mode = broker.pops.modes.of(&broker.settings.load(), &asked.consumer_group, &asked.topic);
     let ids = broker.clients.consumers(&asked.consumer_group).map(|group| group.client_ids()).unwrap_or_default();
     let now = broker.clock.now();
     if broker.registry.addresses().next().is_none() {
-        reply_json(request, out, &divide(&asked, strategy, &ids, &own_queues(broker, &asked.topic)));
+        reply_json(request, out, &divide(mode, &asked, strategy, &ids, &own_queues(broker, &asked.topic)));
         return Ok(());
     }
     if let Some(queues) = broker.routes.fresh(&asked.topic, now) {
-        reply_json(request, out, &divide(&asked, strategy, &ids, &queues));
+        reply_json(request, out, &divide(mode, &asked, strategy, &ids, &queues));
         return Ok(());
     }
     let own = own_queues(broker, &asked.topic);
@@ -87,7 +87,7 @@ pub(crate) fn query(
     // Through the inbox, which loses no reply: without one the client would keep the queues that it has.
     let waiter: Waiter = Box::new(move |found| {
         inbox.push(Errand::Then(Box::new(move |_, _, out| {
-            let reply = divide(&asked, strategy, &ids, found.as_deref().unwrap_or(&own));
+            let reply = divide(mode, &asked, strategy, &ids, found.as_deref().unwrap_or(&own));
             out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&reply, Dialect::FastJson));
         })));
     });
@@ -98,14 +98,21 @@ pub(crate) fn query(
     Ok(())
 }
 
+/// The answer, by the mode that is set for the group and the topic.
 fn divide(
+    mode: (MessageRequestMode, i32),
     asked: &QueryAssignment,
     strategy: Strategy,
     ids: &[String],
     queues: &[MessageQueue],
 ) -> QueryAssignmentReply {
+    let (mode, sharers) = mode;
     let mine: Vec<MessageQueue> = match asked.message_model {
         MessageModel::Broadcasting => queues.to_vec(),
+        MessageModel::Clustering if mode == MessageRequestMode::Pop => {
+            let at = ids.iter().position(|id| *id == asked.client_id);
+            share_pops(strategy, queues, ids.len(), at, sharers)
+        }
         MessageModel::Clustering => {
             // A client that has not sent a heartbeat yet has no share; it asks again.
             let share =
@@ -113,36 +120,42 @@ fn divide(
             share.unwrap_or_default().into_iter().filter_map(|at| queues.get(at).cloned()).collect()
         }
     };
-    let assignments = mine.into_iter().map(|message_queue| MessageQueueAssignment {
-        attachments: None,
-        message_queue,
-        mode: MessageRequestMode::Pull,
-    });
+    let assignments =
+        mine.into_iter().map(|message_queue| MessageQueueAssignment { attachments: None, message_queue, mode });
     QueryAssignmentReply { message_queue_assignments: assignments.collect() }
 }
 
-/// 401: how is a group to get the messages of a topic?
-pub(crate) fn set_mode(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let wanted: SetMessageRequestMode = body(request)?;
-    if names::is_retry_topic(&wanted.topic) {
-        return Err(Refusal::new(ResponseCode::NoPermission, "retry topic is not allowed to set mode"));
+/// The queues that a client of a group pops from: its own and those of so many members that follow it. Where every member shares with
+/// every other, or the number is not positive, it pops from each broker whatever comes, which queue -1 means.
+fn share_pops(
+    strategy: Strategy,
+    queues: &[MessageQueue],
+    clients: usize,
+    at: Option<usize>,
+    sharers: i32,
+) -> Vec<MessageQueue> {
+    // A group without members has nobody to ask for; a client that is about to join it asks again.
+    if clients == 0 {
+        return Vec::new();
     }
-    if broker.topics.get(&wanted.topic).is_none() {
-        return Err(Refusal::topic_not_exist(&wanted.topic));
+    let sharers = usize::try_from(sharers).unwrap_or(0);
+    if sharers == 0 || sharers >= clients.saturating_sub(1) {
+        let brokers: BTreeSet<&str> = queues.iter().map(|queue| queue.broker_name.as_str()).collect();
+        let topic = queues.first().map(|queue| queue.topic.clone()).unwrap_or_default();
+        let any = |name: &str| MessageQueue { broker_name: name.to_owned(), queue_id: -1, topic: topic.clone() };
+        return brokers.into_iter().map(any).collect();
     }
-    broker.groups.find(&wanted.consumer_group)?;
-    match wanted.mode {
-        // What every group does; there is nothing to remember.
-        MessageRequestMode::Pull => reply_ok(request, out),
-        MessageRequestMode::Pop => {
-            let remark = format!(
-                "mode POP of group {} on topic {} is not supported: this broker has no pop consumption yet",
-                wanted.consumer_group, wanted.topic
-            );
-            return Err(Refusal::new(ResponseCode::RequestCodeNotSupported, remark));
-        }
+    let Some(at) = at else { return Vec::new() };
+    // With more clients than queues each still gets one.
+    if clients > queues.len() {
+        let own = queues.len().checked_sub(1).and_then(|_| queues.get(at % queues.len()));
+        return own.cloned().into_iter().collect();
     }
-    Ok(())
+    let mut places: BTreeSet<usize> = BTreeSet::new();
+    for member in at..=at + sharers {
+        places.extend(strategy.share(queues.len(), clients, member % clients));
+    }
+    places.into_iter().filter_map(|place| queues.get(place).cloned()).collect()
 }
 
 /// The read queues that a topic has here, in the order in which every client sorts them. Permissions are not looked at: a pull says
@@ -179,6 +192,23 @@ mod tests {
                 prop_assert_eq!(owned, (0..queues).collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn members_that_pop_share_queues_as_in_java() {
+        let queues: Vec<MessageQueue> =
+            (0..4).map(|queue_id| MessageQueue { broker_name: "b".into(), queue_id, topic: "t".into() }).collect();
+        let ids = |clients: usize, at: Option<usize>, sharers: i32| -> Vec<i32> {
+            let shared = share_pops(Strategy::Average, &queues, clients, at, sharers);
+            shared.into_iter().map(|queue| queue.queue_id).collect()
+        };
+        for sharers in [-1, 0, 3, 9] {
+            assert_eq!(ids(4, Some(1), sharers), [-1], "everybody shares with everybody");
+        }
+        assert_eq!(ids(4, Some(3), 1), [0, 3], "its own queue and that of the next member");
+        assert_eq!(ids(4, None, 1), Vec::<i32>::new(), "it is no member");
+        assert_eq!(ids(8, Some(6), 2), [2], "more members than queues");
+        assert_eq!(ids(0, None, 0), Vec::<i32>::new());
     }
 
     #[test]

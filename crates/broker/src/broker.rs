@@ -14,11 +14,13 @@ use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
 use net::{Budget, Burst, ClientOptions, Connection, ListenerTag, Outgoing, Request, Service};
 use parking_lot::Mutex;
+use protocol::LogOffset;
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
 use store::journal::Table;
 use store::{Store, StoreError};
 
+use crate::admin::cold_data::ColdLimits;
 use crate::admin::configuration::Configuration;
 use crate::clients::Clients;
 use crate::delay::Delay;
@@ -29,6 +31,8 @@ use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::offsets::Offsets;
 use crate::order_lock::OrderLocks;
+use crate::placement::Placement;
+use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
 use crate::register::Registry;
 use crate::repeats::Repeats;
@@ -36,6 +40,7 @@ use crate::routes::Routes;
 use crate::session::{Session, Work};
 use crate::stats::Stats;
 use crate::tables;
+use crate::timer::{self, Timers};
 use crate::topics::Topics;
 use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
@@ -87,6 +92,9 @@ pub struct Broker {
     pub(crate) hold: Arc<Hold>,
     pub(crate) delay: Arc<Delay>,
     pub(crate) transactions: Arc<Transactions>,
+    /// None with `timerWheelEnable=false`.
+    pub(crate) timers: Option<Arc<Timers>>,
+    pub(crate) pops: Arc<Pops>,
     pub(crate) ids: Ids,
     pub(crate) groups: Arc<Groups>,
     pub(crate) offsets: Arc<Offsets>,
@@ -101,9 +109,13 @@ pub struct Broker {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) routes: Arc<Routes>,
+    pub(crate) placement: Placement,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
+    pub(crate) cold_limits: ColdLimits,
+    /// Where the log ended when this process began to serve it.
+    pub(crate) log_end_at_start: LogOffset,
     pub(crate) repeats: Repeats,
     upkeep: Upkeep,
 }
@@ -146,10 +158,16 @@ impl Broker {
         topics.create_system_topics(&settings, &delay_levels);
         let groups = Groups::load(&store, clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
-        upkeep::load_offsets(&store, &offsets);
+        upkeep::load_offsets(&store, &offsets, clock.now());
+        let timers = store_settings
+            .timer_wheel_enable
+            .then(|| Timers::load(&store, &topics, &store_settings, clock.now().0).map(Arc::new))
+            .transpose()?;
+        let hold = Arc::new(Hold::new(clock.clone()));
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&topics)),
+            timers,
             groups: Arc::new(groups),
             offsets: Arc::new(offsets),
             clients: Clients::new(),
@@ -161,11 +179,15 @@ impl Broker {
             exchange: Arc::new(Exchange::load(config_folder, &store)),
             registry: Arc::new(Registry::new(&name_servers, calls)),
             routes: Arc::default(),
+            placement: Placement::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
+            cold_limits: ColdLimits::default(),
+            log_end_at_start: store.end(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
             upkeep: Upkeep::new(),
-            hold: Arc::new(Hold::new(clock.clone())),
+            pops: Arc::new(Pops::load(&store, &hold.rooms, &topics)),
+            hold,
             ids: Ids::new(advertised.ip(), clock.clone(), &random),
             delay: Arc::new(Delay::load(&store, &topics, delay_levels.max_level() as usize)?),
             settings: ArcSwap::from_pointee(settings),
@@ -184,6 +206,8 @@ impl Broker {
         upkeep::put_offsets(&broker.store, &broker.offsets);
         let timeout_ms = broker.settings.load().transaction_time_out;
         broker.transactions.load(&broker.store, &broker.offsets, timeout_ms)?;
+        pop::settle_revived(&broker)?;
+        pop::take_over(&broker).await?;
         transaction::mend(&broker).await.map_err(StartError::Refused)?;
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
@@ -191,6 +215,9 @@ impl Broker {
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
         tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
+        tokio::spawn(vital("timer messages", timer::deliver(Arc::clone(&broker))));
+        tokio::spawn(vital("waiting pops", Arc::clone(&broker.hold.rooms).expire()));
+        tokio::spawn(vital("leases", pop::revive(Arc::clone(&broker))));
         tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
         broker.upkeep.start(&broker);
         Ok(broker)
@@ -202,12 +229,21 @@ impl Broker {
         journal.attach(tables::TOPICS, Arc::clone(&self.topics) as Arc<dyn Table>);
         journal.attach(tables::DELAYS, Arc::clone(&self.delay) as Arc<dyn Table>);
         journal.attach(tables::CHECKS, Arc::clone(&self.transactions) as Arc<dyn Table>);
+        if let Some(timers) = &self.timers {
+            journal.attach(tables::TIMERS, Arc::clone(timers) as Arc<dyn Table>);
+        }
+        pop::attach(journal, &self.pops);
         upkeep::attach(self);
     }
 
     /// How many pulls wait for a message.
     pub fn parked_pulls(&self) -> usize {
         self.hold.parked()
+    }
+
+    /// How many pops, and questions for something to pop, wait.
+    pub fn waiting_pops(&self) -> usize {
+        self.pops.rooms.waiting()
     }
 
     /// Lets request 28 show what requests hold. For whoever opens the ports.
@@ -224,12 +260,25 @@ impl Broker {
     pub async fn stop(&self) {
         let delivery = async {
             self.delay.stop().await;
+            if let Some(timers) = &self.timers {
+                timers.stop().await;
+            }
             self.transactions.stop().await;
+            self.pops.stop().await;
         };
         if tokio::time::timeout(LAST_DELIVERY, delivery).await.is_err() {
-            tracing::warn!("delivery of delayed messages or the task of transactions does not end, going on without");
+            tracing::warn!(
+                "delivery of delayed messages, or the task of transactions or leases, does not end, going on without"
+            );
         }
         self.hold.stop();
+        match tokio::time::timeout(LAST_DELIVERY, pop::hand_over(self)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(refusal)) => {
+                tracing::warn!(remark = refusal.remark, "leases are not handed over; the journal holds them")
+            }
+            Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
+        }
         self.upkeep.stop(self).await;
     }
 
@@ -269,6 +318,14 @@ impl Broker {
                 Err(not_registered(code))
             }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
+            request::POP_MESSAGE => pop::pop(self, session, request, out),
+            request::ACK_MESSAGE => pop::ack(self, session, request, out),
+            request::BATCH_ACK_MESSAGE => pop::ack_batch(self, session, request, out),
+            request::CHANGE_MESSAGE_INVISIBLETIME => pop::change(self, session, request, out),
+            request::NOTIFICATION => pop::notify(self, session, request, out),
+            request::POLLING_INFO => pop::polling_info(self, session, request, out),
+            request::PEEK_MESSAGE => pop::peek(self, session, request, out),
+            request::POP_ROLLBACK => pop::rollback(request, out),
             request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
             request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2 => {
                 return reply::reply(self, session, request, out)
@@ -293,7 +350,8 @@ impl Broker {
             request::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
             request::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
             request::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
-            request::SET_MESSAGE_REQUEST_MODE => assignment::set_mode(self, request, out),
+            request::SET_MESSAGE_REQUEST_MODE => pop::mode::set(self, session, request, out),
+            request::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
             request::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
             request::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
             request::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
@@ -323,12 +381,28 @@ impl Broker {
             request::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
             request::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(self, session, request, out),
             request::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
+            request::QUERY_CONSUME_QUEUE => admin::queues::units(self, session, request, out),
+            request::QUERY_CORRECTION_OFFSET => admin::queues::corrections(self, request, out),
+            request::CHECK_ROCKSDB_CQ_WRITE_PROGRESS => admin::rocksdb::check(self, request, out),
+            request::EXPORT_ROCKSDB_CONFIG_TO_JSON => admin::rocksdb::export(request, out),
+            request::UPDATE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::update(self, request, out),
+            request::REMOVE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::remove(self, request, out),
+            request::GET_COLD_DATA_FLOW_CTR_INFO => admin::cold_data::show(self, request, out),
+            request::SET_COMMITLOG_READ_MODE => admin::cold_data::set_read_mode(self, session, request, out),
+            request::AUTH_CREATE_USER..=request::AUTH_LIST_ACL => Err(admin::access::refuse(request)),
+            request::NOTIFY_MIN_BROKER_ID_CHANGE => admin::replicas::min_broker_id_changed(request, out),
+            request::EXCHANGE_BROKER_HA_INFO => admin::replicas::exchange(self, request, out),
+            request::GET_BROKER_EPOCH_CACHE => Err(admin::replicas::epochs()),
+            request::NOTIFY_BROKER_ROLE_CHANGED => admin::replicas::role_changed(request, out),
             request::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
             request::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
             request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
             request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
             request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, session, request, out),
             request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
+            request::GET_TIMER_CHECK_POINT => admin::timers::marks(self, request, out),
+            request::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
+            request::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self, request, out),
             request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
             request::LITE_SUBSCRIPTION_CTL if has_lite => lite::control(self, session, request, out),
             request::GET_BROKER_LITE_INFO => lite::of_broker(self, request, out),
@@ -362,28 +436,18 @@ fn not_registered(code: i32) -> Refusal {
     Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
 }
 
-/// Code 3. What exists in RocketMQ and not yet here says so; the rest gets Apache's sentence, leading blank included.
+/// Code 3. What exists in RocketMQ and not yet here says so; the rest gets Apache's sentence.
 fn unsupported(code: i32) -> Refusal {
-    let feature = match code {
-        request::POP_MESSAGE
-        | request::ACK_MESSAGE
-        | request::BATCH_ACK_MESSAGE
-        | request::PEEK_MESSAGE
-        | request::CHANGE_MESSAGE_INVISIBLETIME
-        | request::NOTIFICATION
-        | request::POLLING_INFO => Some("pop consumption"),
-        request::RECALL_MESSAGE => Some("timer messages"),
+    let missing = match code {
         request::POP_LITE_MESSAGE | request::ACK_LITE_MESSAGE | request::TRIGGER_LITE_DISPATCH => {
-            Some("pop consumption of lite topics")
+            "pop consumption of lite topics"
         }
-        request::LITE_SUBSCRIPTION_CTL => Some("lite topics, since enableLmq or enableMultiDispatch is false,"),
-        _ => None,
+        request::LITE_SUBSCRIPTION_CTL => "lite topics, since enableLmq or enableMultiDispatch is false,",
+        _ => return not_registered(code),
     };
-    let remark = match feature {
-        Some(feature) => format!(" request type {code} not supported: this broker has no {feature} yet"),
-        None => format!(" request type {code} not supported"),
-    };
-    Refusal::new(ResponseCode::RequestCodeNotSupported, remark)
+    let mut refusal = not_registered(code);
+    refusal.remark.push_str(&format!(": this broker has no {missing} yet"));
+    refusal
 }
 
 impl Service for Broker {
@@ -405,6 +469,11 @@ impl Service for Broker {
                     }
                     if session.sends.is_full() {
                         append::append(self, session, out).await;
+                    }
+                }
+                request::RECALL_MESSAGE => {
+                    if let Err(refusal) = timer::recall(self, session, &request) {
+                        send::refuse(self, &request, &refusal, out);
                     }
                 }
                 code => {

@@ -20,6 +20,8 @@ use crate::want::{SQL92, Want};
 
 /// Longest id of a client, in bytes. Clients make them of their address, their process and a number.
 pub(crate) const CLIENT_ID_MAX: usize = 255;
+/// Groups that one connection is remembered to produce for.
+const PRODUCES_MAX: usize = 10_000;
 
 /// What a client says of itself in a heartbeat, and where it comes from.
 #[derive(Clone, Debug)]
@@ -333,6 +335,10 @@ impl<C: Clone> Clients<C> {
         let name: Arc<str> = group.into();
         let members = with(self.producers(group).as_deref().map_or(&[], Vec::as_slice), client, now);
         let place = places.entry(client.connection_id).or_default();
+        // New names in each heartbeat are no use of ours: a producer sends all the same.
+        if place.produces.len() >= PRODUCES_MAX && !place.produces.contains(group) {
+            return;
+        }
         place.produces.insert(Arc::clone(&name));
         self.producers.pin().insert(name, Arc::new(members));
         if let Some(before) = place.client_id.replace(Arc::clone(&client.client_id))

@@ -133,6 +133,10 @@ impl Delay {
             next.store(offset.max(0) as u64, Ordering::Relaxed);
             put(store, level as u32, offset.max(0) as u64);
         }
+        // What that broker has delivered on is never met again.
+        if let Some(loaded) = &mut *self.loaded.lock() {
+            loaded.delivered.retain(|at| is_still_to_deliver(store, LogOffset(*at), &self.next));
+        }
     }
 
     /// Lets the task finish its batch, and waits for it.
@@ -346,15 +350,21 @@ impl Delivery {
         let mut is_unreadable = false;
         self.batch.clear();
         for unit in &units {
-            if self.batch.bytes() >= BATCH_BYTES_MAX || !self.schedule.is_due(level, unit.tags, now) {
+            if self.batch.bytes() >= BATCH_BYTES_MAX
+                || unit.is_message() && !self.schedule.is_due(level, unit.tags, now)
+            {
                 break;
+            }
+            if !unit.is_message() {
+                next += 1;
+                continue;
             }
             if unit.end().0 > confirmed {
                 // Due before it is on the device: a power loss could leave the delivery and not the message.
                 unconfirmed = Some(unit.end().0);
                 break;
             }
-            if self.delivered.remove(&unit.at.0) {
+            if self.delivered.contains(&unit.at.0) {
                 has_skipped = true;
                 next += 1;
                 continue;
@@ -403,8 +413,14 @@ impl Delivery {
             let is_hopeless = refusal.code == ResponseCode::MessageIllegal;
             next = first_not_delivered(&pushed, landed.len(), is_hopeless, next);
         }
+        if has_skipped {
+            // Those that the level comes back to must still be known.
+            for unit in self.units.iter().take((next - first) as usize) {
+                self.delivered.remove(&unit.at.0);
+            }
+        }
         if !landed.is_empty() {
-            self.wake(lanes, end);
+            self.broker.wake(lanes, self.batch.light_queues(), end);
         }
         self.schedule.skip_to(level, next);
         if next > first {
@@ -425,10 +441,7 @@ impl Delivery {
             tracing::warn!(at = at.0, topic, "delayed message has no queue to go to");
             return None;
         };
-        if self.broker.topics.is_light(topic) {
-            // It was taken: there is room for it, whatever came since.
-            self.broker.store.light_queue(topic);
-        }
+        light::make_room(&self.broker.store, topic);
         // A topic that was deleted meanwhile gets its message all the same, as in Apache.
         let lane = match self.broker.topics.get(topic) {
             Some(topic) => topic.lane(&self.broker.store, queue_id),
@@ -443,22 +456,6 @@ impl Delivery {
         let code = tags::code(view.property(name::TAGS).unwrap_or_default());
         light::push_again(&self.broker.store, &mut self.batch, &lane, TagsCode::Code(code), &draft);
         Some(lane)
-    }
-
-    fn wake(&self, mut lanes: Vec<Arc<Lane>>, end: LogOffset) {
-        let topics = Arc::clone(&self.broker.topics);
-        if !self.broker.is_sync_flush() {
-            topics.light_lanes(self.batch.light_queues(), &mut lanes);
-            self.broker.hold.arrived(lanes.iter(), &mut Vec::new());
-            return;
-        }
-        let (store, hold) = (Arc::clone(&self.broker.store), Arc::clone(&self.broker.hold));
-        let light = self.batch.light_queues().to_vec();
-        tokio::spawn(async move {
-            store.confirmed().reached(end.0).await;
-            topics.light_lanes(&light, &mut lanes);
-            hold.arrived(lanes.iter(), &mut Vec::new());
-        });
     }
 }
 

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use protocol::body::{ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, SubscriptionGroupTable, TopicConfigTable};
+use protocol::body::{
+    ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, MessageRequestModes, SubscriptionGroupTable, TopicConfigTable,
+};
 use protocol::fastjson::{self, Dialect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,11 +23,12 @@ use store::journal::Table;
 use crate::admin;
 use crate::broker::Broker;
 use crate::offsets::{OffsetTable, split_key};
+use crate::pop::OrderTable;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::tables::{self, Keeper};
 
-/// Hashes of our own files that are remembered: the one in place, its backup, and those of a write that was cut short.
-const HASHES_KEPT: usize = 4;
+/// Hashes that are remembered of writes that may have been cut short, beside those of the file in place and of its backup.
+const ATTEMPTS_KEPT: usize = 4;
 /// Derived from the offsets and written by some versions of Apache only; a stale one would mislead.
 const GROUP_TOPICS: &str = "groupTopicMap";
 
@@ -41,10 +44,13 @@ pub(crate) enum Json {
     /// With light queues Apache reads and writes this one in the place of the one before.
     LightOffsets,
     Delays,
+    Modes,
+    Orders,
 }
 
 /// In the order in which they are taken over: of two files with offsets, the later one counts.
-const ALL: [Json; 5] = [Json::Topics, Json::Groups, Json::Offsets, Json::LightOffsets, Json::Delays];
+const ALL: [Json; 7] =
+    [Json::Topics, Json::Groups, Json::Offsets, Json::LightOffsets, Json::Delays, Json::Modes, Json::Orders];
 
 impl Json {
     fn file(self) -> &'static str {
@@ -54,6 +60,8 @@ impl Json {
             Json::Offsets => "consumerOffset.json",
             Json::LightOffsets => "lmqConsumerOffset.json",
             Json::Delays => "delayOffset.json",
+            Json::Modes => "messageRequestMode.json",
+            Json::Orders => "consumerOrderInfo.json",
         }
     }
 }
@@ -99,9 +107,21 @@ fn to_move(path: &Path) -> String {
 struct Known {
     /// Newest first.
     hashes: Vec<u64>,
+    /// Of these, the file in place and its backup: never forgotten, however often replacing them fails.
+    in_place: Vec<u64>,
     extras: Value,
     /// What the state looked like when it was last written.
     stamp: Option<(i64, i64, u64)>,
+}
+
+impl Known {
+    /// What lies in place now. One that could not be read is as it was.
+    fn note_in_place(&mut self, hashes: Vec<u64>) {
+        if !hashes.is_empty() {
+            self.in_place = hashes;
+            self.in_place.retain(|hash| self.hashes.contains(hash));
+        }
+    }
 }
 
 /// The exchange of one broker with the folder `config`.
@@ -134,12 +154,13 @@ impl Exchange {
         for json in used(broker) {
             let Some((path, bytes)) = self.read(json)? else { continue };
             let is_first = {
-                let known = self.known.lock();
-                let hashes = &known[json as usize].hashes;
-                if hashes.contains(&hash(&bytes)) {
+                let mut known = self.known.lock();
+                let known = &mut known[json as usize];
+                if known.hashes.contains(&hash(&bytes)) {
+                    known.note_in_place(hashes_of(&self.folder.join(json.file())));
                     continue;
                 }
-                hashes.is_empty()
+                known.hashes.is_empty()
             };
             let count = self.take(broker, json, &path, &bytes)?;
             let who = if is_first { "found" } else { "changed by another broker" };
@@ -211,11 +232,22 @@ impl Exchange {
                 }
                 (table.offset_table.len(), extras)
             }
+            Json::Modes => {
+                let (modes, extras) = parse::<MessageRequestModes>(path, bytes)?;
+                (broker.pops.modes.replace(modes), extras)
+            }
+            Json::Orders => {
+                let (orders, extras) = parse::<OrderTable>(path, bytes)?;
+                let count = orders.table.len();
+                broker.pops.orders.replace(orders.table);
+                (count, extras)
+            }
         };
         let value = serde_json::to_vec(&extras).unwrap_or_default();
         self.known.lock()[json as usize].extras = extras;
         self.keeper.put(tables::EXTRAS, json.file().as_bytes(), &value);
         self.remember(json, hash(bytes));
+        self.known.lock()[json as usize].note_in_place(vec![hash(bytes)]);
         Ok(count)
     }
 
@@ -232,15 +264,24 @@ impl Exchange {
                 known.extras.clone()
             };
             let text = render(broker, json, &extras);
-            let position = self.remember(json, hash(text.as_bytes()));
+            let new = hash(text.as_bytes());
+            let position = self.remember(json, new);
+            let before = self.known.lock()[json as usize].in_place.first().copied();
             let path = self.folder.join(json.file());
             let written = broker.store.journal().written().reached(position);
             if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
                 return Err(ExchangeError::Journal { path });
             }
-            let written = tokio::task::spawn_blocking(move || put_in_place(&path, text.as_bytes())).await;
+            let written = tokio::task::spawn_blocking(move || {
+                let written = put_in_place(&path, text.as_bytes());
+                // One that failed may have come as far as to replace either of the two.
+                let in_place =
+                    if written.is_ok() { Vec::from_iter([new].into_iter().chain(before)) } else { hashes_of(&path) };
+                (written, in_place)
+            });
             // The task cannot be cancelled here, and a panic in it would be ours.
-            if let Ok(written) = written {
+            if let Ok((written, in_place)) = written.await {
+                self.known.lock()[json as usize].note_in_place(in_place);
                 written?;
             }
             self.known.lock()[json as usize].stamp = Some(stamp);
@@ -250,10 +291,14 @@ impl Exchange {
 
     fn remember(&self, json: Json, hash: u64) -> u64 {
         let mut known = self.known.lock();
-        let hashes = &mut known[json as usize].hashes;
+        let Known { hashes, in_place, .. } = &mut known[json as usize];
         hashes.retain(|other| *other != hash);
         hashes.insert(0, hash);
-        hashes.truncate(HASHES_KEPT);
+        let mut attempts = 0;
+        hashes.retain(|hash| {
+            attempts += usize::from(!in_place.contains(hash));
+            in_place.contains(hash) || attempts <= ATTEMPTS_KEPT
+        });
         let value = serde_json::to_vec(hashes).unwrap_or_default();
         self.keeper.put(tables::EXPORTS, json.file().as_bytes(), &value)
     }
@@ -296,6 +341,11 @@ fn stamp(broker: &Broker, json: Json) -> (i64, i64, u64) {
             (version.counter, version.timestamp, broker.groups.len() as u64)
         }
         Json::Offsets | Json::LightOffsets => (0, 0, broker.offsets.changes()),
+        Json::Modes => (0, 0, broker.pops.modes.changes()),
+        Json::Orders => {
+            let (sum, count) = broker.pops.orders.stamp();
+            (0, sum, count)
+        }
         Json::Delays => (0, broker.delay.offsets().map(|(_, offset)| offset).sum(), 0),
     }
 }
@@ -331,6 +381,8 @@ fn render(broker: &Broker, json: Json, extras: &Value) -> String {
             };
             text(&table, extras)
         }
+        Json::Modes => text(&broker.pops.modes.table(), extras),
+        Json::Orders => text(&OrderTable { table: broker.pops.orders.table() }, extras),
         Json::Delays => {
             let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
             text(&DelayOffsets { data_version: Some(protocol::body::DataVersion::default()), offset_table }, extras)
@@ -427,6 +479,11 @@ fn backup(path: &Path) -> PathBuf {
 /// FNV-1a: tells whether somebody has changed a file; nobody gains from forging one.
 fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The hashes of a file and of its backup, of those that can be read. Waits for the device.
+fn hashes_of(path: &Path) -> Vec<u64> {
+    [path.to_owned(), backup(path)].iter().filter_map(|path| fs::read(path).ok()).map(|bytes| hash(&bytes)).collect()
 }
 
 /// The old file becomes the backup, the new one takes its place; at every moment one of the two is whole.

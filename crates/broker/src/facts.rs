@@ -5,6 +5,9 @@
 
 use protocol::properties::{self, NAME_VALUE, PROPERTY_END, name};
 
+/// Characters of the longest number.
+const DIGITS: usize = 20;
+
 /// Properties of a message that decide what becomes of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts<'a> {
@@ -20,8 +23,14 @@ pub(crate) struct Facts<'a> {
     pub(crate) delay: Option<&'a str>,
     /// `TRAN_MSG=true`: a half message.
     pub(crate) is_half: bool,
-    /// The property that asks for a delivery time, if one does.
-    pub(crate) timer: Option<&'static str>,
+    /// `TIMER_DELAY_SEC`, `TIMER_DELAY_MS` and `TIMER_DELIVER_MS`, as they stand there.
+    pub(crate) delay_sec: Option<&'a str>,
+    pub(crate) delay_ms: Option<&'a str>,
+    pub(crate) deliver_ms: Option<&'a str>,
+    /// `TIMER_OUT_MS` is there: the message has waited already.
+    pub(crate) has_timer_out: bool,
+    /// `TIMER_DEL_UNIQKEY` is there: the message takes another one back.
+    pub(crate) is_timer_delete: bool,
     /// `__SHARDINGKEY` is there: the message belongs to an order.
     has_sharding_key: bool,
     /// `_SYS_MSG_PRIORITY_`, as it stands there.
@@ -50,9 +59,11 @@ impl<'a> Facts<'a> {
                 name::WAIT => facts.is_hasty = value.eq_ignore_ascii_case("false"),
                 name::DELAY => facts.delay = Some(value),
                 name::TRAN_MSG => facts.is_half = value.eq_ignore_ascii_case("true"),
-                name::TIMER_DELAY_SEC => facts.timer = Some(name::TIMER_DELAY_SEC),
-                name::TIMER_DELAY_MS => facts.timer = Some(name::TIMER_DELAY_MS),
-                name::TIMER_DELIVER_MS => facts.timer = Some(name::TIMER_DELIVER_MS),
+                name::TIMER_DELAY_SEC => facts.delay_sec = Some(value),
+                name::TIMER_DELAY_MS => facts.delay_ms = Some(value),
+                name::TIMER_DELIVER_MS => facts.deliver_ms = Some(value),
+                name::TIMER_OUT_MS => facts.has_timer_out = true,
+                name::TIMER_DEL_UNIQKEY => facts.is_timer_delete = true,
                 name::SHARDING_KEY => facts.has_sharding_key = true,
                 name::PRIORITY => {
                     facts.priority = Some(value);
@@ -83,13 +94,26 @@ impl<'a> Facts<'a> {
     /// The priority of a message that is of the type PRIORITY in Apache's order of types: a transaction, a delay and an order win. Java
     /// reads what is not a number as -1.
     pub(crate) fn priority(&self) -> Option<i32> {
-        let is_other = self.is_half || self.delay.is_some() || self.timer.is_some() || self.has_sharding_key;
+        let is_other = self.is_half || self.delay.is_some() || self.timer().is_some() || self.has_sharding_key;
         let priority = self.stated_priority()?;
         (!is_other && priority >= 0).then_some(priority)
     }
 
     fn stated_priority(&self) -> Option<i32> {
         self.priority?.parse().ok()
+    }
+
+    /// What a recall of the message with this unique key says: it waits for the same time.
+    pub(crate) fn of_recall(uniq_key: &'a str, deliver_ms: &'a str) -> Facts<'a> {
+        Facts { uniq_key, deliver_ms: Some(deliver_ms), is_timer_delete: true, ..Facts::default() }
+    }
+
+    /// The property that asks for a delivery time, if one does, and what it says. Of several the first in Apache's order counts.
+    pub(crate) fn timer(&self) -> Option<(&'static str, &'a str)> {
+        let named = |name, text: Option<&'a str>| text.map(|text| (name, text));
+        named(name::TIMER_DELAY_SEC, self.delay_sec)
+            .or(named(name::TIMER_DELAY_MS, self.delay_ms))
+            .or(named(name::TIMER_DELIVER_MS, self.deliver_ms))
     }
 
     /// The delay level, 0 for none; `Err` holds what is not a number.
@@ -117,6 +141,8 @@ pub(crate) struct Additions<'a> {
     pub(crate) transaction_id: Option<&'a str>,
     /// For a message that waits in the schedule topic or in the one of half messages.
     pub(crate) real: Option<Real<'a>>,
+    /// For a message that waits for its time: the slot that it is due behind, in ms.
+    pub(crate) timer_out: Option<i64>,
     /// For a message that goes to a dead-letter queue directly.
     pub(crate) is_dead: bool,
     /// The light queue of a lite message.
@@ -126,8 +152,9 @@ pub(crate) struct Additions<'a> {
 /// Replaces `out` by the properties to store.
 pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Additions<'_>) {
     out.clear();
+    let drops_timer = add.real.is_some() && add.timer_out.is_none();
     let drops_more =
-        add.is_dead || add.real.is_some() && facts.timer.is_some() || add.lite_queue.is_some() && facts.light.is_some();
+        add.is_dead || drops_timer && facts.timer().is_some() || add.lite_queue.is_some() && facts.light.is_some();
     if facts.is_to_be_cleaned || drops_more {
         copy_except(out, client, |key| match key {
             // POP_CK is an acknowledgement handle, which a client must not make; the others are ours to say. Recovery believes the numbers
@@ -136,7 +163,7 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
             name::REAL_TOPIC | name::REAL_QID => add.real.is_some(),
             name::TRANSACTION_ID => add.transaction_id.is_some(),
             // A delay level wins over a delivery time.
-            name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS => add.real.is_some(),
+            name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS => drops_timer,
             name::DELAY => add.is_dead,
             name::INNER_MULTI_DISPATCH => add.lite_queue.is_some(),
             // Apache keeps what means nothing, and drops what would if the message were of this type.
@@ -166,6 +193,9 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
     if let Some(transaction_id) = add.transaction_id {
         put(out, name::TRANSACTION_ID, transaction_id);
     }
+    if let Some(timer_out) = add.timer_out {
+        put(out, name::TIMER_OUT_MS, decimal(&mut [0; DIGITS], timer_out));
+    }
     if let Some(real) = add.real {
         put_real(out, real);
     }
@@ -174,8 +204,7 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
 /// Adds where a delayed message will go.
 pub(crate) fn put_real(out: &mut Vec<u8>, real: Real<'_>) {
     put(out, name::REAL_TOPIC, real.topic);
-    let mut digits = [0u8; 11];
-    put(out, name::REAL_QID, decimal(&mut digits, real.queue_id));
+    put(out, name::REAL_QID, decimal(&mut [0; DIGITS], i64::from(real.queue_id)));
 }
 
 /// Adds the properties of `client` but those that are dropped.
@@ -199,9 +228,9 @@ pub(crate) fn put(out: &mut Vec<u8>, key: &str, value: &str) {
 }
 
 /// A number's digits, without allocating.
-fn decimal(digits: &mut [u8; 11], number: i32) -> &str {
+fn decimal(digits: &mut [u8; DIGITS], number: i64) -> &str {
     let mut at = digits.len();
-    let mut rest = i64::from(number).unsigned_abs();
+    let mut rest = number.unsigned_abs();
     loop {
         at -= 1;
         digits[at] = b'0' + (rest % 10) as u8;
@@ -229,6 +258,7 @@ mod tests {
         uniq_key: None,
         transaction_id: None,
         real: None,
+        timer_out: None,
         is_dead: false,
         lite_queue: None,
     };
@@ -275,6 +305,25 @@ mod tests {
     }
 
     #[test]
+    fn a_timer_message_keeps_what_its_producer_said_and_names_its_slot() {
+        let real = Some(Real { topic: "T", queue_id: 3 });
+        let add = Additions { real, timer_out: Some(1_700_000_000_000), ..OURS };
+        let kept = stored("TIMER_DELIVER_MS\u{1}1700000000500\u{2}", &add);
+        assert_eq!(get(&kept, "TIMER_DELIVER_MS"), Some("1700000000500"));
+        assert_eq!(get(&kept, "TIMER_OUT_MS"), Some("1700000000000"));
+        assert_eq!((get(&kept, "REAL_TOPIC"), get(&kept, "REAL_QID")), (Some("T"), Some("3")));
+    }
+
+    #[test]
+    fn of_several_times_the_first_in_apaches_order_counts() {
+        let timer = |client: &str| Facts::of(client).timer().map(|(name, text)| (name, text.to_owned()));
+        let all = "TIMER_DELIVER_MS\u{1}1\u{2}TIMER_DELAY_MS\u{1}2\u{2}TIMER_DELAY_SEC\u{1}3\u{2}";
+        assert_eq!(timer(all), Some(("TIMER_DELAY_SEC", "3".to_owned())));
+        assert_eq!(timer(&all.replace("TIMER_DELAY_SEC", "OTHER")), Some(("TIMER_DELAY_MS", "2".to_owned())));
+        assert_eq!(timer("TIMER_OUT_MS\u{1}1\u{2}"), None);
+    }
+
+    #[test]
     fn a_dead_message_is_not_delayed_again() {
         let kept = stored("DELAY\u{1}3\u{2}", &Additions { is_dead: true, ..OURS });
         assert_eq!(get(&kept, "DELAY"), Some("-1"));
@@ -310,8 +359,8 @@ mod tests {
 
     #[test]
     fn numbers_have_the_digits_that_display_gives_them() {
-        for number in [0, 7, -1, 42, i32::MAX, i32::MIN] {
-            assert_eq!(decimal(&mut [0; 11], number), number.to_string());
+        for number in [0, 7, -1, 42, i64::MAX, i64::MIN] {
+            assert_eq!(decimal(&mut [0; DIGITS], number), number.to_string());
         }
     }
 }

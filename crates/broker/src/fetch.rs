@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 use store::queue_log::UnitsRead;
-use store::{ConsumeQueue, LogSlice, NotWritable, QueueError, Store, StoreError, Unit};
+use store::{ColdReadRefused, ConsumeQueue, LogSlice, NotWritable, QueueError, Store, StoreError, Unit};
 use tokio::sync::oneshot;
 
 /// Fills `units` with up to `max` units of a queue from `from` on.
@@ -58,8 +58,10 @@ async fn in_the_cold<T: Send + 'static>(
             // Nobody waits any more only when the broker stops.
             let _ = give.send(read(&reader));
         });
-        if store.cold_read(job).is_ok() {
-            return take.await.ok();
+        match store.cold_read(job) {
+            Ok(()) => return take.await.ok(),
+            Err(ColdReadRefused::Closed) => return None,
+            Err(ColdReadRefused::Full { .. }) => {}
         }
         // Many consumers read cold data; a delayed message can wait for its turn.
         tokio::time::sleep(Duration::from_millis(10)).await;

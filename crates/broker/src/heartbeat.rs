@@ -23,6 +23,21 @@ use crate::pull::check_property_filter;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 
+/// Groups that one client names, and topics that it names for one of them, at most.
+const GROUPS_MAX: usize = 10_000;
+
+fn check_groups(said: &Heartbeat) -> Result<(), Refusal> {
+    let topics = said.consumer_data_set.iter().map(|data| data.subscription_data_set.len());
+    let most = topics.chain([said.consumer_data_set.len(), said.producer_data_set.len()]).max().unwrap_or(0);
+    if most <= GROUPS_MAX {
+        return Ok(());
+    }
+    let remark = format!(
+        "a client names at most {GROUPS_MAX} groups, and as many topics for one of them; this one names {most}"
+    );
+    Err(Refusal::new(ResponseCode::InvalidParameter, remark))
+}
+
 /// 34: a client lives, and says what it produces and consumes.
 pub(crate) fn beat(
     broker: &Broker,
@@ -32,6 +47,7 @@ pub(crate) fn beat(
 ) -> Result<(), Refusal> {
     let said: Heartbeat = body(request)?;
     check_client_id(&said.client_id)?;
+    check_groups(&said)?;
     let settings = broker.settings.load();
     let connection = &session.connection;
     let client = Client {

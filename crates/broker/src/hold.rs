@@ -19,6 +19,7 @@ use store::ConsumeQueue;
 use tokio::sync::Notify;
 
 use crate::broker::Broker;
+use crate::pop::wait::{LaneRooms, Room, Rooms};
 use crate::pull::PullOrder;
 use crate::session::{Session, Work};
 
@@ -36,6 +37,8 @@ pub(crate) struct Lane {
     /// How many are parked; changes under `parked`, and is read without it by whoever appends.
     waiting: AtomicUsize,
     parked: Mutex<Parked>,
+    /// Pops that wait for it.
+    pub(crate) rooms: LaneRooms,
 }
 
 #[derive(Default)]
@@ -55,7 +58,7 @@ pub(crate) struct ParkedPull {
 
 impl Lane {
     pub(crate) fn new(queue: Arc<ConsumeQueue>, bell: Option<Arc<Notify>>) -> Lane {
-        Lane { queue, bell, waiting: AtomicUsize::new(0), parked: Mutex::default() }
+        Lane { queue, bell, waiting: AtomicUsize::new(0), parked: Mutex::default(), rooms: LaneRooms::default() }
     }
 
     fn take_if(&self, hold: &Hold, wanted: impl Fn(&ParkedPull) -> bool, taken: &mut Vec<ParkedPull>) {
@@ -113,6 +116,8 @@ pub(crate) struct Inbox {
     parked: AtomicUsize,
     /// Where pulls of this connection were parked, by address, so that a lost connection does not stay there.
     lanes: Mutex<HashMap<usize, Weak<Lane>>>,
+    /// Where pops of this connection were parked, by address.
+    rooms: Mutex<HashMap<usize, Weak<Room>>>,
 }
 
 impl Inbox {
@@ -123,7 +128,18 @@ impl Inbox {
             has_errands: AtomicBool::new(false),
             parked: AtomicUsize::new(0),
             lanes: Mutex::default(),
+            rooms: Mutex::default(),
         }
+    }
+
+    /// Notes where a pop of this connection is parked.
+    pub(crate) fn waits_in(&self, room: &Arc<Room>) {
+        self.rooms.lock().insert(Arc::as_ptr(room) as usize, Arc::downgrade(room));
+    }
+
+    /// Where pops of this connection were parked, for the last time.
+    pub(crate) fn take_rooms(&self) -> Vec<Arc<Room>> {
+        self.rooms.lock().drain().filter_map(|(_, room)| room.upgrade()).collect()
     }
 
     /// How many pulls of this connection are parked.
@@ -191,6 +207,8 @@ pub(crate) struct Ticket(u64);
 /// All parked pulls' time, and how many there are.
 pub(crate) struct Hold {
     clock: Clock,
+    /// Where pops wait.
+    pub(crate) rooms: Arc<Rooms>,
     /// Lanes by the tick at which one of their pulls may expire. An entry counts while the lane's `visited_at` says the same.
     wheel: Mutex<BTreeMap<u64, Vec<Arc<Lane>>>>,
     /// The wheel's first tick came nearer, or we stop.
@@ -203,6 +221,7 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn new(clock: Clock) -> Hold {
         Hold {
+            rooms: Arc::new(Rooms::new(clock.clone())),
             clock,
             wheel: Mutex::default(),
             changed: Notify::new(),
@@ -277,6 +296,7 @@ impl Hold {
             if let Some(bell) = &lane.bell {
                 bell.notify_one();
             }
+            lane.rooms.arrived(&self.rooms);
             if lane.waiting.load(Ordering::Relaxed) == 0 {
                 continue;
             }
@@ -295,6 +315,7 @@ impl Hold {
         }
         drop(gone);
         inbox.errands.lock().clear();
+        self.rooms.forget(inbox);
     }
 
     fn visit(&self, lane: Arc<Lane>, tick: u64) {
@@ -309,6 +330,7 @@ impl Hold {
 
     /// Answers everybody who is parked, and ends the task.
     pub(crate) fn stop(&self) {
+        self.rooms.stop();
         self.is_stopped.store(true, Ordering::Release);
         self.turn(u64::MAX);
         self.changed.notify_one();

@@ -142,6 +142,14 @@ pub(crate) fn push(
     batch.push_light(&lane.queue, tags, queues, draft.properties.len(), |out| append::encode(draft, out));
 }
 
+/// Makes the queue of a message that was stored before, if that is a light queue: the message was taken, so there is room for it, whatever
+/// came since. A name that no light queue has (another broker took it) is left to whoever opens the queue.
+pub(crate) fn make_room(store: &Store, topic: &str) {
+    if store.has_light_queues() && light::check_name(topic).is_ok() {
+        store.light_queue(topic);
+    }
+}
+
 /// Adds a message that was stored before to a batch, under its new topic: in the light queues that it names now that it is to be seen,
 /// and without numbers that it had elsewhere. That they are not too many was found out when it was taken.
 pub(crate) fn push_again(store: &Store, batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use net::{Budget, ListenerTag};
+use net::{Budget, Held, ListenerTag};
+use protocol::code::ResponseCode;
 
 use crate::broker::Broker;
+use crate::refusal::Refusal;
 
 /// Counts and high-water marks. Relaxed throughout: they are shown, nothing is decided by them.
 #[derive(Debug, Default)]
@@ -50,6 +52,18 @@ impl Limits {
         self.room_wait_ms_peak.fetch_max(ms, Ordering::Relaxed);
     }
 
+    /// Takes `bytes` of what requests may hold together, for what waits longer than its connection's turn. Refused where there is no room.
+    pub(crate) fn hold(&self, bytes: usize) -> Result<Option<Held>, Refusal> {
+        // Without ports nobody has a budget.
+        let Some(budget) = self.budget.get() else { return Ok(None) };
+        budget.try_hold(bytes).map(Some).ok_or_else(|| {
+            let (used, max) = (budget.used_bytes(), budget.max_bytes());
+            let remark =
+                format!("[GANTRY]system busy: requests hold {used} bytes, the limit is {max} (requestBytesMax)");
+            Refusal::new(ResponseCode::SystemBusy, remark)
+        })
+    }
+
     pub(crate) fn show(&self, budget: Arc<Budget>) {
         // The first stays: a broker has one set of ports.
         let _ = self.budget.set(budget);
@@ -68,6 +82,11 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("parkedPullsMax", settings.parked_pulls_max.to_string()),
         ("parkedPullsPerConnectionPeak", peak(&limits.parked_peak)),
         ("parkedPullsPerConnectionMax", settings.parked_pulls_per_connection_max.to_string()),
+        ("popLeases", broker.pops.leases().to_string()),
+        ("popLeasesMax", settings.pop_leases_max.to_string()),
+        ("waitingPops", broker.pops.rooms.waiting().to_string()),
+        ("maxPopPollingSize", settings.max_pop_polling_size.to_string()),
+        ("openHalfMessagesMax", settings.open_half_messages_max.to_string()),
         ("repeatedSends", broker.repeats.count().to_string()),
         ("repeatedSendsMax", settings.repeated_sends_max.to_string()),
         ("roomWaitMillisPeak", limits.room_wait_ms_peak.load(Ordering::Relaxed).to_string()),

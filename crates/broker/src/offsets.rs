@@ -95,7 +95,7 @@ struct Entry {
     /// By queue id. The lock is for growing; numbers change under its read side.
     slots: RwLock<Vec<Slot>>,
     is_marked: AtomicBool,
-    /// When something was last committed that was news, in milliseconds. Relaxed: the number stands alone.
+    /// When something was last committed that was news, in milliseconds; [`NONE`] if never. Relaxed: the number stands alone.
     committed_at: AtomicI64,
     /// Position in the journal of what was last put there. Written under `bundle`; who reads it has taken that lock since the change.
     put_at: AtomicU64,
@@ -106,12 +106,12 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(key: Key, now: TimeMs) -> Arc<Entry> {
+    fn new(key: Key) -> Arc<Entry> {
         Arc::new(Entry {
             key,
             slots: RwLock::default(),
             is_marked: AtomicBool::new(false),
-            committed_at: AtomicI64::new(now.0),
+            committed_at: AtomicI64::new(NONE),
             put_at: AtomicU64::new(0),
             is_gone: AtomicBool::new(false),
             is_buried: AtomicBool::new(false),
@@ -136,6 +136,11 @@ impl Entry {
         self.slots.read().get(queue_id).map(f)
     }
 
+    fn change(&self, queue_id: i32, offset: Option<i64>) -> Change<'_> {
+        let committed_at = TimeMs(self.committed_at.load(Ordering::Relaxed));
+        Change { topic: &self.key.topic, group: &self.key.group, queue_id, offset, committed_at }
+    }
+
     fn committed(&self) -> BTreeMap<i32, i64> {
         let slots = self.slots.read();
         let numbers = slots.iter().map(|slot| slot.committed.load(Ordering::Relaxed));
@@ -151,6 +156,8 @@ pub(crate) struct Change<'a> {
     pub(crate) queue_id: i32,
     /// None: the group has none any more.
     pub(crate) offset: Option<i64>,
+    /// When the group last committed in the topic, in any of its queues.
+    pub(crate) committed_at: TimeMs,
 }
 
 /// All offsets by `topic@group` and queue, as RocketMQ's JSON holds them.
@@ -234,6 +241,8 @@ impl Offsets {
             slot.pulled.store(NONE, Ordering::Relaxed);
             set(slot, offset);
         });
+        // Somebody wants the group to read from there.
+        entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
         self.mark(&entry);
     }
 
@@ -355,7 +364,7 @@ impl Offsets {
                 let offset = slot.committed.load(Ordering::Relaxed);
                 let offset = (offset >= 0 && !is_gone).then_some(offset);
                 taken += 1;
-                let position = take(Change { topic: &entry.key.topic, group: &entry.key.group, queue_id, offset }, key);
+                let position = take(entry.change(queue_id, offset), key);
                 entry.put_at.store(position, Ordering::Relaxed);
             }
         }
@@ -374,34 +383,36 @@ impl Offsets {
     }
 
     /// From the journal: as it was, and nothing is marked.
-    pub(crate) fn restore(&self, topic: &str, group: &str, queue_id: i32, offset: i64) {
+    pub(crate) fn restore(&self, topic: &str, group: &str, queue_id: i32, offset: i64, committed_at: TimeMs) {
         if let Some(queue) = index(queue_id) {
-            self.entry(group, topic).with(queue, |slot| slot.committed.store(offset, Ordering::Relaxed));
+            let entry = self.entry(group, topic);
+            entry.committed_at.fetch_max(committed_at.0, Ordering::Relaxed);
+            entry.with(queue, |slot| slot.committed.store(offset, Ordering::Relaxed));
         }
     }
 
     /// Every committed offset, for a snapshot.
     pub(crate) fn for_each(&self, f: &mut dyn FnMut(Change<'_>)) {
-        for (key, entry) in &self.table.pin() {
+        for entry in self.table.pin().values() {
             for (queue_id, offset) in entry.committed() {
-                f(Change { topic: &key.topic, group: &key.group, queue_id, offset: Some(offset) });
+                f(entry.change(queue_id, Some(offset)));
             }
         }
     }
 
-    /// Committed offsets of groups that committed since then, or that `is_active` says are.
+    /// Committed offsets of groups and topics where something was committed since then, or of which `is_active` says that it reads them.
     pub(crate) fn for_each_active(
         &self,
         since: TimeMs,
-        is_active: &dyn Fn(&str) -> bool,
+        is_active: &dyn Fn(&str, &str) -> bool,
         f: &mut dyn FnMut(Change<'_>),
     ) {
         for (key, entry) in &self.table.pin() {
-            if entry.committed_at.load(Ordering::Relaxed) < since.0 && !is_active(&key.group) {
+            if entry.committed_at.load(Ordering::Relaxed) < since.0 && !is_active(&key.group, &key.topic) {
                 continue;
             }
             for (queue_id, offset) in entry.committed() {
-                f(Change { topic: &key.topic, group: &key.group, queue_id, offset: Some(offset) });
+                f(entry.change(queue_id, Some(offset)));
             }
         }
     }
@@ -417,7 +428,7 @@ impl Offsets {
             return Arc::clone(entry);
         }
         let key = Key { group: group.into(), topic: topic.into() };
-        Arc::clone(table.get_or_insert_with(key.clone(), || Entry::new(key.clone(), self.clock.now())))
+        Arc::clone(table.get_or_insert_with(key.clone(), || Entry::new(key.clone())))
     }
 
     fn look(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> i64) -> Option<i64> {

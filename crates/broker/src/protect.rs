@@ -1,7 +1,7 @@
 //! How far back messages are still needed, so that retention does not take from a group what it has yet to consume.
 //!
-//! A group counts while it is connected, or has committed within `fileReservedTime`; one that went away for longer has lost its claim,
-//! as in Apache. Retention asks on its own thread, so a look into a queue's file is allowed here.
+//! A group counts in a topic while it is connected and subscribes to it, or has committed there within `fileReservedTime`, restarts in
+//! between or not; one that went away for longer has lost its claim, as in Apache. Retention asks on its own thread, so a look into a queue's file is allowed here.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -38,12 +38,21 @@ pub(crate) fn begin(broker: &Arc<Broker>) {
     broker.store.protect(Box::new(move || Weak::upgrade(&broker_of).and_then(|broker| needed_from(&broker))));
 }
 
-/// Where the oldest message lies that an active group has yet to consume; none: all have consumed everything.
+/// Where the oldest message lies that an active group has yet to consume, or that waits for its time; none: nobody needs any.
 pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
+    not_consumed_from(broker).into_iter().chain(crate::timer::needed_from(broker)).min()
+}
+
+fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {
     let reserved_hours = i64::try_from(broker.store_settings.load().file_reserved_time).unwrap_or(i64::MAX);
     let since = broker.clock.now() - reserved_hours.saturating_mul(HOUR_MS);
     let mut oldest: Option<LogOffset> = None;
-    broker.offsets.for_each_active(since, &|group| broker.clients.consumers(group).is_some(), &mut |change| {
+    // A client that pulls queues of its own choice may say nothing of topics.
+    let is_active = |group: &str, topic: &str| {
+        let connected = broker.clients.consumers(group);
+        connected.is_some_and(|group| !group.has_subscriptions() || group.subscription(topic).is_some())
+    };
+    broker.offsets.for_each_active(since, &is_active, &mut |change| {
         let queue = u32::try_from(change.queue_id).ok().and_then(|id| broker.store.existing_queue(change.topic, id));
         let Some((queue, offset)) = queue.zip(change.offset.and_then(|offset| u64::try_from(offset).ok())) else {
             return;

@@ -10,7 +10,7 @@ use config::BrokerSettings;
 use filter::Expression;
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::{ResponseCode, request};
-use protocol::request::{PullMessage, PullReply};
+use protocol::request::{PullForbidden, PullMessage, PullReply};
 use protocol::sys_flag::{perm, pull as bits};
 use protocol::tags::Subscription;
 use protocol::{light, names};
@@ -24,6 +24,7 @@ use crate::hold::{Errand, Lane, Wake};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::topics::Topic;
+use crate::view::Unanswered;
 use crate::want::{Reader, SQL92, Want};
 
 /// Why a pull is forbidden; 5.x clients read it from the answer.
@@ -97,17 +98,8 @@ pub(crate) fn pull(
     let order = match check(broker, session, request, &message) {
         Ok(order) => order,
         Err(PullRefusal { refusal, forbidden_type: None }) => return Err(refusal),
-        Err(PullRefusal { refusal, forbidden_type }) => {
-            let fields = PullReply {
-                suggest_which_broker_id: 0,
-                next_begin_offset: 0,
-                min_offset: 0,
-                max_offset: 0,
-                offset_delta: None,
-                topic_sys_flag: None,
-                group_sys_flag: None,
-                forbidden_type,
-            };
+        Err(PullRefusal { refusal, forbidden_type: Some(forbidden_type) }) => {
+            let fields = PullForbidden { forbidden_type };
             out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &fields, &[]);
             return Ok(());
         }
@@ -170,7 +162,10 @@ fn check(
     if !group_config.consume_enable {
         return Err(forbid(forbidden::GROUP, format!("subscription group no permission, {}", message.consumer_group)));
     }
-    let topic = session.topic(broker, message.topic).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
+    let topic = session.topic(broker, message.topic).ok_or_else(|| {
+        let remark = format!("topic[{}] not exist, apply first please! {SEE_FAQ}", message.topic);
+        Refusal::new(ResponseCode::TopicNotExist, remark)
+    })?;
     let config = topic.settings();
     if !perm::is_readable(config.perm) {
         return Err(forbid(forbidden::TOPIC, format!("the topic[{}] pulling message is forbidden", message.topic)));
@@ -413,9 +408,11 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
     let reply_to = order.reply_to;
     let debt = inbox.owe();
     let job = move || {
+        let unanswered = Unanswered::new(&inbox, Some(reply_to));
         let mut slices = Vec::new();
         let found =
             store.read(&order.lane.queue, order.offset, &limits, &mut Reader(order.filter.as_deref()), &mut slices);
+        drop(unanswered);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.slices = slices;
             if let Some((order, patience)) = conclude(broker, session, order, patience, &found, out) {
@@ -431,7 +428,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
 
 /// Turns what a read found into an answer.
 fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Read, out: &mut Outgoing) {
-    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id, order.asked);
+    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id, found.next);
     if let Some(error) = &found.failure {
         broker.stats.missed();
         out.reply(order.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);

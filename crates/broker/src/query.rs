@@ -8,7 +8,7 @@ use store::{KeyKind, KeyQuery};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::view::in_the_cold;
+use crate::view::at_length;
 
 /// Apache's name for a look-up by tag (`indexType`); `K` and `U` are looked up alike.
 const TAG: &str = "T";
@@ -34,7 +34,7 @@ pub(crate) fn by_key(broker: &Broker, session: &mut Session, request: &Request<'
         end: asked.end_timestamp,
     };
     let reply_to = request.reply_to();
-    in_the_cold(
+    at_length(
         broker,
         session,
         move |store| store.query(&query),
@@ -52,6 +52,11 @@ pub(crate) fn by_key(broker: &Broker, session: &mut Session, request: &Request<'
                     });
                     return out.reply_shared(reply_to, ResponseCode::Success, None, &fields, bytes, parts);
                 }
+                Ok(answer) if answer.is_cut => Refusal::new(
+                    ResponseCode::QueryNotFound,
+                    "can not find message, and too many have this key to look at all of them: narrow the time range"
+                        .to_owned(),
+                ),
                 Ok(_) => Refusal::new(
                     ResponseCode::QueryNotFound,
                     "can not find message, maybe time range not correct".to_owned(),

@@ -4,6 +4,7 @@
 //! owes meanwhile is everything. Names are resolved again with every new connection, which is `net::Client`'s business.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ impl Registry {
     /// Tells every name server that this broker goes. One that does not answer will notice by itself.
     pub(crate) async fn unregister(&self, broker: &Broker) {
         let settings = broker.settings.load_full();
-        let address = broker.advertised.to_string();
+        let address = told_address(&settings.broker_ip1, broker.advertised);
         let mut leaving = tokio::task::JoinSet::new();
         for server in &self.servers {
             let (server, settings, address, client) =
@@ -209,9 +210,12 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
         }
         Owed::Everything | Owed::Topics(_) => vec![topics],
     };
+    let broker_addr = told_address(&settings.broker_ip1, broker.advertised);
     let mut order_topics = None;
-    for piece in pieces {
-        let body = body_of(piece, broker.topics.version(), settings.broker_permission);
+    let count = pieces.len();
+    for (place, piece) in pieces.into_iter().enumerate() {
+        let version = version_of_piece(broker.topics.version(), count - 1 - place);
+        let body = body_of(piece, version, settings.broker_permission);
         let mut bytes = body.to_json();
         let compressed = settings.compressed_register || bytes.len() > PLAIN_BYTES_MAX;
         if compressed {
@@ -219,7 +223,7 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
         }
         let fields = RegisterBroker {
             broker_name: &settings.broker_name,
-            broker_addr: &broker.advertised.to_string(),
+            broker_addr: &broker_addr,
             cluster_name: &settings.broker_cluster_name,
             ha_server_addr: Some(&broker.ha_address),
             broker_id: BROKER_ID,
@@ -243,6 +247,21 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
         }
     }
     Ok(order_topics)
+}
+
+/// What clients are told to connect to. A name stays a name: it may mean another address elsewhere, or later.
+fn told_address(host: &str, advertised: SocketAddr) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(_) => advertised.to_string(),
+        Err(_) => format!("{host}:{}", advertised.port()),
+    }
+}
+
+/// A name server looks at the topics that it knows only when the version is not the one it heard last, so no two pieces in a row may
+/// have the same. The last piece has the true one, which no later change can bring again.
+fn version_of_piece(version: DataVersion, left: usize) -> DataVersion {
+    let left = i64::try_from(left).unwrap_or(i64::MAX);
+    DataVersion { timestamp: version.timestamp.saturating_sub(left), ..version }
 }
 
 /// What name servers are told: topics with the broker's own permission applied.
@@ -295,6 +314,23 @@ mod tests {
         assert_eq!(perms(6), [7, 4]);
         assert_eq!(perms(4), [4, 4]);
         assert_eq!(perms(2), [2, 0]);
+    }
+
+    #[test]
+    fn each_piece_of_a_registration_differs_from_the_one_before_it() {
+        let version = DataVersion { counter: 7, state_version: 1, timestamp: 1_000 };
+        let round: Vec<DataVersion> = (0..3).rev().map(|left| version_of_piece(version, left)).collect();
+        assert_eq!(round.last(), Some(&version));
+        let again: Vec<DataVersion> = [&round[..], &round[..]].concat();
+        assert!(again.windows(2).all(|pair| pair[0] != pair[1]), "{again:?}");
+    }
+
+    #[test]
+    fn a_broker_that_is_known_by_a_name_is_told_of_by_it() {
+        let at = "10.0.0.7:10911".parse().unwrap();
+        assert_eq!(told_address("broker-0.brokers", at), "broker-0.brokers:10911");
+        assert_eq!(told_address("10.0.0.7", at), "10.0.0.7:10911");
+        assert_eq!(told_address("::1", "[::1]:10911".parse().unwrap()), "[::1]:10911");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{CallError, Connection, Outgoing, ReplyTo, Request, Response};
+use net::{CallError, Connection, Held, Outgoing, ReplyTo, Request, Response};
 use protocol::code::{ResponseCode, request};
 use protocol::names;
 use protocol::properties::{self, name};
@@ -18,7 +18,7 @@ use protocol::request::{PushReply, SendMessage, SendReply};
 use protocol::sys_flag;
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts;
 use crate::hold::{Errand, Lane};
@@ -45,6 +45,8 @@ struct Reply {
     reconsume_times: Option<i32>,
     unit_mode: bool,
     body: Bytes,
+    /// Its bytes, in what requests may hold together.
+    _held: Option<Held>,
 }
 
 /// 324, 325: pushes a reply to whom it is for, stores it, and tells the replier whether it got there.
@@ -60,6 +62,7 @@ pub(crate) fn reply(
         SendMessage::decode_v2(&request.header.fields)?
     };
     let topic = admit(broker, session, &broker.settings.load(), &message, request)?;
+    let held = broker.limits.hold(request.body.len() + message.properties.map_or(0, str::len))?;
     let reply = Reply {
         reply_to: request.reply_to(),
         producer_group: message.producer_group.to_owned(),
@@ -74,6 +77,7 @@ pub(crate) fn reply(
         reconsume_times: message.reconsume_times,
         unit_mode: message.unit_mode.unwrap_or(false),
         body: Bytes::copy_from_slice(request.body),
+        _held: held,
     };
     let Some(asker_id) = properties::get(&reply.properties, name::REPLY_TO_CLIENT).map(str::to_owned) else {
         finish(broker, session, &reply, "reply message properties[REPLY_TO_CLIENT] is null", out);
@@ -193,8 +197,9 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         body: &reply.body,
         properties: &sends.properties,
     };
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, TagsCode::Code(0), &draft);
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     let text = sends.receipts.keep(failure);
     sends.receipts.push(Receipt {
         reply_to: reply.reply_to,
@@ -206,7 +211,8 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         claim: None,
     });
     sends.touch(lane);
-    broker.stats.sent(&reply.topic, reply.queue_id, 1, reply.body.len());
+    let (topic, queue_id, bytes) = (Arc::clone(&reply.topic), reply.queue_id, reply.body.len());
+    sends.count(Counted::Sent { topic, queue_id, messages: 1, bytes });
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Real};
 use crate::groups::Group;
@@ -122,6 +122,13 @@ fn gather(
     given_back: &GivenBack,
     view: &RecordView<'_>,
 ) -> Result<(), Refusal> {
+    if view.sys_flag() & sys_flag::INNER_BATCH != 0 {
+        // As in Apache: the record is the whole batch. Consumers then send the one message that they mean to their retry topic.
+        return Err(Refusal::new(
+            ResponseCode::SystemError,
+            "MESSAGE_ILLEGAL: the record is a batch, and one message of it cannot be given back by its place in the log",
+        ));
+    }
     let fate = fate(view.reconsume_times(), given_back.retry_max, given_back.delay_level);
     let group = &given_back.group.name;
     let (topic, queues) = match fate {
@@ -140,7 +147,8 @@ fn gather(
     let queue_id = broker.random.below(queues.max(1) as u32);
     let (lane, tags, level) = match fate {
         Fate::Retry(level) => {
-            let level = level.min(broker.delay_levels.max_level());
+            // A record may say that it was tried less than never.
+            let level = level.min(broker.delay_levels.max_level()).max(1);
             let lane = broker.delay.topic().lane(&broker.store, level as u32 - 1);
             (lane, TagsCode::DeliverAfterMs(broker.delay_levels.delay_ms(level)), level)
         }
@@ -170,8 +178,9 @@ fn gather(
     draft.reconsume_times = view.reconsume_times().saturating_add(1);
     draft.prepared_offset = 0;
     draft.properties = &sends.properties;
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, tags, &draft);
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     sends.receipts.push(Receipt {
         reply_to: given_back.reply_to,
         kind: Kind::Plain,
@@ -184,10 +193,11 @@ fn gather(
         claim: None,
     });
     sends.touch(lane);
-    match fate {
-        Fate::Retry(_) => broker.stats.sent_back(group, given_back.retry_topic.name()),
-        Fate::Dead => broker.stats.sent_dead(group, topic.name()),
-    }
+    let group = Arc::clone(group);
+    sends.count(match fate {
+        Fate::Retry(_) => Counted::Back { group, topic: Arc::clone(&given_back.retry_topic) },
+        Fate::Dead => Counted::Dead { group, topic },
+    });
     Ok(())
 }
 
@@ -196,6 +206,8 @@ fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, fate: Fate, level:
     let is_dead = fate == Fate::Dead;
     facts::copy_except(out, &view.properties(), |key| {
         matches!(key, name::DELAY | name::WAIT | name::REAL_TOPIC | name::REAL_QID)
+            // The delay of the retry wins over the time that the message once waited for.
+            || !is_dead && matches!(key, name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS)
             || is_dead && matches!(key, name::DLQ_ORIGIN_TOPIC | name::DLQ_ORIGIN_MESSAGE_ID)
     });
     let origin_topic = view.property(name::RETRY_TOPIC).unwrap_or(view.topic());

@@ -18,15 +18,17 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
+use crate::inner_batch::{self, Target};
 use crate::light;
 use crate::lite;
 use crate::refusal::Refusal;
 use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
 use crate::session::Session;
+use crate::timer;
 use crate::topics::{Changed, Topic};
 
 /// Where a message goes once everything about its topic is checked.
@@ -45,16 +47,20 @@ pub(crate) fn gather(broker: &Broker, session: &mut Session, request: &Request<'
     } else {
         SendMessage::decode_v2(&request.header.fields)?
     };
-    let is_batch = request.header.code == request::SEND_BATCH_MESSAGE || message.batch == Some(true);
     let settings = broker.settings.load();
     let topic = admit(broker, session, &settings, &message, request)?;
     let queue_id = queue_of(broker, &topic, &message)?;
-    if is_batch {
-        gather_batch(broker, session, request, &message, &topic, queue_id)
+    if is_batch(request, &message) {
+        gather_batch(broker, session, &settings, request, &message, &topic, queue_id)
     } else {
         let route = retarget(broker, session, request, &message, topic, queue_id)?;
         gather_one(broker, session, &settings, request, &message, &route)
     }
+}
+
+/// Whether a send brings a batch.
+pub(crate) fn is_batch(request: &Request<'_>, message: &SendMessage<'_>) -> bool {
+    request.header.code == request::SEND_BATCH_MESSAGE || message.batch == Some(true)
 }
 
 /// Writes a refusal with the fields that producers expect in every answer to a send.
@@ -140,6 +146,12 @@ fn create(broker: &Broker, settings: &BrokerSettings, message: &SendMessage<'_>)
         // A retry topic without its group is refused all the same; do not leave one behind.
         broker.groups.find(names::group_of(message.topic)?).ok()?;
         return Some(broker.topics.create_for_group(message.topic, 1, topic_sys_flag));
+    }
+    if let Some(created) = &from_template
+        && !is_retry
+        && broker.registry.addresses().next().is_some()
+    {
+        broker.placement.add(created.topic.shared_name(), message.default_topic);
     }
     from_template
 }
@@ -233,30 +245,41 @@ fn gather_one(
     let is_half = facts.is_half && !(reconsume_times > 0 && level > 0);
     if is_half {
         check_half(settings, &facts, level)?;
+        broker.transactions.check_room(settings)?;
     } else if sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED && !facts.is_half {
         return Err(illegal(
             "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
         ));
     }
-    refuse_what_is_missing(message.sys_flag, &facts, level)?;
 
     let body = request.body;
     check_size(broker, body, properties.len())?;
     let lite_queue = lite::queue_of(&broker.store, &facts, route.topic.name())?;
     let light = light::wanted(&broker.store, lite_queue.as_deref().or(facts.light), route.topic.name())?;
+    if facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0 {
+        let is_plain = !is_half && level <= 0 && facts.timer().is_none() && !route.is_dead;
+        return gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain);
+    }
     let level = level.min(broker.delay_levels.max_level());
+    // A delay level wins over a delivery time.
+    let timer_out = if is_half || level > 0 || route.is_dead { None } else { timer::when(broker, &facts)?.slot() };
     let (topic, queue_id) = if is_half {
         (broker.transactions.half(), 0)
     } else if level > 0 {
         (broker.delay.topic(), level - 1)
+    } else if timer_out.is_some()
+        && let Some(timers) = &broker.timers
+    {
+        (timers.topic(), 0)
     } else {
         (&route.topic, real_queue_id)
     };
-    let real = (is_half || level > 0).then(|| Real { topic: route.topic.name(), queue_id: real_queue_id });
+    let is_parked = is_half || level > 0 || timer_out.is_some();
+    let real = is_parked.then(|| Real { topic: route.topic.name(), queue_id: real_queue_id });
     let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
 
     let sends = &mut session.sends;
-    let uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
+    let mut uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
     let made_uniq_key = facts.uniq_key.is_empty().then(|| sends.receipts.text(&uniq_key));
     let additions = Additions {
         cluster: &settings.broker_cluster_name,
@@ -265,6 +288,7 @@ fn gather_one(
         uniq_key: made_uniq_key,
         transaction_id: is_half.then(|| sends.receipts.text(&uniq_key)),
         real,
+        timer_out,
         is_dead: route.is_dead,
         lite_queue: lite_queue.as_deref(),
     };
@@ -318,14 +342,30 @@ fn gather_one(
         TagsCode::Code(tags::code(facts.tags))
     };
     let first = sends.records();
+    let gathered = sends.batch.bytes();
     if sends.light.is_empty() {
         append::push(&mut sends.batch, &lane, tags, &draft);
     } else {
         light::push(&mut sends.batch, &lane, tags, &mut sends.light, &draft);
     }
+    if let Err(refusal) = append::check_fits(broker, &mut sends.batch, first, gathered) {
+        if let Some(claim) = &claim {
+            broker.repeats.settle(claim, queue_id, None);
+        }
+        sends.receipts.forget(uniq_key);
+        return Err(refusal);
+    }
+    let record_bytes = sends.batch.bytes() - gathered;
+    let mut kind = Kind::Send;
+    if let Some(out) = timer_out.filter(|_| !route.topic.is_retry()) {
+        kind = Kind::Timer;
+        sends.receipts.keep_handle(&mut uniq_key, |text, uniq_key| {
+            timer::handle(text, route.topic.name(), &settings.broker_name, out, uniq_key);
+        });
+    }
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
-        kind: Kind::Send,
+        kind,
         queue_id: priority.unwrap_or_else(|| message_queue(message, route)),
         records: first..first + 1,
         text: uniq_key,
@@ -335,8 +375,39 @@ fn gather_one(
     sends.touch(lane);
     // A half message counts for its topic when it is committed.
     let counted = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
-    broker.stats.sent(counted.0, counted.1, 1, body.len());
+    sends.count(Counted::Sent { topic: Arc::clone(counted.0), queue_id: counted.1, messages: 1, bytes: record_bytes });
     Ok(())
+}
+
+/// A message of which the producer says that it is a batch.
+#[allow(clippy::too_many_arguments, reason = "one case of `gather_one`, split off to be read at a sitting")]
+fn gather_marked(
+    broker: &Broker,
+    session: &mut Session,
+    settings: &BrokerSettings,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    route: &Route,
+    facts: &Facts<'_>,
+    queue_id: i32,
+    is_plain: bool,
+) -> Result<(), Refusal> {
+    if message.sys_flag & sys_flag::INNER_BATCH == 0 {
+        return Err(illegal("INNER_NUM is there, but sysFlag does not say that this is a batch (128)"));
+    }
+    let lane = route.topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
+    if !lane.queue.is_batch() {
+        let topic = route.topic.name();
+        return Err(illegal(format!(
+            "sysFlag says that this is a batch (128), and topic {topic} has not queue.type=BatchCQ"
+        )));
+    }
+    if !is_plain {
+        return Err(illegal("a batch that is one record (sysFlag 128) cannot be delayed, transactional or dead"));
+    }
+    let count = inner_batch::count_of_marked(message, request.body)?;
+    let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag };
+    inner_batch::gather(broker, session, settings, request, message, facts, target, count)
 }
 
 /// The answer names the queue that the producer asked for, or the one we chose for it, also when the message went elsewhere.
@@ -347,6 +418,7 @@ fn message_queue(message: &SendMessage<'_>, route: &Route) -> i32 {
 fn gather_batch(
     broker: &Broker,
     session: &mut Session,
+    settings: &BrokerSettings,
     request: &Request<'_>,
     message: &SendMessage<'_>,
     topic: &Arc<Topic>,
@@ -357,7 +429,7 @@ fn gather_batch(
         return Err(illegal(format!("message topic length too long {} (limit {limit})", message.topic.len())));
     }
     if topic.is_retry() {
-        return Err(illegal(format!("batch request does not support retry group {}", names::RETRY_PREFIX)));
+        return Err(illegal(format!("batch request does not support retry group {}", message.topic)));
     }
     let facts = Facts::of(message.properties.unwrap_or_default());
     let level = delay_level(&facts)?;
@@ -367,7 +439,9 @@ fn gather_batch(
     if facts.is_half || sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED {
         return Err(illegal("a batch cannot be transactional (TRAN_MSG is true, or sysFlag has 4)"));
     }
-    refuse_what_is_missing(message.sys_flag, &facts, 0)?;
+    if let Some((timer, _)) = facts.timer() {
+        return Err(illegal(format!("a batch cannot be delayed, it has {timer}")));
+    }
     if request.body.is_empty() {
         return Err(too_large(broker, 0, message.properties.map_or(0, str::len)));
     }
@@ -375,22 +449,45 @@ fn gather_batch(
     if request.body.len() > body_bytes_max {
         return Err(too_large(broker, request.body.len(), 0));
     }
+    let mut sys_flag = message.sys_flag;
+    if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
+        sys_flag |= sys_flag::MULTI_TAGS;
+    }
+    let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
+    // As in Apache: what has no unique key as a whole (batches of clients before 5) is taken apart.
+    let is_inner = lane.queue.is_batch() && !facts.uniq_key.is_empty();
+    let stated = if is_inner { inner_batch::stated_of_compressed(message)? } else { None };
+    if let Some(count) = stated {
+        let target = Target { topic, lane, queue_id, sys_flag };
+        return inner_batch::gather(broker, session, settings, request, message, &facts, target, count);
+    }
+    if !is_inner && (facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0) {
+        return Err(illegal(
+            "INNER_NUM and the sysFlag bit 128 mark a batch that is one record, which this batch or its topic is not",
+        ));
+    }
     let mut count = 0;
     for inner in batch::iter(request.body) {
         let inner = inner.map_err(|error| illegal(format!("message {count} of the batch: {error}")))?;
         let inner_facts = Facts::of(inner.properties);
         check_inner(&inner, &inner_facts, count, &facts)?;
         light::check_inner(&broker.store, &inner, &inner_facts, count, message.topic)?;
+        if is_inner && light::wanted(&broker.store, inner_facts.light, message.topic)?.is_some() {
+            return Err(illegal(format!(
+                "message {count} of the batch names light queues (INNER_MULTI_DISPATCH); in a BatchCQ topic a batch stands in its own \
+                 queue only"
+            )));
+        }
         count += 1;
     }
 
-    let mut sys_flag = message.sys_flag;
-    if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
-        sys_flag |= sys_flag::MULTI_TAGS;
+    if is_inner {
+        let count = inner_batch::checked(count)?;
+        let target = Target { topic, lane, queue_id, sys_flag };
+        return inner_batch::gather(broker, session, settings, request, message, &facts, target, count);
     }
-    let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
     let sends = &mut session.sends;
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     sends.batch.begin_group();
     for inner in batch::iter(request.body).flatten() {
         let draft = RecordDraft {
@@ -415,6 +512,7 @@ fn gather_batch(
         }
     }
     sends.batch.end_group();
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     let uniq_key = sends.receipts.keep(facts.uniq_key);
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
@@ -426,7 +524,8 @@ fn gather_batch(
         claim: None,
     });
     sends.touch(lane);
-    broker.stats.sent(topic, queue_id, count, request.body.len());
+    let (messages, bytes) = (count, request.body.len());
+    sends.count(Counted::Sent { topic: Arc::clone(topic), queue_id, messages, bytes });
     Ok(())
 }
 
@@ -437,7 +536,7 @@ fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch:
     {
         return Err(illegal(format!("message {place} of the batch has DELAY {delay}; a batch cannot be delayed")));
     }
-    if let Some(timer) = facts.timer {
+    if let Some((timer, _)) = facts.timer() {
         return Err(illegal(format!("message {place} of the batch has {timer}; a batch cannot be delayed")));
     }
     if facts.is_half {
@@ -483,29 +582,8 @@ fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Resul
     if level > 0 {
         return Err(illegal(format!("a half message cannot be delayed, its DELAY is {level}")));
     }
-    if let Some(timer) = facts.timer {
+    if let Some((timer, _)) = facts.timer() {
         return Err(illegal(format!("a half message cannot be delayed, it has {timer}")));
-    }
-    Ok(())
-}
-
-/// What this broker cannot do yet is refused: stored as an ordinary message it would be seen at once.
-fn refuse_what_is_missing(sys_flag: i32, facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
-    if let Some(timer) = facts.timer
-        && level <= 0
-    {
-        return Err(Refusal::new(
-            ResponseCode::SystemError,
-            format!(
-                "accurate timer message is not enabled, timerWheelEnable is false: property {timer} asks for a delivery time, which \
-                 this broker has not yet; use a delay level"
-            ),
-        ));
-    }
-    if facts.has_inner_num || sys_flag & sys_flag::INNER_BATCH != 0 {
-        return Err(illegal(
-            "INNER_NUM and the sysFlag bit 128 mark a batch stored as one record, which only a broker makes",
-        ));
     }
     Ok(())
 }
@@ -519,7 +597,7 @@ fn check_size(broker: &Broker, body: &Bytes, properties_bytes: usize) -> Result<
 }
 
 /// 13 in Apache's words, followed by what was found.
-fn too_large(broker: &Broker, body_bytes: usize, properties_bytes: usize) -> Refusal {
+pub(crate) fn too_large(broker: &Broker, body_bytes: usize, properties_bytes: usize) -> Refusal {
     let body_bytes_max = broker.store_settings.load().max_message_size;
     illegal(format!(
         "the message is illegal, maybe msg body or properties length not matched. msg body length limit {body_bytes_max}B, msg \
@@ -527,6 +605,6 @@ fn too_large(broker: &Broker, body_bytes: usize, properties_bytes: usize) -> Ref
     ))
 }
 
-fn illegal(remark: impl Into<String>) -> Refusal {
+pub(crate) fn illegal(remark: impl Into<String>) -> Refusal {
     Refusal::new(ResponseCode::MessageIllegal, remark)
 }

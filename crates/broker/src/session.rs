@@ -85,7 +85,8 @@ impl Session {
         }
     }
 
-    pub(crate) fn close(self, broker: &Broker) {
+    pub(crate) fn close(mut self, broker: &Broker) {
+        self.sends.give_up(broker);
         broker.limits.closed(self.connection.listener());
         crate::heartbeat::closed(broker, self.connection.id());
         broker.hold.forget(&self.inbox);

@@ -49,6 +49,10 @@ pub enum Stat {
     BrokerGetNums,
     BrokerPutNumsWithoutSystemTopic,
     BrokerGetNumsWithoutSystemTopic,
+    BrokerAckNums,
+    BrokerCkNums,
+    GroupAckNums,
+    GroupCkNums,
 }
 
 impl Stat {
@@ -69,6 +73,10 @@ impl Stat {
             "BROKER_GET_NUMS" => Stat::BrokerGetNums,
             "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC" => Stat::BrokerPutNumsWithoutSystemTopic,
             "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC" => Stat::BrokerGetNumsWithoutSystemTopic,
+            "BROKER_ACK_NUMS" => Stat::BrokerAckNums,
+            "BROKER_CK_NUMS" => Stat::BrokerCkNums,
+            "GROUP_ACK_NUMS" => Stat::GroupAckNums,
+            "GROUP_CK_NUMS" => Stat::GroupCkNums,
             _ => return None,
         })
     }
@@ -237,6 +245,8 @@ struct GroupMeters {
     get_size: Meter,
     sent_back: Meter,
     dead: Meter,
+    acked: Meter,
+    leased: Meter,
     queues: Queues,
     is_system: bool,
 }
@@ -244,7 +254,7 @@ struct GroupMeters {
 impl GroupMeters {
     /// Nothing was counted in a day: something has counted once, and nothing does any more.
     fn is_idle(&self) -> bool {
-        let meters = [&self.get_nums, &self.sent_back, &self.dead];
+        let meters = [&self.get_nums, &self.sent_back, &self.dead, &self.acked, &self.leased];
         meters.iter().any(|meter| meter.is_idle()) && meters.iter().all(|meter| meter.is_idle() || meter.is_unused())
     }
 }
@@ -290,9 +300,14 @@ pub(crate) struct Totals {
     pub(crate) got_messages: u64,
     pub(crate) got_bytes: u64,
     pub(crate) got_user_messages: u64,
+    pub(crate) acked_messages: u64,
+    pub(crate) leases: u64,
     /// Pulls that found something, and that did not.
     pub(crate) pulls_found: u64,
     pub(crate) pulls_missed: u64,
+    /// Timer messages taken in from their queue, and dealt with when they were due.
+    pub(crate) timers_taken_in: u64,
+    pub(crate) timers_dealt_with: u64,
 }
 
 /// Messages put and got up to the last two midnights, in the machine's time zone.
@@ -320,8 +335,12 @@ pub struct Stats {
     got_messages: Total,
     got_bytes: Total,
     got_user_messages: Total,
+    acked_messages: Total,
+    leases: Total,
     pulls_found: Total,
     pulls_missed: Total,
+    timers_taken_in: Total,
+    timers_dealt_with: Total,
     /// The name under which all light queues are counted, and all groups named like one; none: each under its own.
     light: Option<Arc<str>>,
     /// Shared with the tasks that wait for a flush.
@@ -345,8 +364,12 @@ impl Stats {
             got_messages: Total::default(),
             got_bytes: Total::default(),
             got_user_messages: Total::default(),
+            acked_messages: Total::default(),
+            leases: Total::default(),
             pulls_found: Total::default(),
             pulls_missed: Total::default(),
+            timers_taken_in: Total::default(),
+            timers_dealt_with: Total::default(),
             light: sums_light.then(|| names::LMQ_PREFIX.into()),
             put_times: Arc::new(PutTimes::new()),
             history: Mutex::new(History {
@@ -373,6 +396,16 @@ impl Stats {
         }
     }
 
+    /// Timer messages were taken in from their queue.
+    pub(crate) fn timers_taken_in(&self, messages: usize) {
+        self.timers_taken_in.add(messages as u64);
+    }
+
+    /// Timer messages were delivered, or taken back, or stored once more.
+    pub(crate) fn timers_dealt_with(&self, messages: usize) {
+        self.timers_dealt_with.add(messages as u64);
+    }
+
     /// A group got messages.
     pub fn got(&self, group: &Arc<str>, topic: &Topic, queue_id: i32, messages: usize, bytes: usize) {
         let (messages, bytes) = (messages as u64, bytes as u64);
@@ -391,6 +424,19 @@ impl Stats {
     /// A pull found nothing.
     pub fn missed(&self) {
         self.pulls_missed.add(1);
+    }
+
+    /// A group got messages on lease.
+    pub fn leased(&self, group: &Arc<str>, topic: &Arc<str>) {
+        self.group(group, topic).leased.add(1);
+        self.leases.add(1);
+    }
+
+    /// A group acknowledged messages that it had popped.
+    pub fn acked(&self, group: &str, topic: &str, messages: u64) {
+        let known = self.groups.pin().get(&KeyRef { group, topic }).cloned();
+        known.unwrap_or_else(|| self.group(&group.into(), &topic.into())).acked.add(messages);
+        self.acked_messages.add(messages);
     }
 
     /// A group sent a message back, to be retried.
@@ -429,6 +475,10 @@ impl Stats {
             Stat::QueueGetSize => get_queue()?.size.read(now),
             Stat::SndbckPutNums => by_group()?.sent_back.read(now),
             Stat::DlqPutNums => by_group()?.dead.read(now),
+            Stat::GroupAckNums => by_group()?.acked.read(now),
+            Stat::GroupCkNums => by_group()?.leased.read(now),
+            Stat::BrokerAckNums => self.total(now, |totals| totals.acked_messages),
+            Stat::BrokerCkNums => self.total(now, |totals| totals.leases),
             Stat::BrokerPutNums => self.total(now, |totals| totals.put_messages),
             Stat::BrokerGetNums => self.total(now, |totals| totals.got_messages),
             Stat::BrokerPutNumsWithoutSystemTopic => self.total(now, |totals| totals.put_user_messages),
@@ -451,8 +501,12 @@ impl Stats {
             got_messages: self.got_messages.get(),
             got_bytes: self.got_bytes.get(),
             got_user_messages: self.got_user_messages.get(),
+            acked_messages: self.acked_messages.get(),
+            leases: self.leases.get(),
             pulls_found: self.pulls_found.get(),
             pulls_missed: self.pulls_missed.get(),
+            timers_taken_in: self.timers_taken_in.get(),
+            timers_dealt_with: self.timers_dealt_with.get(),
         }
     }
 
@@ -495,6 +549,8 @@ impl Stats {
             meters.get_size.sample(now);
             meters.sent_back.sample(now);
             meters.dead.sample(now);
+            meters.acked.sample(now);
+            meters.leased.sample(now);
             meters.queues.sample(now);
         }
         topics.retain(|_, meters| !meters.put_nums.is_idle());
@@ -582,6 +638,8 @@ impl Stats {
                 get_size: Meter::new(now),
                 sent_back: Meter::new(now),
                 dead: Meter::new(now),
+                acked: Meter::new(now),
+                leased: Meter::new(now),
                 queues: Queues::default(),
                 is_system: names::is_system_topic(topic),
             })

@@ -16,7 +16,8 @@ pub(crate) const DELAYS: TableId = TableId(3);
 pub(crate) const GROUPS: TableId = TableId(4);
 /// `group@topic` → bits of what the group may not do, 4 bytes little-endian.
 pub(crate) const FORBIDDEN: TableId = TableId(5);
-/// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → the committed offset, 8 bytes little-endian.
+/// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → the committed offset and when it was committed, 8 bytes
+/// little-endian each; some have no time.
 pub(crate) const OFFSETS: TableId = TableId(6);
 /// Name of a JSON file → hashes of what we last wrote there, as JSON.
 pub(crate) const EXPORTS: TableId = TableId(7);
@@ -24,6 +25,19 @@ pub(crate) const EXPORTS: TableId = TableId(7);
 pub(crate) const EXTRAS: TableId = TableId(8);
 /// Offset of a half message (8 bytes big-endian) → how often its producer was asked, 4 bytes big-endian.
 pub(crate) const CHECKS: TableId = TableId(9);
+/// One key: where the log is read from after a crash, to find timer messages that were delivered (8 bytes big-endian); see `timer/mod.rs`.
+pub(crate) const TIMERS: TableId = TableId(12);
+
+/// Number of a queue that a group pops (4 bytes big-endian) → queue id (4 bytes big-endian), `topic@group`.
+pub(crate) const POP_QUEUES: TableId = TableId(20);
+/// A lease → its messages; see `pop/ledger.rs`.
+pub(crate) const POP_LEASES: TableId = TableId(21);
+/// What a start has to know of pops, by name; see `pop/mod.rs`.
+pub(crate) const POP_STATE: TableId = TableId(22);
+/// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → the batch that is popped in order, as JSON.
+pub(crate) const POP_ORDERS: TableId = TableId(23);
+/// `topic@group` → how the group gets its messages, as JSON.
+pub(crate) const REQUEST_MODES: TableId = TableId(24);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

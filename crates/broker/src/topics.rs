@@ -3,6 +3,7 @@
 //! Readers get a topic from a concurrent map and its configuration as a snapshot; whoever changes one holds `changing`. Each change is
 //! in the journal, under the topic's name, before anybody is told of it, and bumps the data version that name servers compare.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
@@ -17,7 +18,7 @@ use protocol::light as known_light;
 use protocol::names as known;
 use protocol::sys_flag::perm;
 use store::journal::Table;
-use store::{ConsumeQueue, Store, StoreError};
+use store::{ConsumeQueue, Journal, Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::hold::Lane;
@@ -26,7 +27,7 @@ use crate::refusal::Refusal;
 use crate::tables::{self, Keeper};
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
-pub(crate) const QUEUES_MAX: i32 = 65_536;
+pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
 
 /// Topics that a broker keeps: where topics are made on demand, any client can make one by naming it.
 const TOPICS_MAX: usize = 1_000_000;
@@ -125,7 +126,12 @@ impl Topic {
         if let Some(Some(lane)) = lanes.get(queue_id as usize) {
             return Ok(Arc::clone(lane));
         }
-        let lane = Arc::new(Lane::new(store.queue(&self.name, queue_id)?, self.bell.clone()));
+        // Refuses ids beyond all bounds, before there is a place for each below them.
+        let queue = match has_batch_queues(&self.config.load()) {
+            true => store.batch_queue(&self.name, queue_id)?,
+            false => store.queue(&self.name, queue_id)?,
+        };
+        let lane = Arc::new(Lane::new(queue, self.bell.clone()));
         let mut more = Vec::clone(&lanes);
         if more.len() <= queue_id as usize {
             more.resize(queue_id as usize + 1, None);
@@ -168,6 +174,10 @@ struct Bells {
     schedule: Arc<Notify>,
     /// Half messages.
     half: Arc<Notify>,
+    /// Timer messages.
+    timer: Arc<Notify>,
+    /// Check-points of pops.
+    revive: Arc<Notify>,
 }
 
 impl Bells {
@@ -175,6 +185,8 @@ impl Bells {
         match topic {
             known::SCHEDULE_TOPIC => Some(&self.schedule),
             known::TRANS_HALF_TOPIC => Some(&self.half),
+            known::TIMER_TOPIC => Some(&self.timer),
+            _ if topic.starts_with(known::REVIVE_TOPIC_PREFIX) => Some(&self.revive),
             _ => None,
         }
     }
@@ -281,6 +293,19 @@ impl Topics {
         &self.bells.half
     }
 
+    /// The topic where messages wait for their time.
+    pub(crate) fn timer(&self) -> Arc<Topic> {
+        self.create_missing(known::TIMER_TOPIC, || plain(known::TIMER_TOPIC, 1, READ_WRITE)).topic
+    }
+
+    pub(crate) fn timer_bell(&self) -> &Arc<Notify> {
+        &self.bells.timer
+    }
+
+    pub(crate) fn revive_bell(&self) -> &Arc<Notify> {
+        &self.bells.revive
+    }
+
     /// The topic of the ends of transactions.
     pub(crate) fn op(&self) -> Arc<Topic> {
         self.create_missing(known::TRANS_OP_HALF_TOPIC, || plain(known::TRANS_OP_HALF_TOPIC, 1, READ_WRITE)).topic
@@ -298,11 +323,16 @@ impl Topics {
 
     /// Refuses one topic too many.
     pub(crate) fn check_room(&self) -> Result<(), Refusal> {
-        if self.len() < self.max {
+        self.check_room_for(1)
+    }
+
+    /// Refuses so many new topics if that is too many.
+    pub(crate) fn check_room_for(&self, new: usize) -> Result<(), Refusal> {
+        if self.len() + new <= self.max {
             return Ok(());
         }
-        let remark =
-            format!("the topic is not created: this broker has {} topics, the limit is {}", self.len(), self.max);
+        let what = if new == 1 { "the topic is".to_owned() } else { format!("{new} new topics are") };
+        let remark = format!("{what} not created: this broker has {} topics, the limit is {}", self.len(), self.max);
         Err(Refusal::new(ResponseCode::SystemError, remark))
     }
 
@@ -369,10 +399,10 @@ impl Topics {
         topic.is_gone.store(true, Ordering::Release);
         self.keeper.delete(tables::TOPICS, name.as_bytes());
         let position = self.bump();
-        if let Some(store) = self.keeper.store() {
-            store.delete_topic(name);
-        }
-        Some(position)
+        let Some(store) = self.keeper.store() else { return Some(position) };
+        store.delete_topic(name);
+        // Behind the mark that keeps the messages of this life out of the next one.
+        Some(store.journal().position())
     }
 
     /// Removes the queues of topics that are not in the table: leftovers of another broker, or of a topic whose deletion a crash
@@ -512,6 +542,25 @@ impl Table for Topics {
 }
 
 /// A topic as Apache makes them when nobody says more.
+/// Whether the queues of a topic index records that may be batches. It is so from its creation on.
+fn has_batch_queues(config: &TopicConfig) -> bool {
+    config.attributes.get("queue.type").is_some_and(|kind| kind == "BatchCQ")
+}
+
+/// The topics with `queue.type=BatchCQ` that the journal knows, for a start of the store.
+pub fn batch_topics(journal: &Journal) -> HashSet<String> {
+    let mut topics = HashSet::new();
+    journal.load(tables::TOPICS, |_, value| {
+        // What is not understood is said when the topics are loaded.
+        if let Ok(config) = serde_json::from_slice::<TopicConfig>(value)
+            && has_batch_queues(&config)
+        {
+            topics.insert(config.topic_name);
+        }
+    });
+    topics
+}
+
 pub(crate) fn plain(name: &str, queues: i32, perm: i32) -> TopicConfig {
     TopicConfig {
         topic_name: name.to_owned(),
@@ -536,7 +585,7 @@ fn system_topics(settings: &BrokerSettings, levels: &DelayLevels) -> Vec<TopicCo
         plain(known::OFFSET_MOVED_EVENT, 1, READ_WRITE),
         plain(known::SCHEDULE_TOPIC, levels.max_level(), READ_WRITE),
         plain(&format!("{cluster}_REPLY_TOPIC"), 1, READ_WRITE),
-        plain(&format!("rmq_sys_REVIVE_LOG_{cluster}"), 8, READ_WRITE),
+        plain(&format!("{}{cluster}", known::REVIVE_TOPIC_PREFIX), settings.revive_queue_num, READ_WRITE),
         plain(&format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, perm::INHERIT),
         plain(known::TRANS_HALF_TOPIC, 1, READ_WRITE),
         plain(known::TRANS_OP_HALF_TOPIC, 1, READ_WRITE),

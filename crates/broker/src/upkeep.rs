@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use env::TimeMs;
 use parking_lot::Mutex;
 use store::Store;
 use store::journal::Table;
@@ -17,6 +18,7 @@ use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
 use crate::lite;
 use crate::offsets::{Change, Offsets, SEPARATOR, split_key};
+use crate::placement;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::stats::SAMPLE_MS;
 use crate::tables;
@@ -55,6 +57,7 @@ impl Upkeep {
         if broker.store.has_light_queues() {
             tasks.spawn(vital("lite topics", lite::keep(Arc::clone(broker), stop.clone())));
         }
+        tasks.spawn(vital("placement of topics", placement::run(Arc::clone(broker), stop)));
         let mut registering = self.registering.lock();
         for task in broker.registry.tasks(broker, &self.stop_registering.subscribe()) {
             registering.spawn(vital("registration", task));
@@ -119,8 +122,10 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             () = tokio::time::sleep(every) => {}
             _ = stop.changed() => return,
         }
-        broker.stats.sample();
+        beside(&broker, |broker| broker.stats.sample()).await;
         broker.order_locks.expire();
+        let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
+        broker.pops.rooms.sweep(Duration::from_secs(idle));
         broker.routes.expire(broker.clock.now());
         heartbeat::close_silent(&broker);
         heartbeat::tell_late(&broker);
@@ -137,7 +142,8 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             () = tokio::time::sleep(every) => {}
             _ = stop.changed() => return,
         }
-        match broker.exchange.export(&broker).await {
+        let runtime = tokio::runtime::Handle::current();
+        match beside(&broker, move |broker| runtime.block_on(broker.exchange.export(broker))).await {
             Ok(()) => has_complained = false,
             // The state is safe in the journal; say it once, not every few seconds.
             Err(error) if !has_complained => {
@@ -149,13 +155,26 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     }
 }
 
+/// Does what takes time with large tables on a thread that serves no connection.
+async fn beside<T: Send + 'static>(broker: &Arc<Broker>, work: impl FnOnce(&Broker) -> T + Send + 'static) -> T {
+    let broker = Arc::clone(broker);
+    match tokio::task::spawn_blocking(move || work(&broker)).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime ends, and every task with it.
+            Err(_cancelled) => std::future::pending().await,
+        },
+    }
+}
+
 /// Puts what has changed into the journal. Returns the position after it.
 pub(crate) fn put_offsets(store: &Store, offsets: &Offsets) -> u64 {
     let journal = store.journal();
     let is_new_version = offsets.take_changes(&mut |change, key| {
         offset_key(key, &change);
         match change.offset {
-            Some(offset) => journal.put(tables::OFFSETS, key, &offset.to_le_bytes()),
+            Some(offset) => journal.put(tables::OFFSETS, key, &offset_value(offset, change.committed_at)),
             None => journal.delete(tables::OFFSETS, key),
         }
     });
@@ -175,6 +194,23 @@ fn offset_key(key: &mut Vec<u8>, change: &Change<'_>) {
     key.extend_from_slice(&change.queue_id.to_be_bytes());
 }
 
+fn offset_value(offset: i64, committed_at: TimeMs) -> [u8; 16] {
+    let mut value = [0; 16];
+    value[..8].copy_from_slice(&offset.to_le_bytes());
+    value[8..].copy_from_slice(&committed_at.0.to_le_bytes());
+    value
+}
+
+/// The offset, and when it was committed.
+fn parse_offset_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
+    let (offset, rest) = value.split_first_chunk::<8>()?;
+    let committed_at = match rest {
+        [] => None,
+        rest => Some(TimeMs(i64::from_le_bytes(rest.try_into().ok()?))),
+    };
+    Some((i64::from_le_bytes(*offset), committed_at))
+}
+
 /// Topic, group and queue of a key.
 fn parse_offset_key(key: &[u8]) -> Option<(&str, &str, i32)> {
     let (names, queue_id) = key.split_last_chunk::<4>()?;
@@ -184,14 +220,15 @@ fn parse_offset_key(key: &[u8]) -> Option<(&str, &str, i32)> {
 }
 
 /// The offsets that the journal holds.
-pub(crate) fn load_offsets(store: &Store, offsets: &Offsets) {
+pub(crate) fn load_offsets(store: &Store, offsets: &Offsets, now: TimeMs) {
     store.journal().load(tables::OFFSETS, |key, value| {
-        match (parse_offset_key(key), <[u8; 8]>::try_from(value)) {
-            (Some((topic, group, queue_id)), Ok(offset)) => {
-                offsets.restore(topic, group, queue_id, i64::from_le_bytes(offset))
+        match (parse_offset_key(key), parse_offset_value(value)) {
+            (Some((topic, group, queue_id)), Some((offset, committed_at))) => {
+                // Of unknown age: what the group has not read yet is kept once more for as long as any message is.
+                offsets.restore(topic, group, queue_id, offset, committed_at.unwrap_or(now))
             }
             // The journal's checksums hold, so this was written by a broker that knows more than we do.
-            (None, _) | (_, Err(_)) => {
+            (None, _) | (_, None) => {
                 tracing::error!(key = %String::from_utf8_lossy(key), "offset in the journal not understood")
             }
         }
@@ -226,7 +263,7 @@ impl Table for OffsetTable {
         self.0.for_each(&mut |change| {
             if let Some(offset) = change.offset {
                 offset_key(&mut key, &change);
-                f(&key, &offset.to_le_bytes());
+                f(&key, &offset_value(offset, change.committed_at));
             }
         });
     }
@@ -258,12 +295,18 @@ mod tests {
     #[test]
     fn a_key_of_an_offset_is_read_as_it_was_written() {
         let mut key = Vec::new();
-        offset_key(&mut key, &Change { topic: "%RETRY%G", group: "G", queue_id: 258, offset: None });
+        offset_key(
+            &mut key,
+            &Change { topic: "%RETRY%G", group: "G", queue_id: 258, offset: None, committed_at: TimeMs(0) },
+        );
         assert_eq!(parse_offset_key(&key), Some(("%RETRY%G", "G", 258)));
         for (topic, group) in [("%LMQ%GID@@@device", "G"), ("T", "%LMQ%GID@@@device"), ("%LMQ%a", "%LMQ%a")] {
-            offset_key(&mut key, &Change { topic, group, queue_id: 0, offset: None });
+            offset_key(&mut key, &Change { topic, group, queue_id: 0, offset: None, committed_at: TimeMs(0) });
             assert_eq!(parse_offset_key(&key), Some((topic, group, 0)));
         }
         assert_eq!(parse_offset_key(b"T@G"), None);
+        assert_eq!(parse_offset_value(&offset_value(7, TimeMs(9))), Some((7, Some(TimeMs(9)))));
+        assert_eq!(parse_offset_value(&7i64.to_le_bytes()), Some((7, None)));
+        assert_eq!(parse_offset_value(b"seven"), None);
     }
 }

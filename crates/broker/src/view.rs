@@ -11,10 +11,10 @@ use protocol::names;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
-use store::{Boundary, ConsumeQueue, LogSlice, Store, StoreError};
+use store::{Boundary, ColdRead, ColdReadRefused, ConsumeQueue, LogSlice, Store, StoreError};
 
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::hold::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::Session;
 
@@ -77,18 +77,68 @@ pub(crate) fn in_the_cold<T: Send + 'static>(
     read: impl FnOnce(&Store) -> T + Send + 'static,
     then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
 ) -> Result<(), Refusal> {
+    elsewhere(broker, session, Store::cold_read, read, then)
+}
+
+/// The same for what operators ask and may take seconds: consumers do not wait behind it.
+pub(crate) fn at_length<T: Send + 'static>(
+    broker: &Broker,
+    session: &Session,
+    read: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    elsewhere(broker, session, Store::query_read, read, then)
+}
+
+fn elsewhere<T: Send + 'static>(
+    broker: &Broker,
+    session: &Session,
+    submit: fn(&Store, ColdRead) -> Result<(), ColdReadRefused>,
+    read: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
     let store = Arc::clone(&broker.store);
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
     let asked = session.asked();
-    let job = Box::new(move || {
+    let job: ColdRead = Box::new(move || {
+        let unanswered = Unanswered::new(&inbox, asked);
         let found = read(&store);
+        drop(unanswered);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.answering(broker, asked, out, |session, out| then(broker, session, found, out));
         })));
         drop(debt);
     });
-    broker.store.cold_read(job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
+    submit(&broker.store, job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
+}
+
+/// Answers in the place of a read that panics: the client would wait for nothing.
+pub(crate) struct Unanswered {
+    inbox: Arc<Inbox>,
+    asked: Option<ReplyTo>,
+}
+
+impl Unanswered {
+    pub(crate) fn new(inbox: &Arc<Inbox>, asked: Option<ReplyTo>) -> Unanswered {
+        Unanswered { inbox: Arc::clone(inbox), asked }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(reply_to) = self.asked.filter(|_| std::thread::panicking()) {
+            let mut out = Outgoing::new();
+            out.reply(
+                reply_to,
+                ResponseCode::SystemError,
+                Some("[GANTRY]the read failed by a bug, which is in the log"),
+                &(),
+                &[],
+            );
+            self.inbox.push(Errand::Frames(out.take()));
+        }
+    }
 }
 
 /// A queue that exists. Asking for the offsets of another one does not create it.
@@ -129,7 +179,11 @@ pub(crate) fn offset_by_time(
 /// 30.
 pub(crate) fn max_offset(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetMaxOffset::decode(&request.header.fields)?;
-    let max = queue(broker, asked.topic, asked.queue_id).map_or(0, |queue| queue.max_offset());
+    // A consumer that begins at a number which a loss of power gives out again would miss a message.
+    let end = |queue: Arc<ConsumeQueue>| {
+        if asked.committed { broker.store.visible_end(&queue) } else { queue.max_offset() }
+    };
+    let max = queue(broker, asked.topic, asked.queue_id).map_or(0, end);
     reply_offset(request.reply_to(), max as i64, out)
 }
 

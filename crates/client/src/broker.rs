@@ -100,13 +100,19 @@ impl Member {
         })
     }
 
-    /// The committed offset, if there is one.
-    pub(crate) async fn committed(&self, group: &str, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
+    /// The committed offset, if there is one. Unless `set_zero_if_not_found` says `Some(false)`, the broker may answer 0 for a
+    /// queue without one.
+    pub(crate) async fn committed(
+        &self,
+        group: &str,
+        queue: &MessageQueue,
+        set_zero_if_not_found: Option<bool>,
+    ) -> Result<Option<i64>, ClientError> {
         let fields = QueryConsumerOffset {
             consumer_group: group,
             topic: &queue.topic,
             queue_id: queue.queue_id,
-            set_zero_if_not_found: Some(false),
+            set_zero_if_not_found,
         };
         match self.offset(queue, request::QUERY_CONSUMER_OFFSET, &fields).await {
             Ok(offset) => Ok(Some(offset)),

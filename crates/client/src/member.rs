@@ -18,6 +18,7 @@ use protocol::header::EncodeFields;
 use protocol::request::GetRouteInfo;
 use protocol::request::NotifyConsumerIdsChanged;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 
 use crate::admin::Admin;
 use crate::error::ClientError;
@@ -388,7 +389,7 @@ impl Member {
 
     /// Enters a consumer into the heartbeat. Returns what wakes it when its group changes. A member is in a group once: brokers
     /// know it by its id, and would count two of its consumers as one.
-    pub(crate) async fn join_consumer(&self, data: ConsumerData) -> Result<Arc<Notify>, ClientError> {
+    pub(crate) async fn join_consumer(self: &Arc<Self>, data: ConsumerData) -> Result<Arc<Notify>, ClientError> {
         let wake = match self.groups.lock().consumers.entry(data.group_name.clone()) {
             Entry::Occupied(taken) => {
                 let text = format!("this client has a consumer of group {} already", taken.key());
@@ -405,7 +406,7 @@ impl Member {
         Ok(wake)
     }
 
-    pub(crate) async fn leave(&self, producer: Option<&str>, consumer: Option<&str>) {
+    pub(crate) async fn leave(self: &Arc<Self>, producer: Option<&str>, consumer: Option<&str>) {
         {
             let mut groups = self.groups.lock();
             if let Some(group) = producer {
@@ -418,15 +419,33 @@ impl Member {
         if let Some(group) = consumer {
             self.told.forget(group);
         }
-        for address in self.addresses() {
-            if let Err(error) = self.unregister(&address, producer, consumer).await {
-                // The broker will notice by itself, two minutes later.
-                tracing::debug!(address, %error, "could not take leave of a broker");
+        let (producer, consumer) = (producer.map(str::to_owned), consumer.map(str::to_owned));
+        self.at_all_brokers(|member, address| {
+            let (producer, consumer) = (producer.clone(), consumer.clone());
+            async move {
+                if let Err(error) = member.unregister(&address, producer.as_deref(), consumer.as_deref()).await {
+                    // The broker will notice by itself, two minutes later.
+                    tracing::debug!(address, %error, "could not take leave of a broker");
+                }
             }
-        }
+        })
+        .await;
     }
 
-    async fn send_heartbeat(&self) {
+    /// Does something at every broker, side by side: dead ones, each of which takes until its time is out, must not keep live ones
+    /// from hearing of us before they forget us.
+    async fn at_all_brokers<F>(self: &Arc<Self>, what: impl Fn(Arc<Member>, String) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut all = JoinSet::new();
+        for address in self.addresses() {
+            all.spawn(what(Arc::clone(self), address));
+        }
+        all.join_all().await;
+    }
+
+    async fn send_heartbeat(self: &Arc<Self>) {
         let body = {
             let groups = self.groups.lock();
             if groups.producers.is_empty() && groups.consumers.is_empty() {
@@ -441,11 +460,16 @@ impl Member {
             };
             Bytes::from(fastjson::to_vec(&heartbeat, Dialect::FastJson))
         };
-        for address in self.addresses() {
-            if let Err(error) = self.call(&address, request::HEART_BEAT, &(), body.clone(), self.config.timeout).await {
-                tracing::warn!(address, %error, "heartbeat failed");
+        self.at_all_brokers(|member, address| {
+            let body = body.clone();
+            async move {
+                let timeout = member.config.timeout;
+                if let Err(error) = member.call(&address, request::HEART_BEAT, &(), body, timeout).await {
+                    tracing::warn!(address, %error, "heartbeat failed");
+                }
             }
-        }
+        })
+        .await;
     }
 }
 

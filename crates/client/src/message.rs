@@ -61,7 +61,12 @@ impl Message {
         self.properties.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The property string, with the message's own id in it.
+    /// The id that it came with, if it is sent again under it; or else this one. As RocketMQ's client does.
+    pub(crate) fn id_or(&self, fresh: impl FnOnce() -> String) -> String {
+        self.get(name::UNIQ_KEY).map_or_else(fresh, str::to_owned)
+    }
+
+    /// The property string, with the message's id in it: its own if it has one.
     pub(crate) fn property_string(&self, unique_id: &str) -> Result<String, ClientError> {
         let mut writer = PropertiesWriter::new();
         for (name, value) in &self.properties {
@@ -72,7 +77,9 @@ impl Message {
             }
             writer.put(name, value);
         }
-        writer.put(name::UNIQ_KEY, unique_id);
+        if self.get(name::UNIQ_KEY).is_none() {
+            writer.put(name::UNIQ_KEY, unique_id);
+        }
         if self.get(name::WAIT).is_none() {
             writer.put(name::WAIT, "true");
         }
@@ -197,6 +204,18 @@ mod tests {
     use super::*;
     use protocol::compression::compress;
     use protocol::record::{RecordDraft, stamp};
+
+    #[test]
+    fn a_message_that_is_sent_again_keeps_its_id() {
+        let message = Message::new("t", "").property(name::UNIQ_KEY, "ITS-OWN");
+        let id = message.id_or(|| "FRESH".to_owned());
+        let text = message.property_string(&id).unwrap();
+        assert_eq!((id.as_str(), text.matches(name::UNIQ_KEY).count()), ("ITS-OWN", 1));
+        assert_eq!(properties::get(&text, name::UNIQ_KEY), Some("ITS-OWN"));
+        let fresh = Message::new("t", "");
+        let id = fresh.id_or(|| "FRESH".to_owned());
+        assert_eq!(properties::get(&fresh.property_string(&id).unwrap(), name::UNIQ_KEY), Some("FRESH"));
+    }
 
     fn record(topic: &str, body: &[u8], sys_flag: i32, properties: &str) -> Vec<u8> {
         let mut out = Vec::new();

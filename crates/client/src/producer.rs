@@ -210,7 +210,7 @@ impl Producer {
 
     fn prepare(&self, message: Message) -> Result<Prepared, ClientError> {
         check_topic(&message.topic)?;
-        let message_id = self.inner.member.ids.next();
+        let message_id = message.id_or(|| self.inner.member.ids.next());
         let properties = message.property_string(&message_id)?;
         let Message { topic, body, flag, .. } = message;
         let (body, sys_flag) = match self.inner.config.compress_over_bytes {
@@ -229,7 +229,7 @@ impl Producer {
         let mut body = Vec::new();
         let mut message_id = String::new();
         for message in &messages {
-            let id = self.inner.member.ids.next();
+            let id = message.id_or(|| self.inner.member.ids.next());
             let properties = message.property_string(&id)?;
             batch::encode(
                 &mut body,

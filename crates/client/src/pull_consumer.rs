@@ -86,7 +86,7 @@ impl PullConsumer {
 
     /// The committed offset, if there is one.
     pub async fn committed(&self, queue: &MessageQueue) -> Result<Option<i64>, ClientError> {
-        self.member.committed(&self.group, queue).await
+        self.member.committed(&self.group, queue, Some(false)).await
     }
 
     /// Commits an offset: the first one that is not consumed.

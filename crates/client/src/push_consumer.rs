@@ -77,6 +77,8 @@ pub struct PushConfig {
     pub max_reconsume_times: i32,
     /// Between two commits.
     pub commit_every: Duration,
+    /// Between two renewals of the lock on a queue (orderly). A lock lasts 60 s at the broker; by default it survives two failures.
+    pub lock_every: Duration,
     /// Between two looks at the group, if nobody says that it changed.
     pub rebalance_every: Duration,
     /// How long handlers may take to finish when a queue is given up.
@@ -102,6 +104,7 @@ impl PushConfig {
             queue_bytes_max: 100 << 20,
             max_reconsume_times: -1,
             commit_every: Duration::from_secs(5),
+            lock_every: Duration::from_secs(20),
             rebalance_every: Duration::from_secs(20),
             stop_timeout: Duration::from_secs(10),
             subscriptions: BTreeMap::new(),
@@ -142,7 +145,12 @@ impl PushConfig {
                 return invalid(format!("{name} must be from 1 to {max}"));
             }
         }
-        for (name, value) in [("commit_every", self.commit_every), ("rebalance_every", self.rebalance_every)] {
+        let spans = [
+            ("commit_every", self.commit_every),
+            ("lock_every", self.lock_every),
+            ("rebalance_every", self.rebalance_every),
+        ];
+        for (name, value) in spans {
             if value.is_zero() {
                 return invalid(format!("{name} must be longer than nothing"));
             }

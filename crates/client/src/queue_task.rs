@@ -34,9 +34,6 @@ const GIVE_BACK_PAUSE: Duration = Duration::from_secs(5);
 /// would repeat everything behind it.
 const SPAN_MAX: i64 = 2000;
 
-/// A lock lasts 60 s at the broker; renewed so often it survives two failures.
-const LOCK_EVERY: Duration = Duration::from_secs(20);
-
 /// Longer than a held pull by the way there and back.
 const WAY: Duration = Duration::from_secs(15);
 
@@ -47,7 +44,7 @@ pub(crate) async fn consume<H: Handler>(
     subscription: SubscriptionData,
     stopping: watch::Receiver<bool>,
 ) {
-    let mut tick = tokio::time::interval(group.config.commit_every.min(LOCK_EVERY));
+    let mut tick = tokio::time::interval(group.config.commit_every.min(group.config.lock_every));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut reader = Reader {
         wanted: tags::Subscription::parse(&subscription.sub_string).unwrap_or_else(tags::Subscription::all),
@@ -90,16 +87,13 @@ struct Reader<H> {
 
 impl<H: Handler> Reader<H> {
     async fn run(&mut self) -> Option<()> {
-        if self.group.config.needs_lock() {
-            self.lock().await?;
-        }
-        let mut next = self.first_offset().await?;
-        *self.progress.lock() = Progress::new(next);
+        let mut next = self.begin(None).await?;
         loop {
-            self.wait_for_room().await?;
-            if self.group.config.needs_lock() && self.locked.is_none() {
-                self.lock().await?;
+            if self.has_lost_lock() {
+                let reached = self.progress.lock().committable();
+                next = self.begin(Some(reached)).await?;
             }
+            self.wait_for_room().await?;
             let asked = Instant::now();
             let pulled = self.pull(next).await?;
             let is_stuck = pulled.as_ref().is_ok_and(|pulled| pulled.messages.is_empty() && pulled.next_offset == next);
@@ -130,6 +124,25 @@ impl<H: Handler> Reader<H> {
                 }
             }
         }
+    }
+
+    /// Locks the queue where that is needed, then asks where the group is. While the lock was not ours another member may have
+    /// consumed on and committed, so nothing that was known before counts: it would be consumed again, out of order, and the
+    /// group taken back by its commit. Only where the group has committed nothing we go on from what we `reached`.
+    async fn begin(&mut self, reached: Option<i64>) -> Option<i64> {
+        *self.progress.lock() = Progress::new(0);
+        (self.sent, self.confirmed) = (None, None);
+        if self.group.config.needs_lock() {
+            self.lock().await?;
+        }
+        let next = self.first_offset(reached).await?;
+        *self.progress.lock() = Progress::new(next);
+        Some(next)
+    }
+
+    /// Whether the queue may be another member's by now. What is in hand is not handled any more then, and nothing is committed.
+    fn has_lost_lock(&self) -> bool {
+        self.group.config.needs_lock() && self.locked.is_none()
     }
 
     /// Waits for something, and commits and keeps the lock meanwhile. `None`: told to stop.
@@ -173,10 +186,10 @@ impl<H: Handler> Reader<H> {
     }
 
     /// Where this group goes on, or where it begins.
-    async fn first_offset(&mut self) -> Option<i64> {
+    async fn first_offset(&mut self, reached: Option<i64>) -> Option<i64> {
         loop {
             let (group, queue) = (Arc::clone(&self.group), self.queue.clone());
-            let found = self.during(async move { first_offset(&group, &queue).await }).await?;
+            let found = self.during(async move { first_offset(&group, &queue, reached).await }).await?;
             match found {
                 Ok(offset) => return Some(offset),
                 Err(error) => tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, %error,
@@ -219,7 +232,7 @@ impl<H: Handler> Reader<H> {
             progress.advance(next_offset);
         }
         let batch = self.group.config.batch;
-        while !messages.is_empty() {
+        while !messages.is_empty() && !self.has_lost_lock() {
             let rest = messages.split_off(batch.min(messages.len()));
             let now: Arc<[Received]> = std::mem::replace(&mut messages, rest).into();
             if self.group.config.is_orderly {
@@ -269,12 +282,12 @@ impl<H: Handler> Reader<H> {
         Some(())
     }
 
-    /// Handles messages before any later one of the queue: again and again until they are consumed or given up.
+    /// Handles messages before any later one of the queue: again and again until they are consumed or given up, or the lock is lost.
     async fn handle_in_order(&mut self, mut messages: Arc<[Received]>) -> Option<()> {
         let mut tries: i32 = 0;
         loop {
-            if self.group.config.needs_lock() && self.locked.is_none() {
-                self.lock().await?;
+            if self.has_lost_lock() {
+                return Some(());
             }
             let group = Arc::clone(&self.group);
             let now = Arc::clone(&messages);
@@ -317,7 +330,7 @@ impl<H: Handler> Reader<H> {
     }
 
     async fn commit(&mut self, is_oneway: bool) {
-        if self.group.config.model == MessageModel::Broadcasting {
+        if self.group.config.model == MessageModel::Broadcasting || self.has_lost_lock() {
             return;
         }
         let offset = self.progress.lock().committable();
@@ -354,7 +367,7 @@ impl<H: Handler> Reader<H> {
     }
 
     async fn renew_lock(&mut self) {
-        if self.locked.is_some_and(|at| at.elapsed() >= LOCK_EVERY) {
+        if self.locked.is_some_and(|at| at.elapsed() >= self.group.config.lock_every) {
             self.try_lock().await;
         }
     }
@@ -366,7 +379,7 @@ impl<H: Handler> Reader<H> {
             // The broker may be back before the lock it gave is over.
             Err(error) => {
                 tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, %error, "cannot lock the queue");
-                self.locked = self.locked.filter(|at| at.elapsed() < LOCK_EVERY * 2);
+                self.locked = self.locked.filter(|at| at.elapsed() < self.group.config.lock_every * 2);
             }
         }
     }
@@ -390,12 +403,21 @@ pub(crate) async fn told_to_stop(stopping: &mut watch::Receiver<bool>) {
     drop(stopping.wait_for(|stop| *stop).await);
 }
 
-async fn first_offset<H: Handler>(group: &Group<H>, queue: &MessageQueue) -> Result<i64, ClientError> {
+async fn first_offset<H: Handler>(
+    group: &Group<H>,
+    queue: &MessageQueue,
+    reached: Option<i64>,
+) -> Result<i64, ClientError> {
     let (member, config) = (&group.member, &group.config);
+    // What to answer for a queue of which the group has no offset is left to the broker, as RocketMQ's client leaves it: of one
+    // that has only just begun it says 0, so that what was sent before the group noticed the queue is not passed over.
     if config.model == MessageModel::Clustering
-        && let Some(committed) = member.committed(&config.group, queue).await?
+        && let Some(committed) = member.committed(&config.group, queue, None).await?
     {
         return Ok(committed);
+    }
+    if let Some(reached) = reached {
+        return Ok(reached);
     }
     if is_retry_topic(&queue.topic) {
         // What is to be delivered again was sent to this group: none of it may be passed over.
@@ -413,8 +435,10 @@ async fn first_offset<H: Handler>(group: &Group<H>, queue: &MessageQueue) -> Res
 }
 
 /// In a task of its own, so that a panic is an outcome.
-async fn run_handler<H: Handler>(group: &Group<H>, messages: &Arc<[Received]>) -> Outcome {
-    let handled = tokio::spawn(group.handler.handle(Arc::clone(messages))).await;
+async fn run_handler<H: Handler>(group: &Arc<Group<H>>, messages: &Arc<[Received]>) -> Outcome {
+    let (group, messages) = (Arc::clone(group), Arc::clone(messages));
+    // What a handler does before it returns its future may panic too.
+    let handled = tokio::spawn(async move { group.handler.handle(messages).await }).await;
     handled.unwrap_or_else(|error| {
         tracing::error!(%error, "a handler panicked, its messages will come again");
         Outcome::Again { delay_level: 0 }

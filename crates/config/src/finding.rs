@@ -102,7 +102,7 @@ pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
     queue_file_bytes(settings);
     one_log_directory(settings)?;
     layout(settings);
-    disk_ratios(settings);
+    limited(settings);
     Ok(())
 }
 
@@ -239,23 +239,35 @@ fn layout(settings: &mut Settings) {
     }
 }
 
-/// The order in which a filling disk is answered: expire, then delete by force, then refuse writes.
-fn disk_ratios(settings: &mut Settings) {
-    for (name, low, high) in RATIO_LIMITS {
+/// Values that Apache takes, or that a file may hold, and that are brought into bounds.
+fn limited(settings: &mut Settings) {
+    for (name, low, high) in RATIO_LIMITS.into_iter().chain(OTHER_LIMITS) {
         if settings.given(name).is_none() {
             continue;
         }
-        let given = crate::key::parse_number(&settings.text(name), false).unwrap_or(low);
+        let given = crate::key::parse_number(&settings.text(name), true).unwrap_or(low);
         let taken = given.clamp(low, high);
         if given != taken {
             let line = line_of(settings, name);
-            let says = format!("{given} is outside {low} to {high}; {taken} is used");
+            let says = match high {
+                i64::MAX => format!("{given} is below {low}, which is used"),
+                _ => format!("{given} is outside {low} to {high}; {taken} is used"),
+            };
             settings.add_finding(Finding::warning(name, line, says));
         }
     }
 }
 
-/// Apache's limits, in percent.
+/// What holds on whoever uses the value: Apache's bounds of a registration's period in ms, and the least that does anything.
+const OTHER_LIMITS: [(&str, i64, i64); 5] = [
+    ("registerNameServerPeriod", 10_000, 60_000),
+    ("flushConsumerOffsetInterval", 100, i64::MAX),
+    ("splitRegistrationSize", 1, i64::MAX),
+    ("deleteFileBatchMax", 1, i64::MAX),
+    ("maxHashSlotNum", 1, i64::MAX),
+];
+
+/// Apache's limits, in percent: the order in which a filling disk is answered is expire, then delete by force, then refuse writes.
 pub(crate) const RATIO_LIMITS: [(&str, i64, i64); 3] = [
     ("diskMaxUsedSpaceRatio", 10, 95),
     ("diskSpaceCleanForciblyRatio", 30, 85),

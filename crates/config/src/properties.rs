@@ -32,6 +32,68 @@ pub fn text_of(bytes: Vec<u8>) -> String {
 
 /// Cuts a file into its settings, in order. A key may appear more than once.
 pub fn parse(text: &str) -> Result<Vec<Line>, BadEscape> {
+    Ok(scan(text)?.into_iter().map(|(line, _)| line).collect())
+}
+
+/// The file with other values: a line that sets a changed key is replaced where it stands, all others stay as they are, and what the
+/// file did not set follows at the end. Of several changes of one key the last counts.
+pub fn with_changes(text: &str, changes: &[(String, String)]) -> Result<String, BadEscape> {
+    let settings = scan(text)?;
+    let mut left: Vec<&(String, String)> = Vec::new();
+    for (place, change) in changes.iter().enumerate() {
+        if !changes[place + 1..].iter().any(|later| later.0 == change.0) {
+            left.push(change);
+        }
+    }
+    let keys: Vec<&str> = left.iter().map(|(key, _)| key.as_str()).collect();
+    let mut settings = settings.iter().filter(|(line, _)| keys.contains(&line.key.as_str())).peekable();
+    let mut out = String::with_capacity(text.len());
+    // Counted from 1; the lines of the replaced setting end here.
+    let mut replaced_to = 0;
+    for (number, physical) in (1..).zip(text.lines()) {
+        if let Some((line, last)) = settings.next_if(|(line, _)| line.number == number) {
+            replaced_to = *last;
+            if let Some(at) = left.iter().position(|(key, _)| *key == line.key) {
+                out.push_str(&setting(left.remove(at)));
+            }
+        }
+        if number > replaced_to {
+            out.push_str(physical);
+            out.push('\n');
+        }
+    }
+    if out.trim_end_matches('\n').bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1 {
+        // The last line would go on in ours.
+        out.push('\n');
+    }
+    left.into_iter().for_each(|change| out.push_str(&setting(change)));
+    Ok(out)
+}
+
+/// A line that [`parse`] reads as this key and value.
+fn setting((key, value): &(String, String)) -> String {
+    let escaped = |text: &str, also: &[char]| {
+        let mut out = String::with_capacity(text.len());
+        for (at, c) in text.chars().enumerate() {
+            match c {
+                '\t' => out.push_str("\\t"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\u{c}' => out.push_str("\\f"),
+                '\\' => out.push_str("\\\\"),
+                // At the front it would be a comment, or lost.
+                '#' | '!' | ' ' if at == 0 => out.extend(['\\', c]),
+                c if also.contains(&c) => out.extend(['\\', c]),
+                c => out.push(c),
+            }
+        }
+        out
+    };
+    format!("{}={}\n", escaped(key, &['=', ':', ' ']), escaped(value, &[]))
+}
+
+/// Each setting, and the number of the last line that belongs to it.
+fn scan(text: &str) -> Result<Vec<(Line, usize)>, BadEscape> {
     let mut found = Vec::new();
     let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).enumerate();
     while let Some((index, first)) = lines.next() {
@@ -40,16 +102,19 @@ pub fn parse(text: &str) -> Result<Vec<Line>, BadEscape> {
             continue;
         }
         let mut logical = start.to_owned();
+        let mut end = index + 1;
         // An odd number of backslashes at the end: the last one joins the next line, whose leading blanks do not count.
         while logical.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1 {
             logical.pop();
-            let Some((_, next)) = lines.next() else { break };
+            let Some((index, next)) = lines.next() else { break };
+            end = index + 1;
             logical.push_str(next.trim_start_matches(is_blank));
         }
         let number = index + 1;
         let (key, value) = split(&logical);
         let unescape = |text: &str| unescape(text).ok_or(BadEscape { number });
-        found.push(Line { number, key: unescape(key)?, value: unescape(value.trim_end_matches(is_blank))? });
+        let line = Line { number, key: unescape(key)?, value: unescape(value.trim_end_matches(is_blank))? };
+        found.push((line, end));
     }
     Ok(found)
 }
@@ -147,6 +212,14 @@ mod tests {
     }
 
     #[test]
+    fn changed_keys_keep_their_place_new_ones_follow_and_the_rest_is_left_alone() {
+        let changes = [pair("b", "1"), pair("c", "x\\y"), pair("b", "9")];
+        let text = "# b=0\na=1\n b = 2,\\\n  3\nb:4\nbb=5";
+        assert_eq!(with_changes(text, &changes).unwrap(), "# b=0\na=1\nb=9\nbb=5\nc=x\\\\y\n");
+        assert_eq!(with_changes("", &changes[..1]).unwrap(), "b=1\n");
+    }
+
+    #[test]
     fn latin_1_is_read_when_it_is_not_utf_8() {
         assert_eq!(text_of(vec![b'a', b'=', 0xe9]), "a=é");
         assert_eq!(text_of("\u{feff}a=中".as_bytes().to_vec()), "a=中");
@@ -156,6 +229,21 @@ mod tests {
         #[test]
         fn no_text_makes_the_parser_panic(text in "[a-z=:#!\\\\ \t\r\nu0-9é中]{0,200}") {
             let _ = parse(&text);
+        }
+
+        #[test]
+        fn what_is_changed_is_read_again_as_it_was_said(
+            text in "[a-c=:#\\\\ \t\n]{0,60}",
+            key in "[a-c=:# !\\\\\t\n中]{1,6}",
+            value in "[a-c=:# !\\\\\t\n中]{0,20}",
+        ) {
+            let value = value.trim().to_owned();
+            prop_assume!(parse(&text).is_ok());
+            let changed = with_changes(&text, &[(key.clone(), value.clone())]).unwrap();
+            let of_key: Vec<_> = pairs(&changed).into_iter().filter(|(found, _)| *found == key).collect();
+            prop_assert_eq!(of_key, [(key.clone(), value)]);
+            let others = |text: &str| pairs(text).into_iter().filter(|(found, _)| *found != key).collect::<Vec<_>>();
+            prop_assert_eq!(others(&changed), others(&text));
         }
 
         #[test]

@@ -1,7 +1,7 @@
 //! All settings of a process, in layers, each value with its origin.
 //!
-//! Layers, each winning over those before: defaults, environment (`NAMESRV_ADDR`, `ROCKETMQ_HOME`), the file, the TLS file, the
-//! command line. That the file wins over the environment is RocketMQ's order. Loading is pure: what the machine knows (its name,
+//! Layers, each winning over those before: defaults, environment (`NAMESRV_ADDR`, `ROCKETMQ_HOME`), the file, the TLS file, what
+//! operators changed at the name server, the command line. That the file wins over the environment is RocketMQ's order. Loading is pure: what the machine knows (its name,
 //! its address) comes in through [`Machine`].
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::finding::{self, Finding};
-use crate::key::{Default, Key, Role, State};
+use crate::key::{Default, Key, Role, Section, State};
 use crate::keys;
 use crate::machine::Machine;
 use crate::properties;
@@ -30,8 +30,10 @@ pub struct Sources {
     pub role: Role,
     /// The file given with `-c`.
     pub file: Option<SourceFile>,
-    /// The file that `tls.config.file` names, if it is there. Its lines win over those of `file`.
+    /// The file that `tls.config.file` names, if it is there. Its `tls.*` lines win over those of `file`; it has no others.
     pub tls_file: Option<SourceFile>,
+    /// The file that `configStorePath` names, if it is there: live keys of the name server that operators changed.
+    pub changed_file: Option<SourceFile>,
     /// Variables of the environment that RocketMQ reads.
     pub environment: BTreeMap<String, String>,
     /// Key, value, and the option that said so.
@@ -49,6 +51,7 @@ impl Sources {
             role,
             file: None,
             tls_file: None,
+            changed_file: None,
             environment: BTreeMap::new(),
             command_line: Vec::new(),
             data: None,
@@ -143,6 +146,14 @@ pub struct Change {
     pub after: String,
 }
 
+/// Which keys are taken from a file.
+#[derive(Clone, Copy)]
+enum Takes {
+    Everything,
+    Tls,
+    LiveOfNames,
+}
+
 #[derive(Clone, Debug)]
 struct Given {
     value: String,
@@ -163,7 +174,7 @@ pub struct Settings {
 impl Settings {
     /// Lays the layers over each other and checks what came out.
     pub fn load(sources: Sources) -> Result<Settings, ConfigError> {
-        let Sources { role, file, tls_file, environment, command_line, data, machine } = sources;
+        let Sources { role, file, tls_file, changed_file, environment, command_line, data, machine } = sources;
         let has_file = file.is_some();
         let mut settings = Settings { role, given: HashMap::new(), findings: Vec::new(), has_file, data, machine };
         for (variable, key) in [("NAMESRV_ADDR", "namesrvAddr"), ("ROCKETMQ_HOME", "rocketmqHome")] {
@@ -171,8 +182,11 @@ impl Settings {
                 settings.given.insert(key, Given { value: value.clone(), origin: Origin::Environment(variable) });
             }
         }
-        for file in file.into_iter().chain(tls_file) {
-            settings.take_file(file)?;
+        let files = [(file, Takes::Everything), (tls_file, Takes::Tls), (changed_file, Takes::LiveOfNames)];
+        for (file, takes) in files {
+            if let Some(file) = file {
+                settings.take_file(file, takes)?;
+            }
         }
         for (name, value, option) in command_line {
             let key = keys::find(role, &name).ok_or(ConfigError::Unknown(name))?;
@@ -185,7 +199,7 @@ impl Settings {
         Ok(settings)
     }
 
-    fn take_file(&mut self, file: SourceFile) -> Result<(), ConfigError> {
+    fn take_file(&mut self, file: SourceFile, takes: Takes) -> Result<(), ConfigError> {
         let lines =
             properties::parse(&file.text).map_err(|bad| ConfigError::Syntax { path: file.path.clone(), bad })?;
         let mut last: HashMap<&str, usize> = HashMap::new();
@@ -196,6 +210,22 @@ impl Settings {
             // Java keeps the last of several lines with one key; the earlier ones are a sign of a mistake, told once below.
             if last.get(line.key.as_str()) != Some(&line.number) {
                 continue;
+            }
+            match takes {
+                Takes::Everything => {}
+                Takes::Tls if line.key.starts_with("tls.") => {}
+                Takes::Tls => {
+                    let says = format!("only tls.* is read from {}; ignored", file.path.display());
+                    self.findings.push(Finding::warning(&line.key, Some(line.number), says));
+                    continue;
+                }
+                // Apache's name server writes all its settings there, and reads none of them again.
+                Takes::LiveOfNames => {
+                    let key = keys::find(self.role, &line.key);
+                    if key.is_none_or(|key| key.section != Section::Names || !key.is_live) {
+                        continue;
+                    }
+                }
             }
             let times = lines.iter().filter(|other| other.key == line.key).count();
             let renamed = keys::RENAMED.iter().find(|(old, _)| *old == line.key).map(|(_, new)| *new);

@@ -109,6 +109,16 @@ macro_rules! words {
 }
 
 words! {
+    /// How consumers get their messages.
+    RequestMode {
+        /// They pull from queues that are theirs.
+        Pull = "PULL",
+        /// They pop what the broker gives them.
+        Pop = "POP",
+    }
+}
+
+words! {
     /// When a send is acknowledged with respect to the disk.
     FlushDiskType {
         /// When the bytes are in the kernel.
@@ -181,7 +191,8 @@ settings! {
         broker_cluster_name: String = "brokerClusterName";
         /// 0: a master.
         broker_id: i64 = "brokerId";
-        /// What clients are told to connect to: an address or a DNS name.
+        /// What clients are told to connect to: an address, or a DNS name, which they resolve. Records hold the address that it had
+        /// at the start.
         broker_ip1: String = "brokerIP1";
         /// What slaves are told to connect to.
         broker_ip2: String = "brokerIP2";
@@ -211,6 +222,10 @@ settings! {
         region_id: String = "regionId";
         /// Told to producers in every send reply.
         trace_on: bool = "traceOn";
+        /// May messages that wait for their time be taken back?
+        recall_message_enable: bool = "recallMessageEnable";
+        /// Also while the broker may not be written to?
+        allow_recall_when_broker_not_writeable: bool = "allowRecallWhenBrokerNotWriteable";
         /// May a pull wait as long as its client says?
         long_polling_enable: bool = "longPollingEnable";
         /// How long it waits otherwise.
@@ -269,6 +284,40 @@ settings! {
         parked_pulls_max: usize = "parkedPullsMax";
         /// Those of one connection.
         parked_pulls_per_connection_max: usize = "parkedPullsPerConnectionMax";
+        /// Pops of one group and topic that may wait for a message.
+        pop_polling_size: usize = "popPollingSize";
+        /// Groups and topics that pops may wait for.
+        pop_polling_map_size: usize = "popPollingMapSize";
+        /// One that nobody waits for is forgotten after so many seconds.
+        pop_polling_map_expire_time_seconds: u64 = "popPollingMapExpireTimeSeconds";
+        /// Pops that may wait for a message.
+        max_pop_polling_size: usize = "maxPopPollingSize";
+        /// Queues of the topic where Apache keeps its check-points.
+        revive_queue_num: i32 = "reviveQueueNum";
+        /// May a group that is new begin with the first message, if that is in memory?
+        init_pop_offset_by_check_msg_in_mem: bool = "initPopOffsetByCheckMsgInMem";
+        /// Are retries of the first form read besides those of the second?
+        retrieve_message_from_pop_retry_topic_v1: bool = "retrieveMessageFromPopRetryTopicV1";
+        /// Do retries go to `%RETRY%group+topic`?
+        enable_retry_topic_v2: bool = "enableRetryTopicV2";
+        /// In how many of a hundred pops do retries come first?
+        pop_from_retry_probability: u32 = "popFromRetryProbability";
+        /// How groups get their messages where nobody said it.
+        default_message_request_mode: RequestMode = "defaultMessageRequestMode";
+        /// How many members share a queue then.
+        default_pop_share_queue_num: i32 = "defaultPopShareQueueNum";
+        /// Do retries keep the name of their topic?
+        pop_response_return_actual_retry_topic: bool = "popResponseReturnActualRetryTopic";
+        /// Messages of one queue and group that may be on lease …
+        pop_inflight_message_threshold: usize = "popInflightMessageThreshold";
+        /// … if so.
+        enable_pop_message_threshold: bool = "enablePopMessageThreshold";
+        /// Do retry topics go with their topic?
+        clear_retry_topic_when_delete_topic: bool = "clearRetryTopicWhenDeleteTopic";
+        /// Pops whose messages are neither acknowledged nor over.
+        pop_leases_max: usize = "popLeasesMax";
+        /// Half messages that wait for their end; more are refused.
+        open_half_messages_max: usize = "openHalfMessagesMax";
         /// How long a send waits for room in the log, in ms.
         room_timeout_millis: u64 = "roomTimeoutMillis";
         /// A send that was there within so many ms is not stored again; 0: off.
@@ -307,6 +356,8 @@ settings! {
         mapped_file_size_commit_log: u64 = "mappedFileSizeCommitLog";
         /// Bytes of one file of a consume queue: a multiple of 20.
         mapped_file_size_consume_queue: u64 = "mappedFileSizeConsumeQueue";
+        /// Bytes of a file of a consume queue of a BatchCQ topic.
+        mapper_file_size_batch_consume_queue: u64 = "mapperFileSizeBatchConsumeQueue";
         /// When a send is acknowledged.
         flush_disk_type: FlushDiskType = "flushDiskType";
         /// Master, alone or waiting for copies.
@@ -365,6 +416,24 @@ settings! {
         default_query_max_num: usize = "defaultQueryMaxNum";
         /// The delay table.
         message_delay_level: String = "messageDelayLevel";
+        /// Are delivery times taken, and messages delivered at them?
+        timer_wheel_enable: bool = "timerWheelEnable";
+        /// The length of a slot of time, in ms.
+        timer_precision_ms: i64 = "timerPrecisionMs";
+        /// Messages due later than so many slots are stored again on the way.
+        timer_roll_window_slot: i64 = "timerRollWindowSlot";
+        /// Pause between check-points of timer messages, in ms.
+        timer_flush_interval_ms: u64 = "timerFlushIntervalMs";
+        /// Bytes of a file of the timer log.
+        mapped_file_size_timer_log: u64 = "mappedFileSizeTimerLog";
+        /// Longest delay, in seconds.
+        timer_max_delay_sec: i64 = "timerMaxDelaySec";
+        /// Are stored timer messages left in their queue?
+        timer_stop_enqueue: bool = "timerStopEnqueue";
+        /// Are timer messages that are due kept back?
+        timer_stop_dequeue: bool = "timerStopDequeue";
+        /// Messages due in one slot from which on sends are refused at random; all of them at twice as many.
+        timer_congest_num_each_slot: i64 = "timerCongestNumEachSlot";
     }
 }
 
@@ -485,6 +554,7 @@ impl Settings {
             "brokerIP2" => Some(self.text("brokerIP1")),
             "bindAddress" => Some(if self.has_file { "0.0.0.0" } else { "127.0.0.1" }.to_owned()),
             "listenPort" => Some(if self.role().has_broker() { "10911" } else { "9876" }.to_owned()),
+            "haListenPort" => self.text("listenPort").parse().ok().map(|port: u16| port.saturating_add(1).to_string()),
             "storePathRootDir" => in_data("store", "store"),
             "storePathCommitLog" => path(PathBuf::from(self.text("storePathRootDir")).join("commitlog")),
             "kvConfigPath" => in_data("namesrv/kvConfig.json", "namesrv/kvConfig.json"),

@@ -148,12 +148,24 @@ fn a_value_that_its_key_does_not_take_stops_the_start() {
         "flushDiskType=SOMETIMES",
         "maxMessageSize=4T",
         "diskMaxUsedSpaceRatio=175",
+        "com.rocketmq.remoting.frameMaxLength=0",
     ] {
         let said = refusal(text);
         assert!(said.starts_with(text) && said.contains("broker.conf:1"), "{said}");
     }
     // Where the value is not used it does not matter either.
     assert!(Settings::load(sources(Role::Broker, "sendMessageThreadPoolNums=many")).is_ok());
+}
+
+#[test]
+fn a_value_that_is_brought_into_bounds_is_named() {
+    let text = "registerNameServerPeriod=5000\nflushConsumerOffsetInterval=0\ndiskMaxUsedSpaceRatio=99\nsplitRegistrationSize=800\n";
+    let settings = load(text);
+    let says = |key| about(&settings, key).says.clone();
+    assert_eq!(says("registerNameServerPeriod"), "5000 is outside 10000 to 60000; 10000 is used");
+    assert_eq!(says("flushConsumerOffsetInterval"), "0 is below 100, which is used");
+    assert_eq!(says("diskMaxUsedSpaceRatio"), "99 is outside 10 to 95; 95 is used");
+    assert!(settings.findings().iter().all(|finding| finding.key != "splitRegistrationSize"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt::{Display, Formatter};
 use crate::eval::{EvalError, Evaluation};
 use crate::node::{Node, Printed};
 use crate::parser::parse;
-use crate::properties::{fill, get};
+use crate::properties::{fill, fill_many};
 use crate::syntax_error::SyntaxError;
 
 /// Longest expression, in bytes.
@@ -16,7 +16,7 @@ pub const DEPTH_MAX: usize = 128;
 /// Most parts of an expression: operators, properties, literals, texts of a list.
 pub const NODES_MAX: usize = 8192;
 
-/// Names whose values are found in one pass over the properties. Beyond, each use of a property is a pass of its own.
+/// Names whose values have their place on the stack. Beyond, each evaluation allocates once.
 const SLOTS: usize = 16;
 
 /// A condition on the properties of a message, checked and ready to be evaluated for any number of them.
@@ -25,6 +25,8 @@ pub struct Expression {
     root: Node,
     /// Each name once; the nodes refer to them by index.
     names: Vec<Box<str>>,
+    /// Their indexes in the order of the names, where they are more than [`SLOTS`].
+    by_name: Vec<u16>,
 }
 
 impl Expression {
@@ -32,7 +34,12 @@ impl Expression {
     /// [`EXPRESSION_BYTES_MAX`], [`DEPTH_MAX`] and [`NODES_MAX`].
     pub fn compile(text: &str) -> Result<Expression, SyntaxError> {
         let (root, names) = parse(text)?;
-        Ok(Expression { root, names })
+        let mut by_name = Vec::new();
+        if names.len() > SLOTS {
+            by_name.extend((0..u16::MAX).take(names.len()));
+            by_name.sort_by_key(|index| &*names[usize::from(*index)]);
+        }
+        Ok(Expression { root, names, by_name })
     }
 
     /// Whether a message with this property string is wanted. Null and an error are a no, as in Apache.
@@ -41,10 +48,12 @@ impl Expression {
     }
 
     /// The result for a property string as it stands in a record (`name \x01 value \x02`, repeated): true, false, or `None` for
-    /// null. Nothing is allocated.
+    /// null. Up to 16 different properties nothing is allocated.
     pub fn eval(&self, properties: &[u8]) -> Result<Option<bool>, EvalError> {
         if self.names.len() > SLOTS {
-            return self.eval_with(|name| get(properties, name));
+            let mut slots = vec![None; self.names.len()];
+            fill_many(properties, &self.names, &self.by_name, &mut slots);
+            return Evaluation { get: |slot: usize| slots[slot] }.truth(&self.root);
         }
         let mut slots = [None; SLOTS];
         fill(properties, &self.names, &mut slots);
@@ -66,5 +75,27 @@ impl Expression {
 impl Display for Expression {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         Printed { node: &self.root, names: &self.names }.fmt(f)
+    }
+}
+
+const _: () = assert!(NODES_MAX < u16::MAX as usize, "an index of a name fits `by_name`");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_properties_are_found_as_few_are() {
+        // Two parts each; of two properties with one name the last counts.
+        let parts: Vec<String> = (0..200).rev().map(|n| format!("p{n} = '{n}' AND p{n} IS NOT NULL")).collect();
+        let all = Expression::compile(&parts.join(" AND ")).unwrap();
+        assert_eq!(all.names().count(), 200);
+        let properties = |skipped: usize| -> Vec<u8> {
+            let own = (0..200).filter(|n| *n != skipped).map(|n| format!("p{n}\u{1}{n}\u{2}"));
+            std::iter::once("p7\u{1}first\u{2}other\u{1}x\u{2}".to_owned()).chain(own).collect::<String>().into_bytes()
+        };
+        assert_eq!(all.eval(&properties(usize::MAX)), Ok(Some(true)));
+        assert_eq!(all.eval(&properties(150)), Ok(Some(false)), "p150 IS NOT NULL is false");
+        assert_eq!(all.eval(&properties(7)), Ok(Some(false)), "p7 is 'first'");
     }
 }

@@ -62,7 +62,12 @@ pub(crate) fn fill<'a>(properties: &'a [u8], names: &[Box<str>], slots: &mut [Op
     }
 }
 
-/// The value of one name.
-pub(crate) fn get<'a>(properties: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    FromTheEnd::of(properties).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value)
+/// The same for many names, whose indexes are given in the order of the names: no property is compared with all of them.
+pub(crate) fn fill_many<'a>(properties: &'a [u8], names: &[Box<str>], by_name: &[u16], slots: &mut [Option<&'a [u8]>]) {
+    for (name, value) in FromTheEnd::of(properties) {
+        let found = by_name.binary_search_by(|index| names[usize::from(*index)].as_bytes().cmp(name));
+        if let Ok(place) = found {
+            slots[usize::from(by_name[place])].get_or_insert(value);
+        }
+    }
 }

@@ -47,7 +47,7 @@ struct File {
 pub(crate) struct KvConfig {
     path: PathBuf,
     table: RwLock<File>,
-    /// Lets one writer at a time through to the file, so that the newest state is written last.
+    /// Lets one change at a time through, from looking at the old state until the new one is in the file and in force.
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -74,24 +74,36 @@ impl KvConfig {
     }
 
     pub async fn put(&self, namespace: &str, key: &str, value: &str) -> Result<(), KvError> {
-        let entry = (key.to_owned(), value.to_owned());
-        self.table.write().config_table.entry(namespace.to_owned()).or_default().extend([entry]);
-        self.store().await
+        self.change(|table| {
+            let entry = (key.to_owned(), value.to_owned());
+            table.entry(namespace.to_owned()).or_default().extend([entry]);
+            true
+        })
+        .await
     }
 
     pub async fn delete(&self, namespace: &str, key: &str) -> Result<(), KvError> {
-        let is_gone = self.table.write().config_table.get_mut(namespace).is_some_and(|keys| keys.remove(key).is_some());
-        if is_gone { self.store().await } else { Ok(()) }
+        self.change(|table| table.get_mut(namespace).is_some_and(|keys| keys.remove(key).is_some())).await
     }
 
-    async fn store(&self) -> Result<(), KvError> {
+    /// Changes the table, if `change` says that there is something to change. What the file does not have nobody is told.
+    async fn change(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<String, BTreeMap<String, String>>) -> bool,
+    ) -> Result<(), KvError> {
         let _turn = self.writing.lock().await;
-        let text = fastjson::to_vec(&*self.table.read(), Dialect::Standard);
+        let mut changed = File { config_table: self.table.read().config_table.clone() };
+        if !change(&mut changed.config_table) {
+            return Ok(());
+        }
+        let text = fastjson::to_vec(&changed, Dialect::Standard);
         let path = self.path.clone();
         let written = tokio::task::spawn_blocking(move || replace(&path, &text)).await;
         written
             .unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
-            .map_err(|source| KvError::Io { path: self.path.clone(), source })
+            .map_err(|source| KvError::Io { path: self.path.clone(), source })?;
+        *self.table.write() = changed;
+        Ok(())
     }
 }
 
@@ -100,10 +112,31 @@ pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
-    let beside = path.with_extension("tmp");
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".tmp");
+    let beside = PathBuf::from(beside);
     let mut file = std::fs::File::create(&beside)?;
     file.write_all(text)?;
     file.sync_all()?;
     std::fs::rename(&beside, path)?;
     std::fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_not_in_force_either() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvConfig.json");
+        let kv = KvConfig::load(&path).unwrap();
+        kv.put("n", "kept", "1").await.unwrap();
+        // Nothing can take the place of a folder that is not empty.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir_all(path.join("in the way")).unwrap();
+        kv.put("n", "lost", "2").await.unwrap_err();
+        kv.delete("n", "kept").await.unwrap_err();
+        assert_eq!((kv.get("n", "lost"), kv.get("n", "kept").as_deref()), (None, Some("1")));
+    }
 }

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use env::Clock;
 use net::{Burst, Client, ClientOptions, Connection, Outgoing, ReplyTo, Request, Service};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use protocol::code::{ResponseCode, request};
 use protocol::header::EncodeFields;
 use protocol::request::NotifyMinBrokerIdChange;
@@ -29,7 +29,7 @@ pub struct Names {
     /// Lets one change of the settings at a time through to their file.
     pub(crate) changing: tokio::sync::Mutex<()>,
     /// Lets one compressed registration at a time unfold.
-    pub(crate) unfolding: Mutex<()>,
+    pub(crate) unfolding: Arc<tokio::sync::Mutex<()>>,
     pub(crate) clock: Clock,
     pub(crate) table: RwLock<RouteTable>,
     pub(crate) routes: RouteCache,
@@ -70,18 +70,18 @@ impl From<KvError> for Refusal {
 }
 
 impl Names {
-    /// Reads the stored settings. [`Names::expire`] has to be run beside.
-    pub fn new(options: Options, clock: Clock) -> Result<Arc<Names>, KvError> {
+    /// Reads the key-value settings. `calls` says how brokers are called. [`Names::expire`] has to be run beside.
+    pub fn new(options: Options, calls: ClientOptions, clock: Clock) -> Result<Arc<Names>, KvError> {
         let kv = KvConfig::load(&options.kv_config_path)?;
         Ok(Arc::new(Names {
             changing: tokio::sync::Mutex::new(()),
-            unfolding: Mutex::new(()),
+            unfolding: Arc::default(),
             options: ArcSwap::from_pointee(options),
             clock,
             table: RwLock::new(RouteTable::default()),
             routes: RouteCache::default(),
             kv,
-            client: Client::new(ClientOptions::default()),
+            client: Client::new(calls),
         }))
     }
 
@@ -90,18 +90,25 @@ impl Names {
         loop {
             let pause = Duration::from_millis(self.options.load().scan_not_active_broker_interval.max(1));
             tokio::time::sleep(pause).await;
-            let expired = self.table.read().expired(self.clock.now());
-            if !expired.is_empty() {
-                self.take_out(&expired, "silent for too long");
+            let now = self.clock.now();
+            let is_due = !self.table.read().expired(now).is_empty();
+            if is_due {
+                self.take_out("silent for too long", |table| table.expired(now));
             }
         }
     }
 
-    pub(crate) fn take_out(&self, leaving: &[Unregistration], why: &str) {
+    /// Takes out the brokers that `find` finds, under the same lock: one that registers meanwhile is not among them.
+    pub(crate) fn take_out(&self, why: &str, find: impl FnOnce(&RouteTable) -> Vec<Unregistration>) {
+        let (leaving, changes) = {
+            let mut table = self.table.write();
+            let leaving = find(&table);
+            let changes = table.unregister(&leaving);
+            (leaving, changes)
+        };
         for one in leaving {
             info!(broker = one.broker_name, id = one.broker_id, address = one.at.address, why, "broker leaves");
         }
-        let changes = self.table.write().unregister(leaving);
         for change in changes {
             self.notify(&change);
         }
@@ -135,7 +142,7 @@ impl Names {
             request::GET_ROUTEINFO_BY_TOPIC => route::of_topic(self, asked, out),
             request::GET_BROKER_CLUSTER_INFO => route::clusters(self, asked, out),
             request::GET_BROKER_MEMBER_GROUP => route::members(self, asked, out),
-            request::REGISTER_BROKER => register::broker(self, session, asked, out),
+            request::REGISTER_BROKER => register::broker(self, session, asked, out).await,
             request::UNREGISTER_BROKER => register::unregister(self, asked, out),
             request::BROKER_HEARTBEAT => register::heartbeat(self, asked, out),
             request::QUERY_DATA_VERSION => register::data_version(self, asked, out),
@@ -191,8 +198,7 @@ impl Service for Names {
     fn close(&self, session: Session) {
         if session.is_broker {
             let id = session.connection.id();
-            let gone = self.table.read().disconnected(id);
-            self.take_out(&gone, "connection closed");
+            self.take_out("connection closed", |table| table.disconnected(id));
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use config::properties;
+
 /// How a value is written in a property file.
 trait Setting: Sized {
     const KIND: &'static str;
@@ -68,6 +70,9 @@ pub enum SettingError {
     /// On the black list.
     #[error("Can not update config in black list.")]
     BlackListed,
+    /// Not a property file.
+    #[error("string2Properties error: {0}")]
+    Syntax(#[from] properties::BadEscape),
     /// Not of its kind.
     #[error("{key}: \"{value}\" is not {kind}")]
     Invalid {
@@ -128,7 +133,7 @@ macro_rules! options {
 options! {
     /// Where the KV configuration is kept.
     kv_config_path: PathBuf = "kvConfigPath", PathBuf::from("namesrv/kvConfig.json");
-    /// Where changes from afar are kept.
+    /// The file that changes from afar are written into. Whoever makes these options reads it at start.
     config_store_path: PathBuf = "configStorePath", PathBuf::from("namesrv/namesrv.properties");
     /// Routes carry the order of a topic.
     order_message_enable: bool = "orderMessageEnable", false;
@@ -157,28 +162,36 @@ options! {
 /// Keys that cannot be changed from afar whatever the list says, since they name files and the list itself.
 const ALWAYS_BLACK_LISTED: [&str; 4] = ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"];
 
+/// What a change from afar comes to.
+#[derive(Debug, PartialEq)]
+pub struct Updated {
+    /// The settings after it.
+    pub options: Options,
+    /// Keys and values that hold now.
+    pub changes: Vec<(String, String)>,
+    /// Keys that we do not know, to be named.
+    pub unknown: Vec<String>,
+}
+
 impl Options {
-    /// The settings after a change from afar: lines of `key=value`. Either all of it holds or none; keys that we do not know
-    /// come back, to be named.
-    pub fn updated(&self, text: &str) -> Result<(Options, Vec<String>), SettingError> {
-        let mut updated = self.clone();
-        let mut unknown = Vec::new();
-        for line in text.lines().map(str::trim) {
-            let Some((key, value)) = line.split_once('=') else { continue };
-            let key = key.trim();
-            if key.starts_with(['#', '!']) {
-                continue;
-            }
+    /// The settings after a change from afar, a property file. Either all of it holds or none.
+    pub fn updated(&self, text: &str) -> Result<Updated, SettingError> {
+        let mut options = self.clone();
+        let (mut changes, mut unknown) = (Vec::new(), Vec::new());
+        for properties::Line { key, value, .. } in properties::parse(text)? {
+            let key = key.as_str();
             if ALWAYS_BLACK_LISTED.contains(&key)
                 || self.config_black_list.split(';').any(|listed| listed.trim() == key)
             {
                 return Err(SettingError::BlackListed);
             }
-            if !updated.set(key, value)? {
+            if options.set(key, &value)? {
+                changes.push((key.to_owned(), value));
+            } else {
                 unknown.push(key.to_owned());
             }
         }
-        Ok((updated, unknown))
+        Ok(Updated { options, changes, unknown })
     }
 }
 
@@ -189,9 +202,10 @@ mod tests {
     #[test]
     fn a_change_holds_whole_or_not_at_all() {
         let options = Options::default();
-        let (updated, unknown) = options.updated("# why\norderMessageEnable=true\n strange = 1\n").unwrap();
-        assert!(updated.order_message_enable && !options.order_message_enable);
-        assert_eq!(unknown, ["strange"]);
+        let updated = options.updated("# why\norderMessageEnable : true\n strange = 1\n").unwrap();
+        assert!(updated.options.order_message_enable && !options.order_message_enable);
+        assert_eq!(updated.changes, [("orderMessageEnable".to_owned(), "true".to_owned())]);
+        assert_eq!(updated.unknown, ["strange"]);
         assert!(matches!(options.updated("waitSecondsForService=soon"), Err(SettingError::Invalid { .. })));
         assert_eq!(options.updated("enableTopicList=false\nkvConfigPath=/etc/passwd"), Err(SettingError::BlackListed));
     }

@@ -1,5 +1,7 @@
 //! What brokers and operators change in the route table: 103, 104, 205, 216, 217, 322, 327, 904.
 
+use std::sync::Arc;
+
 use net::{Outgoing, Request};
 use protocol::body::{DataVersion, KvTable, RegisterBrokerBody, TopicRoute};
 use protocol::code::ResponseCode;
@@ -21,7 +23,7 @@ fn address(cluster: &str, address: &str) -> BrokerAddress {
     BrokerAddress { cluster: cluster.to_owned(), address: address.to_owned() }
 }
 
-pub(crate) fn broker(
+pub(crate) async fn broker(
     names: &Names,
     session: &mut Session,
     asked: &Request<'_>,
@@ -42,10 +44,21 @@ pub(crate) fn broker(
         let topics = fastjson::from_slice(asked.body).map_err(|error| unreadable(&error))?;
         RegisterBrokerBody { topics, ..RegisterBrokerBody::default() }
     } else {
-        // One after the other: what they take while they unfold is not in anybody's budget.
-        let _turn = header.compressed.then(|| names.unfolding.lock());
-        RegisterBrokerBody::decode(asked.body, header.compressed, asked.header.version)
-            .map_err(|error| unreadable(&error))?
+        let (body, compressed, version) = (asked.body.clone(), header.compressed, asked.header.version);
+        if compressed {
+            // One after the other, because what they take while they unfold is not in anybody's budget; and beside, because
+            // whoever waits for its turn must not keep a worker from serving others. The turn ends with the work, even if the
+            // connection ends before.
+            let turn = Arc::clone(&names.unfolding).lock_owned().await;
+            let unfolded = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                RegisterBrokerBody::decode(&body, compressed, version)
+            });
+            unfolded.await.map_err(|panicked| unreadable(&panicked))?
+        } else {
+            RegisterBrokerBody::decode(&body, compressed, version)
+        }
+        .map_err(|error| unreadable(&error))?
     };
     let registration = Registration {
         at: address(header.cluster_name, header.broker_addr),
@@ -91,7 +104,7 @@ pub(crate) fn unregister(names: &Names, asked: &Request<'_>, out: &mut Outgoing)
         broker_name: header.broker_name.to_owned(),
         broker_id: header.broker_id,
     };
-    names.take_out(&[leaving], "unregistered");
+    names.take_out("unregistered", |_| vec![leaving]);
     ok(out, asked.reply_to(), &(), &[])
 }
 
@@ -103,11 +116,16 @@ pub(crate) fn heartbeat(names: &Names, asked: &Request<'_>, out: &mut Outgoing) 
 
 pub(crate) fn data_version(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = QueryDataVersion::decode(&asked.header.fields)?;
-    let theirs: DataVersion = fastjson::from_slice(asked.body)
-        .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("data version: {error}")))?;
+    // Whoever says no version has to register.
+    let theirs: Option<DataVersion> = match &asked.body[..] {
+        [] => None,
+        body => fastjson::from_slice(body)
+            .map(Some)
+            .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("data version: {error}")))?,
+    };
     let at = address(header.cluster_name, header.broker_addr);
     let mut table = names.table.write();
-    let changed = table.is_changed(&at, &theirs);
+    let changed = theirs.is_none_or(|theirs| table.is_changed(&at, &theirs));
     table.touch(&at, names.clock.now());
     let ours = table.version(&at);
     drop(table);

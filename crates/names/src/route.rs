@@ -15,7 +15,7 @@ use crate::names::{Names, Refusal, ok};
 /// Requests from this version on (4.9.4) get standard JSON: their parsers need not be fastjson.
 const VERSION_WITH_STANDARD_JSON: i32 = 401;
 
-/// The JSON of routes, kept until the table changes. Topics that do not exist are not kept, so its size is that of the table.
+/// The JSON of routes, kept until the table or the settings change. Topics that do not exist are not kept, so its size is that of the table.
 #[derive(Default)]
 pub(crate) struct RouteCache {
     routes: papaya::HashMap<String, Kept>,
@@ -41,8 +41,7 @@ pub(crate) fn of_topic(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -
     if let Some(zone) = header.zone_name.filter(|zone| header.zone_mode == Some(true) && !zone.trim().is_empty()) {
         return of_zone(names, asked, header.topic, zone, out);
     }
-    let kept = kept(names, header.topic, options.order_message_enable, options.support_acting_master)
-        .ok_or_else(|| no_route(header.topic))?;
+    let kept = kept(names, header.topic).ok_or_else(|| no_route(header.topic))?;
     let body = match wants_standard(asked, header.accept_standard_json_only) {
         true => &kept.standard,
         false => &kept.fast_json,
@@ -59,15 +58,18 @@ fn no_route(topic: &str) -> Refusal {
     )
 }
 
-fn kept(names: &Names, topic: &str, with_order: bool, support_acting_master: bool) -> Option<Kept> {
+fn kept(names: &Names, topic: &str) -> Option<Kept> {
     let routes = names.routes.routes.pin();
     let table = names.table.read();
     let generation = table.generation();
+    // After the generation, which grows when they change: what is kept under it was made with these settings or later ones.
+    let options = names.options.load();
+    let with_order = options.order_message_enable;
     // An order configuration comes from the key-value settings and may change without the table.
     if !with_order && let Some(kept) = routes.get(topic).filter(|kept| kept.generation == generation) {
         return Some(kept.clone());
     }
-    let route = table.route(topic, support_acting_master);
+    let route = table.route(topic, options.support_acting_master);
     drop(table);
     let Some(mut route) = route else {
         routes.remove(topic);
@@ -81,7 +83,9 @@ fn kept(names: &Names, topic: &str, with_order: bool, support_acting_master: boo
         standard: fastjson::to_vec(&route, Dialect::Standard).into(),
         fast_json: fastjson::to_vec(&route, Dialect::FastJson).into(),
     };
-    routes.insert(topic.to_owned(), kept.clone());
+    if !with_order {
+        routes.insert(topic.to_owned(), kept.clone());
+    }
     Some(kept)
 }
 
@@ -113,7 +117,7 @@ pub(crate) fn clusters(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -
 
 pub(crate) fn members(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = GetBrokerMemberGroup::decode(&asked.header.fields)?;
-    let broker_member_group = names.table.read().members(header.cluster_name, header.broker_name);
+    let broker_member_group = Some(names.table.read().members(header.cluster_name, header.broker_name));
     let body = fastjson::to_vec(&BrokerMemberGroupReply { broker_member_group }, Dialect::FastJson);
     ok(out, asked.reply_to(), &(), &body)
 }

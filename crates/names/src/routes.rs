@@ -115,6 +115,11 @@ impl RouteTable {
         self.generation
     }
 
+    /// Settings that routes depend on have changed.
+    pub fn look_again(&mut self) {
+        self.generation += 1;
+    }
+
     /// Takes a registration. None when it is turned down: the caller answers with a failure.
     pub fn register(&mut self, now: TimeMs, new: Registration, forget_missing: bool) -> Option<Registered> {
         self.clusters.entry(new.at.cluster.clone()).or_default().insert(new.broker_name.clone());
@@ -135,7 +140,9 @@ impl RouteTable {
         // A slave that became master comes with the same address under another id.
         let before = broker.broker_addrs.len();
         broker.broker_addrs.retain(|id, address| *id == new.broker_id || *address != new.at.address);
-        let is_moved = broker.broker_addrs.len() != before;
+        if broker.broker_addrs.len() != before {
+            self.generation += 1;
+        }
 
         let version = new.body.topics.data_version;
         if let Some(held) = broker.broker_addrs.get(&new.broker_id)
@@ -155,16 +162,22 @@ impl RouteTable {
         }
         let replaced = broker.broker_addrs.insert(new.broker_id, new.at.address.clone());
         is_first |= replaced.is_none();
-        if is_moved || replaced.as_ref() != Some(&new.at.address) {
+        if replaced.as_ref() != Some(&new.at.address) {
             self.generation += 1;
         }
-
         let is_master = new.broker_id == MASTER_ID;
         let is_prime_slave =
             new.acting_master.is_some() && !is_master && broker.broker_addrs.keys().next() == Some(&new.broker_id);
         if is_master || is_prime_slave {
             let is_read_only = is_prime_slave && acting_master;
             self.apply_topics(&new, is_first, is_read_only, forget_missing);
+        }
+
+        // An address that no broker has any more is not alive: should it come back, its topics are looked at again.
+        let has_address =
+            |broker: &BrokerData, old: &String| broker.broker_addrs.values().any(|address| address == old);
+        if let Some(old) = replaced.filter(|old| !self.brokers.values().any(|broker| has_address(broker, old))) {
+            self.live.remove(&BrokerAddress { cluster: new.at.cluster.clone(), address: old });
         }
 
         let broker = &self.brokers[&new.broker_name];
@@ -315,14 +328,14 @@ impl RouteTable {
         ClusterInfo { broker_addr_table: self.brokers.clone(), cluster_addr_table: self.clusters.clone() }
     }
 
-    /// The replicas of a name.
-    pub fn members(&self, cluster: &str, broker_name: &str) -> Option<BrokerMemberGroup> {
-        let broker = self.brokers.get(broker_name).filter(|broker| broker.cluster == cluster)?;
-        Some(BrokerMemberGroup {
-            broker_addrs: broker.broker_addrs.clone(),
+    /// The replicas of a name; none for a name that nobody has registered.
+    pub fn members(&self, cluster: &str, broker_name: &str) -> BrokerMemberGroup {
+        let broker = self.brokers.get(broker_name).filter(|broker| broker.cluster == cluster);
+        BrokerMemberGroup {
+            broker_addrs: broker.map(|broker| broker.broker_addrs.clone()).unwrap_or_default(),
             broker_name: broker_name.to_owned(),
             cluster: cluster.to_owned(),
-        })
+        }
     }
 
     /// Sets or clears the right to write on all queues of a broker; says how many topics that touched.
@@ -406,15 +419,14 @@ impl RouteTable {
 
     /// Forgets a broker name without addresses, and what only it served.
     fn drop_empty(&mut self, broker_name: &str) {
-        let Some(broker) = self.brokers.get(broker_name).filter(|broker| broker.broker_addrs.is_empty()) else {
+        if self.brokers.get(broker_name).is_none_or(|broker| !broker.broker_addrs.is_empty()) {
             return;
-        };
-        if let Some(names) = self.clusters.get_mut(&broker.cluster) {
-            names.remove(broker_name);
-            if names.is_empty() {
-                self.clusters.remove(&broker.cluster);
-            }
         }
+        // Its replicas may have come with different clusters.
+        self.clusters.retain(|_, names| {
+            names.remove(broker_name);
+            !names.is_empty()
+        });
         self.brokers.remove(broker_name);
         self.retain_queues(|_, broker| broker != broker_name);
         self.mappings.retain(|_, brokers| {

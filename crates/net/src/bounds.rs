@@ -1,16 +1,19 @@
 //! How much memory the requests of all connections together may hold.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
 
 /// A bound on buffered bytes that connections share. What each may hold anyway (64 KiB) is not counted.
 ///
-/// A connection takes the whole size of a large frame before it reads on, so those that were let in can always finish. The
-/// others wait in line. Those that hold some from an earlier frame stand in front, because the others may be waiting for it,
-/// and one of them at a time (it has the turn) is let in beyond the bound, because they may be waiting for each other. So
-/// what is taken exceeds the bound by one frame at most, and by the replies.
+/// A connection takes what its buffer is about to grow by, which is no more than its peer has sent so far; whoever finds no
+/// room waits in line. Those that hold some stand in front, because the others may be waiting for it, and one of them at a
+/// time (it has the turn) is let in beyond the bound, because they may be waiting for each other: so there is always one that
+/// can finish its frame. What requests take exceeds the bound by one frame at most.
+///
+/// Replies are counted too, but never keep requests out altogether: peers that do not read them hold up half of the bound at most.
 #[derive(Debug)]
 pub struct Budget {
     max_bytes: usize,
@@ -20,7 +23,10 @@ pub struct Budget {
 
 #[derive(Debug, Default)]
 struct State {
+    /// What requests take.
     used_bytes: usize,
+    /// What replies take.
+    reply_bytes: usize,
     /// Those that hold something first; otherwise in the order in which they came.
     waiting: VecDeque<Waiting>,
     /// The connection that was let in beyond the bound and has not given back since.
@@ -34,15 +40,28 @@ struct Waiting {
     waker: Waker,
 }
 
+/// Bytes that outlive the turn of the connection that brought them. Given back when dropped.
+#[derive(Debug)]
+pub struct Held {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.change(|state| state.used_bytes -= self.bytes);
+    }
+}
+
 impl State {
     /// Whoever is first in line looks again whether it is let in.
     fn first(&self) -> Option<Waker> {
         self.waiting.front().map(|first| first.waker.clone())
     }
 
-    fn give(&mut self, bytes: usize) {
-        assert!(self.used_bytes >= bytes, "more bytes given back than taken");
-        self.used_bytes -= bytes;
+    /// What counts against the bound.
+    fn counted_bytes(&self, max_bytes: usize) -> usize {
+        self.used_bytes + self.reply_bytes.min(max_bytes / 2)
     }
 
     fn leave(&mut self, connection: u64) {
@@ -60,7 +79,8 @@ impl Budget {
 
     /// What is taken now.
     pub fn used_bytes(&self) -> usize {
-        self.state.lock().used_bytes
+        let state = self.state.lock();
+        state.used_bytes + state.reply_bytes
     }
 
     /// The bound.
@@ -69,13 +89,13 @@ impl Budget {
     }
 
     /// Takes `bytes` on top of the `own` that this connection holds, or puts it in line and remembers whom to wake.
-    /// While nobody else holds anything the first in line is let in, whatever it needs.
+    /// While no other request holds anything the first in line is let in, whatever it needs.
     pub(crate) fn take(&self, bytes: usize, own: usize, connection: u64, waker: &Waker) -> bool {
         let mut state = self.state.lock();
         let holds_some = own > 0;
         let is_first =
             state.waiting.front().is_none_or(|first| first.connection == connection || holds_some && !first.holds_some);
-        let fits = state.used_bytes.saturating_add(bytes) <= self.max_bytes;
+        let fits = state.counted_bytes(self.max_bytes).saturating_add(bytes) <= self.max_bytes;
         let has_turn = state.turn == Some(connection);
         let gets_turn = is_first && holds_some && state.turn.is_none();
         if !(has_turn || gets_turn || is_first && (fits || state.used_bytes <= own)) {
@@ -105,14 +125,27 @@ impl Budget {
         true
     }
 
+    /// Takes `bytes` for as long as what is returned lives; none when there is no room for them now. Nobody waits for it.
+    pub fn try_hold(self: &Arc<Self>, bytes: usize) -> Option<Held> {
+        let mut state = self.state.lock();
+        let used_bytes = state.used_bytes.checked_add(bytes).filter(|used| *used <= self.max_bytes)?;
+        state.used_bytes = used_bytes;
+        Some(Held { budget: Arc::clone(self), bytes })
+    }
+
     /// Whether it is time to give back at once what would otherwise be kept for the next large frame.
     pub(crate) fn is_tight(&self) -> bool {
         self.used_bytes() > self.max_bytes / 2
     }
 
+    /// Whether somebody stands in line.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
+    }
+
     /// Takes `bytes` that are already there (replies): the next large frame waits for them.
     pub(crate) fn take_anyway(&self, bytes: usize) {
-        self.state.lock().used_bytes += bytes;
+        self.state.lock().reply_bytes += bytes;
     }
 
     /// Gives back `bytes` of replies.
@@ -120,13 +153,17 @@ impl Budget {
         if bytes == 0 {
             return;
         }
-        self.change(|state| state.give(bytes));
+        self.change(|state| {
+            assert!(state.reply_bytes >= bytes, "more bytes of replies given back than taken");
+            state.reply_bytes -= bytes;
+        });
     }
 
     /// Gives back the `bytes` that a connection took, and the turn if it has it.
     pub(crate) fn give_back(&self, bytes: usize, connection: u64) {
         self.change(|state| {
-            state.give(bytes);
+            assert!(state.used_bytes >= bytes, "more bytes given back than taken");
+            state.used_bytes -= bytes;
             state.turn = state.turn.filter(|holder| *holder != connection);
         });
     }
@@ -166,6 +203,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_counts_until_it_is_dropped_and_never_exceeds_the_bound() {
+        let budget = Arc::new(Budget::new(10));
+        let held = budget.try_hold(6).unwrap();
+        assert!(budget.try_hold(5).is_none() && !budget.take(5, 0, 1, WAKER));
+        drop(held);
+        assert!(budget.take(5, 0, 1, WAKER) && budget.try_hold(5).is_some());
+        assert_eq!(budget.used_bytes(), 5);
+    }
+
+    #[test]
     fn of_those_that_hold_some_while_they_wait_one_at_a_time_is_let_in_beyond_the_bound() {
         let budget = Budget::new(10);
         assert!(budget.take(5, 0, 1, WAKER) && budget.take(5, 0, 2, WAKER));
@@ -178,5 +225,19 @@ mod tests {
         budget.give_back(8, 2);
         assert!(budget.take(4, 0, 3, WAKER));
         assert_eq!(budget.used_bytes(), 4);
+    }
+
+    #[test]
+    fn replies_that_nobody_reads_leave_half_to_requests_and_one_of_any_size_is_let_in() {
+        let budget = Budget::new(10);
+        budget.take_anyway(100);
+        assert!(budget.take(5, 0, 1, WAKER), "half is theirs");
+        assert!(!budget.take(1, 0, 2, WAKER), "the other half counts");
+        budget.give_back(5, 1);
+        assert!(budget.take(9, 0, 2, WAKER), "no other request holds anything");
+        budget.give_back(9, 2);
+        assert_eq!(budget.used_bytes(), 100);
+        budget.give(100);
+        assert!(budget.take(10, 0, 3, WAKER));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ use crate::tls::{self, ClientTls, ServerCheck};
 
 /// The first pause after a failed attempt to connect; doubled with each further one.
 const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
+
+/// How long the failures of an address that nobody calls are remembered; longer than any pause.
+const FAILURE_KEPT: Duration = Duration::from_secs(60);
 
 /// How outgoing connections behave.
 #[derive(Clone, Debug)]
@@ -181,6 +185,12 @@ impl Client {
             let cause = Arc::new(io::Error::from(io::ErrorKind::TimedOut));
             Err(CallError::Connect { address: address.to_owned(), cause })
         });
+        let is_wanted = self.inner.peers.lock().get(address).is_some_and(|known| Arc::ptr_eq(known, &peer));
+        if let Some(connection) = dialled.as_ref().ok().filter(|_| !is_wanted) {
+            // It was disconnected meanwhile: nobody would find this connection again to close it.
+            connection.close();
+            return Err(CallError::Closed { address: address.to_owned() });
+        }
         let mut known = peer.known.lock();
         match &dialled {
             Ok(connection) => *known = Known { connection: Some(connection.clone()), failures: 0, failed: None },
@@ -209,7 +219,11 @@ impl Client {
         let mut peers = self.inner.peers.lock();
         match peers.get(address) {
             Some(peer) => Arc::clone(peer),
-            None => Arc::clone(peers.entry(address.to_owned()).or_default()),
+            None => {
+                // Brokers come and go, in containers under ever new addresses.
+                peers.retain(|_, peer| Arc::strong_count(peer) > 1 || peer.is_in_use());
+                Arc::clone(peers.entry(address.to_owned()).or_default())
+            }
         }
     }
 
@@ -217,20 +231,12 @@ impl Client {
         let options = &self.inner.options;
         let resolve = |cause: io::Error| CallError::Resolve { address: address.to_owned(), cause: Arc::new(cause) };
         let failed = |cause: io::Error| CallError::Connect { address: address.to_owned(), cause: Arc::new(cause) };
-        let mut last = None;
-        let mut connected = None;
-        for candidate in lookup_host(address).await.map_err(resolve)? {
-            match TcpStream::connect(candidate).await {
-                Ok(tcp) => {
-                    connected = Some(tcp);
-                    break;
-                }
-                Err(error) => last = Some(error),
-            }
+        let deadline = Instant::now() + options.connect_timeout;
+        let candidates: Vec<SocketAddr> = lookup_host(address).await.map_err(resolve)?.collect();
+        if candidates.is_empty() {
+            return Err(resolve(io::ErrorKind::NotFound.into()));
         }
-        let Some(tcp) = connected else {
-            return Err(last.map_or_else(|| resolve(io::ErrorKind::NotFound.into()), failed));
-        };
+        let tcp = connect_to_one(&candidates, deadline).await.map_err(failed)?;
         tcp.set_nodelay(true).map_err(failed)?;
         let (peer, local) = (tcp.peer_addr().map_err(failed)?, tcp.local_addr().map_err(failed)?);
         let stream = match self.tls_config()? {
@@ -254,7 +260,7 @@ impl Client {
             frame_bytes_max: options.frame_bytes_max,
             // The task takes the inbox as a whole, so the bound on it must not stop the reading of responses.
             out_bytes_max: options.out_bytes_max.saturating_mul(2),
-            idle_timeout: options.idle_timeout,
+            idle_timeout: Some(options.idle_timeout),
         };
         let (handle, budget) = (connection.clone(), Arc::clone(&options.budget));
         let outbound = Outbound { inbound: Arc::clone(&self.inner.inbound) };
@@ -271,6 +277,21 @@ impl Client {
         *self.inner.tls.lock() = Some(Arc::clone(&config));
         Ok(Some(config))
     }
+}
+
+/// Connects to the first that answers. Each has its share of the time that is left: a name may have an address where nobody is.
+async fn connect_to_one(candidates: &[SocketAddr], deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::TimedOut);
+    for (place, candidate) in candidates.iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(candidates.len() - place).unwrap_or(u32::MAX);
+        match timeout(share, TcpStream::connect(candidate)).await {
+            Ok(Ok(tcp)) => return Ok(tcp),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(last)
 }
 
 /// A connection knows its peer's address as numbers and the time that was left; its caller knows what it asked for.
@@ -299,6 +320,12 @@ impl Drop for Inner {
 impl Peer {
     fn open(&self) -> Option<Connection<()>> {
         self.known.lock().connection.as_ref().filter(|connection| !connection.is_closed()).cloned()
+    }
+
+    /// Whether there is a connection, or a pause after a failure that may still last.
+    fn is_in_use(&self) -> bool {
+        let is_recent = |(at, _): &(Instant, String)| at.elapsed() < FAILURE_KEPT;
+        self.open().is_some() || self.known.lock().failed.as_ref().is_some_and(is_recent)
     }
 
     /// An error while the pause after the last failure lasts: callers with another address to try should try it now.
@@ -333,4 +360,50 @@ impl Service for Outbound {
     async fn resume(&self, _: &mut Connection<()>, (): (), _: &mut Outgoing) {}
 
     fn close(&self, _: Connection<()>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port whose queue of connections is full: whoever connects hears nothing.
+    fn silent() -> (socket2::Socket, SocketAddr, Vec<socket2::Socket>) {
+        let socket = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let listener = socket();
+        listener.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        listener.listen(0).unwrap();
+        let at = listener.local_addr().unwrap().as_socket().unwrap();
+        let waiting: Vec<_> = (0..4).map(|_| socket()).collect();
+        for one in &waiting {
+            one.set_nonblocking(true).unwrap();
+            // In progress, or refused a place in the queue: either way it is on its way.
+            let _ = one.connect(&at.into());
+        }
+        (listener, at, waiting)
+    }
+
+    #[tokio::test]
+    async fn an_address_where_nobody_answers_leaves_time_for_the_next() {
+        let (_listener, silent, _waiting) = silent();
+        let live = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = live.local_addr().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(4);
+        let connected = connect_to_one(&[silent, at], deadline).await.unwrap();
+        assert_eq!(connected.peer_addr().unwrap(), at);
+        let late = connect_to_one(&[silent], Instant::now() + Duration::from_millis(50)).await;
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn whoever_is_not_called_any_more_is_forgotten() {
+        let live = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = live.local_addr().unwrap().to_string();
+        let client = Client::new(ClientOptions::default());
+        let connection = client.connect(&at).await.unwrap();
+        drop(client.peer("a:1"));
+        drop(client.peer("b:1"));
+        let known = || client.inner.peers.lock().keys().cloned().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(known(), [at, "b:1".to_owned()].into());
+        drop(connection);
+    }
 }

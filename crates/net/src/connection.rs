@@ -230,8 +230,9 @@ impl<W> Connection<W> {
 
     /// Asks the peer and waits for its response.
     ///
-    /// A peer from which nothing at all came in that time, if it is three seconds or more, is taken for gone, and the
-    /// connection closed.
+    /// Where we connected, a peer from which nothing at all came in that time, if it is three seconds or more, is taken for
+    /// gone, and the connection closed. A client that connected to us may be busy with what we asked; its pulls wait here
+    /// meanwhile and it has nothing to say, so it is not given up: its idle time decides.
     pub async fn request(
         &self,
         code: i32,
@@ -265,7 +266,8 @@ impl<W> Connection<W> {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(_)) => Err(CallError::Closed { address: address() }),
             Err(_) => {
-                if timeout >= SILENCE_MIN && self.shared.reads.load(Ordering::Relaxed) == reads_before {
+                let is_silent = self.shared.reads.load(Ordering::Relaxed) == reads_before;
+                if self.shared.listener == ListenerTag::OUTBOUND && timeout >= SILENCE_MIN && is_silent {
                     self.close();
                 }
                 Err(CallError::Timeout { address: address(), after: timeout })

@@ -19,7 +19,7 @@ mod stream;
 mod task;
 mod tls;
 
-pub use bounds::Budget;
+pub use bounds::{Budget, Held};
 pub use call::{CallError, OwnedFields, Response};
 pub use client::{Client, ClientOptions, Inbound, RefuseInbound};
 pub use connection::{Connection, Debt, ListenerTag};

@@ -38,10 +38,10 @@ pub struct ListenerOptions {
     pub tag: ListenerTag,
     /// `None`: TLS is not spoken.
     pub tls: Option<TlsSettings>,
-    /// A larger frame closes its connection.
+    /// A larger frame closes its connection. Less than 352 MiB, where the first byte of a length begins a TLS handshake.
     pub frame_bytes_max: usize,
-    /// A connection on which nothing moves for so long is closed.
-    pub idle_timeout: Duration,
+    /// A connection on which nothing moves for so long is closed; `None`: it may stay.
+    pub idle_timeout: Option<Duration>,
     /// From the first byte to the end of PROXY header and TLS handshake.
     pub handshake_timeout: Duration,
     /// With more than this to write, a connection is not read.
@@ -71,7 +71,7 @@ impl Default for ListenerOptions {
             tag: ListenerTag::MAIN,
             tls: Some(TlsSettings::default()),
             frame_bytes_max: MAX_FRAME_BYTES,
-            idle_timeout: Duration::from_secs(120),
+            idle_timeout: Some(Duration::from_secs(120)),
             handshake_timeout: Duration::from_secs(10),
             out_bytes_max: 4 << 20,
             inbox_work_max: 4096,

@@ -14,7 +14,7 @@ use crate::proxy_protocol::{self, Found, Malformed};
 use crate::stream::{Rewound, Stream};
 use crate::tls::{ServerTls, TlsError, TlsMode};
 
-/// The first byte of every TLS handshake. A frame's is 0, because none is longer than 16 MiB.
+/// The first byte of every TLS handshake. A frame's is less, because none may be as long as 352 MiB.
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The first read: all of a PROXY header, most of a small request.
@@ -47,26 +47,33 @@ pub(crate) enum NotBegun {
     Late,
 }
 
-/// Reads the prelude. Waits `idle` for the first byte and `handshake` from there on; between a PROXY header and what follows
+/// Reads the prelude. Waits `idle` (`None`: for ever) for the first byte and `handshake` from there on; between a PROXY header and what follows
 /// it `idle` again, since a proxy may connect long before its client speaks.
 pub(crate) async fn begin(
     mut tcp: TcpStream,
     mut peer: SocketAddr,
     tls: Option<&ServerTls>,
-    idle: Duration,
+    idle: Option<Duration>,
     handshake: Duration,
 ) -> Result<Begun, NotBegun> {
-    let mut read = timeout(idle, first(&tcp)).await.map_err(|_| NotBegun::Late)??;
+    let mut read = first_within(idle, &tcp).await?;
     let mut local = tcp.local_addr()?;
     let proxied = timeout(handshake, proxied(&mut tcp, &mut read)).await.map_err(|_| NotBegun::Late)??;
     if let Some(addresses) = proxied {
         (peer, local) = addresses;
     }
     if read.is_empty() {
-        read = timeout(idle, first(&tcp)).await.map_err(|_| NotBegun::Late)??;
+        read = first_within(idle, &tcp).await?;
     }
     let stream = timeout(handshake, recognize(tcp, tls, &mut read)).await.map_err(|_| NotBegun::Late)??;
     Ok(Begun { stream, peer, local, read })
+}
+
+async fn first_within(idle: Option<Duration>, tcp: &TcpStream) -> Result<BytesMut, NotBegun> {
+    match idle {
+        Some(idle) => timeout(idle, first(tcp)).await.map_err(|_| NotBegun::Late)?,
+        None => first(tcp).await,
+    }
 }
 
 /// The first bytes. There is no buffer before them: a connection that only exists costs its task.

@@ -107,6 +107,11 @@ impl Reader {
     }
 
     /// Makes room to read into. False when the budget has none; the task is woken when it has.
+    ///
+    /// What is charged is the buffer beyond a connection's own share, before it grows: at most twice what came of the frame, or
+    /// the size of a whole frame that came before. So an announcement costs its sender the bytes. Where this leaves several
+    /// waiting with half a frame each, the budget's turn lets one after the other finish. All of it is given back when the
+    /// buffer goes: at once after a frame while the budget is tight, else when the connection rests.
     fn make_room(&mut self, cx: &mut Context<'_>) -> bool {
         let held = self.buffer.len();
         let needed = frame::needed(&self.buffer).map_or(0, |bytes| bytes.min(self.frame_bytes_max));
@@ -120,8 +125,7 @@ impl Reader {
         if has_room && self.buffer.capacity() >= trusted {
             return true;
         }
-        // The whole frame is paid for before it grows, so frames that were let in never wait for each other.
-        let price = needed.max(want).saturating_sub(OWN_BYTES);
+        let price = want.saturating_sub(OWN_BYTES);
         if price > self.taken {
             self.is_waiting = !self.budget.take(price - self.taken, self.taken, self.id, cx.waker());
             if self.is_waiting {
@@ -133,6 +137,11 @@ impl Reader {
         self.buffer.reserve(additional);
         self.size = self.size.max(held + additional);
         true
+    }
+
+    /// Whether it is the peer who keeps others waiting: half a frame of his holds memory that they wait for, and he could send.
+    pub(crate) fn holds_up(&self) -> bool {
+        self.taken > 0 && !self.is_waiting && self.is_partial() && self.budget.is_wanted()
     }
 
     /// Called when nothing may be read for now: leaves the budget's line, so that those behind do not wait for a peer that

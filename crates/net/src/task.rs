@@ -33,11 +33,33 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Half a frame may take the idle time, and a second more for each of these that came.
 const SLOWEST_BYTES_A_SECOND: usize = 16 << 10;
 
+/// A peer that sends half a large frame slower than that while others wait for its memory is given up after this long.
+const HOLD_UP: Duration = Duration::from_secs(10);
+
+/// How long half a frame and a last word may take where an idle connection may stay for ever.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub frame_bytes_max: usize,
     pub out_bytes_max: usize,
-    pub idle_timeout: Duration,
+    /// `None`: a connection may be idle for ever.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl Limits {
+    /// For what was begun: a frame, a farewell.
+    fn patience(&self) -> Duration {
+        self.idle_timeout.unwrap_or(PATIENCE)
+    }
+}
+
+/// For how long a peer has been holding up others, and what had come of its frame when that was looked at last.
+#[derive(Clone, Copy, Debug)]
+struct HeldUp {
+    slow: Duration,
+    looked: Instant,
+    buffered: usize,
 }
 
 /// Why a connection ended.
@@ -51,6 +73,8 @@ enum End {
     Idle,
     #[error("a frame began and did not end in time")]
     HalfFrame,
+    #[error("a large frame came too slowly while others waited for its memory")]
+    HoldsUp,
     #[error("{0}")]
     Io(#[from] io::Error),
     #[error("{0}")]
@@ -64,7 +88,7 @@ impl End {
     fn is_orderly(&self) -> bool {
         match self {
             End::Peer | End::Us | End::Frame(_) | End::Header(_) => true,
-            End::Idle | End::HalfFrame | End::Io(_) => false,
+            End::Idle | End::HalfFrame | End::HoldsUp | End::Io(_) => false,
         }
     }
 }
@@ -89,6 +113,7 @@ pub(crate) async fn run<S: Service>(
         has_ended: false,
         moved: now,
         partial_since: None,
+        held_up: None,
     };
     let end = match session.session.as_mut() {
         Some(opened) => serve(&mut socket, &handle, service, opened).await,
@@ -101,7 +126,7 @@ pub(crate) async fn run<S: Service>(
     }
     match &end {
         End::Frame(_) | End::Header(_) => tracing::warn!(peer = %handle.peer(), reason = %end, "connection closed"),
-        End::Peer | End::Us | End::Idle | End::HalfFrame | End::Io(_) => {
+        End::Peer | End::Us | End::Idle | End::HalfFrame | End::HoldsUp | End::Io(_) => {
             tracing::debug!(peer = %handle.peer(), reason = %end, "connection closed");
         }
     }
@@ -136,6 +161,8 @@ struct Socket {
     moved: Instant,
     /// Since when half a frame waits for the rest.
     partial_since: Option<Instant>,
+    /// Kept while it holds memory that others wait for.
+    held_up: Option<HeldUp>,
 }
 
 /// What replies hold beyond a connection's own share.
@@ -290,7 +317,7 @@ fn wait<W>(
 impl Socket {
     /// After how long of nothing buffers are given back.
     fn rest(&self) -> Duration {
-        REST.min(self.limits.idle_timeout)
+        REST.min(self.limits.patience())
     }
 
     /// Whether so much is owed that nothing more is taken on.
@@ -332,18 +359,43 @@ impl Socket {
         }
     }
 
+    /// Whether this peer has let others wait for the memory of its half frame for too long. Asked with every look at the time,
+    /// which comes soon while there is a buffer.
+    fn is_held_up(&mut self, now: Instant) -> bool {
+        if !self.reader.holds_up() {
+            self.held_up = None;
+            return false;
+        }
+        let buffered = self.reader.buffered();
+        let before = self.held_up.unwrap_or(HeldUp { slow: Duration::ZERO, looked: now, buffered });
+        let came = buffered.saturating_sub(before.buffered);
+        let elapsed = now.duration_since(before.looked);
+        // A frame that ended meanwhile counts as fast enough.
+        let is_fast = buffered < before.buffered || came as f64 > elapsed.as_secs_f64() * SLOWEST_BYTES_A_SECOND as f64;
+        // While a request was being served nobody looked, and nothing was read: that time is not the peer's.
+        let slow = if is_fast { Duration::ZERO } else { before.slow + elapsed.min(REST * 2) };
+        self.held_up = Some(HeldUp { slow, looked: now, buffered });
+        slow >= HOLD_UP
+    }
+
     /// When the clock rings: gives back what a resting connection does not need, ends one that has stopped, and says when to
     /// look again.
     fn look_at_the_time(&mut self) -> Result<Instant, End> {
         let now = Instant::now();
-        let idle_until = self.moved + self.limits.idle_timeout;
-        if now >= idle_until {
-            return Err(End::Idle);
+        // Without an idle time there is nothing to look for while nothing is buffered; looking now and then costs nothing.
+        let mut next = self.moved + self.limits.patience();
+        if now >= next {
+            if self.limits.idle_timeout.is_some() {
+                return Err(End::Idle);
+            }
+            next = now + self.limits.patience();
         }
-        let mut next = idle_until;
+        if self.is_held_up(now) {
+            return Err(End::HoldsUp);
+        }
         if let Some(since) = self.partial_since {
             let extra = Duration::from_secs((self.reader.buffered() / SLOWEST_BYTES_A_SECOND) as u64);
-            let until = since + self.limits.idle_timeout + extra;
+            let until = since + self.limits.patience() + extra;
             if now >= until {
                 return Err(End::HalfFrame);
             }
@@ -368,7 +420,7 @@ impl Socket {
 /// program has not read yet. So we read and discard until the peer closes, or the moment is over.
 async fn farewell(socket: &mut Socket) {
     // A slow peer gets as long as a silent one; a shutdown cuts this short by its own deadline.
-    let patience = socket.limits.idle_timeout;
+    let patience = socket.limits.patience();
     let last_words = poll_fn(|cx| -> Poll<io::Result<()>> {
         if socket.poll_write(cx)?.is_pending() {
             return Poll::Pending;

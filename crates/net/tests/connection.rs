@@ -163,7 +163,10 @@ async fn a_bad_frame_closes_its_connection_after_the_replies_before_it_and_no_ot
 async fn a_peer_that_never_reads_is_bounded_and_then_closed() {
     let probe = Probe::new();
     let idle_timeout = Duration::from_millis(400);
-    let server = Server::serving(probe, ListenerOptions { idle_timeout, out_bytes_max: 1 << 20, ..options() });
+    let server = Server::serving(
+        probe,
+        ListenerOptions { idle_timeout: Some(idle_timeout), out_bytes_max: 1 << 20, ..options() },
+    );
     let mut peer = server.peer().await;
     // Each asks for 1 MiB. The kernel's buffers take a few, the connection's bound one or two.
     for n in 0..200 {
@@ -203,7 +206,7 @@ async fn the_inbox_of_a_connection_that_is_stuck_fills_up_and_then_refuses() {
 
 #[tokio::test]
 async fn half_a_frame_that_never_ends_closes_the_connection_even_while_bytes_trickle() {
-    let server = Server::start(ListenerOptions { idle_timeout: Duration::from_millis(300), ..options() });
+    let server = Server::start(ListenerOptions { idle_timeout: Some(Duration::from_millis(300)), ..options() });
     let mut peer = server.peer().await;
     let frame = request(does::ECHO, 1, 0, &[], &[1; 10_000]);
     peer.write(&frame[..100]).await;
@@ -225,7 +228,7 @@ async fn half_a_frame_that_never_ends_closes_the_connection_even_while_bytes_tri
 /// At no look is the buffer empty: the tail of each read is the next frame.
 #[tokio::test]
 async fn a_stream_whose_frames_complete_is_not_half_a_frame_however_long_it_lasts() {
-    let server = Server::start(ListenerOptions { idle_timeout: Duration::from_millis(300), ..options() });
+    let server = Server::start(ListenerOptions { idle_timeout: Some(Duration::from_millis(300)), ..options() });
     let mut peer = server.peer().await;
     let frame = request(does::NOTHING, 1, 0, &[], &[1; 100]);
     let (start, end) = frame.split_at(50);
@@ -240,7 +243,7 @@ async fn a_stream_whose_frames_complete_is_not_half_a_frame_however_long_it_last
 
 #[tokio::test]
 async fn a_connection_on_which_nothing_moves_is_closed_and_one_that_speaks_is_not() {
-    let server = Server::start(ListenerOptions { idle_timeout: Duration::from_millis(500), ..options() });
+    let server = Server::start(ListenerOptions { idle_timeout: Some(Duration::from_millis(500)), ..options() });
     let (mut silent, mut mute, mut alive) = (server.peer().await, server.peer().await, server.peer().await);
     silent.echo(1, b"hello").await;
     let closed = async { (silent.is_closed_by_the_server().await, mute.is_closed_by_the_server().await) };
@@ -316,7 +319,12 @@ async fn the_server_asks_the_client_and_times_out_when_it_does_not_answer() {
     assert!(!connection.is_closed(), "silence so short says nothing about the peer");
     let late = ask(Duration::from_millis(3_100)).await.unwrap();
     assert!(matches!(late, Err(CallError::Timeout { .. })), "{late:?}");
-    until("a peer that says nothing is given up", || connection.is_closed()).await;
+    assert!(!connection.is_closed(), "it may be busy with what it was asked, and have nothing to say");
+    assert_eq!(peer.reply().await.map(|asked| asked.code), Some(220));
+    assert_eq!(peer.reply().await.map(|asked| asked.code), Some(220));
+    assert_eq!(peer.echo(2, b"still here").await.opaque, 2);
+    drop(peer);
+    until("it is gone", || connection.is_closed()).await;
     let closed = ask(PATIENCE).await.unwrap();
     assert!(matches!(closed, Err(CallError::Closed { .. })), "{closed:?}");
 }
@@ -510,6 +518,49 @@ async fn large_frames_wait_for_the_shared_budget_and_all_get_through() {
         assert_eq!(client.await.unwrap(), 2);
     }
     until("everything is given back", || budget.used_bytes() == 0).await;
+}
+
+#[tokio::test]
+async fn frames_that_are_only_announced_keep_nobody_from_sending_a_large_one() {
+    let budget = Arc::new(Budget::new(4 << 20));
+    let server = Server::start(ListenerOptions { budget: Arc::clone(&budget), ..options() });
+    let announcement = request(does::ECHO, 1, 0, &[], &vec![5; 2 << 20]);
+    let mut strangers = Vec::new();
+    for _ in 0..8 {
+        let mut stranger = server.peer().await;
+        stranger.write(&announcement[..8]).await;
+        strangers.push(stranger);
+    }
+    until("each has begun", || server.probe.opened.load(Ordering::SeqCst) == 8).await;
+    assert_eq!(server.peer().await.echo(1, &[7; 2 << 20]).await.body.len(), 2 << 20);
+    assert!(budget.used_bytes() <= 2 << 20, "{}", budget.used_bytes());
+}
+
+#[tokio::test]
+async fn whoever_stops_in_the_middle_of_large_frames_is_given_up_when_others_need_the_memory() {
+    let budget = Arc::new(Budget::new(3 << 20));
+    let server = Server::start(ListenerOptions { budget: Arc::clone(&budget), ..options() });
+    let frame = request(does::ECHO, 1, 0, &[], &vec![5; 2 << 20]);
+    let mut stopped = Vec::new();
+    for _ in 0..3 {
+        let mut peer = server.peer().await;
+        peer.write(&frame[..frame.len() - 1_000_000]).await;
+        stopped.push(peer);
+    }
+    until("they hold nearly everything", || budget.used_bytes() > 2 << 20).await;
+    assert_eq!(server.peer().await.echo(1, &[7; 2 << 20]).await.body.len(), 2 << 20);
+}
+
+#[tokio::test]
+async fn without_an_idle_time_connections_stay() {
+    let server = Server::start(ListenerOptions { idle_timeout: None, ..options() });
+    let (mut mute, mut alive) = (server.peer().await, server.peer().await);
+    alive.echo(1, b"hello").await;
+    // The first look at the time comes after two seconds; what is closed by mistake is closed at once.
+    let closed = tokio::time::timeout(Duration::from_millis(2_500), alive.is_closed_by_the_server()).await;
+    assert!(closed.is_err(), "{closed:?}");
+    assert_eq!(alive.echo(2, b"still here").await.opaque, 2);
+    assert_eq!(mute.echo(3, b"at last").await.opaque, 3);
 }
 
 /// Each holds the buffer of its first frame and the beginning of a larger one when it asks for more.

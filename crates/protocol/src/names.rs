@@ -44,6 +44,8 @@ pub const SELF_TEST_TOPIC: &str = "SELF_TEST_TOPIC";
 pub const OFFSET_MOVED_EVENT: &str = "OFFSET_MOVED_EVENT";
 /// Timer messages.
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
+/// Where Apache keeps check-points of pops; the cluster's name follows.
+pub const REVIVE_TOPIC_PREFIX: &str = "rmq_sys_REVIVE_LOG_";
 /// End of the name of a cluster's topic of replies.
 pub const REPLY_TOPIC_SUFFIX: &str = "_REPLY_TOPIC";
 
@@ -108,15 +110,20 @@ pub enum NameError {
     #[error("The specified {0} is blank.")]
     Blank(&'static str),
     /// A character outside of the table.
-    #[error("The specified {0} contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$")]
-    IllegalCharacter(&'static str),
+    #[error("The specified {what}: {name}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$")]
+    IllegalCharacter {
+        /// Topic or group.
+        what: &'static str,
+        /// As far as it is worth showing.
+        name: String,
+    },
     /// Too long.
-    #[error("The specified {what} is longer than {kind} max length {max}.")]
+    #[error("The specified {what}: {name}, is longer than {what} max length: {max}")]
     TooLong {
         /// Topic or group.
         what: &'static str,
-        /// As Apache calls the limit.
-        kind: &'static str,
+        /// As far as it is worth showing.
+        name: String,
         /// The limit.
         max: usize,
     },
@@ -138,20 +145,26 @@ pub fn is_legal(name: &str) -> bool {
     name.bytes().all(|byte| LEGAL[usize::from(byte)])
 }
 
+/// Of a name that may be as long as a frame, what a remark shows.
+fn shown(name: &str) -> String {
+    const SHOWN_MAX: usize = 1024;
+    name.chars().take(SHOWN_MAX).collect()
+}
+
 /// Whether a topic may have this name.
 pub fn check_topic(topic: &str) -> Result<(), NameError> {
     if topic.trim().is_empty() {
         return Err(NameError::Blank("topic"));
     }
     if !is_legal(topic) {
-        return Err(NameError::IllegalCharacter("topic"));
+        return Err(NameError::IllegalCharacter { what: "topic", name: shown(topic) });
     }
     let is_derived = is_retry_topic(topic) || is_dlq_topic(topic);
     if !is_derived && topic.len() > TOPIC_MAX {
-        return Err(NameError::TooLong { what: "topic", kind: "topic", max: TOPIC_MAX });
+        return Err(NameError::TooLong { what: "topic", name: shown(topic), max: TOPIC_MAX });
     }
     if topic.len() > DERIVED_TOPIC_MAX {
-        return Err(NameError::TooLong { what: "topic", kind: "topic", max: DERIVED_TOPIC_MAX });
+        return Err(NameError::TooLong { what: "topic", name: shown(topic), max: DERIVED_TOPIC_MAX });
     }
     Ok(())
 }
@@ -162,10 +175,10 @@ pub fn check_group(group: &str) -> Result<(), NameError> {
         return Err(NameError::Blank("group"));
     }
     if group.len() > GROUP_MAX {
-        return Err(NameError::TooLong { what: "group", kind: "group", max: GROUP_MAX });
+        return Err(NameError::TooLong { what: "group", name: shown(group), max: GROUP_MAX });
     }
     if !is_legal(group) {
-        return Err(NameError::IllegalCharacter("group"));
+        return Err(NameError::IllegalCharacter { what: "group", name: shown(group) });
     }
     Ok(())
 }

@@ -71,7 +71,8 @@ const _: () = assert!(at::LOG_OFFSET == at::QUEUE_OFFSET + size_of::<u64>());
 const _: () = assert!(at::STORE_TIMESTAMP == at::BORN_HOST + 8 && at::RECONSUME_TIMES == at::STORE_HOST + 8);
 
 /// The smallest record: no body, no topic, no properties.
-const RECORD_BYTES_MIN: usize = at::BODY + 1 + 2;
+/// Bytes of the shortest record there can be.
+pub const RECORD_BYTES_MIN: usize = at::BODY + 1 + 2;
 
 /// A message before it has a place.
 #[derive(Clone, Copy, Debug)]
@@ -209,6 +210,25 @@ pub fn stamp(record: &mut [u8], queue_offset: u64, log_offset: u64, store_timest
     let is_born_v6 = i32::from(record[at::SYS_FLAG + 3]) & sys_flag::BORN_HOST_V6 != 0;
     let store_timestamp_at = at::STORE_TIMESTAMP + if is_born_v6 { at::V6_EXTRA } else { 0 };
     put(record, store_timestamp_at, store_timestamp.to_be_bytes());
+}
+
+/// The last property of a record that is a batch, before [`stamp_inner_base`] has written the offset of its first message there. RocketMQ
+/// writes as many digits as the number has; it reads leading zeros all the same.
+pub const INNER_BASE_PLACE: &str = "INNER_BASE\u{1}0000000000000000000\u{2}";
+/// Digits of the largest i64.
+const INNER_BASE_DIGITS: usize = 19;
+
+/// Fills in the offset of a batch's first message, in a record that ends with [`INNER_BASE_PLACE`]. Under the lock of the log.
+///
+/// # Panics
+/// If the record is shorter than that.
+pub fn stamp_inner_base(record: &mut [u8], base: u64) {
+    let end = record.len() - 1;
+    let mut rest = base;
+    for digit in record[end - INNER_BASE_DIGITS..end].iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
 }
 
 /// What stands at the beginning of a buffer of the log.
@@ -437,6 +457,16 @@ impl<'a> RecordView<'a> {
     /// The code of its tags, as a consume queue holds it.
     pub fn tags_code(&self) -> i64 {
         self.property(properties::name::TAGS).map_or(0, tags::code)
+    }
+
+    /// How many messages the record holds: more than one if it is a batch ([`sys_flag::INNER_BATCH`]) of a BatchCQ topic, where
+    /// `INNER_NUM` says it. RocketMQ takes what that does not say for one message.
+    pub fn message_count(&self) -> u16 {
+        if self.sys_flag() & sys_flag::INNER_BATCH == 0 {
+            return 1;
+        }
+        let stated = self.property(properties::name::INNER_NUM).and_then(|count| count.parse::<i16>().ok());
+        stated.and_then(|count| u16::try_from(count).ok()).filter(|count| *count > 0).unwrap_or(1)
     }
 
     /// The draft that would become this record again.

@@ -1,13 +1,34 @@
 //! What the process asks of its machine at start: how much memory it has, and as many descriptors as it may have.
 
+use std::path::Path;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Memory that this process may use: the cgroup's limit (version 2 or 1) or the machine's, in bytes.
+/// Memory that this process may use, in bytes: the machine's, or less where a cgroup says so.
 pub fn memory_bytes() -> u64 {
-    let limit = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let cgroup = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = machine_bytes();
-    cgroup.into_iter().filter_map(limit).chain([machine]).min().unwrap_or(machine)
+    cgroup_bytes(&cgroups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| limit.min(machine))
+}
+
+/// The smallest limit of the groups that `/proc/self/cgroup` names and of all above them, in version 2 and in version 1. In a container
+/// the names may be those of the outside; the root, which is the container's own, is looked at in any case.
+fn cgroup_bytes(cgroups: &str, root: &Path) -> Option<u64> {
+    let of_line = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next()?, parts.next()?);
+        let (root, file) = match controllers {
+            "" => (root.to_owned(), "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+            _ => return None,
+        };
+        let group = Path::new(group.trim_start_matches('/'));
+        // "max" is no number and no limit.
+        let limit =
+            |group: &Path| std::fs::read_to_string(root.join(group).join(file)).ok()?.trim().parse::<u64>().ok();
+        group.ancestors().filter_map(limit).min()
+    };
+    cgroups.lines().filter_map(of_line).min()
 }
 
 fn machine_bytes() -> u64 {
@@ -30,5 +51,27 @@ pub fn raise_open_files() {
 pub fn use_small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::debug!(%error, "transparent huge pages stay as they are");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_limit_on_the_way_up_counts_in_both_versions() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("system.slice/gantry.service/memory.max", "max\n");
+        write("system.slice/memory.max", "2147483648\n");
+        write("memory/docker/memory.limit_in_bytes", "1073741824\n");
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(cgroup_bytes("0::/system.slice/gantry.service\n", root.path()), Some(2 << 30));
+        assert_eq!(cgroup_bytes("5:cpu:/x\n4:memory:/docker/abc\n0::/\n", root.path()), Some(1 << 30));
+        assert_eq!(cgroup_bytes("0::/user.slice\n", root.path()), None);
     }
 }

@@ -12,9 +12,13 @@ mod settings;
 mod threads;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::CommandFactory;
 use command_line::{Command, CommandLine};
+
+/// What is still being written after the end has this long.
+const LAST_FILES: Duration = Duration::from_secs(5);
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -44,5 +48,10 @@ fn start(command: Command) -> anyhow::Result<()> {
     settings::tell(&order);
     machine::raise_open_files();
     machine::use_small_pages();
-    threads::runtime()?.block_on(run::run(order))
+    let runtime = threads::runtime()?;
+    let ended = runtime.block_on(run::run(order));
+    // In good order nothing is left but a settings file being replaced, or a look-up that nobody waits for. After a failure, or a
+    // second signal, a store that waits for a dead device must not hold up the end.
+    runtime.shutdown_timeout(if ended.is_ok() { LAST_FILES } else { Duration::ZERO });
+    ended
 }

@@ -3,6 +3,7 @@
 //! End: the broker unregisters; ports stop accepting and finish what they hold; the broker writes its state down; the name server
 //! goes; the store is flushed, check-pointed and closed.
 
+use std::future::pending;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -11,15 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use broker::Broker;
-use config::Settings;
 use env::{Clock, Random};
 use names::Names;
 use net::{Budget, Listener, ListenerOptions, ListenerTag, Service};
 use store::{Store, StoreEnv};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
-use tracing::{info, warn};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::{error, info, warn};
 
 use crate::ports;
 use crate::settings::{self, Order};
@@ -44,11 +44,11 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
         false => None,
     };
 
-    let names = match names_at {
-        Some(at) => Some(RunningNames::start(&order.settings, at, &budget)?),
+    let mut names = match names_at {
+        Some(at) => Some(RunningNames::start(&order, at, &budget)?),
         None => None,
     };
-    let broker = match broker_at {
+    let mut broker = match broker_at {
         Some(at) => Some(RunningBroker::start(&order, at, names.as_ref().map(|names| names.at), &budget).await?),
         None => None,
     };
@@ -56,8 +56,17 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
     say_ready(names.as_ref().map(|names| names.at), broker.as_ref().map(|broker| broker.advertised.as_str()));
     info!(took_ms = began.elapsed().as_millis() as u64, version = env!("CARGO_PKG_VERSION"), "ready");
 
-    let why = stop.next().await;
-    info!(signal = why, "stopping");
+    // A port that nobody serves any more looks like a broker that hangs: better to end, and be started again.
+    let bug = tokio::select! {
+        why = stop.next() => {
+            info!(signal = why, "stopping");
+            None
+        }
+        bug = bug_in(names.as_mut(), broker.as_mut()) => {
+            error!(bug, "stopping");
+            Some(bug)
+        }
+    };
     let ending = async {
         if let Some(broker) = broker {
             broker.stop().await?;
@@ -72,7 +81,33 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
         again = stop.next() => bail!("{again} came again before everything was written down: the next start recovers"),
     }
     info!("stopped");
-    Ok(())
+    match bug {
+        Some(bug) => bail!("{bug}: ended for it, in good order"),
+        None => Ok(()),
+    }
+}
+
+/// Ends only when something that should run as long as the process does not.
+async fn bug_in(names: Option<&mut RunningNames>, broker: Option<&mut RunningBroker>) -> String {
+    let in_names = async {
+        match names {
+            Some(names) => tokio::select! {
+                bug = names.ports.bug() => bug,
+                ended = &mut names.expiry => format!("the task that expires silent brokers ended: {ended:?}"),
+            },
+            None => pending().await,
+        }
+    };
+    let in_broker = async {
+        match broker {
+            Some(broker) => broker.ports.bug().await,
+            None => pending().await,
+        }
+    };
+    tokio::select! {
+        bug = in_names => bug,
+        bug = in_broker => bug,
+    }
 }
 
 /// The one line for programs. A reader that went away is no reason to end.
@@ -119,41 +154,40 @@ impl StopSignals {
 /// Ports in use, and the word that ends them.
 struct Ports {
     close: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 impl Ports {
     fn new() -> Ports {
-        Ports { close: watch::Sender::new(false), tasks: Vec::new() }
+        Ports { close: watch::Sender::new(false), tasks: JoinSet::new() }
     }
 
-    /// Binds a port and serves it. Says where.
-    fn open<S: Service>(
-        &mut self,
-        at: SocketAddr,
-        options: ListenerOptions,
-        service: &Arc<S>,
-    ) -> anyhow::Result<SocketAddr> {
-        let listener =
-            Listener::bind(at, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))?;
-        let local = listener.local_addr();
+    /// Serves a port.
+    fn serve<S: Service>(&mut self, listener: Listener<S>) {
         let mut close = self.close.subscribe();
-        self.tasks.push(tokio::spawn(async move {
+        self.tasks.spawn(async move {
             listener
                 .run(async move {
                     // An error means that the sender is gone, which is the end as well.
                     let _ = close.wait_for(|is_closing| *is_closing).await;
                 })
                 .await;
-        }));
-        Ok(local)
+        });
+    }
+
+    /// Ends only when a port is not served any more.
+    async fn bug(&mut self) -> String {
+        match self.tasks.join_next().await {
+            Some(ended) => format!("a listener ended: {ended:?}"),
+            None => pending().await,
+        }
     }
 
     /// Stops accepting, and waits until all connections have finished or their time is over.
-    async fn close(self) {
+    async fn close(mut self) {
         self.close.send_replace(true);
-        for task in self.tasks {
-            if let Err(error) = task.await {
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
                 warn!(%error, "a listener ended by a bug");
             }
         }
@@ -167,12 +201,15 @@ struct RunningNames {
 }
 
 impl RunningNames {
-    fn start(settings: &Settings, at: SocketAddr, budget: &Arc<Budget>) -> anyhow::Result<RunningNames> {
-        let names = Names::new(settings::names_options(settings)?, Clock::real())?;
-        let mut options = settings::listener_options(settings, ListenerTag::MAIN)?;
+    fn start(order: &Order, at: SocketAddr, budget: &Arc<Budget>) -> anyhow::Result<RunningNames> {
+        let calls = settings::client_options(&order.settings)?;
+        let names = Names::new(settings::names_options(order)?, calls, Clock::real())?;
+        let mut options = settings::listener_options(&order.settings, ListenerTag::MAIN)?;
         options.budget = Arc::clone(budget);
         let mut ports = Ports::new();
-        let at = ports.open(at, options, &names)?;
+        let listener = bind(at, options, &names)?;
+        let at = listener.local_addr();
+        ports.serve(listener);
         let expiry = tokio::spawn(names.expire());
         info!(address = %at, "name server listens");
         Ok(RunningNames { at, ports, expiry })
@@ -200,6 +237,9 @@ impl RunningBroker {
     ) -> anyhow::Result<RunningBroker> {
         let mut broker_settings = order.settings.broker()?;
         let store_settings = order.settings.store()?;
+        if broker_settings.ha_listen_port == broker_settings.listen_port.saturating_add(1) {
+            broker_settings.ha_listen_port = main.port().saturating_add(1);
+        }
         broker_settings.listen_port = main.port();
         let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&broker_settings.broker_ip1, main.port()).await?;
@@ -238,14 +278,19 @@ impl RunningBroker {
             })
             .await?;
             broker.show(Arc::clone(budget));
-            let mut ports = Ports::new();
+            let mut listeners = Vec::new();
             for (at, tag) in [(Some(main), ListenerTag::MAIN), (vip, ListenerTag::VIP)] {
                 let Some(at) = at else { continue };
                 let mut options = settings::listener_options(&order.settings, tag)?;
                 options.budget = Arc::clone(budget);
                 options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
-                let at = ports.open(at, options, &broker)?;
-                info!(address = %at, channel = tag.0, "broker listens");
+                listeners.push((bind(at, options, &broker)?, tag));
+            }
+            // All of them are bound by now: nobody is served by a broker that does not come to be.
+            let mut ports = Ports::new();
+            for (listener, tag) in listeners {
+                info!(address = %listener.local_addr(), channel = tag.0, "broker listens");
+                ports.serve(listener);
             }
             anyhow::Ok((broker, ports))
         };
@@ -278,6 +323,10 @@ impl RunningBroker {
         info!(took_ms = began.elapsed().as_millis() as u64, "store closed");
         Ok(())
     }
+}
+
+fn bind<S: Service>(at: SocketAddr, options: ListenerOptions, service: &Arc<S>) -> anyhow::Result<Listener<S>> {
+    Listener::bind(at, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))
 }
 
 async fn close(store: Arc<Store>) -> anyhow::Result<()> {

@@ -65,8 +65,11 @@ pub fn order(serve: Serve) -> anyhow::Result<Order> {
     sources.environment = environment();
     if let Some(path) = &file {
         sources.file = Some(read(path).with_context(|| format!("cannot read {}", path.display()))?);
+    }
+    if file.is_some() || sources.command_line.iter().any(|(key, _, _)| key == "tls.config.file") {
         sources.tls_file = tls_file(&sources)?;
     }
+    sources.changed_file = changed_file(&sources)?;
     if file.is_none() {
         // Nobody who starts this with no configuration has asked to be reachable from elsewhere.
         sources.machine.address = std::net::Ipv4Addr::LOCALHOST.into();
@@ -106,6 +109,24 @@ fn tls_file(sources: &Sources) -> anyhow::Result<Option<SourceFile>> {
     }
 }
 
+/// The file of what operators changed at the name server. The file of `-c`, where changes go there, is read already.
+fn changed_file(sources: &Sources) -> anyhow::Result<Option<SourceFile>> {
+    if !sources.role.has_names() || are_changes_in_file(sources.role, sources.file.is_some()) {
+        return Ok(None);
+    }
+    let path = PathBuf::from(Settings::load(sources.clone())?.text("configStorePath"));
+    match read(&path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {} (configStorePath)", path.display())),
+    }
+}
+
+/// Whether changes of a name server go into the file of `-c`, as in Apache. The file of a process with a broker is the broker's.
+fn are_changes_in_file(role: Role, has_file: bool) -> bool {
+    has_file && !role.has_broker()
+}
+
 /// Says what is to be known about the settings: a line a key, and whether the world can reach us.
 pub fn tell(order: &Order) {
     let settings = &order.settings;
@@ -127,7 +148,8 @@ pub fn tell(order: &Order) {
 }
 
 /// The name server's options: it keeps its own table, which is fed with the settings that it knows.
-pub fn names_options(settings: &Settings) -> anyhow::Result<names::Options> {
+pub fn names_options(order: &Order) -> anyhow::Result<names::Options> {
+    let settings = &order.settings;
     let mut options = names::Options::default();
     for key in config::keys::TABLES.iter().flat_map(|table| table.iter()) {
         if key.section != config::key::Section::Names || key.state != config::key::State::Used {
@@ -141,6 +163,9 @@ pub fn names_options(settings: &Settings) -> anyhow::Result<names::Options> {
             bail!("{} is in the table of keys and unknown to the name server", key.name);
         }
     }
+    if let Some(file) = order.file.as_ref().filter(|_| are_changes_in_file(settings.role(), true)) {
+        options.config_store_path.clone_from(file);
+    }
     Ok(options)
 }
 
@@ -152,6 +177,8 @@ pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
         commit_log_dir: settings.store_path_commit_log.clone(),
         segment_bytes: settings.mapped_file_size_commit_log,
         queue_file_bytes: settings.mapped_file_size_consume_queue,
+        batch_queue_file_bytes: settings.mapper_file_size_batch_consume_queue,
+        batch_topics: Some(broker::batch_topics),
         flush: match settings.flush_disk_type {
             FlushDiskType::Async => FlushMode::Async,
             FlushDiskType::Sync => FlushMode::Sync,
@@ -200,7 +227,8 @@ pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result
             trust_path: real(tls.trust_cert_path.clone()),
         }),
         frame_bytes_max: net.frame_max_length,
-        idle_timeout: Duration::from_secs(net.server_channel_max_idle_time_seconds),
+        // 0 is Netty's word for never.
+        idle_timeout: Some(net.server_channel_max_idle_time_seconds).filter(|s| *s > 0).map(Duration::from_secs),
         send_buffer_bytes: nonzero(net.server_socket_snd_buf_size),
         receive_buffer_bytes: nonzero(net.server_socket_rcv_buf_size),
         connections_max: net.connections_max,
@@ -212,7 +240,7 @@ pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result
     })
 }
 
-/// How the broker calls its name servers.
+/// How the broker calls its name servers, and a name server its brokers.
 pub fn client_options(settings: &Settings) -> anyhow::Result<ClientOptions> {
     let tls = settings.client_tls()?;
     // As on our own port: in test mode nobody is asked for a proof, and none is shown.
@@ -229,7 +257,7 @@ pub fn client_options(settings: &Settings) -> anyhow::Result<ClientOptions> {
     if !tls.use_tls {
         return Ok(ClientOptions::default());
     }
-    client_tls.check_files().context("cannot call name servers with TLS (tls.enable)")?;
+    client_tls.check_files().context("cannot call others with TLS (tls.enable)")?;
     Ok(ClientOptions { tls: Some(client_tls), ..ClientOptions::default() })
 }
 
@@ -260,7 +288,38 @@ mod tests {
     #[test]
     fn the_name_server_knows_each_key_that_is_called_used() {
         let order = order(serve(&["gantry", "namesrv", "--set", "waitSecondsForService=7"])).unwrap();
-        assert_eq!(names_options(&order.settings).unwrap().wait_seconds_for_service, 7);
+        assert_eq!(names_options(&order).unwrap().wait_seconds_for_service, 7);
+    }
+
+    #[test]
+    fn a_tls_file_that_is_named_is_read_without_another_and_for_tls_only() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, "tls.server.mode=enforcing\nlistenPort=1\n").unwrap();
+        let named = format!("tls.config.file={}", file.path().display());
+        let order = order(serve(&["gantry", "server", "--set", &named])).unwrap();
+        assert_eq!(order.settings.text("tls.server.mode"), "enforcing");
+        assert_eq!(order.settings.broker().unwrap().listen_port, 10911);
+        let said: Vec<String> = order.settings.findings().iter().map(ToString::to_string).collect();
+        let path = file.path().to_str().unwrap();
+        assert!(said.iter().any(|line| line.starts_with("listenPort (line 2)") && line.contains(path)), "{said:?}");
+    }
+
+    #[test]
+    fn changes_at_a_name_server_go_where_the_next_start_reads_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gantry.conf");
+        fs::write(&file, "").unwrap();
+        let (file_text, data) = (file.to_str().unwrap(), folder.path().to_str().unwrap());
+        let alone = order(serve(&["gantry", "namesrv", "-c", file_text])).unwrap();
+        assert_eq!(names_options(&alone).unwrap().config_store_path, file);
+        let changed = folder.path().join("namesrv/namesrv.properties");
+        fs::create_dir(changed.parent().unwrap()).unwrap();
+        fs::write(&changed, "orderMessageEnable=true\nlistenPort=1\nkvConfigPath=/nowhere\n").unwrap();
+        let both = order(serve(&["gantry", "server", "-c", file_text, "--data", data])).unwrap();
+        let options = names_options(&both).unwrap();
+        assert_eq!((&options.config_store_path, options.order_message_enable), (&changed, true));
+        assert_eq!(both.settings.text("listenPort"), "10911");
+        assert_eq!(options.kv_config_path, folder.path().join("namesrv/kvConfig.json"));
     }
 
     #[test]

@@ -8,8 +8,10 @@ use std::thread::available_parallelism;
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 
-/// Looking up names and closing the store are all that ever blocks outside the workers.
-const BLOCKING_THREADS: usize = 8;
+/// What blocks runs outside the workers: looking up names, opening and closing the store, writing settings and JSON files, unfolding
+/// registrations. A resolver that does not answer holds a thread for half a minute, and must not hold up the files; threads without
+/// work end by themselves.
+const BLOCKING_THREADS: usize = 64;
 
 /// The runtime of the process.
 pub fn runtime() -> anyhow::Result<Runtime> {

@@ -6,6 +6,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -168,6 +169,58 @@ fn an_idle_server_holds_no_more_than_nine_megabytes_of_its_own() {
     let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     let own_kib: u64 = own.trim().trim_end_matches(" kB").parse().unwrap();
     assert!(own_kib < 9 << 10, "{own_kib} KiB");
+}
+
+/// A pipe that nobody reads stands for a device that does not answer.
+#[test]
+fn a_second_signal_ends_a_stop_that_hangs() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::server(data.path());
+    let config = data.path().join("store/config");
+    std::fs::create_dir_all(&config).unwrap();
+    for file in ["topics.json.tmp", "consumerOffset.json.tmp", "subscriptionGroup.json.tmp"] {
+        let _: std::io::Result<()> = std::fs::remove_file(config.join(file));
+        assert!(Command::new("mkfifo").arg(config.join(file)).status().unwrap().success());
+    }
+    let pid = running.pid().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    running.until_logged("unregistered");
+    let (code, said) = running.end("-TERM");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("came again before everything was written down"), "{said}");
+}
+
+#[test]
+fn a_change_at_the_name_server_holds_from_the_next_request_on_and_after_a_restart() {
+    let data = tempfile::tempdir().unwrap();
+    let admin = |running: &Running, words: &[&str]| {
+        let output = gantry(&[&["admin"], words, &["-n", running.address("namesrv")]].concat()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let set =
+        |running: &Running, value| admin(running, &["updateNamesrvConfig", "-k", "orderMessageEnable", "-v", value]);
+    let has_order = |running: &Running| admin(running, &["topicRoute", "-t", "TBW102"]).contains("a:4");
+    let running = Running::server(data.path());
+    let deadline = Instant::now() + PATIENCE;
+    while !admin(&running, &["topicList"]).contains("TBW102") {
+        assert!(Instant::now() < deadline, "not registered");
+    }
+    admin(&running, &["updateOrderConf", "-t", "TBW102", "-m", "put", "-v", "a:4"]);
+    assert!(!has_order(&running));
+    set(&running, "true");
+    assert!(has_order(&running));
+    set(&running, "false");
+    assert!(!has_order(&running));
+    set(&running, "true");
+    assert_eq!(running.end("-TERM").0, Some(0));
+    let running = Running::server(data.path());
+    assert!(
+        admin(&running, &["getNamesrvConfig"])
+            .lines()
+            .any(|line| line.contains("orderMessageEnable") && line.contains("true"))
+    );
+    assert_eq!(running.end("-TERM").0, Some(0));
 }
 
 #[test]

@@ -50,8 +50,16 @@ pub(crate) struct Entry {
     pub light: Range<u32>,
     /// Bytes of its properties; only with light queues.
     pub properties_bytes: u32,
+    /// Messages in a record that is a batch: its last property is `INNER_BASE`, to be stamped. None of a record that is one message.
+    pub inner: Option<u16>,
     /// Records of the same group lie in one file: a batch of messages is there as a whole or not at all.
     pub group: usize,
+}
+
+impl Entry {
+    pub fn count(&self) -> u16 {
+        self.inner.unwrap_or(1)
+    }
 }
 
 /// Encoded records and their queues. Keeps its buffers when cleared, so that a connection fills one again and again.
@@ -74,9 +82,9 @@ impl RecordBatch {
         RecordBatch::default()
     }
 
-    /// Adds the record that `encode` appends to its argument.
+    /// Adds the record that `encode` appends to its argument: one message.
     pub fn push(&mut self, queue: &Arc<ConsumeQueue>, tags: TagsCode, encode: impl FnOnce(&mut Vec<u8>)) {
-        self.push_entry(queue, tags, 0..0, 0, encode);
+        self.push_entry(queue, tags, None, 0..0, 0, encode);
     }
 
     /// Adds a record that stands in light queues too, which are taken out of `light`: different ones, and none of them its own queue.
@@ -92,13 +100,28 @@ impl RecordBatch {
     ) {
         let start = self.light.len() as u32;
         self.light.append(light);
-        self.push_entry(queue, tags, start..self.light.len() as u32, properties_bytes as u32, encode);
+        self.push_entry(queue, tags, None, start..self.light.len() as u32, properties_bytes as u32, encode);
     }
 
+    /// Adds a record that holds `count` messages, 1 to 32767, to the queue of a BatchCQ topic. Its last property is
+    /// [`protocol::record::INNER_BASE_PLACE`].
+    pub fn push_inner_batch(
+        &mut self,
+        queue: &Arc<ConsumeQueue>,
+        tags: TagsCode,
+        count: u16,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        assert!(queue.is_batch() && count > 0, "a batch of {count} messages for {queue:?}");
+        self.push_entry(queue, tags, Some(count), 0..0, 0, encode);
+    }
+
+    #[inline]
     fn push_entry(
         &mut self,
         queue: &Arc<ConsumeQueue>,
         tags: TagsCode,
+        inner: Option<u16>,
         light: Range<u32>,
         properties_bytes: u32,
         encode: impl FnOnce(&mut Vec<u8>),
@@ -110,7 +133,7 @@ impl RecordBatch {
             self.next_group
         });
         let bytes = start..self.bytes.len();
-        self.entries.push(Entry { queue: Arc::clone(queue), tags, bytes, light, properties_bytes, group });
+        self.entries.push(Entry { queue: Arc::clone(queue), tags, bytes, light, properties_bytes, inner, group });
     }
 
     /// What is pushed until [`RecordBatch::end_group`] will lie in one file of the log.

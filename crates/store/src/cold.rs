@@ -14,16 +14,23 @@ use crate::worker;
 /// A read that may wait.
 pub type ColdRead = Box<dyn FnOnce() + Send>;
 
-/// So many reads wait for the device already that one more would wait for too long.
+/// Why a read that may wait is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many reads wait for the disk: {waiting}, the limit is {limit}")]
-pub struct ColdQueueFull {
-    /// How many wait.
-    pub waiting: usize,
-    /// How many may.
-    pub limit: usize,
+pub enum ColdReadRefused {
+    /// So many wait for the device already that one more would wait for too long.
+    #[error("too many reads wait for the disk: {waiting}, the limit is {limit}")]
+    Full {
+        /// How many wait.
+        waiting: usize,
+        /// How many may.
+        limit: usize,
+    },
+    /// The store is being closed.
+    #[error("the store is shutting down")]
+    Closed,
 }
 
+/// Threads that do such reads, and the queue before them.
 pub(crate) struct ColdReads {
     limit: usize,
     /// None once the store is closed: that ends the threads.
@@ -31,22 +38,26 @@ pub(crate) struct ColdReads {
 }
 
 impl ColdReads {
-    pub fn start(threads: usize, limit: usize) -> Result<(Arc<ColdReads>, Vec<JoinHandle<()>>), StoreError> {
+    pub fn start(
+        name: &str,
+        threads: usize,
+        limit: usize,
+    ) -> Result<(Arc<ColdReads>, Vec<JoinHandle<()>>), StoreError> {
         let (sender, receiver) = bounded::<ColdRead>(limit);
         let mut handles = Vec::new();
         for number in 0..threads.max(1) {
             let receiver: Receiver<ColdRead> = receiver.clone();
-            handles.push(worker::spawn(&format!("cold-{number}"), move || receiver.iter().for_each(run))?);
+            handles.push(worker::spawn(&format!("{name}-{number}"), move || receiver.iter().for_each(run))?);
         }
         Ok((Arc::new(ColdReads { limit, sender: Mutex::new(Some(sender)) }), handles))
     }
 
-    pub fn submit(&self, read: ColdRead) -> Result<(), ColdQueueFull> {
-        let full = |waiting| ColdQueueFull { waiting, limit: self.limit };
-        let sender = self.sender.lock().clone().ok_or_else(|| full(0))?;
+    pub fn submit(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
+        let sender = self.sender.lock().clone().ok_or(ColdReadRefused::Closed)?;
         match sender.try_send(read) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => Err(full(sender.len())),
+            Err(TrySendError::Full(_)) => Err(ColdReadRefused::Full { waiting: sender.len(), limit: self.limit }),
+            Err(TrySendError::Disconnected(_)) => Err(ColdReadRefused::Closed),
         }
     }
 
@@ -56,7 +67,7 @@ impl ColdReads {
     }
 }
 
-/// A bug in one read costs that read: what it owned is dropped, and whoever waits for it learns by that.
+/// A bug in one read costs that read: what it owned is dropped, and whoever waits for it has to learn by that.
 fn run(read: ColdRead) {
     if catch_unwind(AssertUnwindSafe(read)).is_err() {
         error!("a cold read panicked");

@@ -5,7 +5,7 @@
 //! next stretch is prepared: the `segments` thread keeps it ahead of the tail.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use env::TimeMs;
 use parking_lot::{Mutex, RwLock};
@@ -13,15 +13,23 @@ use protocol::LogOffset;
 use protocol::{light, record};
 
 use crate::batch::{Entry, Landed, RecordBatch};
-use crate::error::{AppendError, NotWritable};
+use crate::error::{AppendError, NotWritable, StoreError};
 use crate::queue_log::{ConsumeQueue, Unit};
-use crate::segment::{LogSlice, Segment};
+use crate::segment::{LogSlice, ReadMode, Segment};
 use crate::watermark::Watermark;
 
 /// RocketMQ keeps 8 bytes free at the end of every file for the marker that says how much is left blank.
 pub(crate) const BLANK_BYTES: u64 = 8;
 /// The magic code of that marker.
 pub(crate) const BLANK_MAGIC: u32 = 0xCBD4_3194;
+
+/// The marker for `left` bytes at the end of a file.
+pub(crate) fn blank(left: u64) -> [u8; BLANK_BYTES as usize] {
+    let mut blank = [0; BLANK_BYTES as usize];
+    blank[..4].copy_from_slice(&(left as u32).to_be_bytes());
+    blank[4..].copy_from_slice(&BLANK_MAGIC.to_be_bytes());
+    blank
+}
 
 struct Tail {
     segment: Arc<Segment>,
@@ -55,12 +63,15 @@ impl Tail {
         let queue_offset = entry.queue.next_offset();
         let at = LogOffset(self.at);
         record::stamp(record, queue_offset, self.at, timestamp);
+        if entry.inner.is_some() {
+            record::stamp_inner_base(record, queue_offset);
+        }
         self.segment.write(self.at, record);
         self.at += bytes as u64;
         // Published before there is a unit: who finds the unit finds the record.
         self.segment.publish(self.at);
         let unit = Unit { at, size: bytes as u32, tags: entry.tags.at(now) };
-        entry.queue.push(unit);
+        entry.queue.push_record(unit, entry.count(), timestamp);
         for queue in light {
             queue.push(unit);
         }
@@ -80,6 +91,8 @@ pub(crate) struct CommitLog {
     pub room: Watermark,
     /// When the tail passes this, the `segments` thread is called.
     pub call_at: AtomicU64,
+    /// Whether pages are read alone. SeqCst: who changes it and who adds a segment must not both miss the other.
+    is_random: AtomicBool,
 }
 
 impl CommitLog {
@@ -94,6 +107,7 @@ impl CommitLog {
             end: Watermark::new(end),
             room: Watermark::new(end),
             call_at: AtomicU64::new(end),
+            is_random: AtomicBool::new(false),
         })
     }
 
@@ -130,9 +144,14 @@ impl CommitLog {
             for (place, entry) in group.iter().enumerate() {
                 // Nothing of the group is in its queue yet.
                 let same = group[..place].iter().rposition(|before| Arc::ptr_eq(&before.queue, &entry.queue));
-                let queue_offset =
-                    same.map_or_else(|| entry.queue.next_offset(), |same| landed[first + same].queue_offset + 1);
+                let queue_offset = same.map_or_else(
+                    || entry.queue.next_offset(),
+                    |same| landed[first + same].queue_offset + u64::from(group[same].count()),
+                );
                 record::stamp(&mut bytes[entry.bytes.clone()], queue_offset, tail.at, timestamp);
+                if entry.inner.is_some() {
+                    record::stamp_inner_base(&mut bytes[entry.bytes.clone()], queue_offset);
+                }
                 let end = tail.at + entry.bytes.len() as u64;
                 landed.push(Landed {
                     at: LogOffset(tail.at),
@@ -147,7 +166,8 @@ impl CommitLog {
             // Published before there is a unit: who finds the unit finds the record.
             tail.segment.publish(tail.at);
             for (entry, landed) in group.iter().zip(&landed[first..]) {
-                entry.queue.push(Unit { at: landed.at, size: entry.bytes.len() as u32, tags: entry.tags.at(now) });
+                let unit = Unit { at: landed.at, size: entry.bytes.len() as u32, tags: entry.tags.at(now) };
+                entry.queue.push_record(unit, entry.count(), landed.store_timestamp);
             }
         }
         let end = tail.at;
@@ -176,10 +196,7 @@ impl CommitLog {
         let Some(next) = self.segment_at(next_base) else {
             return Err(AppendError::NoRoomYet { needed: next_base + need });
         };
-        let mut blank = [0; BLANK_BYTES as usize];
-        blank[..4].copy_from_slice(&(left as u32).to_be_bytes());
-        blank[4..].copy_from_slice(&BLANK_MAGIC.to_be_bytes());
-        tail.segment.write(tail.at, &blank);
+        tail.segment.write(tail.at, &blank(left));
         tail.segment.publish(next_base);
         tail.at = next_base;
         tail.segment = next;
@@ -225,7 +242,24 @@ impl CommitLog {
 
     /// Adds a segment behind the last one.
     pub fn add(&self, segment: Arc<Segment>) {
-        self.segments.write().push(segment);
+        self.segments.write().push(Arc::clone(&segment));
+        if self.is_random.load(Ordering::SeqCst) {
+            // A hint: without it more is read than is needed.
+            let _ = segment.advise(ReadMode::Random);
+        }
+    }
+
+    /// From now on pages of the log that are not in memory are read in this way; also those of segments to come.
+    pub fn set_read_mode(&self, mode: ReadMode) -> Result<(), StoreError> {
+        self.is_random.store(mode == ReadMode::Random, Ordering::SeqCst);
+        for segment in self.segments() {
+            segment.advise(mode).map_err(|source| StoreError::Disk {
+                doing: "set the read mode of",
+                path: segment.path().to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
     }
 
     /// Takes the oldest segment out, which the tail must have left. Slices that readers hold stay valid.

@@ -2,7 +2,7 @@
 //!
 //! The log keeps the messages of a deleted topic until their file goes, and a start after a crash builds queues from the log.
 //! What lies below a topic's mark belongs to a life that is over: it must not come back, let alone under the offsets of a new
-//! life of the same name. A mark is dropped at the first start that finds nothing below it any more.
+//! life of the same name. A mark is dropped when nothing lies below it any more.
 
 use std::collections::HashMap;
 
@@ -37,6 +37,13 @@ impl Deleted {
     /// The topics and their marks.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(topic, end)| (topic.as_str(), *end))
+    }
+
+    /// Drops the marks of what the log has no more.
+    pub fn forget_below(&self, journal: &Journal, min: u64) {
+        for (topic, _) in self.iter().filter(|(_, mark)| *mark <= min) {
+            journal.delete(TABLE, topic.as_bytes());
+        }
     }
 
     /// Brings the marks to what the log has, from `min` to `end`. A log that lost its end will have new messages above it, which

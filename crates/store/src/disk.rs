@@ -1,7 +1,7 @@
 //! The file system as a handle: the one seam at which tests put full disks, failing devices and torn writes.
 //!
 //! Everything that the store does to files other than through a mapping goes through [`Disk`] and [`DiskFile`]. Calls are
-//! synchronous and may block; no lock of the store is held across one.
+//! synchronous and may block; no lock of the hot path is held across one (ARCHITECTURE.md names those that are).
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};

@@ -44,6 +44,14 @@ pub enum StoreError {
         /// What is wrong, with value and expectation.
         why: String,
     },
+    /// No queue can have this place. What is in the log need not have come through anybody's checks.
+    #[error("there can be no queue {queue_id} of topic {topic:?}: ids go up to {}, and the name is that of a folder", crate::QUEUES_MAX - 1)]
+    NoSuchQueue {
+        /// The topic.
+        topic: String,
+        /// The queue.
+        queue_id: u32,
+    },
     /// The device has no room for a first message.
     #[error(transparent)]
     NotWritable(#[from] NotWritable),

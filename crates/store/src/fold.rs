@@ -22,6 +22,12 @@ pub struct QueuePlace<'a> {
     pub offset: u64,
     /// The unit.
     pub unit: Unit,
+    /// How many messages the record holds; more than one only in a BatchCQ topic.
+    pub count: u16,
+    /// Whether the record is a batch, which only a BatchCQ topic has.
+    pub is_batch: bool,
+    /// When it was stored, in ms.
+    pub store_time: i64,
 }
 
 /// Where a record belongs; none for those that consumers never see (halves of transactions of old, and their roll-backs, and
@@ -43,18 +49,30 @@ pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<Que
         queue_id: u32::try_from(record.queue_id()).ok()?,
         offset: record.queue_offset(),
         unit: Unit { at: LogOffset(record.log_offset()), size: u32::try_from(record.total_size()).ok()?, tags },
+        count: record.message_count(),
+        is_batch: record.sys_flag() & sys_flag::INNER_BATCH != 0,
+        store_time: record.store_timestamp(),
     })
 }
 
 /// The places of a record in light queues, which have its unit too. `own` is its place in its own queue.
 pub fn light_places<'a>(record: &RecordView<'a>, own: &QueuePlace<'a>) -> impl Iterator<Item = QueuePlace<'a>> {
-    let unit = own.unit;
-    let places = light::places(record).filter(|(topic, _)| is_folder_name(topic));
-    places.map(move |(topic, offset)| QueuePlace { topic, queue_id: light::QUEUE_ID, offset, unit })
+    let (unit, store_time, is_batch) = (own.unit, own.store_time, own.is_batch);
+    // A batch that is one record stands in its own queue only, whatever its properties say.
+    let places = light::places(record).filter(move |(topic, _)| !is_batch && is_folder_name(topic));
+    places.map(move |(topic, offset)| QueuePlace {
+        topic,
+        queue_id: light::QUEUE_ID,
+        offset,
+        unit,
+        count: 1,
+        is_batch: false,
+        store_time,
+    })
 }
 
 /// The topic becomes the name of a folder. What is in the log need not have come through our checks.
-fn is_folder_name(topic: &str) -> bool {
+pub(crate) fn is_folder_name(topic: &str) -> bool {
     let is_strange = matches!(topic, "" | "." | "..") || topic.len() > 255;
     !is_strange && !topic.bytes().any(|byte| byte == b'/' || byte == 0)
 }

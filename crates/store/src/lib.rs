@@ -26,20 +26,24 @@ mod recovery;
 mod retention;
 mod segment;
 mod store;
+mod timer;
 pub mod watermark;
 mod worker;
 
 pub use batch::{Landed, RecordBatch, TagsCode};
-pub use cold::{ColdQueueFull, ColdRead};
+pub use cold::{ColdRead, ColdReadRefused};
 pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, light_places, place_of};
 pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyQuery};
 pub use journal::Journal;
 pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};
-pub use queue_log::{Boundary, ConsumeQueue, QueueError, Unit};
+pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
-pub use segment::{LogSlice, Segment};
-pub use store::{RetentionFloor, Store};
+pub use segment::{LogSlice, ReadMode, Segment};
+pub use store::{QUEUES_MAX, RetentionFloor, Store};
+pub use timer::{
+    LogState, TIMER_MARKS_BYTES, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic,
+};
 pub use watermark::Watermark;

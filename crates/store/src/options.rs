@@ -1,5 +1,6 @@
 //! What a store is opened with.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use protocol::delay::DelayLevels;
 
 use crate::disk::{Disk, RealDisk};
 use crate::index::IndexOptions;
+use crate::journal::Journal;
 
 /// When a written record counts as safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,11 @@ pub struct StoreOptions {
     pub segment_bytes: u64,
     /// `mappedFileSizeConsumeQueue`, a multiple of 20; files on disk of another size win.
     pub queue_file_bytes: u64,
+    /// `mapperFileSizeBatchConsumeQueue`, a multiple of 46; files on disk of another size win. Below `<root>/batchconsumequeue`.
+    pub batch_queue_file_bytes: u64,
+    /// Reads from the journal which topics are BatchCQ topics. A start that finds no queue of such a topic on disk makes the
+    /// right kind with it.
+    pub batch_topics: Option<fn(&Journal) -> HashSet<String>>,
     /// `flushDiskType`.
     pub flush: FlushMode,
     /// `flushIntervalCommitLog`.
@@ -50,6 +57,8 @@ pub struct StoreOptions {
     pub cold_read_threads: usize,
     /// Reads that may wait for those threads.
     pub cold_reads_max: usize,
+    /// The same of questions that may take long, and of which nobody waits who consumes: on a thread of their own.
+    pub queries_max: usize,
     /// Files of consume queues that may be open at once.
     pub queue_descriptors_max: usize,
     /// Units of consume queues that wait to be written, in bytes, at which they are written early. If they cannot be, the
@@ -71,6 +80,8 @@ impl StoreOptions {
             queue_dir: root.join("consumequeue"),
             segment_bytes: 1 << 30,
             queue_file_bytes: 6_000_000,
+            batch_queue_file_bytes: 13_800_000,
+            batch_topics: None,
             flush: FlushMode::Async,
             flush_interval: Duration::from_millis(500),
             check_crc_on_recover: true,
@@ -80,6 +91,7 @@ impl StoreOptions {
             hot_bytes: 1 << 30,
             cold_read_threads: 2,
             cold_reads_max: 4096,
+            queries_max: 256,
             queue_descriptors_max: 512,
             queue_buffered_bytes: 4 << 20,
             light_queues_max: None,

@@ -96,8 +96,16 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
             Some(segment) => segment,
             None => match Segment::open(&shared.disk, &shared.options.commit_log_dir, from, log.segment_bytes) {
                 Ok(segment) => {
-                    if let Err(error) = shared.disk.sync_dir(&shared.options.commit_log_dir) {
-                        warn!(%error, "cannot sync the log's directory");
+                    let dir = &shared.options.commit_log_dir;
+                    if let Err(error) = shared.disk.sync_dir(dir) {
+                        // Whatever is written into it could go with its name. It is made anew, since a second sync of the same name may
+                        // say yes without having done anything.
+                        let removed = shared.disk.remove(segment.path());
+                        note(shared, from, PIECE, dir, format!("its names cannot be made durable: {error}"));
+                        if let Err(error) = removed {
+                            warn!(%error, path = %segment.path().display(), "cannot remove a file of the log");
+                        }
+                        return false;
                     }
                     log.add(std::sync::Arc::clone(&segment));
                     segment

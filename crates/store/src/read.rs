@@ -8,7 +8,7 @@ use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
 use crate::error::{Cold, StoreError};
-use crate::queue_log::{Boundary, ConsumeQueue, Unit, UnitsRead};
+use crate::queue_log::{Boundary, ConsumeQueue, Span, Unit, UnitsRead};
 use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
 
@@ -91,7 +91,7 @@ const CHUNK_UNITS: usize = 128;
 
 thread_local! {
     /// The units of the read under way: kept, so that a read allocates nothing.
-    static UNITS: RefCell<Vec<Unit>> = const { RefCell::new(Vec::new()) };
+    static UNITS: RefCell<Vec<Span>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What a reader wants of a queue.
@@ -139,7 +139,9 @@ impl Store {
             return Read { status: ReadStatus::OffsetOverflowOne, ..read };
         }
         if start > max {
-            return Read { status: ReadStatus::OffsetOverflowBadly, next: read.max, ..read };
+            // What is not confirmed may be numbered anew after a loss of power.
+            let max = self.visible_end(queue) as i64;
+            return Read { status: ReadStatus::OffsetOverflowBadly, next: max, max, ..read };
         }
         UNITS.with_borrow_mut(|units| self.read_from(queue, start, limits, wanted, units, out, &mut read));
         read
@@ -152,13 +154,14 @@ impl Store {
         start: u64,
         limits: &ReadLimits,
         wanted: &mut dyn Wanted,
-        units: &mut Vec<Unit>,
+        units: &mut Vec<Span>,
         out: &mut Vec<LogSlice>,
         read: &mut Read,
     ) {
         let confirmed = self.confirmed().get();
         let (near_from, hot_from) = (self.near_from(), self.hot_from());
-        let scan_max = (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count).max(1);
+        let scan_max =
+            (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count.min(limits.count_memory)).max(1);
         let mut offset = start;
         let mut scanned = 0;
         let mut is_removing = false;
@@ -171,7 +174,7 @@ impl Store {
             // First as many as are asked for; where a filter passes over them, more at once.
             let chunk = if scanned == 0 { limits.max_count.clamp(1, CHUNK_UNITS) } else { CHUNK_UNITS };
             let want = (scan_max - scanned).min(chunk);
-            let is_cold = match queue.read_units(offset, want, limits.may_fault, units) {
+            let is_cold = match queue.read_spans(offset, want, limits.may_fault, units) {
                 Ok(UnitsRead::Units(_)) => false,
                 Ok(UnitsRead::Cold(_)) => true,
                 Err(error) => return read.fail(error.into()),
@@ -181,15 +184,30 @@ impl Store {
                     (true, _) => end_status(read, ReadStatus::Cold),
                     (false, true) if offset == start => end_status(read, ReadStatus::OffsetOverflowOne),
                     (false, true) => end_status(read, without_match(is_removing)),
+                    // Nothing there although the queue goes on. Only the device can say that for certain.
+                    (false, false) if offset >= queue.min_offset() && !limits.may_fault => {
+                        end_status(read, ReadStatus::Cold)
+                    }
                     (false, false) => {
-                        // Nothing there although the queue goes on: the file is gone. Go on where the queue begins now.
-                        read.next = read.next.max(queue.min_offset() as i64);
+                        // Retention was here, or the units never reached the device: go on behind the hole, or nobody ever would.
+                        let next = queue.behind_hole(offset);
+                        if read.count == 0 {
+                            tracing::warn!(
+                                topic = queue.topic(),
+                                queue_id = queue.id(),
+                                from = offset,
+                                to = next,
+                                "no units"
+                            );
+                            read.next = next as i64;
+                        }
                         end_status(read, ReadStatus::OffsetFoundNull)
                     }
                 };
                 return;
             }
-            for unit in units.iter() {
+            for span in units.iter() {
+                let unit = &span.unit;
                 if unit.end().0 > confirmed {
                     read.max = offset as i64;
                     let nothing =
@@ -197,12 +215,12 @@ impl Store {
                     read.status = end_status(read, nothing);
                     return;
                 }
-                if is_full(read, unit, limits, unit.at.0 >= near_from) {
+                if is_full(read, span, limits, unit.at.0 >= near_from) {
                     return;
                 }
                 scanned += 1;
-                if unit.is_blank() || !wanted.wants_unit(unit.tags) {
-                    offset += 1;
+                if !unit.is_message() || !wanted.wants_unit(unit.tags) {
+                    offset = span.next();
                     read.next = offset as i64;
                     continue;
                 }
@@ -218,7 +236,7 @@ impl Store {
                 {
                     return read.fail(error);
                 }
-                offset += 1;
+                offset = span.next();
                 read.next = offset as i64;
                 // Wanted, and retention was faster.
                 let Some(slice) = slice else {
@@ -229,7 +247,7 @@ impl Store {
                     continue;
                 }
                 out.push(slice);
-                read.count += 1;
+                read.count += usize::from(span.count);
                 read.bytes += unit.size as usize;
             }
         }
@@ -354,7 +372,7 @@ fn end_status(read: &Read, nothing: ReadStatus) -> ReadStatus {
     if read.count > 0 { ReadStatus::Found } else { nothing }
 }
 
-fn is_full(read: &Read, next: &Unit, limits: &ReadLimits, is_near: bool) -> bool {
+fn is_full(read: &Read, next: &Span, limits: &ReadLimits, is_near: bool) -> bool {
     if read.count == 0 {
         return false;
     }
@@ -362,5 +380,8 @@ fn is_full(read: &Read, next: &Unit, limits: &ReadLimits, is_near: bool) -> bool
         true => (limits.count_memory, limits.bytes_memory),
         false => (limits.count_disk, limits.bytes_disk),
     };
-    read.count >= count.min(limits.max_count) || read.bytes + next.size as usize > bytes
+    // As in RocketMQ: a batch must fit into what the client asks for, but may begin below what one read brings.
+    read.count + usize::from(next.count) > limits.max_count
+        || read.count >= count
+        || read.bytes + next.unit.size as usize > bytes
 }

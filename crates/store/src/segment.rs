@@ -22,6 +22,15 @@ use crate::error::StoreError;
 /// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
 const PAGE: u64 = 4096;
 
+/// How the kernel reads pages of the log that are not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadMode {
+    /// With pages around them, as it does by default (`MADV_NORMAL`).
+    Ahead,
+    /// Alone (`MADV_RANDOM`).
+    Random,
+}
+
 /// A file of the log, `bytes` long, whose first byte has the log offset `base`.
 pub struct Segment {
     base: u64,
@@ -167,6 +176,14 @@ impl Segment {
         }
     }
 
+    /// Tells the kernel how its pages will be read when they are not in memory: around what is asked for, or only that.
+    pub(crate) fn advise(&self, mode: ReadMode) -> io::Result<()> {
+        self.map.advise(match mode {
+            ReadMode::Ahead => Advice::Normal,
+            ReadMode::Random => Advice::Random,
+        })
+    }
+
     /// Brings published bytes into memory; waits for the device.
     ///
     /// To touch them instead would end the process with a signal if the device fails, or if somebody cut the file.
@@ -225,6 +242,19 @@ impl Segment {
     /// Makes what was written survive a loss of power.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file()?.sync_data()
+    }
+
+    /// Writes over what stands at a log offset. For recovery, where that is damaged.
+    pub(crate) fn mend(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = self.file()?;
+        file.write_at(bytes, at - self.base)?;
+        file.sync_data()
+    }
+
+    /// Where, from `place` in the file on, the first byte lies that may be other than zero.
+    pub(crate) fn data_from(&self, place: usize) -> io::Result<Option<usize>> {
+        let found = self.file()?.data_from(place as u64)?;
+        Ok(found.and_then(|data| usize::try_from(data).ok()).filter(|data| (*data as u64) < self.bytes))
     }
 
     /// Zeroes everything from the log offset `from` on. For recovery: a reader of RocketMQ's takes zeros for the end.

@@ -1,8 +1,9 @@
 //! The store: opens what is on disk, owns the threads, and is the door to log, queues and journal.
 //!
-//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` (below: writes units, keeps the check-point), `index`
-//! (index/), `retention` (retention.rs), `journal`, `cold-N`. Closing stops them in that order of need: nothing is flushed before it is written.
+//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (below: write units, bring them to the device), `index`
+//! (index/), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::JoinHandle;
@@ -16,20 +17,26 @@ use tracing::{error, info, warn};
 use crate::batch::RecordBatch;
 use crate::checkpoint::{Checkpoint, Marks};
 use crate::closed::{Closed, fingerprint};
-use crate::cold::{ColdQueueFull, ColdRead, ColdReads};
-use crate::commit_log::CommitLog;
+use crate::cold::{ColdRead, ColdReadRefused, ColdReads};
+use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
+use crate::fold::is_folder_name;
 use crate::index::{KeyIndex, LogNow};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreEnv, StoreOptions};
-use crate::queue_log::{ConsumeQueue, QueueLogOptions, QueueLogs, UnitsRead};
+use crate::queue_log::{ConsumeQueue, QueueError, QueueLogOptions, QueueLogs, UnitsRead};
 use crate::recovery::{self, Before, Recovered};
+use crate::segment::ReadMode;
+use crate::timer::{LogState, TimerFiles, TimerOptions};
 use crate::watermark::Watermark;
 use crate::worker::{self, Bell};
 use crate::{flush, index, prepare, retention};
+
+/// Queues that one topic can have. A larger number is a mistake, or damage, that would cost memory.
+pub const QUEUES_MAX: u32 = 65_536;
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);
@@ -38,6 +45,8 @@ const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between two looks for light queues that nobody uses, made when there are as many as there may be.
 const LIGHT_QUEUES_LOOK_MS: u64 = 1000;
+/// How long a request waits for the journal to hold a deletion before the files are left to others.
+const DELETION_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Below which log offset nothing is needed any more by those whom retention protects; none: nobody.
 pub type RetentionFloor = Box<dyn Fn() -> Option<LogOffset> + Send + Sync>;
@@ -78,6 +87,9 @@ pub(crate) struct Shared {
     pub retention_floor: RwLock<Option<RetentionFloor>>,
     /// Somebody wants expired files to go whatever the hour. Relaxed: the bell's lock orders it.
     pub delete_expired: AtomicBool,
+    pub checkpoint_bell: Bell,
+    /// The check-point can move. SeqCst, as the bells' flags.
+    pub checkpoint_wanted: AtomicBool,
     /// The `queues` thread has nothing to do. SeqCst, as the bells' flags.
     pub queues_rest: AtomicBool,
     /// Light queues at most. Relaxed: it stands alone.
@@ -114,10 +126,16 @@ pub struct Store {
     /// Shared with the thread `index`, which must not keep the store alive.
     journal: Arc<Journal>,
     cold: Arc<ColdReads>,
+    /// Questions of operators, which may take seconds: consumers that read cold data do not wait behind them.
+    queries: Arc<ColdReads>,
     checkpoint: Mutex<Checkpoint>,
+    /// The log's time in it. Relaxed: who asks wants to know whether it is time for the next one.
+    checkpointed: AtomicI64,
     /// A process before us may have left units of queues in the kernel only. Relaxed: set once, cleared by whoever writes
     /// queues.
     has_unsure_queues: AtomicBool,
+    /// Nobody closed the store before this start.
+    was_abnormal: bool,
     abort: AbortFile,
     /// Joined in this order when the store closes.
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -131,7 +149,7 @@ impl Store {
         let StoreEnv { clock, disk, .. } = env;
         let root = options.root.clone();
         let is_new = disk.list(&root).is_ok_and(|entries| entries.is_empty());
-        let make = |path: &std::path::Path| {
+        let make = |path: &Path| {
             disk.create_dir(path).map_err(|source| StoreError::Disk { doing: "make", path: path.to_owned(), source })
         };
         make(&root)?;
@@ -139,7 +157,10 @@ impl Store {
         make(&options.commit_log_dir)?;
         let lock = StoreLock::take(&root)?;
         if is_new {
-            for dir in [Some(&*root), root.parent()].into_iter().flatten() {
+            // The parent of a bare name is empty.
+            let parent =
+                root.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+            for dir in [Some(&*root), parent].into_iter().flatten() {
                 disk.sync_dir(dir).map_err(|source| StoreError::Disk {
                     doing: "sync",
                     path: dir.to_owned(),
@@ -161,6 +182,8 @@ impl Store {
         let mut files = recovery::open_segments(&options, &disk, &mut found)?;
         let queue_options = QueueLogOptions {
             file_bytes: options.queue_file_bytes,
+            batch_dir: Some(root.join("batchconsumequeue")),
+            batch_file_bytes: options.batch_queue_file_bytes,
             descriptors: options.queue_descriptors_max,
             buffered_bytes: options.queue_buffered_bytes,
             ..QueueLogOptions::default()
@@ -168,7 +191,9 @@ impl Store {
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&disk))?;
         found.findings.extend(loaded.findings);
         let deleted = Deleted::recall(&journal);
+        let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
         let before = Before {
+            batch_topics: &batch_topics,
             deleted: &deleted,
             rebuild_from: loaded.rebuild_from.map(|at| at.0),
             marks: marks.as_ref(),
@@ -209,6 +234,8 @@ impl Store {
             retention: Mutex::new(options.retention.clone()),
             retention_floor: RwLock::new(None),
             delete_expired: AtomicBool::new(false),
+            checkpoint_bell: Bell::default(),
+            checkpoint_wanted: AtomicBool::new(false),
             queues_rest: AtomicBool::new(false),
             light_queues_max: AtomicUsize::new(options.light_queues_max.unwrap_or(0)),
             light_queues_looked_ms: AtomicU64::new(0),
@@ -224,15 +251,21 @@ impl Store {
         abort.raise()?;
         // Without its name on the device, a loss of power would look like a clean stop.
         shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
-        let (cold, cold_threads) = ColdReads::start(shared.options.cold_read_threads, shared.options.cold_reads_max)?;
+        let (cold, mut threads) =
+            ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
+        let (queries, query_threads) = ColdReads::start("query", 1, shared.options.queries_max)?;
+        threads.extend(query_threads);
         let store = Arc::new(Store {
             shared: Arc::clone(&shared),
             journal: Arc::new(journal),
             cold,
+            queries,
+            checkpointed: AtomicI64::new(checkpoint.last()),
             checkpoint: Mutex::new(checkpoint),
             has_unsure_queues: AtomicBool::new(was_abnormal),
+            was_abnormal,
             abort,
-            threads: Mutex::new(cold_threads),
+            threads: Mutex::new(threads),
             lock: Mutex::new(Some(lock)),
         });
         store.start_threads()?;
@@ -267,8 +300,11 @@ impl Store {
                 let is_resting = is_idle && shared.queues.pending_bytes() == 0;
                 shared.queues.wait_until_wanted(if is_resting { QUEUES_REST } else { QUEUES_INTERVAL });
                 let Some(store) = store.upgrade() else { return };
-                let had_work = shared.queues.pending_bytes() > 0 || store.checkpointed() < store.last_timestamp();
-                let failed = store.write_queues(false).err().map(|error| error.to_string());
+                let had_work = shared.queues.pending_bytes() > 0
+                    || shared.queues.deleted_up_to().is_some()
+                    || store.checkpointed() < store.last_timestamp();
+                shared.queues.journal_is_written(store.journal.written().get());
+                let failed = shared.queues.flush_all().err().map(|error| error.to_string());
                 let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
                 match (before, failed) {
                     // The units stay in memory and are tried again; the log has them in any case.
@@ -276,8 +312,35 @@ impl Store {
                     (Some(_), None) => info!("consume queues are written again"),
                     (None, None) | (Some(_), Some(_)) => {}
                 }
+                if shared.flushed_timestamp.load(Ordering::Acquire) > store.checkpointed() {
+                    shared.checkpoint_wanted.store(true, Ordering::SeqCst);
+                    shared.checkpoint_bell.call();
+                }
                 // The second time without work, queues have given their memory back.
                 is_idle = !had_work;
+            }
+        })?);
+        let store = Arc::downgrade(self);
+        let shared = Arc::clone(&self.shared);
+        threads.push(worker::spawn("checkpoint", move || {
+            let (mut has_failed, mut trimmed_to) = (false, shared.log.min());
+            while !shared.is_stopping() {
+                shared
+                    .checkpoint_bell
+                    .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
+                let Some(store) = store.upgrade() else { return };
+                let min = shared.log.min();
+                if min > trimmed_to {
+                    trimmed_to = min;
+                    Deleted::recall(&store.journal).forget_below(&store.journal, min);
+                }
+                let moved = store.move_checkpoint(false);
+                if let Err(error) = &moved
+                    && !has_failed
+                {
+                    warn!(%error, "the check-point cannot move: a start after a crash will read more of the log");
+                }
+                has_failed = moved.is_err();
             }
         })?);
         Ok(())
@@ -288,14 +351,23 @@ impl Store {
         self.shared.index.as_ref().map_or(Ok(()), |index| index.sync(&self.journal))
     }
 
-    /// Writes the units that are only in memory, and moves the check-point as far as the device has both log and queues.
-    fn write_queues(&self, is_last: bool) -> Result<(), StoreError> {
+    /// Writes the units that are only in memory, brings them to the device, and moves the check-point as far as that has both log and queues.
+    /// May take minutes where the file system is synced as a whole.
+    fn move_checkpoint(&self, is_last: bool) -> Result<(), StoreError> {
         let shared = &self.shared;
+        shared.queues.journal_is_written(self.journal.written().get());
         let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
         if timestamp <= self.checkpointed() && !is_last {
-            return Ok(shared.queues.flush_all()?);
+            return Ok(());
         }
-        shared.queues.sync_all()?;
+        match shared.queues.sync_all() {
+            Err(unsure @ QueueError::Unsure { .. }) => {
+                // As with the log: the check-point must not move, and the next start reads the log from there.
+                error!(error = %unsure, "ending the process");
+                std::process::abort();
+            }
+            synced => synced?,
+        }
         if self.has_unsure_queues.load(Ordering::Relaxed) {
             let dir = &shared.options.queue_dir;
             shared.disk.sync_file_system(dir).map_err(|source| StoreError::Disk {
@@ -310,15 +382,17 @@ impl Store {
             log_timestamp: timestamp,
             queues_timestamp: timestamp,
             // Apache's broker removes files of the index that go beyond this.
-            index_timestamp: shared.index.as_ref().map_or(0, KeyIndex::last_timestamp),
+            index_timestamp: shared.index.as_ref().map_or(0, KeyIndex::synced_timestamp),
             master_flushed: 0,
             confirmed,
         };
-        self.checkpoint.lock().write(&marks)
+        self.checkpoint.lock().write(&marks)?;
+        self.checkpointed.store(timestamp, Ordering::Relaxed);
+        Ok(())
     }
 
     fn checkpointed(&self) -> i64 {
-        self.checkpoint.lock().last()
+        self.checkpointed.load(Ordering::Relaxed)
     }
 
     /// Appends what is not appended yet of the batch: one lock, no system call. See [`RecordBatch::landed`].
@@ -363,6 +437,11 @@ impl Store {
                 bytes: queues.pending_bytes(),
                 reason: reason.clone(),
             }),
+            None if queues.is_full() => Err(NotWritable::NoRoom {
+                path: options.queue_dir.clone(),
+                bytes: queues.pending_bytes(),
+                reason: "consume queues are written more slowly than messages come".to_owned(),
+            }),
             None => Ok(()),
         }
     }
@@ -376,6 +455,11 @@ impl Store {
             return Ok(());
         }
         self.shared.disk_full.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Bytes of the longest record, or group of records, that a file of the log can hold.
+    pub fn record_bytes_max(&self) -> u64 {
+        self.shared.log.segment_bytes - BLANK_BYTES
     }
 
     /// Appends may go up to here without waiting.
@@ -428,6 +512,9 @@ impl Store {
 
     /// The queue; an empty one if there was none. An error if it would be one light queue too many.
     pub fn queue(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+        if queue_id >= QUEUES_MAX || !is_folder_name(topic) {
+            return Err(StoreError::NoSuchQueue { topic: topic.to_owned(), queue_id });
+        }
         let queues = &self.shared.queues;
         if names::is_lmq(topic) && self.has_light_queues() {
             if let Some(queue) = queues.get(topic, queue_id) {
@@ -485,6 +572,36 @@ impl Store {
         Err(StoreError::TooManyLightQueues { topic: topic.to_owned(), count, limit })
     }
 
+    /// One more than the highest offset of the queue that consumers may read. Does not wait.
+    pub fn visible_end(&self, queue: &ConsumeQueue) -> u64 {
+        let (min, max) = (queue.min_offset(), queue.max_offset());
+        if queue.log_end().0 <= self.confirmed().get() {
+            return max;
+        }
+        // What is not confirmed stands at the end, and in memory.
+        let (mut low, mut high, mut step) = (max, max, 1);
+        while low > min && !self.is_visible(queue, low - 1) {
+            high = low - 1;
+            low = low.saturating_sub(step).max(min);
+            step *= 2;
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.is_visible(queue, middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        high.max(min)
+    }
+
+    /// The queue of a topic with `queue.type=BatchCQ`; an empty one if there was none. A topic that has ordinary queues already keeps
+    /// them: see [`ConsumeQueue::is_batch`].
+    pub fn batch_queue(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+        Ok(self.shared.queues.get_or_create_batch(topic, queue_id))
+    }
+
     /// The queue, if it exists.
     pub fn existing_queue(&self, topic: &str, queue_id: u32) -> Option<Arc<ConsumeQueue>> {
         self.shared.queues.get(topic, queue_id)
@@ -503,12 +620,20 @@ impl Store {
     /// Removes the queues of a topic; their files go with [`remove_deleted`](Self::remove_deleted), or soon by themselves. Its messages
     /// stay in the log until their file goes. Memory only.
     pub fn delete_topic(&self, topic: &str) {
-        let hold_log = || self.shared.log.hold(|end| Deleted::remember(&self.journal, topic, end));
+        let hold_log = || {
+            let held = self.shared.log.hold(|end| Deleted::remember(&self.journal, topic, end));
+            (held, self.journal.position())
+        };
         self.shared.queues.delete_topic(topic, hold_log);
     }
 
-    /// Removes the files of deleted topics. Waits for the device.
+    /// Removes the files of deleted topics. Waits for the device, and a little for the journal: where that does not hold a deletion yet, the
+    /// files go later.
     pub fn remove_deleted(&self) {
+        if let Some(position) = self.shared.queues.deleted_up_to() {
+            self.journal.written().wait_until(position, std::time::Instant::now() + DELETION_PATIENCE);
+        }
+        self.shared.queues.journal_is_written(self.journal.written().get());
         if let Err(error) = self.shared.queues.remove_deleted() {
             error!(%error, "the queues of a deleted topic cannot be removed");
         }
@@ -519,9 +644,20 @@ impl Store {
         &self.journal
     }
 
+    /// Opens what Apache's timer store keeps beside the log. Once, by whoever delivers timer messages.
+    pub fn open_timers(&self, options: &TimerOptions) -> Result<TimerFiles, StoreError> {
+        let state = LogState { end: LogOffset(self.shared.opened_at), was_abnormal: self.was_abnormal };
+        TimerFiles::open(&self.shared.disk, options, state)
+    }
+
     /// Runs a read that may wait for the device, on a thread of its own.
-    pub fn cold_read(&self, read: ColdRead) -> Result<(), ColdQueueFull> {
+    pub fn cold_read(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
         self.cold.submit(read)
+    }
+
+    /// The same for what may take seconds, on another thread.
+    pub fn query_read(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
+        self.queries.submit(read)
     }
 
     /// From now on retention asks `floor` how far back messages are still needed.
@@ -541,9 +677,25 @@ impl Store {
         self.shared.retention_bell.ring();
     }
 
+    /// From now on the kernel reads pages of the log that are not in memory in this way, until the store is closed.
+    pub fn set_read_mode(&self, mode: ReadMode) -> Result<(), StoreError> {
+        self.shared.log.set_read_mode(mode)
+    }
+
     /// How full the device of the log is.
     pub fn disk_use(&self) -> std::io::Result<DiskUse> {
         self.shared.disk.space(&self.shared.options.commit_log_dir)
+    }
+
+    /// The same of the consume queues' device.
+    pub fn queue_disk_use(&self) -> std::io::Result<DiskUse> {
+        self.shared.disk.space(&self.shared.options.queue_dir)
+    }
+
+    /// Bytes of the log that are not in the key index yet; 0 without one.
+    pub fn index_behind(&self) -> u64 {
+        let end = self.shared.log.end.get();
+        self.shared.index.as_ref().map_or(0, |index| end.saturating_sub(index.indexed.get()))
     }
 
     /// What the store was opened with; file sizes as found on disk.
@@ -574,7 +726,7 @@ impl Store {
         log.seal();
         flush::flush(&self.shared);
         self.sync_index()?;
-        self.write_queues(true)?;
+        self.move_checkpoint(true)?;
         let min = log.min();
         let last_timestamp = self.last_timestamp();
         Closed { min, end: log.end.get(), last_timestamp, queues: fingerprint(queues, min) }.remember(&self.journal);
@@ -587,7 +739,9 @@ impl Store {
             return false;
         }
         self.cold.stop();
-        for bell in [&self.shared.segments_bell, &self.shared.flush_bell, &self.shared.retention_bell] {
+        self.queries.stop();
+        let Shared { segments_bell, flush_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
+        for bell in [segments_bell, flush_bell, retention_bell, checkpoint_bell] {
             bell.ring();
         }
         if let Some(index) = &self.shared.index {

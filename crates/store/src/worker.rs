@@ -67,14 +67,16 @@ impl Bell {
 /// A panic in it ends the process: an assertion of the store does not hold, and without the thread everybody would wait for
 /// what it does.
 pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+    try_spawn(name, run).map_err(|source| StoreError::Thread { name: name.to_owned(), source })
+}
+
+/// The same for those who tell of a failure in their own words.
+pub(crate) fn try_spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     let ends_process = EndsProcess(name.to_owned());
-    Builder::new()
-        .name(name.to_owned())
-        .spawn(move || {
-            run();
-            drop(ends_process);
-        })
-        .map_err(|source| StoreError::Thread { name: name.to_owned(), source })
+    Builder::new().name(name.to_owned()).spawn(move || {
+        run();
+        drop(ends_process);
+    })
 }
 
 /// Ends the process when a panic drops it.

@@ -31,12 +31,7 @@ pub(crate) struct Attribute {
 
 /// Of topics.
 pub(crate) const OF_TOPICS: &[Attribute] = &[
-    Attribute {
-        name: "queue.type",
-        kind: Kind::OneOf(&["BatchCQ", "SimpleCQ"]),
-        is_changeable: false,
-        not_yet: Some(("BatchCQ", "queues that index batches")),
-    },
+    Attribute { name: "queue.type", kind: Kind::OneOf(&["BatchCQ", "SimpleCQ"]), is_changeable: false, not_yet: None },
     Attribute {
         name: "cleanup.policy",
         kind: Kind::OneOf(&["DELETE", "COMPACTION"]),
@@ -99,7 +94,7 @@ pub(crate) fn alter(
         let (sign, key) = match (signed.strip_prefix('+'), signed.strip_prefix('-')) {
             (Some(key), _) => ('+', key),
             (None, Some(key)) => ('-', key),
-            (None, None) => return Err(wrong(format!("wrong format key: {signed}"))),
+            (None, None) => return Err(wrong(format!("add/alter attribute format is wrong: {signed}"))),
         };
         if !seen.insert(key) {
             return Err(wrong(format!("alter duplication key. key: {key}")));
@@ -168,6 +163,7 @@ mod tests {
     fn attributes_are_set_changed_and_removed() {
         assert_eq!(altered(true, &[], "+message.type=FIFO"), Ok(map(&[("message.type", "FIFO")])));
         assert_eq!(altered(true, &[], "+message.type=PRIORITY"), Ok(map(&[("message.type", "PRIORITY")])));
+        assert_eq!(altered(true, &[], "+queue.type=BatchCQ"), Ok(map(&[("queue.type", "BatchCQ")])));
         let current = [("message.type", "FIFO")];
         assert_eq!(
             altered(false, &current, "+message.type=NORMAL, +reserve.time=5"),
@@ -186,9 +182,11 @@ mod tests {
             (true, vec![], "-message.type", "only add"),
             (false, vec![], "-message.type", "nonexistent"),
             (false, vec![("queue.type", "SimpleCQ")], "+queue.type=SimpleCQ", "unchangeable"),
-            (true, vec![], "+queue.type=BatchCQ", "no queues that index batches yet"),
+            (false, vec![("queue.type", "BatchCQ")], "+queue.type=SimpleCQ", "unchangeable"),
+            (false, vec![], "+queue.type=BatchCQ", "unchangeable"),
+            (true, vec![], "+queue.type=BatchCq", "allowed: BatchCQ, SimpleCQ"),
             (true, vec![], "+message.type=LITE,+lite.topic.expiration=43201", "lite.topic.expiration=43201"),
-            (true, vec![], "message.type=FIFO", "wrong format"),
+            (true, vec![], "message.type=FIFO", "format is wrong"),
             (true, vec![], "+message.type", "without value"),
             (false, vec![("message.type", "FIFO")], "+message.type=NORMAL,-message.type", "duplication"),
         ] {

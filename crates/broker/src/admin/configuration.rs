@@ -65,6 +65,11 @@ impl Configuration {
             file.map(|path| Arc::new(SettingsFile { path, pending: Mutex::default(), writing: Mutex::default() }));
         Configuration { state: Mutex::new(State { settings, version: DataVersion::default() }), file }
     }
+
+    /// The text of a setting, given or by default.
+    pub(crate) fn text(&self, key: &str) -> String {
+        self.state.lock().settings.text(key)
+    }
 }
 
 /// 25: changes settings. The body is a property file.
@@ -79,10 +84,10 @@ pub(crate) fn update(
     let lines = properties::parse(text)
         .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("string2Properties error: {error}")))?;
     let black_list = broker.settings.load().config_black_list.clone();
-    if lines.iter().any(|line| is_black(&black_list, &line.key)) {
+    let changes = meant(lines)?;
+    if changes.iter().any(|(key, _)| is_black(&black_list, key)) {
         return Err(Refusal::new(ResponseCode::NoPermission, "Can not update config in black list."));
     }
-    let changes: Vec<(String, String)> = lines.into_iter().map(|line| (line.key, line.value)).collect();
     {
         let mut state = broker.configuration.state.lock();
         let (settings, broker_settings, store_settings) = changed(&state.settings, &changes)
@@ -94,6 +99,8 @@ pub(crate) fn update(
         broker.store.retain(crate::protect::retention(&store_settings));
         broker.store.limit_light_queues(store_settings.max_lmq_consume_queue_num);
         broker.store_settings.store(store_settings.into());
+        // It looks at them when it wakes, and may sleep for as long as nothing comes.
+        broker.topics.timer_bell().notify_one();
         if let Some(file) = &broker.configuration.file {
             file.pending.lock().extend(changes.iter().cloned());
         }
@@ -112,6 +119,20 @@ pub(crate) fn update(
     let remark = without_effect(&changes);
     out.reply(request.reply_to(), ResponseCode::Success, remark.as_deref(), &(), &[]);
     Ok(())
+}
+
+/// Keys by the names that our table has for them, and their values. What is not in it changes nothing, and must not get into the file: a key
+/// may hold the end of a line.
+fn meant(lines: Vec<properties::Line>) -> Result<Vec<(String, String)>, Refusal> {
+    let name_of = |key: &str| {
+        let renamed = keys::RENAMED.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| *new);
+        keys::find(Role::Broker, renamed).map(|key| key.name.to_owned())
+    };
+    let meant = lines.into_iter().map(|line| match name_of(&line.key) {
+        Some(name) => Ok((name, line.value)),
+        None => Err(Refusal::new(ResponseCode::InvalidParameter, ConfigError::Unknown(line.key).to_string())),
+    });
+    meant.collect()
 }
 
 /// What is said beside success of settings that are RocketMQ's and change nothing here.
@@ -213,7 +234,20 @@ fn with_changes(text: &str, changes: &[(String, String)]) -> String {
 }
 
 fn setting((key, value): &(String, String)) -> String {
-    format!("{key}={}\n", value.replace('\\', "\\\\").replace('\n', "\\n"))
+    let mut text = format!("{key}=");
+    for (place, c) in value.char_indices() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            // Java ends a line here too.
+            '\r' => text.push_str("\\r"),
+            // Not a part of the separator.
+            ' ' if place == 0 => text.push_str("\\ "),
+            c => text.push(c),
+        }
+    }
+    text.push('\n');
+    text
 }
 
 #[cfg(test)]
@@ -247,6 +281,29 @@ mod tests {
             ["autoCreateTopicEnable", "sendThreadPoolQueueCapacity"].map(|key| (key.to_owned(), "1".to_owned()));
         assert_eq!(without_effect(&changes[..1]), None);
         assert!(without_effect(&changes).unwrap().starts_with("sendThreadPoolQueueCapacity has no effect: "));
+    }
+
+    fn meant_by(text: &str) -> Result<Vec<(String, String)>, String> {
+        meant(properties::parse(text).unwrap()).map_err(|refusal| refusal.remark.to_string())
+    }
+
+    #[test]
+    fn a_key_that_nobody_knows_is_refused_whatever_its_value() {
+        for text in ["nobodyKnows=1", "nobodyKnows=", "a\\nconfigBlackList\\=none=", "a\\rb="] {
+            assert!(meant_by(text).is_err(), "{text:?}");
+        }
+        assert_eq!(meant_by("brokerName=a").unwrap(), [("brokerName".to_owned(), "a".to_owned())]);
+    }
+
+    #[test]
+    fn a_value_is_read_back_from_the_file_as_it_was_meant() {
+        for value in ["x", " x", "a\nconfigBlackList=none", "a\rb=c", "a\\", "tab\tin"] {
+            let text = with_changes("", &[("brokerName".to_owned(), value.to_owned())]);
+            let lines = properties::parse(&text).unwrap();
+            assert_eq!(lines.len(), 1, "{text:?}");
+            assert_eq!(lines[0].value, value);
+            assert!(!text.trim_end().contains(['\n', '\r']), "Java reads one line too: {text:?}");
+        }
     }
 
     #[test]

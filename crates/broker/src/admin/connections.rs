@@ -69,7 +69,8 @@ fn producer<C>(member: &Member<C>, clock: &Clock) -> ProducerInfo {
         client_id: member.client.client_id.to_string(),
         language: member.client.language.to_owned(),
         last_update_timestamp: clock.now().0.saturating_sub(i64::try_from(silent_ms).unwrap_or(i64::MAX)),
-        remote_ip: member.client.peer.ip().to_string(),
+        // A Java socket address, port and all, whatever the field is called.
+        remote_ip: format!("/{}", member.client.peer),
         version: member.client.version,
     }
 }

@@ -118,6 +118,7 @@ pub(crate) fn delete(
         session.durable_after(position);
     }
     broker.stats.forget_group(wanted.group_name);
+    broker.pops.forget(|group, _| group == wanted.group_name);
     if wanted.clean_offset {
         broker.offsets.forget_group(wanted.group_name);
     }
@@ -153,9 +154,11 @@ pub(crate) fn table(broker: &Broker) -> SubscriptionGroupTable {
 /// 352: one group.
 pub(crate) fn one(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let name = GetGroupConfig::decode(&request.header.fields)?.group;
-    let Some(group) = broker.groups.get(name) else {
-        return Err(Refusal::new(ResponseCode::SubscriptionGroupNotExist, "No group in this broker"));
-    };
+    // As in Apache, asking for a group makes it where groups are made by themselves.
+    let group = broker
+        .groups
+        .find(name)
+        .map_err(|_| Refusal::new(ResponseCode::SubscriptionGroupNotExist, "No group in this broker"))?;
     reply_json(request, out, &**group.config.load());
     Ok(())
 }
@@ -195,6 +198,9 @@ pub(crate) fn forbid(
 ) -> Result<(), Refusal> {
     let wanted = UpdateGroupForbidden::decode(&request.header.fields)?;
     if let Some(is_readable) = wanted.readable {
+        let bad = |error: names::NameError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
+        names::check_group(wanted.group).map_err(bad)?;
+        names::check_topic(wanted.topic).map_err(bad)?;
         session.durable_after(broker.groups.set_readable(wanted.group, wanted.topic, is_readable));
     }
     let reply = GroupForbidden {

@@ -3,16 +3,21 @@
 //! Handlers run on the connection's task like any other; what they read are snapshots. A change goes to the journal first, and its
 //! answer leaves when the journal is written.
 
+pub(crate) mod access;
 pub(crate) mod attributes;
 pub(crate) mod cleaning;
+pub(crate) mod cold_data;
 pub(crate) mod configuration;
 pub(crate) mod connections;
 pub(crate) mod groups;
 pub(crate) mod progress;
+pub(crate) mod queues;
 pub(crate) mod relay;
 pub(crate) mod replicas;
 pub(crate) mod reset;
+pub(crate) mod rocksdb;
 pub(crate) mod runtime;
+pub(crate) mod timers;
 pub(crate) mod topics;
 
 use std::collections::BTreeMap;

@@ -14,6 +14,7 @@ use store::{ConsumeQueue, Store};
 
 use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
+use crate::pop::origin_topic;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::view;
@@ -45,7 +46,7 @@ pub(crate) fn of_group(
     let consume_tps = topics.iter().map(|topic| broker.stats.consume_tps(group, topic)).sum();
     let progress: Vec<Progress> = topics.iter().flat_map(|topic| progress(broker, group, topic)).collect();
     let reply_to = request.reply_to();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| ConsumeStats {
@@ -61,7 +62,9 @@ pub(crate) fn of_group(
 /// Of a group that is connected, only what it subscribes to counts.
 fn subscribed(broker: &Broker, group: &str, topics: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
     match broker.clients.consumers(group).filter(|consumers| consumers.has_subscriptions()) {
-        Some(consumers) => topics.into_iter().filter(|topic| consumers.subscription(topic).is_some()).collect(),
+        Some(consumers) => {
+            topics.into_iter().filter(|topic| consumers.subscription(origin_topic(topic, group)).is_some()).collect()
+        }
         None => topics,
     }
 }
@@ -130,7 +133,7 @@ pub(crate) fn of_all(
     }
     let broker_addr = broker.advertised.to_string();
     let reply_to = request.reply_to();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| {
@@ -171,7 +174,7 @@ pub(crate) fn time_spans(
     let progress = progress(broker, asked.group, asked.topic);
     let reply_to = request.reply_to();
     let now = broker.clock.now();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| {

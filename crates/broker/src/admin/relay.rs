@@ -17,6 +17,7 @@ use protocol::request::{ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsu
 
 use crate::broker::Broker;
 use crate::clients::Member;
+use crate::hold::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 use crate::view;
@@ -41,12 +42,14 @@ pub(crate) fn running_info(
     let (group, client_id, jstack_enable) =
         (asked.consumer_group.to_owned(), asked.client_id.to_owned(), asked.jstack_enable);
     let member = consumer(broker, &group, &client_id)?;
-    let (asker, reply_to) = (session.connection.clone(), request.reply_to());
+    let (asker, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
+    let debt = asker.owe();
     tokio::spawn(async move {
         let fields = GetConsumerRunningInfo { consumer_group: &group, client_id: &client_id, jstack_enable };
         let connection = &member.client.connection;
         let answer = connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), ANSWER).await;
         pass_on(&asker, reply_to, &group, &client_id, answer);
+        drop(debt);
     });
     Ok(())
 }
@@ -72,13 +75,18 @@ pub(crate) fn consume_directly(
     let group_sys_flag = known.map_or(asked.group_sys_flag, |known| Some(known.config.load().group_sys_flag));
     let broker_name = broker.settings.load().broker_name.clone();
     let reply_to = request.reply_to();
-    view::with_record(broker, session, LogOffset(at), out, move |_, session, found, out| {
+    view::with_record(broker, session, LogOffset(at), out, move |broker, session, found, out| {
         let missing = || Refusal::new(ResponseCode::SystemError, format!("can not find message by the offset, {at}"));
         let record = match found.and_then(|record| record.ok_or_else(missing)) {
             Ok(record) => record,
             Err(refusal) => return out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
         };
-        let asker = session.connection.clone();
+        let held = match broker.limits.hold(record.as_ref().len()) {
+            Ok(held) => held,
+            Err(refusal) => return out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
+        };
+        let asker = Arc::clone(&session.inbox);
+        let debt = asker.owe();
         tokio::spawn(async move {
             let fields = ConsumeMessageDirectly {
                 consumer_group: &group,
@@ -95,6 +103,7 @@ pub(crate) fn consume_directly(
             let connection = &member.client.connection;
             let answer = connection.request(request::CONSUME_MESSAGE_DIRECTLY, &fields, body, ANSWER).await;
             pass_on(&asker, reply_to, &group, &client_id, answer);
+            drop((held, debt));
         });
     })
 }
@@ -116,13 +125,7 @@ fn consumer(broker: &Broker, group: &str, client_id: &str) -> Result<Arc<Member<
 }
 
 /// Gives the asker what the client said.
-fn pass_on(
-    asker: &Connection<Work>,
-    reply_to: ReplyTo,
-    group: &str,
-    client_id: &str,
-    answer: Result<Response, CallError>,
-) {
+fn pass_on(asker: &Inbox, reply_to: ReplyTo, group: &str, client_id: &str, answer: Result<Response, CallError>) {
     match answer {
         Ok(answer) => {
             let code = ResponseCode::from_i32(answer.code).unwrap_or(ResponseCode::SystemError);
@@ -161,7 +164,8 @@ pub(crate) fn consumer_status(
         .filter(|member| wanted.as_ref().is_none_or(|wanted| *wanted == *member.client.client_id))
         .collect();
     let reply_to = request.reply_to();
-    let asker = session.connection.clone();
+    let asker = Arc::clone(&session.inbox);
+    let debt = asker.owe();
     tokio::spawn(async move {
         let (topic, group) = (Arc::<str>::from(topic), Arc::<str>::from(group));
         let mut asked = tokio::task::JoinSet::new();
@@ -188,6 +192,7 @@ pub(crate) fn consumer_status(
         }
         let body = ConsumerStatus { consumer_table, ..ConsumerStatus::default() };
         send(&asker, reply_to, ResponseCode::Success, None, &fastjson::to_vec(&body, Dialect::FastJson));
+        drop(debt);
     });
     Ok(())
 }
@@ -205,8 +210,8 @@ fn failure_code(error: &CallError) -> ResponseCode {
 }
 
 /// The asker may have gone meanwhile; then nobody misses the reply.
-fn send(asker: &Connection<Work>, to: ReplyTo, code: ResponseCode, remark: Option<&str>, body: &[u8]) {
+fn send(asker: &Inbox, to: ReplyTo, code: ResponseCode, remark: Option<&str>, body: &[u8]) {
     let mut out = Outgoing::new();
     out.reply(to, code, remark, &(), body);
-    asker.send(out.take());
+    asker.push(Errand::Frames(out.take()));
 }

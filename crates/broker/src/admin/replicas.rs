@@ -1,10 +1,14 @@
-//! What operators ask about replicas, of a master that has none: 907, 908.
+//! What operators, other replicas and controllers ask of a master that has no replicas: 905 to 908, 1007, 1008.
 
 use net::{Outgoing, Request};
-use protocol::body::{HaClientRuntimeInfo, HaRuntimeInfo};
-use protocol::request::ResetMasterFlushOffset;
+use protocol::body::{HaClientRuntimeInfo, HaRuntimeInfo, SyncStateSet};
+use protocol::code::ResponseCode;
+use protocol::request::{
+    ExchangeHaInfo, ExchangeHaInfoReply, FieldError, NotifyBrokerRoleChanged, NotifyMinBrokerIdChange,
+    ResetMasterFlushOffset,
+};
 
-use crate::admin::{reply_json, reply_ok};
+use crate::admin::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 
@@ -26,5 +30,49 @@ pub(crate) fn status(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
 pub(crate) fn reset_flushed(request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     ResetMasterFlushOffset::decode(&request.header.fields)?;
     reply_ok(request, out);
+    Ok(())
+}
+
+/// 905: a name server says who has the smallest id of this name now. Only who may act for a master that is gone has to know.
+pub(crate) fn min_broker_id_changed(request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let change = NotifyMinBrokerIdChange::decode(&request.header.fields)?;
+    change.min_broker_id.ok_or(FieldError::Missing { name: "minBrokerId" })?;
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// 906: a slave that starts asks its master where its log is to be had, and how far it had flushed when it started. Who is told where
+/// another master is, is meant as a slave; a master says yes and changes nothing, as in Apache.
+pub(crate) fn exchange(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let told = ExchangeHaInfo::decode(&request.header.fields)?;
+    if told.master_ha_address.is_some() {
+        reply_ok(request, out);
+        return Ok(());
+    }
+    let address = broker.advertised.to_string();
+    let fields = ExchangeHaInfoReply {
+        master_ha_address: Some(&broker.ha_address),
+        master_flush_offset: i64::try_from(broker.log_end_at_start.0).ok(),
+        master_address: Some(&address),
+    };
+    out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &[]);
+    Ok(())
+}
+
+/// 1007: the epochs of the log, which a controller hands out. Apache's sentence, trailing blank included.
+pub(crate) fn epochs() -> Refusal {
+    Refusal::new(ResponseCode::SystemError, "this request only for controllerMode ")
+}
+
+/// 1008: a controller says who is master. Without controller mode nobody may; Apache answers with success and does nothing, and so do we,
+/// but say it.
+pub(crate) fn role_changed(request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    NotifyBrokerRoleChanged::decode(&request.header.fields)?;
+    if !request.body.is_empty() {
+        body::<SyncStateSet>(request)?;
+    }
+    let remark =
+        "without effect: this broker is not in controller mode (enableControllerMode is false), its role stays";
+    out.reply(request.reply_to(), ResponseCode::Success, Some(remark), &(), &[]);
     Ok(())
 }

@@ -17,6 +17,7 @@ use store::{Boundary, ConsumeQueue, Store};
 
 use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
+use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 use crate::{upkeep, view};
@@ -70,7 +71,7 @@ pub(crate) fn reset(
     let all = queues(broker, &topic);
     if !is_on_server {
         order.queues = all.into_iter().take_while(|(id, _)| *id < config.write_queue_nums).collect();
-        return view::in_the_cold(
+        return view::at_length(
             broker,
             session,
             move |store| {
@@ -104,7 +105,7 @@ pub(crate) fn reset(
             on_server(broker, session, (order, targets), out);
             Ok(())
         }
-        None => view::in_the_cold(
+        None => view::at_length(
             broker,
             session,
             move |store| {
@@ -122,7 +123,7 @@ fn by_time(store: &Store, order: &Order) -> BTreeMap<i32, i64> {
     for (id, queue) in &order.queues {
         let target = match queue {
             None => 0,
-            Some(queue) if order.timestamp == TO_THE_END => ends(queue).1,
+            Some(queue) if order.timestamp == TO_THE_END => store.visible_end(queue) as i64,
             Some(queue) => match store.offset_by_time(queue, order.timestamp, Boundary::Lower) {
                 Ok(offset) => i64::try_from(offset).unwrap_or(i64::MAX),
                 Err(error) => {
@@ -147,6 +148,8 @@ fn on_server(
     }
     upkeep::put_offsets(&broker.store, &broker.offsets);
     session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
+    // Who waits to pop may have something now; who pulls asks again by himself.
+    broker.pops.rooms.arrived(KeyRef { group: &order.group, topic: &order.topic });
     reply(broker, &order, &targets, out);
 }
 

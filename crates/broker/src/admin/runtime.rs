@@ -57,11 +57,13 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         let ratio = f64::from(disk.used_percent()) / 100.0;
         put("commitLogDiskRatio", ratio.to_string());
         put(&format!("commitLogDiskRatio_{}", store.options().commit_log_dir.display()), ratio.to_string());
-        put("consumeQueueDiskRatio", ratio.to_string());
         put(
             "commitLogDirCapacity",
             format!("Total : {}, Free : {}.", size_text(disk.total), size_text(disk.available)),
         );
+    }
+    if let Ok(disk) = store.queue_disk_use() {
+        put("consumeQueueDiskRatio", (f64::from(disk.used_percent()) / 100.0).to_string());
     }
     let now = broker.clock.now();
     let started = broker.stats.started_at();
@@ -98,8 +100,8 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("getTotalTps", rates_text(broker.stats.rates(|totals| totals.pulls_found + totals.pulls_missed)));
     put("getTransferredTps", rates_text(broker.stats.rates(|totals| totals.got_messages)));
 
-    // Queue and key index entries are made when a record is appended: nothing is ever behind.
-    put("dispatchBehindBytes", "0".to_owned());
+    // Queue entries are made when a record is appended; the key index follows.
+    put("dispatchBehindBytes", store.index_behind().to_string());
     put("dispatchMaxBuffer", "0".to_owned());
     // Apache's word for "none".
     put("earliestMessageTimeStamp", earliest.unwrap_or(-1).to_string());
@@ -115,13 +117,7 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("pageCacheLockTimeMills", "0".to_owned());
     put("EndTransactionQueueSize", "0".to_owned());
     put("EndTransactionThreadPoolQueueCapacity", "0".to_owned());
-    // As Apache without its timer wheel.
-    for figure in ["timerReadBehind", "timerOffsetBehind", "timerCongestNum"] {
-        put(figure, "0".to_owned());
-    }
-    for figure in ["timerEnqueueTps", "timerDequeueTps"] {
-        put(figure, "0.0".to_owned());
-    }
+    super::timers::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
     let topic = broker.delay.topic();
     for (level, offset) in broker.delay.offsets() {
         let queue = u32::try_from(level - 1).ok().and_then(|id| store.existing_queue(topic.name(), id));

@@ -21,6 +21,7 @@ use crate::admin::progress::store_time;
 use crate::admin::{attributes, body, piece, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::lite;
+use crate::pop::{Origin, retry_topic};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::stats::Stat;
@@ -63,6 +64,12 @@ pub(crate) fn create_all(
     for config in wanted.topic_config_list {
         checked_all.push(checked(broker, config)?);
     }
+    let new: BTreeSet<&str> = checked_all
+        .iter()
+        .map(|config| config.topic_name.as_str())
+        .filter(|name| broker.topics.get(name).is_none())
+        .collect();
+    broker.topics.check_room_for(new.len())?;
     for config in checked_all {
         put(broker, session, config);
     }
@@ -155,15 +162,16 @@ pub(crate) fn delete(
     if broker.topics.get(topic).is_some_and(|topic| lite::is_parent(&topic.settings())) {
         lite::forget_parent(broker, topic);
     }
-    let deleted = broker.topics.delete(topic);
-    broker.offsets.forget_topic(topic);
-    broker.stats.forget_topic(topic);
+    if broker.settings.load().clear_retry_topic_when_delete_topic {
+        delete_retries(broker, topic);
+    }
+    let deleted = forget(broker, topic);
     let Some(position) = deleted else {
         reply_ok(request, out);
         return Ok(());
     };
     let reply_to = request.reply_to();
-    let removed = view::in_the_cold(broker, session, Store::remove_deleted, move |_, session, (), out| {
+    let removed = view::at_length(broker, session, Store::remove_deleted, move |_, session, (), out| {
         session.durable_after(position);
         out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
     });
@@ -173,6 +181,27 @@ pub(crate) fn delete(
         reply_ok(request, out);
     }
     Ok(())
+}
+
+/// Deletes a topic with all that is known of it.
+fn forget(broker: &Broker, topic: &str) -> Option<u64> {
+    let deleted = broker.topics.delete(topic);
+    broker.pops.forget(|_, other| other == topic);
+    broker.offsets.forget_topic(topic);
+    broker.stats.forget_topic(topic);
+    deleted
+}
+
+/// Deletes the topics where messages of a topic come again for the groups that pop it.
+fn delete_retries(broker: &Broker, topic: &str) {
+    for group in broker.offsets.groups_of(topic) {
+        for origin in [Origin::RetryV1, Origin::RetryV2] {
+            let retry = retry_topic(topic, &group, origin);
+            if broker.topics.get(&retry).is_some() {
+                forget(broker, &retry);
+            }
+        }
+    }
 }
 
 /// 21: all topics; in pieces for who says which.
@@ -222,7 +251,7 @@ pub(crate) fn stats(
     let topic_put_tps = broker.stats.window(Stat::TopicPutNums, topic).map_or(0.0, |windows| windows.stats_minute.tps);
     let queues = queues(broker, &found);
     let reply_to = request.reply_to();
-    view::in_the_cold(
+    view::at_length(
         broker,
         session,
         move |store| {

@@ -196,3 +196,14 @@ fn a_client_that_only_consumes_is_asked_for_no_reply() {
     clients.consume(&client(1, "a"), &beat(&data(&[])), NOW);
     assert_eq!(clients.producer("a"), None);
 }
+
+#[test]
+fn a_client_that_names_another_group_each_time_is_remembered_for_so_many() {
+    let clients = Clients::new();
+    for number in 0..=PRODUCES_MAX {
+        clients.produce(&client(1, "a"), &format!("G{number}"), NOW);
+    }
+    assert_eq!(clients.all_producers().len(), PRODUCES_MAX);
+    clients.closed(1);
+    assert!(clients.all_producers().is_empty());
+}

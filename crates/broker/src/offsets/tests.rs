@@ -126,6 +126,34 @@ fn table_of(places: &[(u8, u8, i32, i64)]) -> OffsetTable {
     table
 }
 
+fn active(offsets: &Offsets, since: i64, connected: bool) -> usize {
+    let mut count = 0;
+    offsets.for_each_active(TimeMs(since), &|_, topic| connected && topic == "T", &mut |_| count += 1);
+    count
+}
+
+#[test]
+fn a_start_makes_no_group_active_again_and_forgets_none_that_is() {
+    let offsets = offsets();
+    offsets.restore("T", "Dead", 0, 5, TimeMs(3));
+    offsets.restore("T", "Away", 0, 5, TimeMs(6));
+    assert_eq!(active(&offsets, 5, false), 1);
+    offsets.commit("Dead", "T", 0, 6);
+    assert_eq!(active(&offsets, 5, false), 2);
+    // What a group only asked for is no commit.
+    offsets.pulled("Reader", "T", 0, 5);
+    offsets.restore("T", "Reader", 0, 5, TimeMs(3));
+    assert_eq!(active(&offsets, 5, false), 2);
+}
+
+#[test]
+fn a_connected_group_is_active_in_the_topics_that_it_reads() {
+    let offsets = offsets();
+    offsets.restore("T", "G", 0, 5, TimeMs(3));
+    offsets.restore("Left", "G", 0, 5, TimeMs(3));
+    assert_eq!(active(&offsets, 5, true), 1);
+}
+
 proptest! {
     /// Whatever happens, the journal holds what memory holds once the changes are taken.
     #[test]

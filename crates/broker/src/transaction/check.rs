@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use protocol::LogOffset;
 use protocol::code::request;
 use protocol::message_id::offset_message_id;
 use protocol::names;
@@ -53,7 +54,7 @@ pub(crate) async fn ask(broker: Arc<Broker>) {
     let transactions = &broker.transactions;
     let mut progress = Progress::default();
     while !transactions.is_stopping.load(Ordering::Acquire) {
-        let has_more = take_in(&broker).await;
+        let taken = take_in(&broker).await;
         let now = broker.clock.now().0;
         let mut asked = 0;
         while asked < BATCH {
@@ -62,7 +63,7 @@ pub(crate) async fn ask(broker: Arc<Broker>) {
             asked += 1;
         }
         progress.note(&broker);
-        if has_more || asked == BATCH {
+        if taken == Taken::Some || asked == BATCH {
             tokio::task::yield_now().await;
             continue;
         }
@@ -71,6 +72,7 @@ pub(crate) async fn ask(broker: Arc<Broker>) {
         tokio::select! {
             () = transactions.bell.notified() => {}
             () = progress.flushed(&broker) => {}
+            () = confirmed(&broker, taken) => {}
             () = sleep(wait) => {}
         }
     }
@@ -82,6 +84,14 @@ async fn sleep(wait: Option<Duration>) {
     match wait {
         Some(wait) => tokio::time::sleep(wait).await,
         None => std::future::pending().await,
+    }
+}
+
+/// Ready when the half message that was not confirmed yet is.
+async fn confirmed(broker: &Broker, taken: Taken) {
+    match taken {
+        Taken::Unconfirmed(end) => broker.store.confirmed().reached(end.0).await,
+        Taken::Some | Taken::All => std::future::pending().await,
     }
 }
 
@@ -124,24 +134,45 @@ impl Progress {
     }
 }
 
-/// Takes in half messages that are new in the queue. True when there may be more.
-async fn take_in(broker: &Broker) -> bool {
+/// How taking in half messages ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// There may be more.
+    Some,
+    /// What there is.
+    All,
+    /// The next one is to be had once the log is confirmed up to here.
+    Unconfirmed(LogOffset),
+}
+
+/// Takes in half messages that are new in the queue.
+async fn take_in(broker: &Broker) -> Taken {
     let transactions = &broker.transactions;
     let lane = match transactions.half.lane(&broker.store, 0) {
         Ok(lane) => lane,
         Err(error) => {
             tracing::error!(%error, "queue of half messages cannot be opened");
-            return false;
+            return Taken::All;
         }
     };
     let from = transactions.ledger.lock().next();
     let mut units: Vec<Unit> = Vec::new();
     if let Err(error) = fetch::units(&broker.store, &lane.queue, from, BATCH, &mut units).await {
         tracing::error!(%error, "queue of half messages cannot be read");
-        return false;
+        return Taken::All;
     }
+    // After the read of the units, so that what is behind it is behind it for certain.
+    let confirmed = broker.store.confirmed().get();
     let timeout_ms = broker.settings.load().transaction_time_out;
     for unit in &units {
+        if !unit.is_message() {
+            transactions.ledger.lock().skip();
+            continue;
+        }
+        if unit.end().0 > confirmed {
+            // The queue has it before the record may be read. Taken for a record that is gone, it could never be ended.
+            return Taken::Unconfirmed(unit.end());
+        }
         if transactions.ledger.lock().is_next_ended() {
             transactions.ledger.lock().skip();
             continue;
@@ -162,7 +193,7 @@ async fn take_in(broker: &Broker) -> bool {
             None => ledger.skip(),
         }
     }
-    units.len() == BATCH
+    if units.len() == BATCH { Taken::Some } else { Taken::All }
 }
 
 fn view_of(slice: &LogSlice) -> Option<RecordView<'_>> {
@@ -282,6 +313,8 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
         checks = open.checks,
         "half message given up; it is in TRANS_CHECK_MAX_TIME_TOPIC"
     );
-    broker.hold.arrived([lane].iter(), &mut Vec::new());
+    if let Some(last) = batch.landed().last() {
+        broker.wake(vec![lane], &[], last.end);
+    }
     Ok(())
 }

@@ -14,7 +14,7 @@ use protocol::tags;
 use store::{RecordBatch, TagsCode};
 
 use super::{Ending, OP_TAG, immunity_ms, write_op};
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts;
 use crate::hold::Lane;
@@ -148,7 +148,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
     });
     if let Some((lane, draft)) = target {
         if let Some(topic) = broker.topics.get(draft.topic) {
-            broker.stats.sent(&topic, draft.queue_id, 1, draft.body.len());
+            sends.count(Counted::Sent { topic, queue_id: draft.queue_id, messages: 1, bytes: draft.body.len() });
         }
         sends.touch(lane);
     }
@@ -164,10 +164,7 @@ fn target<'a>(broker: &Broker, half: &RecordView<'a>) -> Result<(Arc<Lane>, Reco
         let remark = format!("the half message at log offset {} has no REAL_TOPIC and REAL_QID", half.log_offset());
         return Err(Refusal::new(ResponseCode::SystemError, remark));
     };
-    if broker.topics.is_light(topic) {
-        // Its half was taken: there is room for it, whatever came since.
-        broker.store.light_queue(topic);
-    }
+    light::make_room(&broker.store, topic);
     // A topic that was deleted meanwhile gets its message all the same, as in Apache.
     let lane = match broker.topics.get(topic) {
         Some(topic) => topic.lane(&broker.store, queue_id),

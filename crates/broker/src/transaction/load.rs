@@ -92,7 +92,7 @@ pub(super) fn load(
     for_each_unit(half_queue, half_from, |offset, unit| {
         last = last.max(Some(unit.at));
         let mut taken = None;
-        if !ended.has(offset) {
+        if unit.is_message() && !ended.has(offset) {
             let is_read = with_record(store, unit.at, |view| {
                 // Apache stores a half message again when it has asked about it, and ends the one that the producer knows.
                 let original =

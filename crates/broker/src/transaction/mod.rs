@@ -15,7 +15,9 @@ mod load;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use config::BrokerSettings;
 use parking_lot::Mutex;
+use protocol::code::ResponseCode;
 use protocol::properties::name;
 use protocol::record::RecordView;
 use store::journal::Table;
@@ -24,6 +26,7 @@ use tokio::sync::Notify;
 
 use crate::facts;
 use crate::offsets::Offsets;
+use crate::refusal::Refusal;
 use crate::tables;
 use crate::topics::{Topic, Topics};
 
@@ -86,6 +89,17 @@ impl Transactions {
     /// How many half messages wait for their end.
     pub(crate) fn open(&self) -> usize {
         self.ledger.lock().len()
+    }
+
+    /// Refuses one half message too many: producers that do not come back leave theirs open for days.
+    pub(crate) fn check_room(&self, settings: &BrokerSettings) -> Result<(), Refusal> {
+        let (open, limit) = (self.open(), settings.open_half_messages_max);
+        if open < limit {
+            return Ok(());
+        }
+        let remark =
+            format!("[GANTRY]system busy: {open} half messages are open, the limit is {limit} (openHalfMessagesMax)");
+        Err(Refusal::new(ResponseCode::SystemBusy, remark))
     }
 
     /// Tells what became of the ends in a batch: those that landed count, the others may be tried again.

@@ -6,6 +6,7 @@
 #[path = "../messages/support.rs"]
 mod support;
 
+mod asking;
 mod cleaning;
 mod lite;
 mod relaying;

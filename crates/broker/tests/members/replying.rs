@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request, Response};
+use net::{Budget, Client, ClientOptions, Connection, Inbound, Outgoing, Request, Response};
 use protocol::body::{Heartbeat, ProducerData};
 use protocol::code::{ResponseCode, request};
 use protocol::properties::get;
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::json;
-use crate::support::{DEADLINE, Running, Setup, properties, start, to};
+use crate::support::{DEADLINE, Running, Setup, properties, start, to, until};
 
 const REPLIES: &str = "DefaultCluster_REPLY_TOPIC";
 
@@ -141,4 +141,37 @@ async fn a_reply_that_cannot_be_stored_arrives_all_the_same() {
     let missing = reply(&running, &to(REPLIES, 7, &text), "no such queue").await;
     assert!(missing.remark.unwrap().starts_with("request queueId[7] is illegal"));
     running.stop().await;
+}
+
+/// Takes what it is given, and says nothing.
+struct Deaf(mpsc::UnboundedSender<()>);
+
+impl Inbound for Deaf {
+    fn request(&self, _: &Connection<()>, _: &Request<'_>, _: &mut Outgoing) {
+        self.0.send(()).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_that_nobody_acknowledges_count_among_what_requests_may_hold() {
+    let running = Arc::new(start(Setup::default()).await);
+    let budget = Arc::new(Budget::new(64 << 10));
+    running.broker.show(Arc::clone(&budget));
+    let (taken, mut takes) = mpsc::unbounded_channel();
+    let client = Client::with_inbound(ClientOptions::default(), Arc::new(Deaf(taken)));
+    let producer = ProducerData { group_name: "Askers".to_owned() };
+    let body = Heartbeat { client_id: "deaf@1".to_owned(), producer_data_set: vec![producer], ..Heartbeat::default() };
+    assert_eq!(client.call(&running.address, request::HEART_BEAT, &(), json(&body), DEADLINE).await.unwrap().code, 0);
+    let first = tokio::spawn({
+        let running = Arc::clone(&running);
+        async move { reply(&running, &to(REPLIES, 0, &for_client("deaf@1")), &"x".repeat(40 << 10)).await }
+    });
+    timeout(DEADLINE, takes.recv()).await.unwrap().unwrap();
+    let refused = reply(&running, &to(REPLIES, 0, &for_client("deaf@1")), &"x".repeat(40 << 10)).await;
+    assert_eq!(refused.code, ResponseCode::SystemBusy as i32);
+    assert!(refused.remark.unwrap().contains("requestBytesMax"));
+    // Whoever asked goes away: the first reply is given up, and its bytes given back.
+    drop(client);
+    assert_eq!(timeout(DEADLINE, first).await.unwrap().unwrap().code, ResponseCode::SystemError as i32);
+    until("the bytes are given back", || budget.used_bytes() == 0).await;
 }

@@ -2,7 +2,7 @@
 
 use protocol::code::request;
 use protocol::request::{
-    CloneGroupOffset, CreateTopic, OffsetReply, QueryConsumerOffset, ResetOffset, UpdateConsumerOffset,
+    CloneGroupOffset, CreateTopic, DeleteTopic, OffsetReply, QueryConsumerOffset, ResetOffset, UpdateConsumerOffset,
 };
 use tokio::time::timeout;
 
@@ -60,6 +60,23 @@ async fn consumers_go_on_and_changes_are_refused_while_the_journal_cannot_be_wri
     device.fill_journal(false);
     assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &create("Newer"), "").await.code, 0);
     running.put("New", 0, "", "y").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_a_topic_stay_as_long_as_its_deletion_is_not_written_down() {
+    let setup = Setup::default();
+    let device = setup.device.clone();
+    let running = start(setup).await;
+    running.put("Orders", 0, "", "one").await;
+    let files = running.dir().join("consumequeue/Orders/0");
+    until("the queue has its file", || files.is_dir()).await;
+    device.fill_journal(true);
+    let asked = DeleteTopic { topic: "Orders" };
+    assert_eq!(running.call(request::DELETE_TOPIC_IN_BROKER, &asked, "").await.code, 2);
+    assert!(files.is_dir());
+    device.fill_journal(false);
+    until("the files are gone", || !files.exists()).await;
     running.stop().await;
 }
 

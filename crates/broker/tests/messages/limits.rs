@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use protocol::code::{ResponseCode, request};
 
-use crate::support::{DEADLINE, Running, Setup, from, start, waiting};
+use crate::support::{DEADLINE, Running, Setup, from, properties, start, to, waiting};
 
 async fn figure(running: &Running, name: &str) -> Option<String> {
     let response = running.call(request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new()).await;
@@ -57,5 +57,39 @@ async fn a_limit_out_of_its_range_is_refused() {
         assert_ne!(changed.code, 0, "{line}");
     }
     assert_eq!(figure(&running, "parkedPullsMax").await.unwrap(), "1000000");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn open_half_messages_have_a_limit() {
+    let running = start(Setup::default()).await;
+    let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), "openHalfMessagesMax=2\n").await;
+    assert_eq!((changed.code, changed.remark), (0, None));
+    let marked = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]);
+    for _ in 0..2 {
+        running.put("T", 0, &marked, "half").await;
+    }
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while figure(&running, "openHalfMessages").await.as_deref() != Some("2") {
+        assert!(tokio::time::Instant::now() < deadline, "they are not open");
+    }
+    let refused = running.send(&to("T", 0, &marked), "one too many").await;
+    assert_eq!(refused.code, ResponseCode::SystemBusy as i32);
+    assert!(refused.remark.unwrap().contains("openHalfMessagesMax"));
+    assert_eq!(figure(&running, "openHalfMessagesMax").await.as_deref(), Some("2"));
+    running.put("T", 0, "", "others are taken").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_that_no_file_of_the_log_can_hold_costs_those_behind_it_nothing_and_is_not_counted() {
+    let running = start(Setup { segment_bytes: 64 << 10, ..Setup::default() }).await;
+    running.put("T", 0, "", "the topic is there").await;
+    let (message, big) = (to("T", 0, ""), "x".repeat(100 << 10));
+    // One connection, so likely one burst.
+    let sent = tokio::join!(running.send(&message, "a"), running.send(&message, &big), running.send(&message, "b"));
+    assert_eq!([sent.0.code, sent.1.code, sent.2.code], [0, ResponseCode::MessageIllegal as i32, 0]);
+    assert!(sent.1.remark.unwrap().contains("does not fit a log file"));
+    assert_eq!(figure(&running, "putMessageTimesTotal").await.as_deref(), Some("3"));
     running.stop().await;
 }

@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it is surprised, its helpers included")]
 
+mod batch_queues;
 mod full_journal;
 mod light;
 mod limits;
+mod popping;
 mod refusals;
 mod repeating;
 mod restarting;
 mod stopping;
 mod support;
 mod taking_and_giving;
+mod timers;
 mod transactions;
 mod waiting;

@@ -10,10 +10,12 @@ async fn a_send_that_breaks_a_rule_is_refused_with_apaches_code_and_leaves_nothi
     let long = "a".repeat(200);
     let fat = properties(&[("p", &"x".repeat(33_000))]);
     let half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG"), ("DELAY", "1")]);
-    let timer = properties(&[("TIMER_DELIVER_MS", "1")]);
+    let timer = properties(&[("TIMER_DELAY_SEC", "259201")]);
+    let strange = properties(&[("TIMER_DELAY_MS", "soon")]);
+    let timed_half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG"), ("TIMER_DELAY_MS", "1")]);
     let delay = properties(&[("DELAY", "soon")]);
     let inner = properties(&[("INNER_NUM", "2")]);
-    let rows: [(&str, SendMessage<'_>, &str, i32, &str); 12] = [
+    let rows: [(&str, SendMessage<'_>, &str, i32, &str); 14] = [
         ("illegal character", to("a b", 0, ""), "x", 29, "contains illegal characters"),
         ("long name", to(&long, 0, ""), "x", 29, "longer than topic max length"),
         (
@@ -35,7 +37,15 @@ async fn a_send_that_breaks_a_rule_is_refused_with_apaches_code_and_leaves_nothi
         ("properties", to("Orders", 0, &fat), "x", 13, "properties length"),
         ("delayed half", to("Orders", 0, &half), "x", 13, "a half message cannot be delayed, its DELAY is 1"),
         ("prepared", SendMessage { sys_flag: 4, ..to("Orders", 0, "") }, "x", 13, "TRAN_MSG is not true"),
-        ("timer", to("Orders", 0, &timer), "x", 1, "TIMER_DELIVER_MS"),
+        ("timer", to("Orders", 0, &timer), "x", 13, "TIMER_DELAY_SEC is 259201, further away than 259200 s"),
+        ("no time", to("Orders", 0, &strange), "x", 13, "TIMER_DELAY_MS \"soon\" is not a number"),
+        (
+            "timed half",
+            to("Orders", 0, &timed_half),
+            "x",
+            13,
+            "a half message cannot be delayed, it has TIMER_DELAY_MS",
+        ),
         ("delay", to("Orders", 0, &delay), "x", 13, "\"soon\" is not a number"),
         ("inner", to("Orders", 0, &inner), "x", 13, "INNER_NUM"),
     ];

@@ -145,3 +145,20 @@ async fn nothing_of_a_stopped_broker_stays_and_its_store_opens_again_in_place() 
     let again = start_on(Setup::default(), Arc::clone(&dir)).await;
     assert_eq!(again.all("Orders", 0).await.len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_own_file_stays_our_own_however_often_replacing_it_fails() {
+    let dir = start(Setup::default()).await.stop().await;
+    // Nobody can write a file where a folder is.
+    std::fs::create_dir(dir.path().join("config/topics.json.tmp")).unwrap();
+    let mut dir = dir;
+    for n in 0..7 {
+        let running = start_on(Setup::default(), dir).await;
+        running.put(&format!("Orders{n}"), 0, "", "x").await;
+        dir = running.stop().await;
+    }
+    let running = start_on(Setup::default(), dir).await;
+    for n in 0..7 {
+        assert_eq!(running.all(&format!("Orders{n}"), 0).await.len(), 1, "Orders{n}");
+    }
+}

@@ -60,6 +60,8 @@ pub struct Setup {
     pub clock: Option<Clock>,
     /// `maxLmqConsumeQueueNum`, and light queues at all.
     pub light_queues: Option<&'static str>,
+    /// Further settings.
+    pub more: &'static [(&'static str, &'static str)],
 }
 
 impl Default for Setup {
@@ -74,6 +76,7 @@ impl Default for Setup {
             repeated_send_window: "0",
             clock: None,
             light_queues: None,
+            more: &[],
         }
     }
 }
@@ -85,7 +88,7 @@ pub async fn start(setup: Setup) -> Running {
 
 /// A broker on what another one has left.
 pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
-    let given = [
+    let mut given = vec![
         ("brokerName", "broker-a"),
         ("messageDelayLevel", setup.levels),
         ("flushDiskType", if setup.is_sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }),
@@ -94,11 +97,14 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         ("enableLmq", if setup.light_queues.is_some() { "true" } else { "false" }),
         ("enableMultiDispatch", if setup.light_queues.is_some() { "true" } else { "false" }),
         ("maxLmqConsumeQueueNum", setup.light_queues.unwrap_or("20000")),
+        // Copies of the folder stay small.
+        ("mappedFileSizeTimerLog", "65536"),
     ];
+    given.extend(setup.more);
     let machine =
         Machine { host_name: "localhost".into(), address: "127.0.0.1".parse().unwrap(), home: dir.path().into() };
     let configuration = Settings::load(Sources {
-        command_line: given.map(|(key, value)| (key.into(), value.into(), "test".into())).into(),
+        command_line: given.into_iter().map(|(key, value)| (key.into(), value.into(), "test".into())).collect(),
         data: Some(dir.path().into()),
         ..Sources::new(Role::Broker, machine)
     })
@@ -111,6 +117,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         flush: if setup.is_sync { FlushMode::Sync } else { FlushMode::Async },
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
         light_queues_max: setup.light_queues.map(|max| max.parse().unwrap()),
+        batch_topics: Some(broker::batch_topics),
         ..StoreOptions::at(dir.path())
     };
     let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(setup.device) };

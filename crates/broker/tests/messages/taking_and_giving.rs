@@ -164,6 +164,21 @@ async fn a_message_that_is_given_back_comes_again_later_and_then_never() {
     assert_eq!((dead.body.as_str(), dead.property("DLQ_ORIGIN_TOPIC")), ("bad", Some("Orders")));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_says_it_was_tried_less_than_never_is_retried_at_the_first_level() {
+    let running = start(Setup { levels: "1s 1s 1s 1s", ..Setup::default() }).await;
+    for times in [-3, -10, i32::MIN] {
+        let sent = running.send(&SendMessage { reconsume_times: Some(times), ..to("Orders", 0, "") }, "x").await;
+        assert_eq!(sent.code, 0);
+    }
+    for (message, count) in running.all("Orders", 0).await.iter().zip(1..) {
+        let answer = running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(message), "").await;
+        assert_eq!((answer.code, answer.remark), (0, None));
+        let again = running.wait_for("%RETRY%CG", 0, count).await.remove(count - 1);
+        assert_eq!(again.property("DELAY"), Some("1"));
+    }
+}
+
 fn back_of(message: &Message) -> SendBack<'static> {
     SendBack {
         offset: i64::try_from(message.log_offset).unwrap(),

@@ -92,6 +92,36 @@ async fn of_many_ends_of_one_message_one_counts() {
     assert_eq!(running.all(OP, 0).await.len(), 1);
 }
 
+/// One thread: whoever is woken has run when the test has given way a few times.
+#[tokio::test]
+async fn a_half_message_whose_flush_is_under_way_while_another_is_ended_can_be_committed() {
+    let device = Device::default();
+    let running = Arc::new(start(Setup { is_sync: true, device: device.clone(), ..Setup::default() }).await);
+    let first = half(&running, "first").await;
+    device.hold_flush(true);
+    let end_of_log = running.store().end();
+    let second = tokio::spawn({
+        let running = Arc::clone(&running);
+        async move { half(&running, "second").await }
+    });
+    until("the second is in the log", || running.store().end() > end_of_log).await;
+    let end_of_log = running.store().end();
+    let ending = tokio::spawn({
+        let running = Arc::clone(&running);
+        async move { end(&running, &first, ROLLBACK).await.code }
+    });
+    until("the first one's end is in the log", || running.store().end() > end_of_log).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    device.hold_flush(false);
+    assert_eq!(ending.await.unwrap(), 0);
+    let second = second.await.unwrap();
+    let ended = end(&running, &second, COMMIT).await;
+    assert_eq!((ended.code, ended.remark), (0, None));
+    assert_eq!(bodies(running.wait_for("Orders", 1, 1).await), ["second"]);
+}
+
 /// Overwrites the log from an offset on with zeros, as a crash of the machine may leave it.
 fn cut_log(dir: &Path, from: u64) {
     let log = dir.join("commitlog/00000000000000000000");

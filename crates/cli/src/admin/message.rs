@@ -74,14 +74,18 @@ impl QueryMsgById {
 
 /// A message by its place in a log, or else by the id that its producer gave it.
 async fn by_id(session: &Session, topic: &str, parent: Option<&str>, id: &str) -> Result<Received> {
+    let mut said = String::new();
     if let Ok((host, at)) = parse_offset_message_id(id)
         && let Ok(at) = i64::try_from(at)
-        && let Ok(message) = session.admin.message_at(&host.to_string(), topic, at).await
     {
-        return Ok(message);
+        match session.admin.message_at(&host.to_string(), topic, at).await {
+            Ok(message) => return Ok(message),
+            // It may be an id of another kind that looks like a place.
+            Err(error) => said = format!(", and not at {host}: {error}"),
+        }
     }
     let found = by_unique_key(session, topic, parent, id, 0, i64::MAX).await?;
-    found.into_iter().next().with_context(|| format!("no broker of topic {topic} has message {id}"))
+    found.into_iter().next().with_context(|| format!("no broker of topic {topic} has message {id}{said}"))
 }
 
 async fn by_unique_key(

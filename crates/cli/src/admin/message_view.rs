@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::output::{Cell, Facts, Table};
 use super::progress::consume_stats;
 use super::session::{Session, is_offline};
-use super::time;
+use super::{time, unique_id};
 
 /// How the bytes of a body are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,17 @@ pub fn to_json(message: &Received, with_body: bool) -> Value {
         "bodySize": message.body.len(),
         "properties": properties_of(message),
     });
+    if let (Some(origin), Some(members)) =
+        (unique_id::origin(&message.message_id, message.born_timestamp), value.as_object_mut())
+    {
+        let made = json!({
+            "timestamp": origin.at,
+            "host": origin.host.to_string(),
+            "pid": origin.pid,
+            "counter": origin.counter,
+        });
+        members.insert("idMade".to_owned(), made);
+    }
     if let (true, Some(members)) = (with_body, value.as_object_mut()) {
         match std::str::from_utf8(&message.body) {
             Ok(text) => members.insert("body".to_owned(), text.into()),
@@ -124,7 +135,7 @@ pub async fn show(session: &Session, message: &Received, charset: Option<Charset
         return Ok(());
     }
     let properties = properties_of(message);
-    let facts = Facts::new()
+    let mut facts = Facts::new()
         .with("OffsetID", &message.offset_message_id)
         .with("MessageID", &message.message_id)
         .with("Topic", &message.topic)
@@ -137,7 +148,14 @@ pub async fn show(session: &Session, message: &Received, charset: Option<Charset
         .with("Born Timestamp", Cell::time(message.born_timestamp))
         .with("Store Timestamp", Cell::time(message.store_timestamp))
         .with("Born Host", message.born_host.to_string())
-        .with("Store Host", message.store_host.to_string())
+        .with("Store Host", message.store_host.to_string());
+    if let Some(origin) = unique_id::origin(&message.message_id, message.born_timestamp) {
+        facts = facts
+            .with("ID Made At", Cell::time(origin.at))
+            .with("ID Made On Host", origin.host.to_string())
+            .with("ID Made By PID", i32::from(origin.pid));
+    }
+    let facts = facts
         .with("System Flag", message.sys_flag)
         .with("Properties", Value::Object(properties).to_string())
         .with("Message Body Size", message.body.len())

@@ -40,6 +40,7 @@ mod target;
 mod time;
 mod topic;
 mod trace;
+mod unique_id;
 mod user;
 mod version;
 mod words;

@@ -1,9 +1,10 @@
 //! The units of a consume queue.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use protocol::body::QueryConsumeQueueReply;
 use protocol::code::request;
+use protocol::fastjson;
 use protocol::request::QueryConsumeQueue;
 
 use super::output::{Facts, Table};
@@ -49,7 +50,13 @@ impl QueryCq {
             count: self.count,
             consumer_group: self.consumer.as_deref().map(str::trim),
         };
-        let found: QueryConsumeQueueReply = session.admin.ask(&address, request::QUERY_CONSUME_QUEUE, &fields).await?;
+        let response = session.admin.tell(&address, request::QUERY_CONSUME_QUEUE, &fields).await?;
+        if response.body.is_empty() {
+            // An index that the queue does not have is a success whose remark says so.
+            bail!("{}", response.remark.unwrap_or_else(|| "the broker's answer is empty".to_owned()));
+        }
+        let found: QueryConsumeQueueReply =
+            fastjson::from_slice(&response.body).context("the broker's answer is not readable")?;
         if let Some(subscription) = &found.subscription_data {
             session.out.note("Subscription data:")?;
             session.out.value("subscriptionData", subscription)?;

@@ -180,7 +180,12 @@ impl DeleteTopicCommand {
 
 /// Deletes a topic on the masters of a cluster, and then in the name servers.
 pub async fn delete(session: &Session, topic: &str, cluster: &str) -> Result<()> {
-    let masters = session.brokers(cluster).await?.into_iter().filter(|broker| broker.id == MASTER_ID);
+    let brokers = session.brokers(cluster).await?.into_iter();
+    let masters: Vec<_> = brokers.filter(|broker| broker.id == MASTER_ID).collect();
+    if masters.is_empty() {
+        // A route that is deleted while the topic is not comes back with its broker.
+        bail!("no master of cluster {cluster} is registered: the topic is not deleted");
+    }
     for broker in masters {
         session.admin.tell(&broker.address, request::DELETE_TOPIC_IN_BROKER, &DeleteTopic { topic }).await?;
     }

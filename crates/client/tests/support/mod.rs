@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use client::{Client, ClientConfig};
 use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
-use protocol::body::{BrokerData, ConsumerIdList, QueueData, TopicRoute};
+use protocol::body::{BrokerData, ConsumerIdList, LockBatch, LockBatchReply, MessageQueue, QueueData, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
 use protocol::header::Fields;
@@ -24,6 +24,7 @@ pub struct Asked {
     pub code: i32,
     pub is_oneway: bool,
     pub fields: BTreeMap<String, String>,
+    pub body: Vec<u8>,
 }
 
 impl Asked {
@@ -123,7 +124,8 @@ impl Service for Fake {
     async fn serve(&self, (): &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
         while let Some(request) = burst.next() {
             let fields = owned(request.header.fields);
-            let asked = Asked { code: request.header.code, is_oneway: request.header.is_oneway(), fields };
+            let (code, is_oneway) = (request.header.code, request.header.is_oneway());
+            let asked = Asked { code, is_oneway, fields, body: request.body.to_vec() };
             self.asked.lock().unwrap().push(asked.clone());
             let (code, fields, body) = (self.script)(&asked).unwrap_or_else(|| self.usual(&asked));
             let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -180,6 +182,17 @@ fn pulled(next: i64) -> Vec<(&'static str, String)> {
         ("minOffset", number(0)),
         ("maxOffset", number(100)),
     ]
+}
+
+/// The queues that a request locks.
+pub fn to_lock(asked: &Asked) -> Vec<MessageQueue> {
+    fastjson::from_slice::<LockBatch>(&asked.body).unwrap().mq_set
+}
+
+/// These queues are the asking member's now.
+pub fn locked(lock_ok_mq_set: Vec<MessageQueue>) -> Answer {
+    let reply = LockBatchReply { lock_ok_mq_set };
+    (ResponseCode::Success, Vec::new(), fastjson::to_vec(&reply, Dialect::FastJson))
 }
 
 /// Waits until something is so.

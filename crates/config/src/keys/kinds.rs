@@ -23,3 +23,5 @@ pub(super) const ROLE: Kind = Kind::OneOf(&["ASYNC_MASTER", "SYNC_MASTER", "SLAV
 pub(super) const REQUEST_MODE: Kind = Kind::OneOf(&["PULL", "POP"]);
 pub(super) const TLS_MODE: Kind = Kind::OneOf(&["disabled", "permissive", "enforcing"]);
 pub(super) const CLIENT_AUTH: Kind = Kind::OneOf(&["none", "optional", "require"]);
+/// Apache keeps a thread for each.
+pub(super) const REVIVE_QUEUES: Kind = Kind::Number { min: 1, max: 998, scaled: false };

@@ -12,8 +12,11 @@ const ROOM: Kind = Kind::Number { min: 100, max: 600_000, scaled: false };
 const WINDOW: Kind = Kind::Number { min: 0, max: 3_600_000, scaled: false };
 const SENDS: Kind = Kind::Number { min: 1, max: 100_000_000, scaled: true };
 const CONNECTIONS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
-/// A frame of the largest size must find room.
+/// A frame of the usual largest size finds room; a larger one is let in when no other request holds any.
 const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: true };
+
+/// A lease takes some 300 bytes.
+const LEASES: Kind = Kind::Number { min: 1, max: 100_000_000, scaled: true };
 
 table! {
     /// Limits.
@@ -21,6 +24,8 @@ table! {
 
     live "parkedPullsMax"                  PULLS         = "1000000" "pulls that wait for a message; more are refused";
     live "parkedPullsPerConnectionMax"     PULLS         = "100000"  "the same for one connection; a consumer parks one a queue";
+    live "popLeasesMax"                    LEASES        = "1000000" "pops whose messages are neither acknowledged nor over, some 300 bytes each; above it nothing is popped";
+    live "openHalfMessagesMax"             SENDS         = "1000000" "half messages that wait for their end, some 100 bytes each; more are refused";
     live "roomTimeoutMillis"               ROOM          = "3000"    "how long a send waits for room in the log before it is refused";
     used "repeatedSendWindowMillis"        WINDOW        = "0"       "a message of the same topic and UNIQ_KEY that comes again within so many ms is answered with the place of the first and not stored twice (batches and retries excepted); 0: off";
     used "repeatedSendsMax"                SENDS         = "100000"  "sends that this window remembers, some 300 bytes each; above it the oldest are forgotten";

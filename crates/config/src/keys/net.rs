@@ -16,7 +16,7 @@ table! {
     not_needed(NETTY)   "serverSelectorThreads"              INT   = "3"      "I/O threads";
     not_needed(NETTY)   "serverOnewaySemaphoreValue"         INT   = "256"    "concurrent one-way sends";
     not_needed(NETTY)   "serverAsyncSemaphoreValue"          INT   = "64"     "concurrent async sends";
-    used                "serverChannelMaxIdleTimeSeconds"    SPAN  = "120"    "idle close";
+    used                "serverChannelMaxIdleTimeSeconds"    SPAN  = "120"    "idle close; 0: never";
     used                "serverSocketSndBufSize"             BYTES = "0"      "0 = OS default";
     used                "serverSocketRcvBufSize"             BYTES = "0"      "0 = OS default";
     not_needed(NETTY)   "writeBufferHighWaterMark"           INT   = "0"      "0 = unset";

@@ -4,7 +4,6 @@ pub(super) const ACCESS: &str = "access control is not part of this version";
 pub(super) const ADDRESS_SERVER: &str =
     "name servers are given by namesrvAddr, -n or NAMESRV_ADDR, not by an address server";
 pub(super) const BACKLOG: &str = "1024 connections may wait to be accepted";
-pub(super) const BATCH_QUEUES: &str = "batch queues are not part of this version";
 pub(super) const BITMAPS: &str =
     "conditions are evaluated at once, in a fraction of a microsecond a message, so nothing is computed ahead or kept";
 pub(super) const BROADCAST: &str =
@@ -16,7 +15,7 @@ pub(super) const COLD_READS: &str =
 pub(super) const COMPACTION: &str = "compacted topics are not part of this version";
 pub(super) const CONTAINER: &str = "broker containers are not supported: start one `gantry broker` for each broker";
 pub(super) const CONTROLLER: &str = "controller mode (automatic failover) is not part of this version";
-pub(super) const DELIVERY: &str = "delayed messages are delivered by one task for all levels";
+pub(super) const DELIVERY: &str = "delayed messages are delivered by one task for all levels, up to 64 with one append, so none waits for the one before";
 pub(super) const DISK_USE: &str = "disk use is measured on the file system that holds the store";
 pub(super) const DLEDGER: &str = "DLedger is not supported";
 pub(super) const EXPIRY: &str = "expiry deletes one file at a time and spreads the work";
@@ -38,6 +37,7 @@ pub(super) const LABEL: &str = "a label that nothing reads";
 pub(super) const LITE_POP: &str = "pop consumption of lite topics is not part of this version and is refused";
 pub(super) const LMQ_QUOTA: &str = "maxLmqConsumeQueueNum is always kept to";
 pub(super) const LOCK: &str = "one short lock guards the end of the log, whatever the number of threads";
+pub(super) const LEASES: &str = "leases of popped messages are kept in the journal; there are no check-points to buffer and no revive queues to scan";
 pub(super) const LOGGING: &str = "one log, on standard error; its level is set by RUST_LOG";
 pub(super) const LOOK_UP: &str = "the name of a name server is looked up again at each new connection";
 pub(super) const MAPPING: &str =
@@ -49,7 +49,6 @@ pub(super) const NO_WAIT: &str = "no answer is held back after a start";
 pub(super) const OFFLINE: &str = "a broker that is offline leaves the route when its lease at the name server ends";
 pub(super) const PLUG_IN: &str = "store plug-ins are Java classes; none can be loaded";
 pub(super) const POOLS: &str = "requests run where they arrive, on the network threads, so there is no pool to size";
-pub(super) const POP: &str = "pop consumption is not part of this version and is refused";
 pub(super) const PROPERTY_CRC: &str = "property checksums are neither written nor asked for";
 pub(super) const QUEUES: &str = "requests do not queue between threads, so there is no queue to bound";
 pub(super) const RECORD_VERSION: &str = "the version of a record follows from the length of its topic";
@@ -62,11 +61,14 @@ pub(super) const SOCKETS: &str =
     "give the key of the same meaning: serverSocketSndBufSize, serverSocketRcvBufSize or serverSocketBacklog";
 pub(super) const SOCKS: &str = "outgoing connections are made without a SOCKS proxy";
 pub(super) const SPREAD_LOG: &str = "one commit log directory only; a log spread over several cannot be opened";
+pub(super) const STATIC_SUBSCRIPTIONS: &str = "subscriptions come from heartbeats and from pops";
 pub(super) const STATS: &str = "statistics are kept without it";
 pub(super) const SUBSCRIPTIONS: &str =
     "a subscription ends with the last client that has it; RocketMQ keeps those that proxies report for so long";
 pub(super) const SYSTEM_GROUPS: &str = "the system groups are always there";
-pub(super) const TIMERS: &str = "timer messages are not part of this version and are refused; the delay levels work";
+pub(super) const TIMER_COUNTS: &str =
+    "what waits is counted as it comes and goes, so there is nothing to put right at night";
+pub(super) const TIMER_TASK: &str = "one task takes in and delivers in batches, tries again what fails, and holds the messages of the next seconds in memory";
 pub(super) const TRANSFER: &str = "replies leave the log without a copy where that is faster";
 pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
 pub(super) const WRITE_POOL: &str =

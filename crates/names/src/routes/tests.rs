@@ -171,3 +171,34 @@ fn a_topic_is_deleted_in_one_cluster_or_in_all() {
     table.delete_topic("B", None);
     assert!(table.route("B", false).is_none());
 }
+
+#[test]
+fn a_broker_that_came_back_under_its_old_address_after_another_one_brings_its_topics() {
+    let mut table = RouteTable::default();
+    table.register(T0, registration("old", 0, 1, &["A", "B"]), false);
+    let mut other = registration("new", 0, 1, &["A", "B"]);
+    other.body.topics.topic_config_table.get_mut("A").unwrap().perm = perm::READ;
+    other.connection = 7;
+    table.register(T0, other, false);
+    assert_eq!(table.route("A", false).unwrap().queue_datas[0].perm, perm::READ);
+    table.register(T0, registration("old", 0, 1, &["A", "B"]), false);
+    assert_eq!(table.route("A", false).unwrap().queue_datas[0].perm, perm::READ | perm::WRITE);
+    assert_eq!(table.live.len(), 1);
+}
+
+#[test]
+fn a_cluster_goes_with_the_last_replica_whichever_it_registered_under() {
+    let mut table = RouteTable::default();
+    table.register(T0, registration("m", 0, 1, &["A", "B"]), false);
+    let mut slave = registration("s", 1, 1, &["A", "B"]);
+    slave.at.cluster = "Other".to_owned();
+    table.register(T0, slave, false);
+    let leaving = |address: &str, cluster: &str, broker_id| Unregistration {
+        at: BrokerAddress { cluster: cluster.to_owned(), address: address.to_owned() },
+        broker_name: "b".to_owned(),
+        broker_id,
+    };
+    table.unregister(&[leaving("m", "C", 0), leaving("s", "Other", 1)]);
+    let clusters = table.cluster_info().cluster_addr_table;
+    assert!(clusters.is_empty(), "{clusters:?}");
+}

@@ -137,3 +137,23 @@ pub struct ElectMasterReplyBody {
     /// Those that keep up.
     pub sync_state_set: Option<BTreeSet<i64>>,
 }
+
+/// The body of 1008: which replicas are in sync.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SyncStateSet {
+    /// Their ids.
+    pub sync_state_set: BTreeSet<i64>,
+    /// Counts its changes.
+    pub sync_state_set_epoch: i32,
+}
+
+/// The answer to 354.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RocksdbCqProgress {
+    /// What was found.
+    pub check_result: Option<String>,
+    /// 0 in order, 1 not in order, 2 under way, 3 failed.
+    pub check_status: i32,
+}

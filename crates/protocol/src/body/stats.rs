@@ -150,3 +150,11 @@ pub struct ConsumeQueueUnit {
     /// The code of its tags.
     pub tags_code: i64,
 }
+
+/// The answer to 308.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CorrectionOffsets {
+    /// By queue.
+    pub correction_offsets: BTreeMap<i32, i64>,
+}

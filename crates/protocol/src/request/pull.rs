@@ -11,10 +11,10 @@ headers! {
         queue_offset: i64 = "queueOffset",
         max_msg_nums: i32 = "maxMsgNums",
         sys_flag: i32 = "sysFlag",
-        commit_offset: i64 = "commitOffset",
-        suspend_timeout_millis: i64 = "suspendTimeoutMillis",
+        commit_offset: i64 = "commitOffset" or 0,
+        suspend_timeout_millis: i64 = "suspendTimeoutMillis" or 0,
         subscription: Option<&'a str> = "subscription",
-        sub_version: i64 = "subVersion",
+        sub_version: i64 = "subVersion" or 0,
         expression_type: Option<&'a str> = "expressionType",
         max_msg_bytes: Option<i32> = "maxMsgBytes",
         request_source: Option<i32> = "requestSource",
@@ -33,6 +33,11 @@ headers! {
         topic_sys_flag: Option<i32> = "topicSysFlag",
         group_sys_flag: Option<i32> = "groupSysFlag",
         forbidden_type: Option<i32> = "forbiddenType",
+    }
+
+    /// The answer to a pull that is forbidden: by what.
+    PullForbidden {
+        forbidden_type: i32 = "forbiddenType",
     }
 
     /// 33: the record at a place of the commit log.

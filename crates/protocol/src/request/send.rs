@@ -1,11 +1,11 @@
 //! Sending: 10, 310, 320, 324, 325, and 36.
 
-use super::{FieldError, FieldKind, FieldSpec, Value, headers, read_field};
-use crate::header::{EncodeFields, FieldSink, Fields, Name};
+use super::{FieldError, FieldKind, FieldSpec, Value, headers};
+use crate::header::{EncodeFields, FieldSink, Fields};
 
 /// The two spellings of a send. The fields and their meaning are the same.
 macro_rules! send_message {
-    ($( $(#[$doc:meta])* $field:ident: $kind:ty = $v1:literal $v2:literal ),* $(,)?) => {
+    ($( $(#[$doc:meta])* $field:ident: $kind:ty = $v1:literal $v2:literal $(or $default:expr)? ),* $(,)?) => {
         /// A send of one message or a batch, in either spelling.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct SendMessage<'a> {
@@ -14,18 +14,18 @@ macro_rules! send_message {
 
         impl<'a> SendMessage<'a> {
             /// The table of codes 10 and 324.
-            pub const FIELDS_V1: &'static [FieldSpec] = &[ $( spec::<$kind>($v1) ),* ];
+            pub const FIELDS_V1: &'static [FieldSpec] = &[ $( spec::<$kind>($v1, true $(&& { let _ = $default; false })?) ),* ];
             /// The table of codes 310, 320 and 325.
-            pub const FIELDS_V2: &'static [FieldSpec] = &[ $( spec::<$kind>($v2) ),* ];
+            pub const FIELDS_V2: &'static [FieldSpec] = &[ $( spec::<$kind>($v2, true $(&& { let _ = $default; false })?) ),* ];
 
             /// Reads codes 10 and 324.
             pub fn decode_v1(fields: &Fields<'a>) -> Result<Self, FieldError> {
-                Ok(SendMessage { $( $field: read_field(fields, const { Name::new($v1) })?, )* })
+                Ok(SendMessage { $( $field: headers!(@read fields, $kind, $v1 $(, $default)?), )* })
             }
 
             /// Reads codes 310, 320 and 325.
             pub fn decode_v2(fields: &Fields<'a>) -> Result<Self, FieldError> {
-                Ok(SendMessage { $( $field: read_field(fields, const { Name::new($v2) })?, )* })
+                Ok(SendMessage { $( $field: headers!(@read fields, $kind, $v2 $(, $default)?), )* })
             }
 
             /// Writes codes 10 and 324.
@@ -41,19 +41,19 @@ macro_rules! send_message {
     };
 }
 
-const fn spec<'a, T: Value<'a>>(name: &'static str) -> FieldSpec {
-    FieldSpec { name, kind: T::KIND, is_required: T::IS_REQUIRED }
+const fn spec<'a, T: Value<'a>>(name: &'static str, has_no_default: bool) -> FieldSpec {
+    FieldSpec { name, kind: T::KIND, is_required: T::IS_REQUIRED && has_no_default }
 }
 
 send_message! {
     /// Who sends.
-    producer_group: &'a str = "producerGroup" "a",
+    producer_group: &'a str = "producerGroup" "a" or "",
     /// Where to.
     topic: &'a str = "topic" "b",
     /// Whose permissions and queues a new topic inherits.
-    default_topic: &'a str = "defaultTopic" "c",
+    default_topic: &'a str = "defaultTopic" "c" or "",
     /// How many queues a new topic gets at most.
-    default_topic_queue_nums: i32 = "defaultTopicQueueNums" "d",
+    default_topic_queue_nums: i32 = "defaultTopicQueueNums" "d" or 0,
     /// Which queue; negative: any.
     queue_id: i32 = "queueId" "e",
     /// See [`crate::sys_flag`].

@@ -1,4 +1,4 @@
-//! Upkeep of a broker: 354, 355, 902, 903, 908, 2004, 5001.
+//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001.
 
 use super::headers;
 
@@ -24,6 +24,28 @@ headers! {
         broker_name: &'a str = "brokerName",
         broker_cluster_name: &'a str = "brokerClusterName",
         broker_id: i64 = "brokerId",
+    }
+
+    /// 906: a slave that starts asks with nothing; who is told of a master is told all three.
+    ExchangeHaInfo<'a> {
+        master_ha_address: Option<&'a str> = "masterHaAddress",
+        master_flush_offset: Option<i64> = "masterFlushOffset",
+        master_address: Option<&'a str> = "masterAddress",
+    }
+
+    /// The answer to 906.
+    ExchangeHaInfoReply<'a> {
+        master_ha_address: Option<&'a str> = "masterHaAddress",
+        master_flush_offset: Option<i64> = "masterFlushOffset",
+        master_address: Option<&'a str> = "masterAddress",
+    }
+
+    /// 1008: a controller says who is master. The body is a [`crate::body::SyncStateSet`].
+    NotifyBrokerRoleChanged<'a> {
+        master_address: Option<&'a str> = "masterAddress",
+        master_epoch: Option<i32> = "masterEpoch",
+        sync_state_set_epoch: Option<i32> = "syncStateSetEpoch",
+        master_broker_id: Option<i64> = "masterBrokerId",
     }
 
     /// 908: what a slave believes that its master has flushed.

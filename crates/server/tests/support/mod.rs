@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ pub struct Running {
     pub ready: String,
     /// What it has logged so far.
     log: Arc<Mutex<String>>,
+    /// Told of each line, and hung up at the end of the log.
+    lines: mpsc::Receiver<()>,
     reading: Option<JoinHandle<()>>,
 }
 
@@ -46,11 +49,15 @@ impl Running {
         std::thread::spawn(move || say.send(out.lines().next().and_then(Result::ok)));
         let log = Arc::new(Mutex::new(String::new()));
         let (written, errors) = (Arc::clone(&log), BufReader::new(child.stderr.take().unwrap()));
+        let (tell, lines) = mpsc::channel();
         let reading = std::thread::spawn(move || {
             for line in errors.lines().map_while(Result::ok) {
                 let mut written = written.lock().unwrap();
                 written.push_str(&line);
                 written.push('\n');
+                drop(written);
+                // Whoever does not listen reads the log at the end.
+                let _ = tell.send(());
             }
         });
         let Ok(Some(ready)) = hear.recv_timeout(PATIENCE) else {
@@ -58,7 +65,7 @@ impl Running {
             reading.join().unwrap();
             panic!("not ready: {}", log.lock().unwrap());
         };
-        Running { child, ready, log, reading: Some(reading) }
+        Running { child, ready, log, lines, reading: Some(reading) }
     }
 
     pub fn server(data: &Path) -> Running {
@@ -84,8 +91,24 @@ impl Running {
     pub fn end(mut self, signal: &str) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let deadline = Instant::now() + PATIENCE;
+        while self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            != Err(RecvTimeoutError::Disconnected)
+        {
+            assert!(Instant::now() < deadline, "does not end: {}", self.log.lock().unwrap());
+        }
         self.reading.take().unwrap().join().unwrap();
         (self.child.wait().unwrap().code(), self.log.lock().unwrap().clone())
+    }
+
+    /// The same for tests without a runtime.
+    pub fn until_logged(&self, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log.lock().unwrap().contains(words) {
+            assert!(Instant::now() < deadline, "nothing about {words} in: {}", self.log.lock().unwrap());
+            // A line, the end of its time, or the end of the log: looked at in either case.
+            let _ = self.lines.recv_timeout(Duration::from_millis(100));
+        }
     }
 
     /// Waits until the log has a line with these words, and returns it.

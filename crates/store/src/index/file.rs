@@ -266,6 +266,11 @@ impl IndexFile {
         Ok(())
     }
 
+    /// What counts the entries that are on the device.
+    pub fn synced_header(&self) -> Header {
+        *self.written.lock()
+    }
+
     /// Whether nothing has to be written any more.
     pub fn is_synced(&self) -> bool {
         *self.written.lock() == self.header()
@@ -319,20 +324,22 @@ impl IndexFile {
     }
 
     /// Shows where records lie that may have the key and may have been stored from `begin` to `end` (both in ms, and both
-    /// included), newest first, until `visit` wants no more. Says whether it wants more.
+    /// included), newest first, until `visit` wants no more or `entries_left` have been looked at. Says whether it wants more.
     pub fn find(
         &self,
         hash: u32,
         begin: i64,
         end: i64,
+        entries_left: &mut usize,
         visit: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
         let start = self.header().begin_timestamp;
         let mut slot = [0; SLOT_BYTES as usize];
         self.file.read_at(&mut slot, Shape::slot_at(self.slot_of(hash))).map_err(self.failed("read"))?;
         let mut number = u32::from_be_bytes(slot);
-        while number > 0 {
+        while number > 0 && *entries_left > 0 {
             let Some(entry) = self.entry(number)? else { break };
+            *entries_left -= 1;
             let from = start.saturating_add(i64::from(entry.seconds).saturating_mul(1000));
             // An entry knows seconds, so it stands for all of the second that begins there.
             if from.saturating_add(999) < begin {

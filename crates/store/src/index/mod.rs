@@ -210,9 +210,11 @@ impl KeyIndex {
         self.files.read().last().map(|file| file.header())
     }
 
-    /// Store time of the newest record in the index, in ms; 0 if there is none.
-    pub fn last_timestamp(&self) -> i64 {
-        self.newest_header().map_or(0, |header| header.end_timestamp)
+    /// Store time of the newest record that the index has on the device, in ms; 0 if there is none.
+    pub fn synced_timestamp(&self) -> i64 {
+        let files = self.files.read();
+        let synced = files.iter().rev().map(|file| file.synced_header()).find(|header| !header.is_empty());
+        synced.map_or(0, |header| header.end_timestamp)
     }
 }
 

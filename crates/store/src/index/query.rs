@@ -13,6 +13,8 @@ use crate::store::Store;
 
 /// How long a question waits for the index to come as far as the log.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Entries of the index that one question looks at: a tag that is everywhere has a chain of millions.
+const ENTRIES_MAX: usize = 1_000_000;
 /// Bytes of records in one answer, the first record whatever its size: clients take frames of 16 MiB.
 const BYTES_MAX: usize = 8 << 20;
 
@@ -51,6 +53,8 @@ pub struct KeyAnswer {
     pub index_timestamp: i64,
     /// Where that record lies.
     pub index_offset: i64,
+    /// So many entries have the key that not all of them were looked at.
+    pub is_cut: bool,
 }
 
 impl Store {
@@ -59,13 +63,18 @@ impl Store {
         let Some(index) = &self.shared.index else { return Ok(KeyAnswer::default()) };
         index.catch_up(self.end().0);
         let header = index.newest_header().unwrap_or_default();
-        let mut answer =
-            KeyAnswer { records: Vec::new(), index_timestamp: header.end_timestamp, index_offset: header.end_offset };
+        let mut answer = KeyAnswer {
+            records: Vec::new(),
+            index_timestamp: header.end_timestamp,
+            index_offset: header.end_offset,
+            is_cut: false,
+        };
         if query.max == 0 {
             return Ok(answer);
         }
         let hash = hash_of(&query.topic, query.kind, &query.key);
         let (mut seen, mut bytes) = (Vec::new(), 0);
+        let mut entries_left = ENTRIES_MAX;
         let files = index.files.read().clone();
         for file in files.iter().rev() {
             let header = file.header();
@@ -75,7 +84,7 @@ impl Store {
             if header.is_empty() || header.begin_timestamp > query.end {
                 continue;
             }
-            let wants_more = file.find(hash, query.begin, query.end, &mut |at| {
+            let wants_more = file.find(hash, query.begin, query.end, &mut entries_left, &mut |at| {
                 // A record whose keys are in two files, or twice in one.
                 if seen.contains(&at) {
                     return Ok(true);
@@ -92,7 +101,8 @@ impl Store {
                 answer.records.push(slice);
                 Ok(answer.records.len() < query.max)
             })?;
-            if !wants_more {
+            answer.is_cut = entries_left == 0;
+            if !wants_more || answer.is_cut {
                 break;
             }
         }

@@ -17,6 +17,7 @@ use super::writer::{self, Writer};
 use super::{Entries, Gauges, Inner, Journal, JournalError, JournalOptions, Owner, Shared, TableId};
 use crate::Watermark;
 use crate::disk::{Disk, OpenHow};
+use crate::worker;
 
 /// What a device writes whole or not at all.
 const SECTOR_BYTES: usize = 512;
@@ -85,10 +86,7 @@ pub(super) fn open(
     });
     let at = end.at.max(HEADER_BYTES as u64);
     let writer = Writer::new(Arc::clone(&shared), file, end.start, at, end.position);
-    let thread = std::thread::Builder::new()
-        .name("journal".to_owned())
-        .spawn(move || writer.run())
-        .map_err(JournalError::Thread)?;
+    let thread = worker::try_spawn("journal", move || writer.run()).map_err(JournalError::Thread)?;
     Ok(Journal { shared, thread: Mutex::new(Some(thread)), findings })
 }
 

@@ -16,6 +16,7 @@ use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::journal_path;
 use super::{JournalError, JournalOptions, JournalSync, Shared, snapshot};
 use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::worker;
 
 /// How long after a failed write or snapshot the next attempt is made.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
@@ -221,7 +222,7 @@ impl Writer {
         }
         let (shared, file, path) =
             (Arc::clone(&self.shared), Arc::clone(&self.file), journal_path(&self.shared.dir, self.start));
-        let thread = std::thread::Builder::new().name("journal-sync".to_owned()).spawn(move || {
+        let thread = worker::try_spawn("journal-sync", move || {
             or_die(file.sync_data().map_err(|source| JournalError::disk("sync", &path, source)));
             shared.gauges.syncs.fetch_add(1, Ordering::Relaxed);
             shared.inner.lock().sync_done = true;
@@ -291,7 +292,7 @@ impl Writer {
             }
         }
         let shared = Arc::clone(&self.shared);
-        let thread = std::thread::Builder::new().name("snapshot".to_owned()).spawn(move || {
+        let thread = worker::try_spawn("snapshot", move || {
             let done = snapshot::take(&shared, position);
             shared.inner.lock().snapshot_done = Some(done);
             shared.work.notify_one();

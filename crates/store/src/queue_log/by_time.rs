@@ -31,6 +31,9 @@ impl ConsumeQueue {
         min_log_offset: LogOffset,
         mut store_time: impl FnMut(&Unit) -> Option<i64>,
     ) -> Result<u64, QueueError> {
+        if self.is_batch() {
+            return self.batch_by_time(timestamp, boundary);
+        }
         let (first_file, next) = (self.first_file.load(Ordering::Acquire), self.max_offset());
         if next <= first_file {
             return Ok(0);
@@ -40,7 +43,7 @@ impl ConsumeQueue {
         };
         let file = self.file_by_time(timestamp, boundary, (first_file, next), &mut time_at)?;
         let Some(file) = file else { return Ok(0) };
-        let (floor, end) = (self.min_offset().max(file), self.shared.file_end(file).min(next));
+        let (floor, end) = (self.min_offset().max(file), self.layout().file_end(file).min(next));
         if floor >= end {
             return Ok(end);
         }
@@ -90,7 +93,7 @@ impl ConsumeQueue {
         (first_file, next): (u64, u64),
         time_at: &mut impl FnMut(u64) -> Result<Option<i64>, QueueError>,
     ) -> Result<Option<u64>, QueueError> {
-        let units_per_file = self.shared.units_per_file();
+        let units_per_file = self.layout().units_per_file();
         let files = (next - first_file).div_ceil(units_per_file);
         let start = |file: u64| first_file + file * units_per_file;
         match boundary {

@@ -3,7 +3,7 @@
 //! Directories are listed and lengths asked for; of each queue, only the last file is opened, and of that the first page
 //! is read (and more only where it is full). Several threads do it, since most of the time goes into waiting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use protocol::{LogOffset, names};
 
+use super::batch::Span;
+use super::batch_unit::BATCH_UNIT_BYTES;
 use super::descriptors::file_path;
+use super::layout::Layout;
 use super::queue::ConsumeQueue;
-use super::unit::{UNIT_BYTES, Unit};
+use super::unit::{RAW_BYTES_MAX, UNIT_BYTES};
 use super::{QueueError, QueueLogOptions, QueueLogs};
 use crate::disk::{Disk, DiskFile, OpenHow};
 
@@ -30,13 +33,14 @@ pub struct Loaded {
 /// Threads that read directories and files: many more than cores, since on a cold start they wait for the device.
 const THREADS: usize = 16;
 
-/// Units read at first from a queue's last file: one page.
-const PAGE_UNITS: u64 = 204;
+/// Bytes read at first from a queue's last file.
+const PAGE_BYTES: usize = 4096;
 
 /// A queue's files as listed: first byte and length, ascending.
 struct Listed {
     topic: Arc<str>,
     id: u32,
+    is_batch: bool,
     files: Vec<(u64, u64)>,
 }
 
@@ -45,20 +49,22 @@ pub(super) fn load(
     options: QueueLogOptions,
     disk: Arc<dyn Disk>,
 ) -> Result<(QueueLogs, Loaded), QueueError> {
-    let configured = options.file_bytes.next_multiple_of(UNIT_BYTES as u64).max(UNIT_BYTES as u64);
     let mut loaded = Loaded::default();
-    let topics: Vec<Arc<str>> =
-        list(&*disk, dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| Arc::from(entry.name)).collect();
-    let queues =
-        in_parallel(&topics, |topic| list_topic(&*disk, dir, topic))?.into_iter().flatten().collect::<Vec<_>>();
-    let listed = in_parallel(&queues, |(topic, id)| list_queue(&*disk, dir, topic, *id))?;
-    let file_bytes = common_length(&listed, configured);
-    if file_bytes != configured {
+    let batch_dir = options.batch_dir.clone().unwrap_or_else(|| dir.with_file_name("batchconsumequeue"));
+    let (batch, mut listed) =
+        list_root(&*disk, &batch_dir, true, options.batch_file_bytes, BATCH_UNIT_BYTES, &mut loaded.findings)?;
+    let (simple, simple_listed) = list_root(&*disk, dir, false, options.file_bytes, UNIT_BYTES, &mut loaded.findings)?;
+    let batch_topics: HashSet<Arc<str>> = listed.iter().map(|queue| Arc::clone(&queue.topic)).collect();
+    let (both, simple_listed): (Vec<_>, Vec<_>) =
+        simple_listed.into_iter().partition(|queue| batch_topics.contains(&queue.topic));
+    if let Some(queue) = both.first() {
         loaded.findings.push(format!(
-            "consume queue files on disk have {file_bytes} bytes, the configuration says {configured}: the files' size is kept"
+            "topic {} has ordinary consume queues and queues for batches: the ordinary ones are not looked at",
+            queue.topic
         ));
     }
-    let logs = QueueLogs::new(dir, file_bytes, options, disk);
+    listed.extend(simple_listed);
+    let logs = QueueLogs::new(simple, batch, options, disk);
     for (queue, findings) in in_parallel(&listed, |listed| logs.load_queue(listed))? {
         if !findings.is_empty() {
             let end = queue.log_end();
@@ -77,6 +83,30 @@ pub(super) fn load(
     Ok((logs, loaded))
 }
 
+/// The queues below a folder, and how their files are laid out.
+fn list_root(
+    disk: &dyn Disk,
+    dir: &Path,
+    is_batch: bool,
+    file_bytes: u64,
+    unit_bytes: usize,
+    findings: &mut Vec<String>,
+) -> Result<(Layout, Vec<Listed>), QueueError> {
+    let configured = file_bytes.next_multiple_of(unit_bytes as u64).max(unit_bytes as u64);
+    let topics: Vec<Arc<str>> =
+        list(disk, dir)?.into_iter().filter(|entry| entry.is_dir).map(|entry| Arc::from(entry.name)).collect();
+    let queues = in_parallel(&topics, |topic| list_topic(disk, dir, topic))?.into_iter().flatten().collect::<Vec<_>>();
+    let listed = in_parallel(&queues, |(topic, id)| list_queue(disk, dir, topic, *id, is_batch))?;
+    let file_bytes = common_length(&listed, configured, unit_bytes);
+    if file_bytes != configured {
+        let kind = if is_batch { "batch consume queue" } else { "consume queue" };
+        findings.push(format!(
+            "{kind} files on disk have {file_bytes} bytes, the configuration says {configured}: the files' size is kept"
+        ));
+    }
+    Ok((Layout { dir: dir.to_owned(), file_bytes, unit_bytes }, listed))
+}
+
 fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<crate::disk::DirEntry>, QueueError> {
     disk.list(dir).map_err(|source| QueueError::disk("list", dir, source))
 }
@@ -87,7 +117,7 @@ fn list_topic(disk: &dyn Disk, root: &Path, topic: &Arc<str>) -> Result<Vec<(Arc
     Ok(ids.map(|id| (Arc::clone(topic), id)).collect())
 }
 
-fn list_queue(disk: &dyn Disk, root: &Path, topic: &Arc<str>, id: u32) -> Result<Listed, QueueError> {
+fn list_queue(disk: &dyn Disk, root: &Path, topic: &Arc<str>, id: u32, is_batch: bool) -> Result<Listed, QueueError> {
     let dir = queue_dir(root, topic, id);
     let mut files = Vec::new();
     for entry in list(disk, &dir)? {
@@ -106,7 +136,7 @@ fn list_queue(disk: &dyn Disk, root: &Path, topic: &Arc<str>, id: u32) -> Result
         disk.remove(&path).map_err(|source| QueueError::disk("remove", &path, source))?;
         files.pop();
     }
-    Ok(Listed { topic: Arc::clone(topic), id, files })
+    Ok(Listed { topic: Arc::clone(topic), id, is_batch, files })
 }
 
 fn queue_dir(root: &Path, topic: &str, id: u32) -> PathBuf {
@@ -118,7 +148,7 @@ fn queue_dir(root: &Path, topic: &str, id: u32) -> PathBuf {
 /// The length that files have: the configured one if any file has it, else the one that most have.
 ///
 /// A lone short file that could be the first of a configured size is one that lost its end, not a smaller size.
-fn common_length(listed: &[Listed], configured: u64) -> u64 {
+fn common_length(listed: &[Listed], configured: u64, unit_bytes: usize) -> u64 {
     let mut counts = BTreeMap::<u64, usize>::new();
     for &(_, bytes) in listed.iter().flat_map(|queue| &queue.files) {
         *counts.entry(bytes).or_default() += 1;
@@ -126,7 +156,7 @@ fn common_length(listed: &[Listed], configured: u64) -> u64 {
     if counts.contains_key(&configured) {
         return configured;
     }
-    let most = counts.into_iter().filter(|(bytes, _)| bytes.is_multiple_of(UNIT_BYTES as u64)).max_by_key(|&(_, n)| n);
+    let most = counts.into_iter().filter(|(bytes, _)| bytes.is_multiple_of(unit_bytes as u64)).max_by_key(|&(_, n)| n);
     match most {
         Some((bytes, 1)) if bytes < configured && listed.iter().all(|queue| queue.files.len() <= 1) => configured,
         Some((bytes, _)) => bytes,
@@ -136,12 +166,13 @@ fn common_length(listed: &[Listed], configured: u64) -> u64 {
 
 impl QueueLogs {
     fn load_queue(&self, listed: &Listed) -> Result<(Arc<ConsumeQueue>, Vec<String>), QueueError> {
-        let Listed { topic, id, files } = listed;
-        let queue = ConsumeQueue::new(Arc::clone(&self.shared), Arc::clone(topic), *id);
+        let Listed { topic, id, is_batch, files } = listed;
+        let queue = ConsumeQueue::new(Arc::clone(&self.shared), Arc::clone(topic), *id, *is_batch);
+        let layout = queue.layout();
         let mut findings = Vec::new();
         let mut files = files.as_slice();
         self.check_lengths(&queue, files, &mut findings)?;
-        let gap = files.windows(2).position(|pair| pair[0].0 + self.shared.file_bytes != pair[1].0);
+        let gap = files.windows(2).position(|pair| pair[0].0 + layout.file_bytes != pair[1].0);
         if let Some(gap) = gap {
             let (whole, beyond) = files.split_at(gap + 1);
             let last = file_path(&queue.dir(), files[gap].0);
@@ -155,26 +186,42 @@ impl QueueLogs {
             }
             files = whole;
         }
-        let unit_of = |first_byte: u64| first_byte / UNIT_BYTES as u64;
-        let Some(&(first, _)) = files.first() else { return Ok((Arc::new(queue), findings)) };
-        queue.first_file.store(unit_of(first), Ordering::Relaxed);
-        queue.min.store(unit_of(first), Ordering::Relaxed);
+        let place_of = |first_byte: u64| first_byte / layout.unit_bytes as u64;
+        let Some(&(first_byte, _)) = files.first() else { return Ok((Arc::new(queue), findings)) };
+        let first = place_of(first_byte);
+        queue.first_file.store(first, Ordering::Relaxed);
         // The end is in the last file that has a unit; a file after it was made and then the power went.
-        for (place, &(first_byte, _)) in files.iter().enumerate().rev() {
-            let end = self.end_of(&queue, unit_of(first_byte))?;
-            if place == files.len() - 1 {
-                queue.files_end.store(unit_of(first_byte) + self.shared.units_per_file(), Ordering::Relaxed);
+        for (number, &(first_byte, _)) in files.iter().enumerate().rev() {
+            let start = place_of(first_byte);
+            if number == files.len() - 1 {
+                queue.files_end.store(start + layout.units_per_file(), Ordering::Relaxed);
             }
-            if let Some((next, first_unit, last_unit)) = end {
-                queue.next.store(next, Ordering::Relaxed);
-                queue.log_end.store(if last_unit.is_blank() { 0 } else { last_unit.end().0 }, Ordering::Relaxed);
-                if place == 0 && !first_unit.is_blank() {
-                    queue.min_at_plus_one.store(first_unit.at.0 + 1, Ordering::Relaxed);
-                }
-                return Ok((Arc::new(queue), findings));
+            let Some((next_place, last)) = self.end_of(&queue, start)? else { continue };
+            queue.log_end.store(if last.unit.is_blank() { 0 } else { last.unit.end().0 }, Ordering::Relaxed);
+            let oldest = self.first_of(&queue, first)?;
+            if let Some(batches) = &queue.batches {
+                batches.min.store(first, Ordering::Relaxed);
+                batches.next.store(next_place, Ordering::Relaxed);
+                queue.next.store(last.next(), Ordering::Relaxed);
+                queue.min.store(oldest.unwrap_or(last).base, Ordering::Relaxed);
+            } else {
+                queue.next.store(next_place, Ordering::Relaxed);
+                queue.min.store(first, Ordering::Relaxed);
             }
+            if number == 0
+                && let Some(oldest) = oldest.filter(|span| !span.unit.is_blank())
+            {
+                queue.min_at_plus_one.store(oldest.unit.at.0 + 1, Ordering::Relaxed);
+            }
+            return Ok((Arc::new(queue), findings));
         }
-        queue.next.store(unit_of(first), Ordering::Relaxed);
+        if let Some(batches) = &queue.batches {
+            batches.min.store(first, Ordering::Relaxed);
+            batches.next.store(first, Ordering::Relaxed);
+        } else {
+            queue.min.store(first, Ordering::Relaxed);
+            queue.next.store(first, Ordering::Relaxed);
+        }
         Ok((Arc::new(queue), findings))
     }
 
@@ -184,7 +231,7 @@ impl QueueLogs {
         files: &[(u64, u64)],
         findings: &mut Vec<String>,
     ) -> Result<(), QueueError> {
-        let expected = self.shared.file_bytes;
+        let expected = queue.layout().file_bytes;
         for (place, &(first_byte, bytes)) in files.iter().enumerate() {
             if bytes == expected && first_byte.is_multiple_of(expected) {
                 continue;
@@ -202,36 +249,53 @@ impl QueueLogs {
         Ok(())
     }
 
-    /// Of the file that begins with unit `file_start`: the queue's end as this file tells it, and its first and last unit.
-    fn end_of(&self, queue: &ConsumeQueue, file_start: u64) -> Result<Option<(u64, Unit, Unit)>, QueueError> {
-        let path = file_path(&queue.dir(), file_start * UNIT_BYTES as u64);
-        let file =
-            self.shared.disk.open(&path, OpenHow::Read).map_err(|source| QueueError::disk("open", &path, source))?;
+    /// Of the file that begins at the place `file_start`: the queue's end as this file tells it, and its last unit.
+    fn end_of(&self, queue: &ConsumeQueue, file_start: u64) -> Result<Option<(u64, Span)>, QueueError> {
+        let (path, file) = self.open_file(queue, file_start)?;
         let failed = |source| QueueError::disk("read", &path, source);
-        let mut page = [0; PAGE_UNITS as usize * UNIT_BYTES];
-        let read = file.read_at(&mut page, 0).map_err(failed)?;
-        let units: Vec<Unit> = page[..read].as_chunks().0.iter().map_while(Unit::decode).collect();
-        let (Some(first), Some(last)) = (units.first(), units.last()) else { return Ok(None) };
-        if (units.len() as u64) < PAGE_UNITS {
-            return Ok(Some((file_start + units.len() as u64, *first, *last)));
+        let (unit_bytes, is_batch) = (queue.layout().unit_bytes, queue.is_batch());
+        let page_units = (PAGE_BYTES / unit_bytes) as u64;
+        let mut page = [0; PAGE_BYTES];
+        let page = &mut page[..PAGE_BYTES / unit_bytes * unit_bytes];
+        let read = file.read_at(page, 0).map_err(failed)?;
+        let raws = page[..read].chunks_exact(unit_bytes).enumerate();
+        let units = raws.map_while(|(place, raw)| Span::decode(is_batch, file_start + place as u64, raw));
+        let Some((count, last)) = units.enumerate().last() else { return Ok(None) };
+        let count = count as u64 + 1;
+        if count < page_units {
+            return Ok(Some((file_start + count, last)));
         }
         // Double the step while there are units, then halve.
-        let total = self.shared.units_per_file();
-        let unit_at = |place: u64| read_unit(&*file, place).map_err(failed);
-        let mut step = PAGE_UNITS;
+        let total = queue.layout().units_per_file();
+        let unit_at = |place: u64| read_unit(queue, &*file, file_start, place).map_err(failed);
+        let mut step = page_units;
         while step < total && unit_at(step)?.is_some() {
             step = (step * 2).min(total);
         }
         let end = queue.first_that(step / 2, step.min(total), |place| Ok(unit_at(place)?.is_none()))?;
-        let last = unit_at(end - 1)?.unwrap_or(*last);
-        Ok(Some((file_start + end, *first, last)))
+        let last = unit_at(end - 1)?.unwrap_or(last);
+        Ok(Some((file_start + end, last)))
+    }
+
+    /// The first unit of the file that begins at the place `file_start`.
+    fn first_of(&self, queue: &ConsumeQueue, file_start: u64) -> Result<Option<Span>, QueueError> {
+        let (path, file) = self.open_file(queue, file_start)?;
+        read_unit(queue, &*file, file_start, 0).map_err(|source| QueueError::disk("read", &path, source))
+    }
+
+    fn open_file(&self, queue: &ConsumeQueue, place: u64) -> Result<(PathBuf, Arc<dyn DiskFile>), QueueError> {
+        let path = file_path(&queue.dir(), queue.layout().byte_of(place));
+        let file = self.shared.disk.open(&path, OpenHow::Read);
+        let file = file.map_err(|source| QueueError::disk("open", &path, source))?;
+        Ok((path, file))
     }
 }
 
-fn read_unit(file: &dyn DiskFile, place: u64) -> std::io::Result<Option<Unit>> {
-    let mut raw = [0; UNIT_BYTES];
-    let read = file.read_at(&mut raw, place * UNIT_BYTES as u64)?;
-    Ok(if read == UNIT_BYTES { Unit::decode(&raw) } else { None })
+fn read_unit(queue: &ConsumeQueue, file: &dyn DiskFile, file_start: u64, place: u64) -> std::io::Result<Option<Span>> {
+    let mut raw = [0; RAW_BYTES_MAX];
+    let raw = &mut raw[..queue.layout().unit_bytes];
+    let read = file.read_at(raw, queue.layout().byte_of(place))?;
+    Ok(if read == raw.len() { Span::decode(queue.is_batch(), file_start + place, raw) } else { None })
 }
 
 /// Does `work` for each item on a few threads; results in the items' order, or the first error.

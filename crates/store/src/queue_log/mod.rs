@@ -5,14 +5,22 @@
 //! memory by the flush, the memory mappings by having none. Files are written, cut and removed under one maintenance lock,
 //! which is held across system calls on purpose: nobody who serves a request takes it.
 
+mod batch;
+#[cfg(test)]
+mod batch_tests;
+mod batch_unit;
 mod by_time;
 mod descriptors;
+mod layout;
 mod load;
 mod queue;
+mod reading;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod trim;
 mod unit;
+mod writing;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,23 +29,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex, RwLock};
 use protocol::{LogOffset, names};
 
+pub use batch::Span;
 pub use by_time::Boundary;
 pub use load::Loaded;
-pub use queue::{ConsumeQueue, PushedAt, UnitsRead};
+pub use queue::{ConsumeQueue, PushedAt};
+pub use reading::UnitsRead;
 pub use unit::{UNIT_BYTES, Unit};
 
 use crate::disk::{Disk, DiskFile};
 use descriptors::Descriptors;
+use layout::Layout;
 
 /// What consume queues may use.
 #[derive(Clone, Debug)]
 pub struct QueueLogOptions {
     /// Bytes of a file (`mappedFileSizeConsumeQueue`); rounded up to whole units.
     pub file_bytes: u64,
+    /// Where queues of BatchCQ topics are; none: `batchconsumequeue` beside the ordinary ones, as in RocketMQ.
+    pub batch_dir: Option<PathBuf>,
+    /// Bytes of a file of those (`mapperFileSizeBatchConsumeQueue`); rounded up to whole units.
+    pub batch_file_bytes: u64,
     /// Open files at most. The default leaves most of an `ulimit -n` of 1024 to sockets.
     pub descriptors: usize,
     /// Units waiting to be written, all queues together, in bytes, at which the flush is called early.
@@ -48,12 +63,19 @@ pub struct QueueLogOptions {
 
 impl Default for QueueLogOptions {
     fn default() -> Self {
-        QueueLogOptions { file_bytes: 6_000_000, descriptors: 256, buffered_bytes: 4 << 20, recent_bytes: 8 << 20 }
+        QueueLogOptions {
+            file_bytes: 6_000_000,
+            batch_dir: None,
+            batch_file_bytes: 13_800_000,
+            descriptors: 256,
+            buffered_bytes: 4 << 20,
+            recent_bytes: 8 << 20,
+        }
     }
 }
 
-/// A queue's recent window at most, in units.
-const WINDOW_UNITS_MAX: usize = 1024;
+/// A queue's recent window at most, in bytes of units.
+const WINDOW_BYTES_MAX: usize = 1024 * UNIT_BYTES;
 
 /// Files (and directories) that are made durable one by one; from here on, the file system is synced as a whole.
 const SYNCED_SINGLY_MAX: usize = 64;
@@ -66,6 +88,14 @@ pub enum QueueError {
     Disk {
         /// What we wanted.
         doing: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// What was written may or may not be on the device, and a second try would not tell: the system says so once.
+    #[error("cannot make what was written to {} durable: {source}", path.display())]
+    Unsure {
         /// With which file or directory.
         path: PathBuf,
         /// What it said.
@@ -107,7 +137,7 @@ impl QueueError {
     fn is_missing_file(&self) -> bool {
         match self {
             QueueError::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            QueueError::Gap { .. } | QueueError::FileLength { .. } => false,
+            QueueError::Unsure { .. } | QueueError::Gap { .. } | QueueError::FileLength { .. } => false,
         }
     }
 }
@@ -127,8 +157,9 @@ type TopicQueues = Vec<Arc<ConsumeQueue>>;
 /// What each queue shares with the others.
 struct Shared {
     disk: Arc<dyn Disk>,
-    dir: PathBuf,
-    file_bytes: u64,
+    simple: Layout,
+    /// Of topics whose records hold batches of messages.
+    batch: Layout,
     options: QueueLogOptions,
     descriptors: Descriptors,
     next_number: AtomicU64,
@@ -137,14 +168,24 @@ struct Shared {
     /// Guards the queues that the next flush visits: those with units to write or memory to give back. Innermost.
     listed: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Guards the topics that are deleted and whose files are still there. Innermost; changed under `topics`.
-    deleted: Mutex<Vec<(String, TopicQueues)>>,
+    deleted: Mutex<Vec<DeletedTopic>>,
+    /// How far the journal is written, as far as we were told. Relaxed: the number stands alone.
+    journal_written: AtomicU64,
     /// Guards what a loss of power could still take. Innermost.
     unsynced: Mutex<Unsynced>,
-    /// Units pushed and not yet written. Relaxed: a gauge and a trigger.
-    pending_units: AtomicU64,
+    /// Bytes of units pushed and not yet written. Relaxed: a gauge and a trigger.
+    pending_bytes: AtomicU64,
     /// Whether the bell was rung since the flush last began; spares push the bell's lock.
     is_rung: AtomicBool,
     bell: Bell,
+}
+
+/// A topic that is deleted, and whose files are still there.
+struct DeletedTopic {
+    name: String,
+    queues: TopicQueues,
+    /// The journal's position of the deletion. Without its files and without its deletion, a topic would come back empty after a crash.
+    position: u64,
 }
 
 #[derive(Default)]
@@ -191,31 +232,15 @@ impl Unsynced {
 }
 
 impl Shared {
-    fn units_per_file(&self) -> u64 {
-        self.file_bytes / UNIT_BYTES as u64
-    }
-
-    fn file_start(&self, offset: u64) -> u64 {
-        offset - offset % self.units_per_file()
-    }
-
-    fn file_end(&self, offset: u64) -> u64 {
-        self.file_start(offset) + self.units_per_file()
-    }
-
-    fn byte_in_file(&self, offset: u64) -> u64 {
-        (offset % self.units_per_file()) * UNIT_BYTES as u64
-    }
-
-    fn count_pushed(&self) {
-        let pending = self.pending_units.fetch_add(1, Ordering::Relaxed) + 1;
-        if pending * UNIT_BYTES as u64 >= self.options.buffered_bytes && !self.is_rung.swap(true, Ordering::Relaxed) {
+    fn count_pushed(&self, bytes: usize) {
+        let pending = self.pending_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if pending >= self.options.buffered_bytes && !self.is_rung.swap(true, Ordering::Relaxed) {
             self.bell.ring();
         }
     }
 
-    fn count_written(&self, units: u64) {
-        self.pending_units.fetch_sub(units, Ordering::Relaxed);
+    fn count_written(&self, bytes: u64) {
+        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -234,20 +259,21 @@ impl QueueLogs {
         load::load(dir, options, disk)
     }
 
-    fn new(dir: &Path, file_bytes: u64, options: QueueLogOptions, disk: Arc<dyn Disk>) -> QueueLogs {
+    fn new(simple: Layout, batch: Layout, options: QueueLogOptions, disk: Arc<dyn Disk>) -> QueueLogs {
         QueueLogs {
             shared: Arc::new(Shared {
                 disk,
-                dir: dir.to_owned(),
-                file_bytes,
+                simple,
+                batch,
                 descriptors: Descriptors::new(options.descriptors),
                 options,
                 next_number: AtomicU64::new(0),
                 maintenance: Mutex::new(()),
                 listed: Mutex::new(Vec::new()),
                 deleted: Mutex::new(Vec::new()),
+                journal_written: AtomicU64::new(0),
                 unsynced: Mutex::new(Unsynced::default()),
-                pending_units: AtomicU64::new(0),
+                pending_bytes: AtomicU64::new(0),
                 is_rung: AtomicBool::new(false),
                 bell: Bell::default(),
             }),
@@ -264,8 +290,18 @@ impl QueueLogs {
         Some(Arc::clone(&queues[place]))
     }
 
-    /// The queue; an empty one if there was none. Touches no file: the first unit makes the directory.
+    /// The queue; an empty one if there was none, of the kind of the topic's others, else an ordinary one. Touches no file: the first
+    /// unit makes the directory.
     pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Arc<ConsumeQueue> {
+        self.get_or_create_as(topic, queue_id, false)
+    }
+
+    /// As [`get_or_create`](Self::get_or_create), but that a topic without queues gets one for batches.
+    pub fn get_or_create_batch(&self, topic: &str, queue_id: u32) -> Arc<ConsumeQueue> {
+        self.get_or_create_as(topic, queue_id, true)
+    }
+
+    fn get_or_create_as(&self, topic: &str, queue_id: u32, is_batch: bool) -> Arc<ConsumeQueue> {
         if let Some(queue) = self.get(topic, queue_id) {
             return queue;
         }
@@ -281,7 +317,8 @@ impl QueueLogs {
         match queues.binary_search_by_key(&queue_id, |queue| queue.id()) {
             Ok(place) => Arc::clone(&queues[place]),
             Err(place) => {
-                let queue = Arc::new(ConsumeQueue::new(Arc::clone(&self.shared), name, queue_id));
+                let is_batch = queues.first().map_or(is_batch, |sibling| sibling.is_batch());
+                let queue = Arc::new(ConsumeQueue::new(Arc::clone(&self.shared), name, queue_id, is_batch));
                 queues.insert(place, Arc::clone(&queue));
                 queue
             }
@@ -322,12 +359,13 @@ impl QueueLogs {
     /// [`remove_deleted`](Self::remove_deleted) or the next flush, before anything of a topic that comes again can be written.
     ///
     /// `hold_log` lets nobody push as long as what it returns lives: in that moment one life of the topic ends, and another may
-    /// begin. It is not called if the topic has no queue.
-    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> G) {
+    /// begin. It is not called if the topic has no queue. With it comes the journal's position that has to be written before files go; see
+    /// [`journal_is_written`](Self::journal_is_written).
+    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> (G, u64)) {
         if !self.topics.read().contains_key(topic) {
             return;
         }
-        let held = hold_log();
+        let (held, position) = hold_log();
         let queues = {
             let mut topics = self.topics.write();
             let Some(queues) = topics.remove(topic) else { return };
@@ -335,42 +373,71 @@ impl QueueLogs {
                 self.light.fetch_sub(1, Ordering::Relaxed);
             }
             // Noted before a queue of the same name can be made.
-            self.shared.deleted.lock().push((topic.to_owned(), queues.clone()));
+            let deleted = DeletedTopic { name: topic.to_owned(), queues: queues.clone(), position };
+            self.shared.deleted.lock().push(deleted);
             queues
         };
         for queue in &queues {
             let mut tail = queue.tail.lock();
             queue.is_deleted.store(true, Ordering::Release);
             if let Some(tail) = tail.take() {
-                self.shared.count_written(tail.first + tail.recent.len() as u64 - tail.written);
+                self.shared.count_written(tail.pending_bytes());
             }
         }
         drop(held);
     }
 
-    /// Removes the files of deleted topics.
+    /// Files of topics whose deletion the journal holds at or below this position may go.
+    pub fn journal_is_written(&self, position: u64) {
+        self.shared.journal_written.fetch_max(position, Ordering::Relaxed);
+    }
+
+    /// Up to which position the journal has to be written so that all files of deleted topics may go; none if there are none.
+    pub fn deleted_up_to(&self) -> Option<u64> {
+        self.shared.deleted.lock().iter().map(|deleted| deleted.position).max()
+    }
+
+    /// Removes the files of deleted topics, of those that may go.
     pub fn remove_deleted(&self) -> Result<(), QueueError> {
         let _files = self.shared.maintenance.lock();
         self.remove_deleted_files()
     }
 
-    /// Under the maintenance lock. A topic whose files cannot be removed does not stop the others; the first error is returned.
+    /// Under the maintenance lock. A topic whose files cannot be removed stays deleted and does not stop the others; the first error is
+    /// returned.
     fn remove_deleted_files(&self) -> Result<(), QueueError> {
-        let deleted = std::mem::take(&mut *self.shared.deleted.lock());
+        let written = self.shared.journal_written.load(Ordering::Relaxed);
+        let mut deleted = Vec::new();
+        self.shared.deleted.lock().retain_mut(|topic| {
+            let may_go = topic.position <= written;
+            if may_go {
+                let DeletedTopic { name, queues, position } = topic;
+                let (name, queues) = (std::mem::take(name), std::mem::take(queues));
+                deleted.push(DeletedTopic { name, queues, position: *position });
+            }
+            !may_go
+        });
         if deleted.is_empty() {
             return Ok(());
         }
         let mut first_error = None;
         self.shared.listed.lock().retain(|queue| !queue.is_deleted());
-        for (topic, queues) in deleted {
-            for queue in queues {
+        for topic in deleted {
+            let is_batch = topic.queues.first().is_some_and(|queue| queue.is_batch());
+            for queue in &topic.queues {
                 self.shared.descriptors.forget(queue.number, 0, u64::MAX);
                 self.shared.unsynced.lock().forget(queue.number, 0, u64::MAX);
             }
-            let dir = self.shared.dir.join(topic);
-            let removed = self.shared.disk.remove_tree(&dir).and_then(|()| self.shared.disk.sync_dir(&self.shared.dir));
+            let root = if is_batch { &self.shared.batch.dir } else { &self.shared.simple.dir };
+            let dir = root.join(&topic.name);
+            self.shared.unsynced.lock().dirs.retain(|made| !made.starts_with(&dir));
+            let disk = &self.shared.disk;
+            // The folder for batches may never have been made.
+            let removed =
+                disk.remove_tree(&dir).and_then(|()| disk.create_dir(root)).and_then(|()| disk.sync_dir(root));
             if let Err(source) = removed {
                 first_error.get_or_insert(QueueError::disk("remove", &dir, source));
+                self.shared.deleted.lock().push(topic);
             }
         }
         first_error.map_or(Ok(()), Err)
@@ -385,47 +452,57 @@ impl QueueLogs {
         self.shared.is_rung.store(false, Ordering::Relaxed);
         *self.shared.bell.wanted.lock() = false;
         let mut listed = std::mem::take(&mut *self.shared.listed.lock());
-        let share = self.shared.options.recent_bytes as usize / UNIT_BYTES / listed.len().max(1);
-        let window = share.min(WINDOW_UNITS_MAX);
+        let share = self.shared.options.recent_bytes as usize / listed.len().max(1);
+        let window = share.min(WINDOW_BYTES_MAX);
         let mut scratch = Vec::new();
         // After the list was taken: whatever stands in it under a deleted name was made after that was noted.
         let mut first_error = self.remove_deleted_files().err();
-        listed.retain(|queue| match queue.flush(window, &mut scratch) {
-            Ok(was_active) => was_active,
-            Err(error) => {
+        let waiting: HashSet<String, FixedState> =
+            self.shared.deleted.lock().iter().map(|deleted| deleted.name.clone()).collect();
+        listed.retain(|queue| {
+            if waiting.contains(queue.topic()) {
+                // The files of the topic that had its name before are still there.
+                return !queue.is_deleted();
+            }
+            queue.flush(window, &mut scratch).unwrap_or_else(|error| {
                 first_error.get_or_insert(error);
                 true
-            }
+            })
         });
         self.shared.listed.lock().append(&mut listed);
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Flushes, and makes what was pushed before this call survive a loss of power.
+    /// Flushes, and makes what was pushed before this call survive a loss of power. On [`QueueError::Unsure`] nothing can be trusted any more
+    /// but the log.
     pub fn sync_all(&self) -> Result<(), QueueError> {
         self.flush_all()?;
-        let _files = self.shared.maintenance.lock();
+        // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
+        // synced does no harm.
         let unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
-        let synced = self.sync(&unsynced);
-        if synced.is_err() {
-            // The names of the files are lost with `unsynced`, so that the next attempt must cover everything.
-            *self.shared.unsynced.lock() = Unsynced { is_everything: true, ..Unsynced::default() };
-        }
-        synced
+        self.sync(&unsynced)
     }
 
     fn sync(&self, unsynced: &Unsynced) -> Result<(), QueueError> {
-        let Shared { disk, dir: root, .. } = &*self.shared;
+        let Shared { disk, simple: Layout { dir: root, .. }, batch, .. } = &*self.shared;
+        // The folder for batches is made when it is needed, so that its own name has to be there too.
+        let batch_parent = batch.dir.parent().unwrap_or(&batch.dir);
+        let unsure = |path: &Path, source| QueueError::Unsure { path: path.to_owned(), source };
         if unsynced.is_everything {
-            return disk.sync_file_system(root).map_err(|source| QueueError::disk("sync", root, source));
+            return disk.sync_file_system(root).map_err(|source| unsure(root, source));
         }
         for file in unsynced.files.values() {
-            file.sync_data().map_err(|source| QueueError::disk("sync a file of", root, source))?;
+            file.sync_data().map_err(|source| unsure(root, source))?;
         }
         for dir in &unsynced.dirs {
             // The file's name is in the queue's directory, that one's name in the topic's, and so on up to ours.
-            for dir in dir.ancestors().take_while(|dir| dir.starts_with(root)) {
-                disk.sync_dir(dir).map_err(|source| QueueError::disk("sync", dir, source))?;
+            let top = if dir.starts_with(root) { root } else { batch_parent };
+            for dir in dir.ancestors().take_while(|dir| dir.starts_with(top)) {
+                match disk.sync_dir(dir) {
+                    // Its topic was deleted since.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    synced => synced.map_err(|source| unsure(dir, source))?,
+                }
             }
         }
         Ok(())
@@ -453,12 +530,17 @@ impl QueueLogs {
 
     /// Bytes of units that are not yet written.
     pub fn pending_bytes(&self) -> u64 {
-        self.shared.pending_units.load(Ordering::Relaxed) * UNIT_BYTES as u64
+        self.shared.pending_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether so much is unwritten (the disk is full or stands still) that the log should take no more for now.
     pub fn is_backlogged(&self) -> bool {
         self.pending_bytes() >= self.shared.options.buffered_bytes.saturating_mul(8)
+    }
+
+    /// Whether so much is unwritten that the log takes no more, whatever the reason: units are memory.
+    pub fn is_full(&self) -> bool {
+        self.pending_bytes() >= self.shared.options.buffered_bytes.saturating_mul(32)
     }
 
     /// Files that are open.
@@ -471,8 +553,8 @@ impl QueueLogs {
         self.topics.read().values().map(Vec::len).sum()
     }
 
-    /// Bytes of a file, as found on disk or as configured.
+    /// Bytes of a file of ordinary queues, as found on disk or as configured.
     pub fn file_bytes(&self) -> u64 {
-        self.shared.file_bytes
+        self.shared.simple.file_bytes
     }
 }

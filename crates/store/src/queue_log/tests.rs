@@ -204,7 +204,7 @@ fn a_deleted_topic_is_gone_and_may_come_again() {
     let queue = logs.get_or_create("t", 0);
     (0..15).for_each(|n| queue.push(unit(n)));
     logs.flush_all().unwrap();
-    logs.delete_topic("t", || ());
+    logs.delete_topic("t", || ((), 0));
     queue.push(unit(15));
     logs.flush_all().unwrap();
     assert!(logs.get("t", 0).is_none() && !dir.path().join("t").exists());
@@ -225,13 +225,13 @@ fn a_topic_is_deleted_while_files_are_written_and_keeps_what_comes_after_under_i
     (15..20).for_each(|n| queue.push(unit(n)));
     {
         let _writing = logs.shared.maintenance.lock();
-        logs.delete_topic("t", || ());
+        logs.delete_topic("t", || ((), 0));
     }
     let again = logs.get_or_create("t", 0);
     (30..33).for_each(|n| again.push(unit(n)));
     logs.flush_all().unwrap();
     assert_eq!(logs.pending_bytes(), 0);
-    logs.delete_topic("u", || ());
+    logs.delete_topic("u", || ((), 0));
     logs.remove_deleted().unwrap();
     drop(logs);
     let (logs, _) = open(dir.path());
@@ -356,4 +356,107 @@ fn readers_beside_a_writer_and_a_flusher_see_a_dense_queue() {
             });
         }
     });
+}
+
+#[test]
+fn a_topic_that_is_made_and_deleted_before_a_sync_leaves_nothing_to_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    logs.get_or_create("t", 0).push(unit(0));
+    logs.flush_all().unwrap();
+    logs.delete_topic("t", || ((), 0));
+    logs.sync_all().unwrap();
+    assert!(!dir.path().join("t").exists());
+}
+
+#[test]
+fn files_of_a_deleted_topic_stay_until_the_journal_holds_the_deletion_and_nobody_else_writes_into_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    (0..15).for_each(|n| logs.get_or_create("t", 0).push(unit(n)));
+    logs.flush_all().unwrap();
+    logs.delete_topic("t", || ((), 7));
+    let again = logs.get_or_create("t", 0);
+    again.push(unit(20));
+    logs.journal_is_written(6);
+    logs.remove_deleted().unwrap();
+    logs.flush_all().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path().join("t/0")).unwrap().count(), 2);
+    assert_eq!(units(&again, 0, 10), [unit(20)]);
+    logs.journal_is_written(7);
+    logs.sync_all().unwrap();
+    assert_eq!(std::fs::read_dir(dir.path().join("t/0")).unwrap().count(), 1);
+    let (logs, _) = open(dir.path());
+    assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 10), [unit(20)]);
+}
+
+/// A device that cannot remove, or cannot sync.
+#[derive(Debug, Default)]
+struct Broken {
+    cannot_remove: AtomicBool,
+    cannot_sync: AtomicBool,
+}
+
+impl Broken {
+    fn check(flag: &AtomicBool) -> std::io::Result<()> {
+        if flag.load(Ordering::Relaxed) { Err(std::io::Error::other("broken")) } else { Ok(()) }
+    }
+}
+
+impl Disk for Broken {
+    fn create_dir(&self, path: &Path) -> std::io::Result<()> {
+        RealDisk.create_dir(path)
+    }
+    fn list(&self, dir: &Path) -> std::io::Result<Vec<crate::disk::DirEntry>> {
+        RealDisk.list(dir)
+    }
+    fn len(&self, path: &Path) -> std::io::Result<u64> {
+        RealDisk.len(path)
+    }
+    fn open(&self, path: &Path, how: crate::disk::OpenHow) -> std::io::Result<Arc<dyn DiskFile>> {
+        RealDisk.open(path, how)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> std::io::Result<()> {
+        RealDisk.remove(path)
+    }
+    fn remove_tree(&self, dir: &Path) -> std::io::Result<()> {
+        Broken::check(&self.cannot_remove)?;
+        RealDisk.remove_tree(dir)
+    }
+    fn sync_dir(&self, dir: &Path) -> std::io::Result<()> {
+        Broken::check(&self.cannot_sync)?;
+        RealDisk.sync_dir(dir)
+    }
+    fn sync_file_system(&self, dir: &Path) -> std::io::Result<()> {
+        RealDisk.sync_file_system(dir)
+    }
+}
+
+#[test]
+fn a_topic_whose_files_cannot_be_removed_stays_deleted_until_they_can() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(Broken::default()));
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk) as Arc<dyn Disk>).unwrap();
+    (0..5).for_each(|n| logs.get_or_create("t", 0).push(unit(n)));
+    logs.flush_all().unwrap();
+    disk.cannot_remove.store(true, Ordering::Relaxed);
+    logs.delete_topic("t", || ((), 0));
+    logs.get_or_create("t", 0).push(unit(20));
+    assert!(logs.remove_deleted().is_err() && logs.flush_all().is_err());
+    disk.cannot_remove.store(false, Ordering::Relaxed);
+    logs.sync_all().unwrap();
+    let (logs, _) = open(dir.path());
+    assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 10), [unit(20)]);
+}
+
+#[test]
+fn a_sync_that_failed_is_not_tried_again_but_told() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(Broken::default()));
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk) as Arc<dyn Disk>).unwrap();
+    logs.get_or_create("t", 0).push(unit(0));
+    disk.cannot_sync.store(true, Ordering::Relaxed);
+    let failed = logs.sync_all().unwrap_err();
+    assert!(matches!(failed, QueueError::Unsure { .. }), "{failed}");
 }

@@ -5,6 +5,9 @@ use protocol::LogOffset;
 /// Bytes of a unit on disk.
 pub const UNIT_BYTES: usize = 20;
 
+/// Bytes of the largest unit of any kind of queue.
+pub(super) const RAW_BYTES_MAX: usize = super::batch_unit::BATCH_UNIT_BYTES;
+
 /// A unit as it lies on disk and in memory.
 pub(super) type RawUnit = [u8; UNIT_BYTES];
 
@@ -32,14 +35,22 @@ impl Unit {
     /// What RocketMQ writes before the first unit of a queue that does not begin at a file's start.
     pub const BLANK: Unit = Unit { at: LogOffset(0), size: 0x7FFF_FFFF, tags: 0 };
 
+    /// In the place of the tags: the message was lost to damage of the log, and the unit keeps its number. No hash of a tag and no time.
+    pub const LOST: i64 = i64::MAX;
+
     /// Where its record ends.
     pub fn end(&self) -> LogOffset {
         LogOffset(self.at.0.saturating_add(u64::from(self.size)))
     }
 
-    /// Whether it stands for no message.
-    pub fn is_blank(&self) -> bool {
+    /// Whether it stands before the first unit of its queue.
+    pub(crate) fn is_blank(&self) -> bool {
         *self == Unit::BLANK
+    }
+
+    /// Whether it stands for a message at all.
+    pub fn is_message(&self) -> bool {
+        self.tags != Unit::LOST && !self.is_blank()
     }
 
     pub(super) fn encode(&self) -> RawUnit {
@@ -51,8 +62,8 @@ impl Unit {
     }
 
     /// The unit in `raw`; `None` where none was written yet, by RocketMQ's rule: offset ≥ 0 and size > 0.
-    pub(super) fn decode(raw: &RawUnit) -> Option<Unit> {
-        let [o0, o1, o2, o3, o4, o5, o6, o7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] = *raw;
+    pub(super) fn decode(raw: &[u8]) -> Option<Unit> {
+        let [o0, o1, o2, o3, o4, o5, o6, o7, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7] = *raw.first_chunk()?;
         let at = i64::from_be_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
         let size = i32::from_be_bytes([s0, s1, s2, s3]);
         let tags = i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]);

@@ -1,6 +1,6 @@
 //! What is not whole: told from what is, kept aside where it may be wanted, and cut off.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use protocol::record::{self, Scanned};
@@ -34,9 +34,20 @@ pub(super) fn whole_record_after(files: &LogFiles, at: u64) -> Result<Option<u64
         let mut place = (at.max(segment.base()) - segment.base()) as usize + usize::from(at >= segment.base());
         // Each turn steps over the magic code it found or over the piece it looked at, or ends the segment.
         while place + MAGIC_AT + MAGIC.len() <= bytes.len() {
+            // Holes hold no record, and there may be a gigabyte of them.
+            let data = segment.data_from(place).map_err(|source| StoreError::Disk {
+                doing: "look at",
+                path: segment.path().to_owned(),
+                source,
+            })?;
+            let Some(data) = data else { break };
+            place = place.max(data);
+            if place + MAGIC_AT + MAGIC.len() > bytes.len() {
+                break;
+            }
             let end = bytes.len().min(place + PIECE);
             segment.bring_in(place..end)?;
-            let Some(found) = bytes[place + MAGIC_AT..end].windows(MAGIC.len()).position(|four| four == MAGIC) else {
+            let Some(found) = bytes[place + MAGIC_AT..end].windows(MAGIC.len()).position(|three| three == MAGIC) else {
                 if end == bytes.len() {
                     break;
                 }
@@ -61,30 +72,29 @@ pub(super) fn whole_record_after(files: &LogFiles, at: u64) -> Result<Option<u64
 /// Bytes that are looked through at once.
 const PIECE: usize = 1 << 20;
 
-/// The magic code of records (their first version, which all but the longest topics have), and where it stands in them.
-const MAGIC: [u8; 4] = 0xDAA3_20A7_u32.to_be_bytes();
+/// What the magic codes of records have in common, and where it stands in them.
+const MAGIC: [u8; 3] = [0xDA, 0xA3, 0x20];
 const MAGIC_AT: usize = 4;
 
-/// Keeps a copy of what is about to be cut off although whole records are in it: in the folder `cut` beside the log's, under
-/// the log offset of its first byte.
+/// Keeps a copy of the log from `from` to `to`, which is about to be written over: in the folder `cut` beside the log's, under the log
+/// offset of its first byte. Returns the folder.
 pub(super) fn set_aside(
     files: &LogFiles,
-    end: u64,
-    whole: u64,
+    from: u64,
+    to: u64,
     options: &StoreOptions,
     disk: &dyn Disk,
-    found: &mut Recovered,
-) -> Result<(), StoreError> {
+) -> Result<PathBuf, StoreError> {
     let dir = options.root.join("cut");
     let failed = |doing: &'static str, path: &Path| {
         let path = path.to_owned();
         move |source| StoreError::Disk { doing, path, source }
     };
     disk.create_dir(&dir).map_err(failed("make", &dir))?;
-    for segment in files.segments.iter().filter(|segment| segment.end() > end) {
-        let from = end.max(segment.base());
+    for segment in files.segments.iter().filter(|segment| segment.end() > from && segment.base() < to) {
+        let from = from.max(segment.base());
         let start = (from - segment.base()) as usize;
-        let bytes = &(**segment).as_ref()[start..];
+        let bytes = &(**segment).as_ref()[start..(to.min(segment.end()) - segment.base()) as usize];
         segment.bring_in(start..start + bytes.len())?;
         // To the end of the page: the last record may end with zeros of its own.
         let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| (last + 1).next_multiple_of(4096));
@@ -98,11 +108,7 @@ pub(super) fn set_aside(
         file.write_at(&bytes[..used], 0).map_err(failed("write", &path))?;
         file.sync_data().map_err(failed("sync", &path))?;
     }
-    found.findings.push(format!(
-        "records behind the damage are whole again from log offset {whole} on; what is cut off is kept in {}",
-        dir.display()
-    ));
-    Ok(())
+    Ok(dir)
 }
 
 /// Leaves nothing behind the end that a later start, or Apache's broker, could take for a record.

@@ -4,8 +4,10 @@
 
 mod damage;
 mod files;
+mod gap;
 mod rebuild;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use protocol::record::{self, Scanned};
@@ -24,6 +26,7 @@ use crate::segment::{Segment, Walk};
 use damage::{bruised_record, cut, set_aside, whole_record_after};
 use files::LogFiles;
 pub(crate) use files::open_segments;
+use gap::why_not;
 use rebuild::Rebuild;
 
 /// What opening a store found and mended.
@@ -128,6 +131,8 @@ pub(crate) struct Before<'a> {
     pub marks: Option<&'a Marks>,
     /// Which topics were deleted, and where.
     pub deleted: &'a Deleted,
+    /// The topics whose records may hold batches, as far as the journal knows.
+    pub batch_topics: &'a HashSet<String>,
     /// How we closed the store, if it was us and it was the last time that somebody did.
     pub closed: Option<Closed>,
 }
@@ -141,7 +146,7 @@ fn finish_deletions(queues: &QueueLogs, deleted: &Deleted) -> Result<(), StoreEr
             continue;
         }
         if left.iter().all(|queue| queue.log_end().0 <= end) {
-            queues.delete_topic(topic, || ());
+            queues.delete_topic(topic, || ((), 0));
             continue;
         }
         // The topic lives again, in some of its queues.
@@ -170,8 +175,12 @@ pub(crate) fn recover(
     let mut at = from;
     let mut last_timestamp = 0;
     let mut damage = None;
+    let mut lost = 0_u64;
+    // After a crash what was not flushed may be torn anywhere: the first damage is the end. What the check-point vouches for was whole
+    // once, as all of it was after a clean stop, and one bad page must not cost what came after it.
+    let vouched = if found.was_abnormal { before.marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
     let mut let_go_at = from;
-    let mut rebuild = Rebuild::new(files, queues, before.deleted);
+    let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics);
     let mut bruised = 0_u64;
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
@@ -185,10 +194,9 @@ pub(crate) fn recover(
                 break;
             }
             let mut scanned = record::scan(walk.record_at(at)?, options.check_crc_on_recover);
-            // After a crash the first damage is the end: what was not flushed may be torn anywhere. After a clean stop all of it
-            // was whole once, and one bad bit must not cost what came after it.
-            if !found.was_abnormal
-                && let (Err(why), Some(view)) = (&scanned, bruised_record(segment, at)?)
+            if let Err(why) = &scanned
+                && let Some(view) = bruised_record(segment, at)?
+                && view.store_timestamp() < vouched
             {
                 bruised += 1;
                 if bruised == 1 {
@@ -217,18 +225,33 @@ pub(crate) fn recover(
                     }
                 }
                 Ok(Scanned::Blank { .. }) => at = segment.end(),
-                Ok(Scanned::Nothing) => break 'segments,
-                Ok(Scanned::Record(view)) => {
-                    damage = Some(format!("a record that belongs at {}", view.log_offset()));
-                    break 'segments;
-                }
-                Err(why) => {
-                    damage = Some(why.to_string());
-                    break 'segments;
+                no_record => {
+                    let why = why_not(no_record, walk.record_at(at)?);
+                    if why.is_none() && is_known_end(before, found.was_abnormal, at) {
+                        break 'segments;
+                    }
+                    let whole = whole_record_after(files, at)?;
+                    damage = why.or_else(|| whole.map(|_| "zeros".to_owned()));
+                    let Some(whole) = whole else { break 'segments };
+                    let follower = gap::follows(files, whole, last_timestamp)?.filter(|timestamp| *timestamp < vouched);
+                    let Some(timestamp) = follower else { break 'segments };
+                    set_aside(files, at, whole.min(segment.end()), options, &**disk)?;
+                    let Some(gap) = gap::close(segment, at, whole, timestamp)? else { break 'segments };
+                    lost += 1;
+                    if let Some(damage) = damage.take().filter(|_| lost == 1) {
+                        found.findings.push(format!(
+                            "the log is damaged from {at} to {}: {damage}; what follows is whole and goes on being served",
+                            gap.to
+                        ));
+                    }
+                    rebuild.lose(gap);
+                    at = gap.to;
+                    walk = Walk::new(segment, SCAN_STRETCH);
                 }
             }
         }
     }
+    rebuild.finish()?;
     found.units_added += rebuild.added;
     found.findings.extend(rebuild.findings());
     if bruised > 1 {
@@ -236,10 +259,20 @@ pub(crate) fn recover(
             "{bruised} records in all are damaged and followed by whole ones: they stay in their places"
         ));
     }
+    if lost > 0 {
+        found.findings.push(format!(
+            "{lost} stretches of the log in all were damaged; copies are in {}/cut",
+            options.root.display()
+        ));
+    }
     if let Some(damage) = damage {
         found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
         if let Some(whole) = whole_record_after(files, at)? {
-            set_aside(files, at, whole, options, &**disk, found)?;
+            let kept = set_aside(files, at, u64::MAX, options, &**disk)?;
+            found.findings.push(format!(
+                "records behind the damage are whole again from log offset {whole} on; what is cut off is kept in {}",
+                kept.display()
+            ));
         }
     }
     for segment in files.segments.iter().filter(|segment| segment.end() > at) {
@@ -281,6 +314,12 @@ pub(crate) fn recover(
         queues.sync_all()?;
     }
     Ok(End { at, last_timestamp })
+}
+
+/// Whether it is written down that the log ends there.
+fn is_known_end(before: &Before, was_abnormal: bool, at: u64) -> bool {
+    let confirmed = before.marks.and_then(|marks| u64::try_from(marks.confirmed).ok());
+    !was_abnormal && (before.closed.map(|closed| closed.end) == Some(at) || confirmed == Some(at))
 }
 
 /// Bytes that a scan keeps mapped behind it.

@@ -4,28 +4,34 @@
 //! its numbers begin anew with each life. The log decides. A unit is true if the record that it points at says so; of two records
 //! with one number in one queue, the one that lies further on in the log is of the newer life.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use protocol::light;
-use protocol::names;
-use protocol::record::{self, RecordView, Scanned};
+use protocol::record::{self, RECORD_BYTES_MIN, RecordView, Scanned};
+use protocol::{LogOffset, light, names};
 
 use super::files::LogFiles;
+use super::gap::Gap;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fold::QueuePlace;
-use crate::queue_log::{ConsumeQueue, PushedAt, QueueError, QueueLogs, Unit};
+use crate::queue_log::{ConsumeQueue, PushedAt, QueueError, QueueLogs, Span, Unit};
 
 /// Puts units into queues, in the order of their records.
 pub(super) struct Rebuild<'a> {
     files: &'a LogFiles,
     queues: &'a QueueLogs,
     deleted: &'a Deleted,
+    /// Topics whose records may hold batches, as whoever knows the topics says. What is on disk says it too.
+    batch_topics: &'a HashSet<String>,
     known: KnownUnits,
     /// Units that queues lacked.
     pub added: u64,
+    /// Stretches of the log that were lost, and how much that was.
+    gaps_of_log: Vec<Gap>,
+    lost_bytes: u64,
     /// Records without a place in their queue, and what the first of them was told.
     gaps: (u64, Option<String>),
     /// Queues begun anew, and the first of them.
@@ -44,13 +50,21 @@ enum Standing {
 }
 
 impl<'a> Rebuild<'a> {
-    pub(super) fn new(files: &'a LogFiles, queues: &'a QueueLogs, deleted: &'a Deleted) -> Rebuild<'a> {
+    pub(super) fn new(
+        files: &'a LogFiles,
+        queues: &'a QueueLogs,
+        deleted: &'a Deleted,
+        batch_topics: &'a HashSet<String>,
+    ) -> Rebuild<'a> {
         Rebuild {
             files,
             queues,
             deleted,
+            batch_topics,
             known: KnownUnits::default(),
             added: 0,
+            gaps_of_log: Vec::new(),
+            lost_bytes: 0,
             gaps: (0, None),
             begun_anew: (0, None),
         }
@@ -61,8 +75,12 @@ impl<'a> Rebuild<'a> {
         if place.unit.at.0 < self.deleted.end_of(place.topic) {
             return Ok(());
         }
-        let queue = self.queues.get_or_create(place.topic, place.queue_id);
-        if self.known.has(&queue, place.offset, place.unit) {
+        let queue = match place.is_batch || self.batch_topics.contains(place.topic) {
+            true => self.queues.get_or_create_batch(place.topic, place.queue_id),
+            false => self.queues.get_or_create(place.topic, place.queue_id),
+        };
+        let count = if queue.is_batch() { place.count } else { 1 };
+        if self.known.has(&queue, Span { unit: place.unit, base: place.offset, count }) {
             return Ok(());
         }
         match self.standing(&queue, place)? {
@@ -79,19 +97,58 @@ impl<'a> Rebuild<'a> {
                 });
             }
         }
-        match queue.push_at(place.offset, place.unit) {
+        self.bridge(&queue, place.offset);
+        match queue.push_record_at(place.offset, place.unit, count, place.store_time) {
             Ok(PushedAt::Already) => {}
             Ok(PushedAt::Added | PushedAt::Mended) => self.added += 1,
             Err(error @ QueueError::Gap { .. }) => {
                 self.gaps.0 += 1;
                 self.gaps.1.get_or_insert_with(|| error.to_string());
             }
-            Err(error @ (QueueError::Disk { .. } | QueueError::FileLength { .. })) => return Err(error.into()),
+            Err(error @ (QueueError::Disk { .. } | QueueError::Unsure { .. } | QueueError::FileLength { .. })) => {
+                return Err(error.into());
+            }
         }
         if self.queues.is_backlogged() {
             self.queues.flush_all()?;
         }
         Ok(())
+    }
+
+    /// A stretch of the log is lost, with the records in it.
+    pub(super) fn lose(&mut self, gap: Gap) {
+        self.lost_bytes += gap.to - gap.from;
+        self.gaps_of_log.push(gap);
+    }
+
+    /// Lets what queues have of lost records point nowhere else.
+    pub(super) fn finish(&mut self) -> Result<(), StoreError> {
+        if self.gaps_of_log.is_empty() {
+            return Ok(());
+        }
+        for queue in self.queues.queues() {
+            for gap in &self.gaps_of_log {
+                self.added += queue.lose(LogOffset(gap.from), LogOffset(gap.to), gap.unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the numbers of messages that were lost just before this one: without them, nothing of the queue could be served from here on.
+    fn bridge(&mut self, queue: &Arc<ConsumeQueue>, offset: u64) {
+        if queue.is_batch() {
+            // Its units say themselves which messages they hold, and may leave some out.
+            return;
+        }
+        let next = queue.max_offset();
+        let Some(gap) = self.gaps_of_log.last() else { return };
+        let is_plausible = offset.saturating_sub(next) <= self.lost_bytes / RECORD_BYTES_MIN as u64;
+        if queue.min_offset() < next && queue.log_end().0 <= gap.from && is_plausible {
+            for _ in next..offset {
+                queue.push(gap.unit);
+                self.added += 1;
+            }
+        }
     }
 
     fn standing(&self, queue: &ConsumeQueue, place: &QueuePlace<'_>) -> Result<Standing, StoreError> {
@@ -101,15 +158,14 @@ impl<'a> Rebuild<'a> {
             return Ok(Standing::Newer);
         }
         let other = match place.offset < next {
-            true => queue.unit_at(place.offset)?,
+            true => queue.span_at(place.offset)?,
             // It lies before the queue's last record, and is not in the queue.
-            false if min < next && at < queue.log_end() => queue.unit_at(next - 1)?,
+            false if min < next && at < queue.log_end() => queue.span_at(next - 1)?,
             false => None,
         };
-        let number = place.offset.min(next.saturating_sub(1));
         Ok(match other {
-            Some(unit) if unit.at > at && self.is_true(unit, number, place)? => Standing::Older,
-            Some(unit) if unit.at < at && self.is_true(unit, number, place)? => Standing::Newer,
+            Some(Span { unit, base, .. }) if unit.at > at && self.is_true(unit, base, place)? => Standing::Older,
+            Some(Span { unit, base, .. }) if unit.at < at && self.is_true(unit, base, place)? => Standing::Newer,
             Some(_) | None => Standing::Same,
         })
     }
@@ -151,8 +207,7 @@ struct KnownUnits {
 
 struct Stretch {
     _queue: Arc<ConsumeQueue>,
-    first: u64,
-    units: Vec<Unit>,
+    units: Vec<Span>,
 }
 
 impl KnownUnits {
@@ -161,27 +216,25 @@ impl KnownUnits {
     /// Queues remembered, some 30 MB in all. With more of them stretches are read more than once.
     const QUEUES_MAX: usize = 4096;
 
-    /// Whether the queue has that unit at that offset. Where it cannot be told, it has not.
-    fn has(&mut self, queue: &Arc<ConsumeQueue>, offset: u64, unit: Unit) -> bool {
-        if offset < queue.min_offset() || offset >= queue.max_offset() {
+    /// Whether the queue has that unit for those messages. Where it cannot be told, it has not.
+    fn has(&mut self, queue: &Arc<ConsumeQueue>, span: Span) -> bool {
+        if span.base < queue.min_offset() || span.base >= queue.max_offset() {
             return false;
         }
         let key = Arc::as_ptr(queue) as usize;
         if self.stretches.len() >= Self::QUEUES_MAX && !self.stretches.contains_key(&key) {
             self.stretches.clear();
         }
-        let stretch = self.stretches.entry(key).or_insert_with(|| Stretch {
-            _queue: Arc::clone(queue),
-            first: 0,
-            units: Vec::new(),
-        });
-        if !(stretch.first..stretch.first + stretch.units.len() as u64).contains(&offset) {
-            stretch.first = offset;
+        let stretch =
+            self.stretches.entry(key).or_insert_with(|| Stretch { _queue: Arc::clone(queue), units: Vec::new() });
+        let covered = stretch.units.first().zip(stretch.units.last());
+        if !covered.is_some_and(|(first, last)| (first.base..last.next()).contains(&span.base)) {
             stretch.units.clear();
-            if queue.read_units(offset, Self::UNITS, true, &mut stretch.units).is_err() {
+            if queue.read_spans(span.base, Self::UNITS, true, &mut stretch.units).is_err() {
                 return false;
             }
         }
-        stretch.units.get((offset - stretch.first) as usize) == Some(&unit)
+        let found = stretch.units.binary_search_by_key(&span.base, |known| known.base);
+        found.is_ok_and(|found| stretch.units[found] == span)
     }
 }

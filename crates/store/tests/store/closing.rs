@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use env::TimeMs;
-use store::{AppendError, NotWritable, RecordBatch};
+use store::{AppendError, ColdReadRefused, NotWritable, RecordBatch};
 
 use crate::support::*;
 
@@ -116,7 +116,7 @@ fn cold_reads_are_bounded() {
     entered.recv().unwrap();
     store.cold_read(Box::new(|| {})).unwrap();
     let full = store.cold_read(Box::new(|| {})).unwrap_err();
-    assert_eq!((full.waiting, full.limit), (1, 1));
+    assert_eq!(full, ColdReadRefused::Full { waiting: 1, limit: 1 });
     leave.send(()).unwrap();
     store.close().unwrap();
 }

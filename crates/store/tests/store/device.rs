@@ -26,10 +26,16 @@ fn a_sync_store_shows_and_promises_only_what_is_flushed() {
     assert!(store.record_at(second.at).unwrap().is_none());
     let queue = store.existing_queue(TOPIC, 0).unwrap();
     assert_eq!([0, 1, 2].map(|offset| store.is_visible(&queue, offset)), [true, false, false]);
+    assert_eq!((store.visible_end(&queue), queue.max_offset()), (1, 2));
+    append_run(&store, 2..9);
+    assert_eq!(store.visible_end(&queue), 1);
+    let (read, _) = crate::support::read(&store, TOPIC, 0, 50, &limits(32));
+    assert_eq!((read.status, read.next), (ReadStatus::OffsetOverflowBadly, 1));
     disk.resume();
     assert!(store.flushed().wait_until(second.end.0, deadline()));
     assert!(store.is_visible(&queue, 1));
-    assert_eq!(read_all(&store, TOPIC, 0).len(), 2);
+    assert!(store.flushed().wait_until(store.end().0, deadline()));
+    assert_eq!((store.visible_end(&queue), read_all(&store, TOPIC, 0).len()), (9, 9));
     store.close().unwrap();
 }
 
@@ -251,5 +257,46 @@ fn a_change_does_not_wait_for_the_sync_of_those_before_it() {
     disk.resume();
     let syncs = journal.stats().syncs;
     eventually("the sync of the rest", || journal.stats().syncs > syncs + 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn units_are_written_while_the_device_takes_its_time_with_earlier_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, options(dir.path()));
+    disk.faults.stalls_queues_only.store(true, Ordering::SeqCst);
+    disk.stall();
+    append_run(&store, 0..10);
+    eventually("a sync of the queue", || disk.faults.waiting_syncs.load(Ordering::SeqCst) > 0);
+    append_run(&store, 10..50);
+    let file = queue_file(dir.path(), TOPIC, 0, 0);
+    eventually("the units in their file", || std::fs::read(&file).unwrap()[49 * 20..50 * 20] != [0; 20]);
+    disk.resume();
+    store.close().unwrap();
+}
+
+#[test]
+fn units_in_memory_have_a_bound_whatever_keeps_them_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions { queue_buffered_bytes: 20, ..options(dir.path()) };
+    let (store, _) = open_on(&FaultyDisk::new(), options);
+    let mut batch = RecordBatch::new();
+    for _ in 0..100 {
+        push(&store, &mut batch, TOPIC, 0, b"x");
+    }
+    append_batch(&store, &mut batch, TimeMs(1)).unwrap();
+    // As soon as they are written, there is room again.
+    eventually("room for more", || {
+        batch.clear();
+        push(&store, &mut batch, TOPIC, 0, b"y");
+        match store.append(&mut batch, TimeMs(1)) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(error.to_string().contains("more slowly than messages come"), "{error}");
+                false
+            }
+        }
+    });
     store.close().unwrap();
 }

@@ -173,3 +173,12 @@ fn whoever_finds_a_store_locked_is_told_by_which_process() {
     assert!(says.all(|line| line.is_ok()) && holder.wait().unwrap().success());
     open(dir.path());
 }
+
+#[test]
+fn a_store_may_have_a_bare_name() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let (store, _) = open(std::path::Path::new(dir.path().file_name().unwrap()));
+    append_run(&store, 0..3);
+    assert_run(&store, 0..3);
+    store.close().unwrap();
+}

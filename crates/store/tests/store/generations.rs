@@ -1,6 +1,9 @@
 //! Topics that were deleted and made again: recovery finds messages of both lives in the log, and tells them apart.
 
-use store::Store;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use store::{Retention, Store, StoreOptions};
 
 use crate::support::*;
 
@@ -169,4 +172,35 @@ fn empty_folders_of_queues_do_not_end_the_new_life_of_a_topic() {
     assert_life(&store, 2, 10);
     assert!(read_all(&store, TOPIC, 1).is_empty());
     assert_eq!(append(&store, TOPIC, 1, b"of the second life").queue_offset, 0);
+}
+
+#[test]
+fn the_mark_of_a_deleted_topic_goes_with_the_last_of_its_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    disk.faults.used_percent.store(10, Ordering::SeqCst);
+    let retention = Retention { delete_when: vec![], ..Retention::default() };
+    let options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
+    let (store, _) = open_on(&disk, options);
+    let marks = || {
+        let mut count = 0;
+        store.journal().load(store::journal::TableId(251), |_, _| count += 1);
+        count
+    };
+    let mut now = 1_700_000_000_000;
+    let mut append_more = || {
+        now += 1;
+        append_at(&store, now, "other", 0, &[0; 1000]);
+    };
+    append_run(&store, 0..100);
+    store.delete_topic(TOPIC);
+    assert_eq!(marks(), 1);
+    (0..200).for_each(|_| append_more());
+    // Files go by force from here on.
+    disk.faults.used_percent.store(88, Ordering::SeqCst);
+    eventually("the mark is dropped", || {
+        append_more();
+        marks() == 0
+    });
+    store.close().unwrap();
 }

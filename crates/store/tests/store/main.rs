@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
 
 mod appending;
+mod batches;
 mod clean_start;
 mod closing;
 mod crash;
@@ -12,6 +13,7 @@ mod generations;
 mod index;
 mod light;
 mod losses;
+mod read_mode;
 mod reading;
 mod retention;
 mod support;

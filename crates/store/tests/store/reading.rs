@@ -170,3 +170,20 @@ fn a_slice_outlives_the_store() {
     let (owner, range) = slices[1].clone().into_parts();
     assert_eq!((*owner).as_ref()[range], *slices[1].as_ref());
 }
+
+/// A client may ask for as many messages as it likes; what a filter passes over for it is bounded by what a reply can hold.
+#[test]
+fn asking_for_everything_does_not_have_everything_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..1000);
+    let queue = store.queue(TOPIC, 0).unwrap();
+    let greedy = ReadLimits { max_count: i32::MAX as usize, count_memory: 32, scan_bytes: 20 * 50, ..limits(32) };
+    let mut looked_at = 0;
+    let mut wants_none = |_| {
+        looked_at += 1;
+        false
+    };
+    let found = store.read(&queue, 0, &greedy, &mut wants_none, &mut Vec::new());
+    assert_eq!((found.status, found.next, looked_at), (ReadStatus::NoMatchedMessage, 50, 50));
+}

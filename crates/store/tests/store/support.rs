@@ -236,6 +236,8 @@ pub struct Faults {
     pub allocatable: Mutex<Option<u64>>,
     pub cannot_allocate: AtomicBool,
     pub cannot_remove: AtomicBool,
+    /// Names of files of the log cannot be made durable.
+    pub cannot_sync_log_dir: AtomicBool,
     /// Files of consume queues cannot be written.
     pub cannot_write_queues: AtomicBool,
     /// How full the device says it is, in percent; 0: as the machine says.
@@ -246,6 +248,8 @@ pub struct Faults {
     pub loses_its_end: Mutex<Option<PathBuf>>,
     /// How often somebody asked how full the device is.
     pub looks: AtomicU64,
+    /// Only files of consume queues stall.
+    pub stalls_queues_only: AtomicBool,
     /// While true, no file reaches the device.
     pub stalled: Mutex<bool>,
     pub resumed: Condvar,
@@ -306,6 +310,9 @@ impl Disk for FaultyDisk {
         RealDisk.remove_tree(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.faults.cannot_sync_log_dir.load(Ordering::SeqCst) && dir.ends_with("commitlog") {
+            return Err(io::Error::other("broken"));
+        }
         self.faults.synced_dirs.lock().push(dir.to_owned());
         RealDisk.sync_dir(dir)
     }
@@ -363,9 +370,10 @@ impl DiskFile for FaultyFile {
         self.file.len()
     }
     fn sync_data(&self) -> io::Result<()> {
+        let stalls = self.is_queue || !self.faults.stalls_queues_only.load(Ordering::SeqCst);
         let mut stalled = self.faults.stalled.lock();
         self.faults.waiting_syncs.fetch_add(1, Ordering::SeqCst);
-        while *stalled {
+        while *stalled && stalls {
             self.faults.resumed.wait(&mut stalled);
         }
         self.faults.waiting_syncs.fetch_sub(1, Ordering::SeqCst);

@@ -181,4 +181,57 @@ class AdminTest {
         admin.deleteKvConfig("TEST_SPACE", key);
         assertThrows(MQClientException.class, () -> admin.getKVConfig("TEST_SPACE", key));
     }
+
+    @Test
+    void units_of_a_consume_queue_are_shown_with_the_subscription_of_a_connected_group() throws Exception {
+        var admin = stock.admin();
+        String topic = stock.topic(1);
+        var producer = stock.producer();
+        producer.send(new Message(topic, "TagA", "a".getBytes(UTF_8)), Stock.queue(topic, 0));
+        producer.send(new Message(topic, "b".getBytes(UTF_8)), Stock.queue(topic, 0));
+        // Apache's broker makes its units in a thread of its own.
+        Await.until("both units are there", () -> stock.maxOffset(topic, 0) == 2);
+        var whole = admin.queryConsumeQueue(stock.server.broker(), topic, 0, 0, 10, "nobody");
+        assertEquals(0, whole.getMinQueueIndex());
+        assertEquals(2, whole.getMaxQueueIndex());
+        assertEquals("nobody@" + topic + " is not online!", whole.getFilterData());
+        assertEquals(2, whole.getQueueData().size());
+        var first = whole.getQueueData().get(0);
+        var second = whole.getQueueData().get(1);
+        assertEquals("TagA".hashCode(), first.getTagsCode());
+        assertEquals(first.getPhysicOffset() + first.getPhysicSize() <= second.getPhysicOffset(), true);
+        var one = admin.queryConsumeQueue(stock.server.broker(), topic, 0, 1, 1, "nobody").getQueueData();
+        assertEquals(1, one.size());
+        assertEquals(second.getPhysicOffset(), one.get(0).getPhysicOffset());
+
+        String group = Stock.name("units");
+        var inbox = new Inbox();
+        var consumer = stock.push(group);
+        consumer.subscribe(topic, "TagA || TagB");
+        consumer.registerMessageListener(inbox.listener());
+        consumer.start();
+        inbox.await(1);
+        var seen = admin.queryConsumeQueue(stock.server.broker(), topic, 0, 0, 1, group);
+        assertEquals("TagA || TagB", seen.getSubscriptionData().getSubString());
+        assertEquals("null", seen.getFilterData());
+    }
+
+    @Test
+    void a_message_is_given_to_a_member_that_is_named() throws Exception {
+        var admin = stock.admin();
+        String topic = stock.topic(1);
+        String group = Stock.name("directly");
+        var inbox = new Inbox();
+        var consumer = stock.push(group);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener(inbox.listener());
+        consumer.start();
+        var sent = stock.producer().send(new Message(topic, "again".getBytes(UTF_8)));
+        inbox.await(1);
+        String client = consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId();
+        var result = admin.consumeMessageDirectly(group, client, topic, sent.getOffsetMsgId());
+        assertEquals("CR_SUCCESS", result.getConsumeResult().name());
+        inbox.await(2);
+        assertEquals(1, inbox.distinct().size());
+    }
 }

@@ -154,14 +154,6 @@ class RefusalTest {
     void what_we_cannot_do_yet_is_refused_and_never_stored_as_an_ordinary_message() throws Exception {
         assumeTrue(Server.DEFAULT == Server.Kind.GANTRY, "Apache can do all of it");
         String topic = stock.topic(1);
-        for (String property : new String[] {"TIMER_DELAY_SEC\u00015", "TIMER_DELAY_MS\u00015000",
-            "TIMER_DELIVER_MS\u0001" + (System.currentTimeMillis() + 5000)}) {
-            var fields = send(topic, "0");
-            fields.put("i", property + "\u0002PGROUP\u0001producers\u0002");
-            var answer = broker(310, fields, "timed");
-            assertNotEquals(0, answer.getCode());
-            assertTrue(answer.getRemark() != null && !answer.getRemark().isBlank());
-        }
         var sql = pull(Stock.name("sql"), topic, "0", "0");
         sql.put("expressionType", "SQL92");
         sql.put("subscription", "a > 1");

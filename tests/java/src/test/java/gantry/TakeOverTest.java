@@ -68,6 +68,52 @@ class TakeOverTest {
     }
 
     @Test
+    void gantry_delivers_at_their_time_what_apache_5_has_stored() throws Exception {
+        timers(Server.Kind.APACHE_5, Server.DEFAULT);
+    }
+
+    @Test
+    void apache_5_delivers_at_their_time_what_gantry_has_stored() throws Exception {
+        timers(Server.DEFAULT, Server.Kind.APACHE_5);
+    }
+
+    /** Messages that are due before, while and after one broker stops and the other starts: each is delivered once, none early. */
+    private static void timers(Server.Kind first, Server.Kind second) throws Exception {
+        try (var server = new Server("timer-take-over").start(first)) {
+            String topic;
+            long begin = System.currentTimeMillis();
+            var dues = new java.util.HashMap<String, Long>();
+            try (var stock = new Stock(server)) {
+                topic = stock.topic(1);
+                var producer = stock.producer();
+                // Later ones first, so that what is not delivered yet lies before what is.
+                for (int i = 59; i >= 0; i--) {
+                    String body = String.valueOf(i);
+                    long due = begin + 4_000 + i * 500L;
+                    var message = new Message(topic, "tag", "key", body.getBytes(UTF_8));
+                    org.apache.rocketmq.common.message.MessageAccessor.putProperty(message, "TIMER_DELIVER_MS", String.valueOf(due));
+                    producer.send(message);
+                    dues.put(body, due);
+                }
+                Await.until("some are delivered", () -> stock.maxOffset(topic, 0) >= 5);
+            }
+            server.stop();
+            server.start(second);
+            try (var stock = new Stock(server)) {
+                Await.until("all are delivered", java.time.Duration.ofSeconds(90), () -> stock.maxOffset(topic, 0) >= dues.size(), () -> "");
+                var found = stock.read(topic, 0);
+                var bodies = found.stream().map(message -> new String(message.getBody(), UTF_8)).toList();
+                assertEquals(dues.keySet(), new java.util.HashSet<>(bodies));
+                assertEquals(dues.size(), bodies.size());
+                for (var message : found) {
+                    long due = dues.get(new String(message.getBody(), UTF_8));
+                    org.junit.jupiter.api.Assertions.assertTrue(message.getStoreTimestamp() >= due, message + " is early");
+                }
+            }
+        }
+    }
+
+    @Test
     void each_finds_messages_by_the_keys_that_the_other_has_indexed() throws Exception {
         try (var server = new Server("keys")) {
             String topic = null;

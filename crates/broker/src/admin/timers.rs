@@ -1,0 +1,89 @@
+//! What operators and slaves ask about timer messages: 60, 61, 5001, and their figures in 28.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use net::{Outgoing, Request};
+use protocol::body::DataVersion;
+use protocol::code::ResponseCode;
+use protocol::request::SwitchTimerEngine;
+use serde::Serialize;
+
+use crate::admin::reply_json;
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+
+/// 60: the check-point, as the 56 bytes of its file.
+pub(crate) fn marks(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let Some(timers) = &broker.timers else {
+        return Err(Refusal::new(ResponseCode::SystemError, "The checkpoint is null (timerWheelEnable is false)"));
+    };
+    out.reply(request.reply_to(), ResponseCode::Success, None, &(), &timers.marks().encode());
+    Ok(())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metrics {
+    data_version: DataVersion,
+    timing_count: BTreeMap<Box<str>, Metric>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metric {
+    count: i64,
+    time_stamp: i64,
+}
+
+/// 61: how many messages of each topic wait.
+pub(crate) fn metrics(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let Some(timers) = &broker.timers else {
+        let remark = "The timer message store is null (timerWheelEnable is false)";
+        return Err(Refusal::new(ResponseCode::SystemError, remark));
+    };
+    let counts = timers.counts().into_iter();
+    let timing_count =
+        counts.map(|(topic, count, time_stamp)| (topic, Metric { count: count.max(0), time_stamp })).collect();
+    reply_json(request, out, &Metrics { data_version: DataVersion::default(), timing_count });
+    Ok(())
+}
+
+/// 5001. There is one engine, that of files; asked for it, we have it already.
+pub(crate) fn switch_engine(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let wrong = |remark: &str| Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    if broker.timers.is_none() {
+        return wrong("broker timerWheelEnable is false");
+    }
+    let asked = SwitchTimerEngine::decode(&request.header.fields);
+    match asked.map(|asked| asked.engine_type) {
+        Ok("R") => wrong("timerRocksDBEnable must be configured true when broker start"),
+        Ok("F") => {
+            out.reply(request.reply_to(), ResponseCode::Success, Some("switch timer engine success"), &(), &[]);
+            Ok(())
+        }
+        Ok(other) => wrong(&format!("param error: E_T is \"{other}\", neither R nor F")),
+        Err(error) => wrong(&format!("param error: {error}")),
+    }
+}
+
+/// The part of 28 that is about timer messages.
+pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
+    let mut values = [0i64; 3];
+    if let Some(timers) = &broker.timers {
+        let pending = timers.figures.pending.load(Ordering::Relaxed).max(0);
+        let behind = i64::try_from(timers.behind(&broker.store)).unwrap_or(i64::MAX);
+        let late_ms = broker.clock.now().0.saturating_sub(timers.figures.read_time.load(Ordering::Relaxed));
+        // While nothing waits, the time of the next slot does not move.
+        values = [if pending > 0 { late_ms / 1000 } else { 0 }, behind, pending];
+    }
+    let [read_behind, offset_behind, pending] = values;
+    let rate = |rates: [f64; 3]| format!("{:?}", rates[0]);
+    vec![
+        ("timerReadBehind", read_behind.to_string()),
+        ("timerOffsetBehind", offset_behind.to_string()),
+        ("timerCongestNum", pending.to_string()),
+        ("timerEnqueueTps", rate(broker.stats.rates(|totals| totals.timers_taken_in))),
+        ("timerDequeueTps", rate(broker.stats.rates(|totals| totals.timers_dealt_with))),
+    ]
+}

@@ -1,0 +1,197 @@
+//! 200051, 200151 and 200053: a message that was popped is done with, or stays invisible for longer.
+//!
+//! Unlike in Apache an acknowledgement finds its lease or finds nothing: there is no record that could meet somebody else's. One that is
+//! repeated succeeds again; one whose lease is over is told so (208), and the message comes again.
+
+use net::{Outgoing, Request};
+use protocol::body::{BatchAck, BatchAckBody};
+use protocol::code::ResponseCode;
+use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply};
+
+use super::Held;
+use super::handle::{Handle, Origin, origin_topic};
+use super::ledger::{Change, QueueRef};
+use super::order::OrderAck;
+use super::take::{check_invisible, illegal_queue};
+use crate::admin::{body, reply_ok};
+use crate::broker::Broker;
+use crate::offsets::KeyRef;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::upkeep;
+
+/// Acknowledgements in one request: a batch names messages by bits, and no bit stands for nothing.
+const BATCH_MESSAGES_MAX: usize = 65_536;
+
+/// 200051.
+pub(crate) fn ack(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let message = AckMessage::decode(&request.header.fields)?;
+    let name = QueueRef { group: message.consumer_group, topic: message.topic, queue_id: message.queue_id };
+    check_queue(broker, session, name)?;
+    let handle = Handle::parse(message.extra_info)?;
+    let offset = offset(broker, name, message.offset)?;
+    finish(broker, session, Held { name, handle, offset })?;
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// 200151. Every acknowledgement stands for itself: what is wrong with one does not keep the others from counting.
+pub(crate) fn ack_batch(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let batch: BatchAckBody = body(request)?;
+    let mut left = BATCH_MESSAGES_MAX;
+    for acks in &batch.acks {
+        let topic = Origin::topic(&acks.retry, &acks.topic, &acks.consumer_group);
+        let name = QueueRef { group: &acks.consumer_group, topic: &topic, queue_id: acks.queue_id };
+        if check_queue(broker, session, name).is_err() {
+            continue;
+        }
+        let Ok(start) = u64::try_from(acks.start_offset) else { continue };
+        let handle = Handle {
+            start,
+            pop_time: acks.pop_time,
+            invisible_ms: acks.invisible_time,
+            revive_qid: acks.revive_queue_id,
+        };
+        for distance in places(acks) {
+            let Some(next) = left.checked_sub(1) else {
+                let remark =
+                    format!("the batch acknowledges more than {BATCH_MESSAGES_MAX} messages, which is the limit");
+                return Err(Refusal::new(ResponseCode::MessageIllegal, remark));
+            };
+            left = next;
+            // A lease that is over says nothing of the others.
+            let _ = finish(broker, session, Held { name, handle, offset: start.saturating_add(distance) });
+        }
+    }
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// Distances from the start offset: the bits of a Java `BitSet`.
+fn places(acks: &BatchAck) -> impl Iterator<Item = u64> {
+    let bytes = acks.bit_set.iter().zip(0u64..);
+    bytes.flat_map(|(byte, at)| (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| at * 8 + bit))
+}
+
+/// One message is done with.
+fn finish(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), Refusal> {
+    let Held { name, handle, offset } = held;
+    if handle.is_order() {
+        return finish_in_order(broker, session, held);
+    }
+    match broker.pops.ack(held) {
+        Some(position) => {
+            session.durable_after(position);
+            broker.stats.acked(name.group, name.topic, 1);
+            Ok(())
+        }
+        None if handle.until() <= broker.clock.now().0 => Err(is_over(handle, offset)),
+        // It was acknowledged before: the answer to that got lost.
+        None => Ok(()),
+    }
+}
+
+fn is_over(handle: Handle, offset: u64) -> Refusal {
+    let remark = format!(
+        "nobody has offset {offset} by this handle any more: it was popped at {} for {} ms",
+        handle.pop_time, handle.invisible_ms
+    );
+    Refusal::new(ResponseCode::NoMessage, remark)
+}
+
+fn finish_in_order(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), Refusal> {
+    let Held { name, handle, offset } = held;
+    let QueueRef { group, topic, queue_id } = name;
+    let committed = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
+    if i64::try_from(offset).is_ok_and(|offset| offset < committed) {
+        return Ok(());
+    }
+    let (acked, position) = broker.pops.orders.ack(name, handle.pop_time, offset);
+    match acked {
+        OrderAck::Next(next) => {
+            session.durable_after(position);
+            broker.stats.acked(group, topic, 1);
+            broker.offsets.commit(group, topic, queue_id, next as i64);
+            session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
+            if !broker.pops.orders.is_blocked(name, None, broker.clock.now().0) {
+                broker.pops.rooms.arrived(KeyRef { group, topic: origin_topic(topic, group) });
+            }
+            Ok(())
+        }
+        OrderAck::Late => Ok(()),
+        OrderAck::Unknown => {
+            let remark = format!(
+                "offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, commit:{offset}: it is not in the \
+                 batch that was popped at {}",
+                handle.pop_time
+            );
+            Err(Refusal::new(ResponseCode::MessageIllegal, remark))
+        }
+    }
+}
+
+/// 200053.
+pub(crate) fn change(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let message = ChangeInvisibleTime::decode(&request.header.fields)?;
+    let name = QueueRef { group: message.consumer_group, topic: message.topic, queue_id: message.queue_id };
+    check_queue(broker, session, name)?;
+    let handle = Handle::parse(message.extra_info)?;
+    check_invisible(message.invisible_time, ResponseCode::MessageIllegal)?;
+    let offset = offset(broker, name, message.offset)?;
+    let now = broker.clock.now().0;
+    let held = Held { name, handle, offset };
+    let (pop_time, invisible_time, position) = if handle.is_order() {
+        let visible_at = now.saturating_add(message.invisible_time);
+        let position = broker.pops.orders.change(name, handle.pop_time, offset, visible_at);
+        let position = position.ok_or_else(|| is_over(handle, offset))?;
+        let key = KeyRef { group: name.group, topic: origin_topic(name.topic, name.group) };
+        broker.pops.rooms.wake_at(key, message.invisible_time);
+        (handle.pop_time, visible_at.saturating_sub(handle.pop_time), position)
+    } else {
+        let change = Change { now, invisible_ms: message.invisible_time, is_suspended: message.suspend };
+        let (pop_time, position) = broker.pops.change(held, &change).ok_or_else(|| is_over(handle, offset))?;
+        (pop_time, message.invisible_time, position)
+    };
+    session.durable_after(position);
+    let reply = ChangeInvisibleTimeReply { pop_time, invisible_time, revive_qid: handle.revive_qid };
+    out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
+    Ok(())
+}
+
+/// The topic, and a queue of it.
+fn check_queue(broker: &Broker, session: &mut Session, name: QueueRef<'_>) -> Result<(), Refusal> {
+    let topic = session.topic(broker, name.topic).ok_or_else(|| Refusal::topic_not_exist(name.topic))?;
+    let queues = topic.settings().read_queue_nums;
+    if (0..queues).contains(&name.queue_id) {
+        return Ok(());
+    }
+    let remark = illegal_queue(name.queue_id, name.topic, queues, session);
+    Err(Refusal::new(ResponseCode::MessageIllegal, remark))
+}
+
+/// An offset that the queue has, or had: retention may have been faster than the consumer.
+fn offset(broker: &Broker, name: QueueRef<'_>, offset: i64) -> Result<u64, Refusal> {
+    let topic = broker.topics.get(name.topic).ok_or_else(|| Refusal::topic_not_exist(name.topic))?;
+    let lane = topic.lane(&broker.store, name.queue_id.max(0) as u32).map_err(Refusal::failed)?;
+    let (min, max) = (lane.queue.min_offset(), lane.queue.max_offset());
+    u64::try_from(offset).ok().filter(|offset| *offset <= max).ok_or_else(|| {
+        let remark =
+            format!("offset is illegal, key:{}@{}, commit:{offset}, store:{min}~{max}", name.topic, name.queue_id);
+        Refusal::new(ResponseCode::NoMessage, remark)
+    })
+}

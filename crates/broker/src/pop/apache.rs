@@ -1,0 +1,378 @@
+//! Check-points of pops in Apache's form: taken over from its revive topic at start, and handed back at a clean stop.
+//!
+//! Apache keeps a check-point (`ck`) of each pop and its acknowledgements (`ack`, `bAck`) as messages of `rmq_sys_REVIVE_LOG_<cluster>`,
+//! and the offset of the last one that it is done with under `CID_RMQ_SYS_REVIVE_GROUP`. What lies behind becomes leases here, once: a
+//! check-point whose lease is known is passed over. A clean stop writes every lease there, and notes where the queues ended; if they still
+//! end there at the next start, nobody has been here in between and the journal's leases hold. Otherwise another broker has had them, and
+//! what it left in the topic counts alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use protocol::names;
+use protocol::properties::name;
+use protocol::record::{self, RecordDraft, Scanned};
+use protocol::tags;
+use serde::{Deserialize, Serialize};
+use store::{RecordBatch, StoreError, TagsCode, Unit};
+
+use super::ledger::{Lease, LeaseId, QueueName, QueueRef};
+use super::{PAGE, Pops, queue_row};
+use crate::append;
+use crate::broker::Broker;
+use crate::facts;
+use crate::fetch;
+use crate::hold::Lane;
+use crate::refusal::Refusal;
+use crate::tables;
+use crate::topics::Topic;
+
+/// Whose offsets say which check-points are done with: each the last of them, not the next.
+const GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
+const CHECK_POINT: &str = "ck";
+const ACK: &str = "ack";
+const BATCH_ACK: &str = "bAck";
+/// Units read at once.
+const UNITS: usize = 256;
+/// Check-points appended at once.
+const BATCH_MAX: usize = 512;
+/// What another broker gave out is not taken back at once: acknowledgements may lie behind its check-point. In milliseconds.
+const GRACE_MS: i64 = 5000;
+/// How long before the end of a lease Apache wants to see its check-point, in milliseconds.
+const AHEAD_MS: i64 = 1000;
+
+/// A check-point.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct CheckPoint {
+    /// Bit by place: acknowledged.
+    #[serde(rename = "bm")]
+    done: i32,
+    #[serde(rename = "bn")]
+    broker_name: String,
+    #[serde(rename = "c")]
+    group: String,
+    /// Distances from the start; empty in old versions, where the messages follow each other.
+    #[serde(rename = "d")]
+    distances: Vec<u32>,
+    #[serde(rename = "it")]
+    invisible_ms: i64,
+    #[serde(rename = "n")]
+    count: u8,
+    #[serde(rename = "pt")]
+    pop_time: i64,
+    #[serde(rename = "q")]
+    queue_id: i32,
+    #[serde(rename = "so")]
+    start: u64,
+    #[serde(rename = "sp")]
+    is_suspended: bool,
+    #[serde(rename = "t")]
+    topic: String,
+}
+
+/// An acknowledgement, or several of one pop.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+struct Acks {
+    #[serde(rename = "ao")]
+    offset: u64,
+    #[serde(rename = "aol")]
+    offsets: Vec<u64>,
+    #[serde(rename = "c")]
+    group: String,
+    #[serde(rename = "pt")]
+    pop_time: i64,
+    #[serde(rename = "q")]
+    queue_id: i32,
+    #[serde(rename = "so")]
+    start: u64,
+    #[serde(rename = "t")]
+    topic: String,
+}
+
+impl CheckPoint {
+    fn offsets(&self) -> Vec<u64> {
+        if self.distances.is_empty() {
+            return (0..u64::from(self.count)).map(|place| self.start.saturating_add(place)).collect();
+        }
+        self.distances.iter().map(|distance| self.start.saturating_add(u64::from(*distance))).collect()
+    }
+
+    fn of(id: LeaseId, lease: &Lease, name: &QueueName, broker_name: &str) -> CheckPoint {
+        let distances: Vec<u32> = lease.distances().collect();
+        CheckPoint {
+            done: lease.done() as i32,
+            broker_name: broker_name.to_owned(),
+            group: name.group.to_string(),
+            count: distances.len() as u8,
+            distances,
+            invisible_ms: lease.until.saturating_sub(id.pop_time),
+            pop_time: id.pop_time,
+            queue_id: name.queue_id,
+            start: id.start,
+            is_suspended: lease.is_suspended,
+            topic: name.topic.to_string(),
+        }
+    }
+}
+
+/// Where one revive queue stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stand {
+    /// The last offset that is done with; -1: none.
+    done: i64,
+    /// One more than the highest offset.
+    end: u64,
+}
+
+type Stands = BTreeMap<i32, Stand>;
+
+fn topic(broker: &Broker) -> Option<Arc<Topic>> {
+    let cluster = &broker.settings.load().broker_cluster_name;
+    broker.topics.get(&[names::REVIVE_TOPIC_PREFIX, cluster].concat())
+}
+
+fn lanes(broker: &Broker, topic: &Topic) -> Result<Vec<Arc<Lane>>, StoreError> {
+    (0..topic.settings().read_queue_nums.max(0)).map(|queue_id| topic.lane(&broker.store, queue_id as u32)).collect()
+}
+
+fn stands(broker: &Broker, topic: &Topic) -> Result<Stands, StoreError> {
+    let lanes = lanes(broker, topic)?;
+    let stand = |(queue_id, lane): (i32, &Arc<Lane>)| {
+        let done = broker.offsets.committed(GROUP, topic.name(), queue_id).unwrap_or(-1);
+        (queue_id, Stand { done, end: lane.queue.max_offset() })
+    };
+    Ok((0..).zip(&lanes).map(stand).collect())
+}
+
+/// Takes over what another broker has left, or finds that nobody was here. After its offsets were imported, before anybody is served.
+pub(crate) async fn take_over(broker: &Broker) -> Result<(), StoreError> {
+    let Some(topic) = topic(broker) else { return Ok(()) };
+    let handed_over = broker.pops.state.lock().handed_over.clone();
+    if let Some(row) = &handed_over {
+        let is_same = serde_json::from_slice::<Stands>(row).ok() == Some(stands(broker, &topic)?);
+        if is_same {
+            pass_over(broker, &topic)?;
+        } else {
+            let dropped = broker.pops.drop_leases();
+            tracing::info!(leases = dropped, "another broker has had the leases of this one since it stopped");
+        }
+    }
+    take_in(broker).await?;
+    if handed_over.is_some() {
+        broker.pops.set_handed_over(None);
+    }
+    Ok(())
+}
+
+/// Everything in the revive queues is known.
+fn pass_over(broker: &Broker, topic: &Topic) -> Result<(), StoreError> {
+    for (queue_id, stand) in stands(broker, topic)? {
+        if stand.end > 0 {
+            broker.offsets.commit(GROUP, topic.name(), queue_id, stand.end as i64 - 1);
+        }
+    }
+    Ok(())
+}
+
+/// Takes in what is new in the revive queues.
+pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
+    let Some(topic) = topic(broker) else { return Ok(()) };
+    let (mut check_points, mut acks) = (Vec::new(), Vec::new());
+    let mut ends = Vec::new();
+    for (queue_id, lane) in (0..).zip(lanes(broker, &topic)?) {
+        let done = broker.offsets.committed(GROUP, topic.name(), queue_id).unwrap_or(-1);
+        let mut from = u64::try_from(done.saturating_add(1)).unwrap_or(0).max(lane.queue.min_offset());
+        let mut units: Vec<Unit> = Vec::new();
+        // Ends at the end of the queue.
+        loop {
+            fetch::units(&broker.store, &lane.queue, from, UNITS, &mut units).await?;
+            if units.is_empty() {
+                break;
+            }
+            for unit in units.iter().filter(|unit| unit.is_message()) {
+                let Some(slice) = fetch::record(&broker.store, unit.at).await? else { continue };
+                let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { continue };
+                let body = view.body();
+                let is_understood = match view.property(name::TAGS) {
+                    Some(CHECK_POINT) => serde_json::from_slice(body)
+                        .map(|point: CheckPoint| check_points.push((queue_id, point)))
+                        .is_ok(),
+                    Some(ACK | BATCH_ACK) => serde_json::from_slice(body).map(|ack: Acks| acks.push(ack)).is_ok(),
+                    Some(_) | None => false,
+                };
+                if !is_understood {
+                    tracing::warn!(at = unit.at.0, "a record of the revive topic is not understood");
+                }
+            }
+            from += units.len() as u64;
+        }
+        if from as i64 - 1 > done {
+            ends.push((queue_id, from as i64 - 1));
+        }
+    }
+    if ends.is_empty() {
+        return Ok(());
+    }
+    let now = broker.clock.now().0;
+    let count = check_points.len();
+    for (revive_qid, point) in check_points {
+        broker.pops.take_in(revive_qid, &point, now);
+    }
+    for ack in acks {
+        broker.pops.take_in_acks(&ack);
+    }
+    // Behind the leases in the journal: a crash in between finds the check-points a second time, and passes over them.
+    for (queue_id, done) in ends {
+        broker.offsets.commit(GROUP, topic.name(), queue_id, done);
+    }
+    if count > 0 {
+        tracing::info!(check_points = count, "check-points of another broker taken over");
+    }
+    Ok(())
+}
+
+impl Pops {
+    fn take_in(&self, revive_qid: i32, point: &CheckPoint, now: i64) {
+        let until = point.pop_time.saturating_add(point.invisible_ms).max(now.saturating_add(GRACE_MS));
+        let offsets = point.offsets();
+        let Some(mut lease) = Lease::new(point.start, &offsets, until, revive_qid as u16) else { return };
+        lease.is_suspended = point.is_suspended;
+        let mut ledger = self.ledger.lock();
+        let name = QueueRef { group: &point.group, topic: &point.topic, queue_id: point.queue_id };
+        let queue = match ledger.find(name) {
+            Some(queue) => queue,
+            None => {
+                let name = QueueName { group: name.group.into(), topic: name.topic.into(), queue_id: name.queue_id };
+                let queue = ledger.add(name.clone());
+                let (key, value) = queue_row(queue, &name);
+                self.keeper.put(tables::POP_QUEUES, &key, &value);
+                queue
+            }
+        };
+        let id = LeaseId { queue, pop_time: point.pop_time, start: point.start };
+        // Known: ours, or taken in before. And nobody's limit: what was given out has to come again.
+        if ledger.lease(id, lease, usize::MAX).is_err() {
+            return;
+        }
+        for (place, offset) in offsets.iter().enumerate() {
+            if point.done >> place & 1 == 1 {
+                ledger.ack(id, *offset);
+            }
+        }
+        self.put(&ledger, id);
+        drop(ledger);
+        self.bell.notify_one();
+    }
+
+    fn take_in_acks(&self, acks: &Acks) {
+        let mut ledger = self.ledger.lock();
+        let name = QueueRef { group: &acks.group, topic: &acks.topic, queue_id: acks.queue_id };
+        let Some(queue) = ledger.find(name) else { return };
+        let id = LeaseId { queue, pop_time: acks.pop_time, start: acks.start };
+        let one = [acks.offset];
+        let offsets = if acks.offsets.is_empty() { &one[..] } else { &acks.offsets };
+        for offset in offsets {
+            ledger.ack(id, *offset);
+        }
+        self.put(&ledger, id);
+    }
+
+    /// Forgets all leases.
+    fn drop_leases(&self) -> usize {
+        let mut ledger = self.ledger.lock();
+        let count = ledger.len();
+        let (queues, ids) = ledger.forget(|_| true);
+        for id in ids {
+            self.keeper.delete(tables::POP_LEASES, &id.to_bytes());
+        }
+        for queue in queues {
+            self.keeper.delete(tables::POP_QUEUES, &queue.0.to_be_bytes());
+        }
+        count
+    }
+}
+
+/// Writes every lease where Apache looks for it. At a clean stop, when nobody is served any more.
+pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
+    let Some(topic) = topic(broker) else { return Ok(()) };
+    let mut leases: Vec<(LeaseId, Lease, QueueName)> = Vec::new();
+    // Ends behind the last lease.
+    loop {
+        let ledger = broker.pops.ledger.lock();
+        let after = leases.last().map(|(id, _, _)| *id);
+        let before = leases.len();
+        for (id, lease) in ledger.page(after, PAGE) {
+            if let Some(name) = ledger.name(id.queue) {
+                leases.push((id, lease.clone(), name.clone()));
+            }
+        }
+        if leases.len() == before {
+            break;
+        }
+    }
+    // Apache stops reading a queue at the first check-point that is not over.
+    leases.sort_by_key(|(id, lease, _)| (lease.until, *id));
+    let lanes = lanes(broker, &topic).map_err(Refusal::failed)?;
+    let queues = lanes.len().max(1);
+    let broker_name = broker.settings.load().broker_name.clone();
+    for part in leases.chunks(BATCH_MAX) {
+        let mut batch = RecordBatch::new();
+        for (id, lease, name) in part {
+            let queue_id = usize::from(lease.revive_qid) % queues;
+            let Some(lane) = lanes.get(queue_id) else { continue };
+            push(broker, &mut batch, lane, &topic, queue_id as i32, &CheckPoint::of(*id, lease, name, &broker_name));
+        }
+        broker.append(&mut batch).await?;
+    }
+    let stands = stands(broker, &topic).map_err(Refusal::failed)?;
+    let position = broker.pops.set_handed_over(Some(serde_json::to_vec(&stands).unwrap_or_default()));
+    broker.store.journal().written().reached(position).await;
+    if !leases.is_empty() {
+        tracing::info!(leases = leases.len(), "leases are handed over as check-points");
+    }
+    Ok(())
+}
+
+fn push(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, topic: &Topic, queue_id: i32, point: &CheckPoint) {
+    let body = serde_json::to_vec(point).unwrap_or_default();
+    let mut properties = Vec::new();
+    facts::put(&mut properties, name::TAGS, CHECK_POINT);
+    let CheckPoint { group, start, pop_time, broker_name, .. } = point;
+    let unique = format!("{}@{}@{start}@{group}@{pop_time}@{broker_name}@{CHECK_POINT}", point.topic, point.queue_id);
+    facts::put(&mut properties, name::UNIQ_KEY, &unique);
+    // Apache measures time in this topic by the moment at which its timer let each record go.
+    let out_at = pop_time.saturating_add(point.invisible_ms).saturating_sub(AHEAD_MS);
+    facts::put(&mut properties, name::TIMER_DELIVER_MS, &out_at.to_string());
+    let draft = RecordDraft {
+        topic: topic.name(),
+        queue_id,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: broker.clock.now().0,
+        born_host: broker.advertised,
+        store_host: broker.advertised,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body: &body,
+        properties: &properties,
+    };
+    append::push(batch, lane, TagsCode::Code(tags::code(CHECK_POINT)), &draft);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_points_are_read_as_java_writes_them() {
+        let java = r#"{"bm":1,"bn":"b","c":"g","d":[0,3],"it":2,"n":2,"pt":1,"q":0,"reviveTime":3,"ro":0,"so":3,"sp":false,"t":"t"}"#;
+        let point: CheckPoint = serde_json::from_str(java).unwrap();
+        assert_eq!((point.offsets(), point.done, point.start), (vec![3, 6], 1, 3));
+        let old: CheckPoint = serde_json::from_str(r#"{"n":3,"so":7}"#).unwrap();
+        assert_eq!(old.offsets(), [7, 8, 9]);
+        let acks: Acks = serde_json::from_str(r#"{"ao":0,"aol":[4],"c":"g","pt":0,"q":0,"so":0}"#).unwrap();
+        assert_eq!(acks.offsets, [4]);
+    }
+}

@@ -1,0 +1,500 @@
+//! What one try of a pop brings: from the retry topics and the topic's queues, each under its own turn.
+//!
+//! It runs on the connection's task, or on a cold-read thread when the bytes have to come from the device; so it holds handles only.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use config::{BrokerSettings, StoreSettings};
+use env::{Clock, Random};
+use net::SharedSlice;
+use protocol::properties::name;
+use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
+use store::queue_log::UNIT_BYTES;
+use store::{LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
+
+use super::handle::{self, Handle, ORDER_QUEUE, Origin};
+use super::ledger::{Lease, LeaseId, NoLease, QueueRef};
+use super::look::Seen;
+use super::order::OrderPop;
+use super::take::PopOrder;
+use super::{Claim, Pops};
+use crate::broker::Broker;
+use crate::facts;
+use crate::groups::Group;
+use crate::hold::Lane;
+use crate::offsets::Offsets;
+use crate::topics::{Topic, Topics};
+use crate::upkeep;
+use crate::want::Reader;
+
+/// Reads of one queue that may find nothing that is wanted before others get their turn.
+const FRUITLESS_READS: usize = 8;
+
+/// What a try needs of the broker.
+pub(super) struct Shelf {
+    pops: Arc<Pops>,
+    topics: Arc<Topics>,
+    offsets: Arc<Offsets>,
+    store: Arc<Store>,
+    settings: Arc<BrokerSettings>,
+    store_settings: Arc<StoreSettings>,
+    clock: Clock,
+    random: Random,
+}
+
+/// What a try has brought.
+pub(super) struct Basket {
+    pub(super) pop_time: i64,
+    pub(super) revive_qid: i32,
+    /// Records, in the order of the answer.
+    pub(super) parts: Vec<SharedSlice>,
+    pub(super) count: usize,
+    pub(super) bytes: usize,
+    pub(super) start_info: String,
+    pub(super) offset_info: String,
+    pub(super) count_info: String,
+    /// What the queues still hold for the group.
+    pub(super) rest: i64,
+    /// By queue: its topic and id, messages and bytes.
+    pub(super) got: Vec<(Arc<Topic>, i32, usize, usize)>,
+    /// Where the journal knows of all this.
+    pub(super) position: u64,
+    /// Some bytes have to come from the device.
+    pub(super) is_cold: bool,
+    pub(super) is_ledger_full: bool,
+    pub(super) failure: Option<String>,
+    /// When the first queue that is popped in order is free.
+    pub(super) free_at: Option<i64>,
+    may_fault: bool,
+}
+
+/// Where a pop looks, free of the pop.
+pub(super) struct Sought {
+    pub(super) group: Arc<Group>,
+    pub(super) topic: Arc<Topic>,
+    pub(super) queue_id: i32,
+    /// The attempt, where the queues are popped in order.
+    pub(super) attempt: Option<Option<Box<str>>>,
+}
+
+impl Shelf {
+    pub(super) fn of(broker: &Broker) -> Shelf {
+        Shelf {
+            pops: Arc::clone(&broker.pops),
+            topics: Arc::clone(&broker.topics),
+            offsets: Arc::clone(&broker.offsets),
+            store: Arc::clone(&broker.store),
+            settings: broker.settings.load_full(),
+            store_settings: broker.store_settings.load_full(),
+            clock: broker.clock.clone(),
+            random: broker.random.clone(),
+        }
+    }
+
+    /// One try.
+    pub(super) fn fill(&self, order: &PopOrder, may_fault: bool) -> Basket {
+        let turn = self.pops.pops.fetch_add(1, Ordering::Relaxed);
+        let revive_queues = u64::try_from(self.settings.revive_queue_num).unwrap_or(1).max(1);
+        let mut basket = Basket {
+            pop_time: self.clock.now().0,
+            revive_qid: if order.is_order { ORDER_QUEUE } else { (turn % revive_queues) as i32 },
+            parts: Vec::new(),
+            count: 0,
+            bytes: 0,
+            start_info: String::new(),
+            offset_info: String::new(),
+            count_info: String::new(),
+            rest: 0,
+            got: Vec::new(),
+            position: 0,
+            is_cold: false,
+            is_ledger_full: false,
+            failure: None,
+            free_at: None,
+            may_fault,
+        };
+        let has_retries = !order.is_order;
+        let is_retry_first = has_retries && self.random.below(100) < self.settings.pop_from_retry_probability;
+        if is_retry_first {
+            self.retries(order, &mut basket);
+        }
+        if order.queue_id >= 0 {
+            self.visit(order, &order.topic, order.queue_id, &mut basket);
+        } else {
+            let queues = order.topic.settings().read_queue_nums.max(0);
+            let first = if queues > 0 { self.random.below(queues as u32) as i32 } else { 0 };
+            for turn in 0..queues {
+                self.visit(order, &order.topic, (first + turn) % queues, &mut basket);
+            }
+        }
+        if has_retries && !is_retry_first {
+            self.retries(order, &mut basket);
+        }
+        basket
+    }
+
+    /// The retry topics of a group that exist.
+    fn retry_topics(&self, topic: &str, group: &str) -> impl Iterator<Item = Arc<Topic>> {
+        let is_v2 = self.settings.enable_retry_topic_v2;
+        let is_v1 = !is_v2 || self.settings.retrieve_message_from_pop_retry_topic_v1;
+        let mut origins = [is_v1.then_some(Origin::RetryV1), is_v2.then_some(Origin::RetryV2)];
+        if is_v1 && is_v2 && self.random.below(2) == 0 {
+            origins.reverse();
+        }
+        let names = origins.map(|origin| origin.map(|origin| handle::retry_topic(topic, group, origin)));
+        names.into_iter().flatten().filter_map(|name| self.topics.get(&name))
+    }
+
+    fn retries(&self, order: &PopOrder, basket: &mut Basket) {
+        for topic in self.retry_topics(order.topic.name(), &order.group.name) {
+            for queue_id in 0..topic.settings().read_queue_nums.max(0) {
+                self.visit(order, &topic, queue_id, basket);
+            }
+        }
+    }
+
+    /// The queues that a request waits for.
+    pub(super) fn lanes(&self, topic: &Topic, queue_id: i32) -> Result<Vec<Arc<Lane>>, StoreError> {
+        let queues = topic.settings().read_queue_nums.max(0);
+        let ids = if queue_id >= 0 { queue_id..queue_id + 1 } else { 0..queues };
+        ids.map(|id| topic.lane(&self.store, id as u32)).collect()
+    }
+
+    pub(super) fn sought(&self, order: &PopOrder) -> Sought {
+        Sought {
+            group: Arc::clone(&order.group),
+            topic: Arc::clone(&order.topic),
+            queue_id: order.queue_id,
+            attempt: order.is_order.then(|| order.attempt_id.clone()),
+        }
+    }
+
+    /// Whether a try would find something. Queues that somebody else has the turn of do not count: he wakes whoever waits.
+    pub(super) fn has_any(&self, sought: &Sought) -> bool {
+        let topic = &sought.topic;
+        let queues = topic.settings().read_queue_nums.max(0);
+        let mut ids = if sought.queue_id >= 0 { sought.queue_id..sought.queue_id + 1 } else { 0..queues };
+        ids.any(|id| self.has_queue_any(sought, topic, id))
+            || sought.attempt.is_none()
+                && self.retry_topics(topic.name(), &sought.group.name).any(|topic| {
+                    (0..topic.settings().read_queue_nums.max(0)).any(|id| self.has_queue_any(sought, &topic, id))
+                })
+    }
+
+    fn has_queue_any(&self, sought: &Sought, topic: &Topic, queue_id: i32) -> bool {
+        let Ok(lane) = topic.lane(&self.store, queue_id as u32) else { return false };
+        let name = QueueRef { group: &sought.group.name, topic: topic.name(), queue_id };
+        let from = match self.offsets.committed(name.group, name.topic, queue_id) {
+            Some(offset) => offset as u64,
+            None => lane.queue.min_offset(),
+        };
+        let (min, max) = (lane.queue.min_offset(), lane.queue.max_offset());
+        if max == 0 || from == max {
+            return false;
+        }
+        let is_there = from < min || from > max || self.store.is_visible(&lane.queue, from);
+        let now = self.clock.now().0;
+        is_there
+            && !self.pops.is_claimed(name)
+            && !self.is_over_threshold(name)
+            && !sought.attempt.as_ref().is_some_and(|id| self.pops.orders.is_blocked(name, id.as_deref(), now))
+    }
+
+    fn is_over_threshold(&self, name: QueueRef<'_>) -> bool {
+        self.settings.enable_pop_message_threshold
+            && self.pops.open_messages(name.group, name.topic, name.queue_id)
+                >= self.settings.pop_inflight_message_threshold
+    }
+
+    /// What a pop would bring, without a lease.
+    pub(super) fn peek(
+        &self,
+        group: &Group,
+        topic: &Arc<Topic>,
+        queue_id: i32,
+        count_max: usize,
+        may_fault: bool,
+    ) -> Seen {
+        let mut seen = Seen { parts: Vec::new(), bytes: 0, rest: 0, is_cold: false };
+        let retries: Vec<Arc<Topic>> = self.retry_topics(topic.name(), &group.name).collect();
+        let queues = topic.settings().read_queue_nums.max(0);
+        let ids = if queue_id >= 0 { queue_id..queue_id + 1 } else { 0..queues };
+        let all = ids.map(|id| (topic, id)).chain(retries.iter().map(|retry| (retry, 0)));
+        for (topic, queue_id) in all {
+            let Ok(lane) = topic.lane(&self.store, queue_id as u32) else { continue };
+            let committed = self.offsets.committed(&group.name, topic.name(), queue_id);
+            let from = committed.unwrap_or(0).max(lane.queue.min_offset() as i64);
+            let room = self.store_settings.max_transfer_bytes_on_message_in_memory.saturating_sub(seen.bytes);
+            let count = count_max - seen.parts.len();
+            let mut slices = Vec::new();
+            let mut next = from;
+            if count > 0 && room > 0 {
+                let limits = self.limits(count, room, may_fault);
+                let read = self.store.read(&lane.queue, from, &limits, &mut Reader(None), &mut slices);
+                next = read.next;
+                if read.status == ReadStatus::Cold {
+                    seen.is_cold = true;
+                    return seen;
+                }
+            }
+            for slice in slices {
+                let (owner, range) = slice.into_parts();
+                seen.bytes += range.len();
+                seen.parts.push(SharedSlice { owner, range });
+            }
+            seen.rest += (lane.queue.max_offset() as i64).saturating_sub(next).max(0);
+        }
+        seen
+    }
+
+    fn visit(&self, order: &PopOrder, topic: &Arc<Topic>, queue_id: i32, basket: &mut Basket) {
+        let lane = match topic.lane(&self.store, queue_id as u32) {
+            Ok(lane) => lane,
+            Err(error) => {
+                basket.failure = Some(error.to_string());
+                return;
+            }
+        };
+        let name = QueueRef { group: &order.group.name, topic: topic.name(), queue_id };
+        let max = lane.queue.max_offset() as i64;
+        let committed = self.offsets.committed(name.group, name.topic, queue_id);
+        // Nearly every queue of a look at all of them, without taking its turn.
+        if committed == Some(max) && !self.offsets.is_reset_pending(name.group, name.topic, queue_id) {
+            return;
+        }
+        let lag = max.saturating_sub(committed.unwrap_or(0)).max(0);
+        if basket.count >= order.count_max || basket.is_ledger_full || self.room(basket) == 0 {
+            basket.rest += lag;
+            return;
+        }
+        let Some(claim) = self.pops.claim(name) else {
+            basket.rest += lag;
+            return;
+        };
+        if self.is_over_threshold(name) {
+            basket.rest += lag;
+            return;
+        }
+        let from = self.begin(order, name, &lane, basket.may_fault);
+        if order.is_order && self.pops.orders.is_blocked(name, order.attempt_id.as_deref(), basket.pop_time) {
+            let free_at = self.pops.orders.free_at(name);
+            basket.free_at = [basket.free_at, free_at].into_iter().flatten().min();
+            return;
+        }
+        let mut slices = Vec::new();
+        let Some((from, read)) = self.read(order, name, &lane, from, basket, &mut slices) else { return };
+        basket.rest += read.max.saturating_sub(read.next).max(0);
+        self.give(order, topic, name, &claim, from, &read, slices, basket);
+    }
+
+    /// Bytes that the basket may still take.
+    fn room(&self, basket: &Basket) -> usize {
+        self.store_settings.max_transfer_bytes_on_message_in_memory.max(1).saturating_sub(basket.bytes)
+    }
+
+    /// Where the group goes on in a queue.
+    fn begin(&self, order: &PopOrder, name: QueueRef<'_>, lane: &Lane, may_fault: bool) -> i64 {
+        let QueueRef { group, topic, queue_id } = name;
+        if let Some(to) = self.offsets.take_pending_reset(group, topic, queue_id) {
+            self.pops.orders.clear(group, topic, queue_id);
+            self.offsets.commit(group, topic, queue_id, to);
+            return to;
+        }
+        if let Some(committed) = self.offsets.committed(group, topic, queue_id) {
+            return committed;
+        }
+        let (min, max) = (lane.queue.min_offset() as i64, lane.queue.max_offset() as i64);
+        if order.is_from_min || Origin::of(topic) != Origin::Topic {
+            return min;
+        }
+        let is_in_memory = || {
+            let limits = self.limits(1, usize::MAX, may_fault);
+            let first = self.store.read(&lane.queue, 0, &limits, &mut Reader(None), &mut Vec::new());
+            first.status == ReadStatus::Found
+        };
+        let is_small = self.settings.init_pop_offset_by_check_msg_in_mem && min == 0 && is_in_memory();
+        // Apache's new groups get the last message.
+        let from = if is_small { 0 } else { (max - 1).max(0) };
+        self.offsets.commit(group, topic, queue_id, from);
+        from
+    }
+
+    fn limits(&self, count: usize, bytes: usize, may_fault: bool) -> ReadLimits {
+        let settings = &self.store_settings;
+        ReadLimits {
+            max_count: count,
+            count_memory: settings.max_transfer_count_on_message_in_memory.max(1),
+            bytes_memory: settings.max_transfer_bytes_on_message_in_memory.min(bytes).max(1),
+            count_disk: settings.max_transfer_count_on_message_in_disk.max(1),
+            bytes_disk: settings.max_transfer_bytes_on_message_in_disk.min(bytes).max(1),
+            scan_bytes: settings.max_filter_message_size.max(count.saturating_mul(UNIT_BYTES)),
+            may_fault,
+        }
+    }
+
+    /// Reads on until something is found that is wanted. What is passed over is behind the group.
+    fn read(
+        &self,
+        order: &PopOrder,
+        name: QueueRef<'_>,
+        lane: &Lane,
+        mut from: i64,
+        basket: &mut Basket,
+        slices: &mut Vec<LogSlice>,
+    ) -> Option<(i64, Read)> {
+        let limits = self.limits(order.count_max - basket.count, self.room(basket), basket.may_fault);
+        for _ in 0..FRUITLESS_READS {
+            let mut reader = Reader(order.want.as_deref());
+            let read = self.store.read(&lane.queue, from, &limits, &mut reader, slices);
+            match read.status {
+                ReadStatus::Found => return Some((from, read)),
+                ReadStatus::Cold => {
+                    basket.is_cold = true;
+                    return None;
+                }
+                ReadStatus::Failed => {
+                    basket.failure = read.failure.map(|error| error.to_string());
+                    return None;
+                }
+                ReadStatus::OffsetOverflowOne | ReadStatus::NoMatchedLogicQueue | ReadStatus::OffsetReset => {
+                    return None;
+                }
+                ReadStatus::NoMessageInQueue if from == 0 => return None,
+                ReadStatus::NoMatchedMessage
+                | ReadStatus::MessageWasRemoving
+                | ReadStatus::OffsetFoundNull
+                | ReadStatus::OffsetOverflowBadly
+                | ReadStatus::OffsetTooSmall
+                | ReadStatus::NoMessageInQueue => {
+                    if read.next == from {
+                        return None;
+                    }
+                    from = read.next;
+                    self.offsets.commit(name.group, name.topic, name.queue_id, from);
+                }
+            }
+        }
+        basket.rest += (lane.queue.max_offset() as i64).saturating_sub(from).max(0);
+        None
+    }
+
+    /// Leases what was read, and puts it into the basket.
+    #[allow(clippy::too_many_arguments, reason = "one step of `visit`, split off to be read at a sitting")]
+    fn give(
+        &self,
+        order: &PopOrder,
+        topic: &Arc<Topic>,
+        name: QueueRef<'_>,
+        claim: &Claim,
+        from: i64,
+        read: &Read,
+        mut slices: Vec<LogSlice>,
+        basket: &mut Basket,
+    ) {
+        let start = from.max(0) as u64;
+        let read_offsets: Vec<u64> = slices.iter().filter_map(queue_offset).collect();
+        if order.is_order {
+            let acked = self.pops.orders.acked(name);
+            slices.retain(|slice| !queue_offset(slice).is_some_and(|offset| acked.contains(&offset)));
+        }
+        let offsets: Vec<u64> = slices.iter().filter_map(queue_offset).collect();
+        let (group, topic_name, queue_id) = (name.group, name.topic, name.queue_id);
+        if order.is_order {
+            if offsets.is_empty() {
+                self.offsets.commit(group, topic_name, queue_id, read.next);
+                return;
+            }
+            let pop = OrderPop {
+                attempt_id: order.attempt_id.as_deref(),
+                pop_time: basket.pop_time,
+                invisible_ms: order.invisible_ms,
+                offsets: &read_offsets,
+            };
+            basket.position = basket.position.max(self.pops.orders.take(name, &pop, &mut basket.count_info));
+            self.offsets.commit(group, topic_name, queue_id, from);
+        } else {
+            let until = basket.pop_time.saturating_add(order.invisible_ms);
+            let Some(lease) = Lease::new(start, &offsets, until, basket.revive_qid as u16) else { return };
+            let id = LeaseId { queue: claim.queue, pop_time: basket.pop_time, start };
+            match self.pops.lease(id, lease, self.settings.pop_leases_max) {
+                Ok(position) => basket.position = basket.position.max(position),
+                Err(NoLease::Full) => {
+                    basket.is_ledger_full = true;
+                    return;
+                }
+                // The queue was set back a moment ago; the next try has another time.
+                Err(NoLease::Taken) => return,
+            }
+            // The lease is in the journal by now, so whatever of the two survives a crash, no message is between them.
+            self.offsets.commit(group, topic_name, queue_id, read.next);
+            basket.position = basket.position.max(upkeep::put_offsets(&self.store, &self.offsets));
+        }
+        let origin = Origin::of(topic_name);
+        handle::add_start(&mut basket.start_info, origin, queue_id, start);
+        handle::add_offsets(&mut basket.offset_info, origin, queue_id, &offsets);
+        let bytes_before = basket.bytes;
+        let is_renamed = !Arc::ptr_eq(topic, &order.topic) && !self.settings.pop_response_return_actual_retry_topic;
+        for (slice, offset) in slices.into_iter().zip(&offsets) {
+            let part = if is_renamed {
+                let handle = Handle {
+                    start,
+                    pop_time: basket.pop_time,
+                    invisible_ms: order.invisible_ms,
+                    revive_qid: basket.revive_qid,
+                };
+                let mut text = String::new();
+                handle.write(&mut text, origin, &self.settings.broker_name, queue_id, *offset);
+                renamed(slice, order.topic.name(), &text)
+            } else {
+                let (owner, range) = slice.into_parts();
+                SharedSlice { owner, range }
+            };
+            basket.bytes += part.range.len();
+            basket.parts.push(part);
+        }
+        basket.count += offsets.len();
+        basket.got.push((Arc::clone(topic), queue_id, offsets.len(), basket.bytes - bytes_before));
+    }
+}
+
+fn queue_offset(slice: &LogSlice) -> Option<u64> {
+    view(slice).map(|view| view.queue_offset())
+}
+
+fn view(slice: &LogSlice) -> Option<RecordView<'_>> {
+    match record::scan(slice.as_ref(), false) {
+        Ok(Scanned::Record(view)) => Some(view),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// A message of a retry topic as its consumers see it: under the topic that it came from, with its handle.
+fn renamed(slice: LogSlice, topic: &str, handle: &str) -> SharedSlice {
+    let mut bytes = Vec::with_capacity(slice.as_ref().len() + handle.len() + 16);
+    let is_written = view(&slice).is_some_and(|view| {
+        let mut properties = Vec::with_capacity(view.properties_bytes().len() + handle.len() + 16);
+        facts::put(&mut properties, name::POP_CK, handle);
+        let ours = properties.len();
+        facts::copy_except(&mut properties, &view.properties(), |key| key == name::POP_CK);
+        // Behind the handle: what does not fit is cut off there, for a message without a handle cannot be acknowledged.
+        if properties.len() > PROPERTIES_MAX {
+            let end = properties[..PROPERTIES_MAX].iter().rposition(|byte| *byte == protocol::properties::PROPERTY_END);
+            properties.truncate(end.map_or(ours, |end| end + 1));
+        }
+        let mut draft = view.to_draft();
+        draft.topic = topic;
+        draft.properties = &properties;
+        let is_encoded = draft.encode(&mut bytes).is_ok();
+        if is_encoded {
+            record::stamp(&mut bytes, view.queue_offset(), view.log_offset(), view.store_timestamp());
+        }
+        is_encoded
+    });
+    if !is_written {
+        let (owner, range) = slice.into_parts();
+        return SharedSlice { owner, range };
+    }
+    let range = 0..bytes.len();
+    SharedSlice { owner: Arc::new(bytes), range }
+}

@@ -1,0 +1,419 @@
+//! Which messages are whose, and until when: a state machine without a clock and without a disk.
+//!
+//! A pop of a queue is one [`Lease`] of up to 32 messages. Each of them is acknowledged, moved to a lease of its own by a change of its
+//! invisible time, or given to the group again when the lease is over; whichever comes first, once. While a lease is being given up
+//! nothing else is done with it, so an acknowledgement that comes too late finds nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hashbrown::{Equivalent, HashMap, HashSet};
+
+/// Messages of one pop. Apache's bit map has so many bits.
+pub(crate) const LEASE_MESSAGES_MAX: usize = 32;
+
+/// A queue of a topic as one group pops it. Names are long and leases are many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PopQueue(pub(crate) u32);
+
+/// What a [`PopQueue`] stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct QueueName {
+    pub(crate) group: Arc<str>,
+    pub(crate) topic: Arc<str>,
+    pub(crate) queue_id: i32,
+}
+
+/// The same, borrowed.
+#[derive(Clone, Copy, Hash)]
+pub(crate) struct QueueRef<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) topic: &'a str,
+    pub(crate) queue_id: i32,
+}
+
+impl Equivalent<QueueName> for QueueRef<'_> {
+    fn equivalent(&self, name: &QueueName) -> bool {
+        self.queue_id == name.queue_id && *self.topic == *name.topic && *self.group == *name.group
+    }
+}
+
+/// One pop of one queue. Clients carry pop time and start in their handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LeaseId {
+    pub(crate) queue: PopQueue,
+    /// In milliseconds.
+    pub(crate) pop_time: i64,
+    /// Queue offset at which the pop began to read.
+    pub(crate) start: u64,
+}
+
+/// Messages that somebody has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    /// When it is over, in milliseconds.
+    pub(crate) until: i64,
+    /// The revive queue that the client's handle names; Apache looks there.
+    pub(crate) revive_qid: u16,
+    /// What comes again was put off, not failed: it does not count as a try.
+    pub(crate) is_suspended: bool,
+    /// Messages that are not done with, by their place.
+    left: u32,
+    count: u8,
+    /// Distances of the messages from the start; `None`: they follow each other from the start on.
+    distances: Option<Box<[u32]>>,
+    is_ending: bool,
+}
+
+impl Lease {
+    /// `offsets` rise from `start` on, and are at most [`LEASE_MESSAGES_MAX`].
+    pub(crate) fn new(start: u64, offsets: &[u64], until: i64, revive_qid: u16) -> Option<Lease> {
+        if offsets.is_empty() || offsets.len() > LEASE_MESSAGES_MAX {
+            return None;
+        }
+        let distance = |offset: &u64| offset.checked_sub(start).and_then(|distance| u32::try_from(distance).ok());
+        let distances: Vec<u32> = offsets.iter().map(distance).collect::<Option<_>>()?;
+        let is_run = distances.iter().zip(0..).all(|(distance, place)| *distance == place);
+        Some(Lease {
+            until,
+            revive_qid,
+            is_suspended: false,
+            left: u32::MAX >> (LEASE_MESSAGES_MAX - offsets.len()),
+            count: offsets.len() as u8,
+            distances: (!is_run).then(|| distances.into_boxed_slice()),
+            is_ending: false,
+        })
+    }
+
+    /// Distances from the start, of all messages.
+    pub(crate) fn distances(&self) -> impl Iterator<Item = u32> {
+        (0..u32::from(self.count)).map(|place| match &self.distances {
+            Some(distances) => distances[place as usize],
+            None => place,
+        })
+    }
+
+    /// Distances from the start, of the messages that are not done with.
+    pub(crate) fn open(&self) -> impl Iterator<Item = u32> {
+        self.distances().enumerate().filter(|(place, _)| self.left >> place & 1 == 1).map(|(_, distance)| distance)
+    }
+
+    /// Bit by place: done with. Apache's `bm`.
+    pub(crate) fn done(&self) -> u32 {
+        !self.left & u32::MAX >> (LEASE_MESSAGES_MAX - usize::from(self.count))
+    }
+
+    fn bit(&self, distance: u64) -> Option<u32> {
+        let place = self.distances().position(|other| u64::from(other) == distance)?;
+        let bit = 1 << place;
+        (self.left & bit != 0).then_some(bit)
+    }
+
+    /// As the journal keeps it: until (8 bytes), revive queue (2), suspended (1), count (1), open messages (4), and distances (4 each)
+    /// unless the messages follow each other. Numbers are big-endian.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.until.to_be_bytes());
+        out.extend_from_slice(&self.revive_qid.to_be_bytes());
+        out.extend_from_slice(&[u8::from(self.is_suspended), self.count]);
+        out.extend_from_slice(&self.left.to_be_bytes());
+        for distance in self.distances.iter().flatten() {
+            out.extend_from_slice(&distance.to_be_bytes());
+        }
+    }
+
+    /// The reverse of [`Lease::write`].
+    pub(crate) fn read(bytes: &[u8]) -> Option<Lease> {
+        let (until, rest) = bytes.split_first_chunk::<8>()?;
+        let (revive_qid, rest) = rest.split_first_chunk::<2>()?;
+        let ([is_suspended, count], rest) = rest.split_first_chunk::<2>()?;
+        let (left, rest) = rest.split_first_chunk::<4>()?;
+        let (chunks, more) = rest.as_chunks::<4>();
+        let is_whole = more.is_empty() && (chunks.is_empty() || chunks.len() == usize::from(*count));
+        if !is_whole || *count == 0 || usize::from(*count) > LEASE_MESSAGES_MAX {
+            return None;
+        }
+        Some(Lease {
+            until: i64::from_be_bytes(*until),
+            revive_qid: u16::from_be_bytes(*revive_qid),
+            is_suspended: *is_suspended != 0,
+            left: u32::from_be_bytes(*left) & u32::MAX >> (LEASE_MESSAGES_MAX - usize::from(*count)),
+            count: *count,
+            distances: (!chunks.is_empty()).then(|| chunks.iter().map(|bytes| u32::from_be_bytes(*bytes)).collect()),
+            is_ending: false,
+        })
+    }
+}
+
+impl LeaseId {
+    /// As the journal keeps it; sorts as the ids do.
+    pub(crate) fn to_bytes(self) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(&self.queue.0.to_be_bytes());
+        bytes[4..12].copy_from_slice(&self.pop_time.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.start.to_be_bytes());
+        bytes
+    }
+
+    /// The reverse of [`LeaseId::to_bytes`].
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Option<LeaseId> {
+        let (queue, rest) = bytes.split_first_chunk::<4>()?;
+        let (pop_time, rest) = rest.split_first_chunk::<8>()?;
+        Some(LeaseId {
+            queue: PopQueue(u32::from_be_bytes(*queue)),
+            pop_time: i64::from_be_bytes(*pop_time),
+            start: u64::from_be_bytes(rest.try_into().ok()?),
+        })
+    }
+
+    /// The offset of a message of this lease.
+    pub(crate) fn offset(self, distance: u32) -> u64 {
+        self.start + u64::from(distance)
+    }
+}
+
+/// Why there is no lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoLease {
+    /// There are as many as there may be.
+    Full,
+    /// One with this id is there already: the queue was set back within a millisecond.
+    Taken,
+}
+
+/// The leases of all groups.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    numbers: HashMap<QueueName, PopQueue>,
+    names: BTreeMap<PopQueue, QueueName>,
+    leases: BTreeMap<LeaseId, Lease>,
+    /// When leases are over; those that are being given up are not here.
+    due: BTreeSet<(i64, LeaseId)>,
+    /// Open messages, of queues that have some.
+    open: HashMap<PopQueue, usize>,
+    /// Queues that somebody is reading for a pop.
+    claimed: HashSet<PopQueue>,
+    next_queue: u32,
+}
+
+impl Default for Ledger {
+    fn default() -> Ledger {
+        Ledger {
+            numbers: HashMap::new(),
+            names: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            due: BTreeSet::new(),
+            open: HashMap::new(),
+            claimed: HashSet::new(),
+            next_queue: 1,
+        }
+    }
+}
+
+impl Ledger {
+    /// The queue's number, if it was popped before.
+    pub(crate) fn find(&self, name: QueueRef<'_>) -> Option<PopQueue> {
+        self.numbers.get(&name).copied()
+    }
+
+    /// What a number stands for.
+    pub(crate) fn name(&self, queue: PopQueue) -> Option<&QueueName> {
+        self.names.get(&queue)
+    }
+
+    /// A number for a queue that has none.
+    pub(crate) fn add(&mut self, name: QueueName) -> PopQueue {
+        let queue = PopQueue(self.next_queue);
+        self.restore_name(queue, name);
+        queue
+    }
+
+    /// From the journal.
+    pub(crate) fn restore_name(&mut self, queue: PopQueue, name: QueueName) {
+        self.next_queue = self.next_queue.max(queue.0.saturating_add(1));
+        self.numbers.insert(name.clone(), queue);
+        self.names.insert(queue, name);
+    }
+
+    /// From the journal.
+    pub(crate) fn restore(&mut self, id: LeaseId, lease: Lease) {
+        if lease.left == 0 || !self.names.contains_key(&id.queue) {
+            return;
+        }
+        self.insert(id, lease);
+    }
+
+    /// Takes the turn to pop from a queue; false when somebody else has it.
+    pub(crate) fn claim(&mut self, queue: PopQueue) -> bool {
+        self.claimed.insert(queue)
+    }
+
+    /// Ends the turn.
+    pub(crate) fn release(&mut self, queue: PopQueue) {
+        self.claimed.remove(&queue);
+    }
+
+    /// Whether somebody is popping from this queue.
+    pub(crate) fn is_claimed(&self, queue: PopQueue) -> bool {
+        self.claimed.contains(&queue)
+    }
+
+    /// Gives messages to somebody. There may be `max` leases.
+    pub(crate) fn lease(&mut self, id: LeaseId, lease: Lease, max: usize) -> Result<(), NoLease> {
+        if self.leases.contains_key(&id) {
+            return Err(NoLease::Taken);
+        }
+        if self.leases.len() >= max {
+            return Err(NoLease::Full);
+        }
+        self.insert(id, lease);
+        Ok(())
+    }
+
+    fn insert(&mut self, id: LeaseId, lease: Lease) {
+        *self.open.entry(id.queue).or_default() += lease.left.count_ones() as usize;
+        self.due.insert((lease.until, id));
+        self.leases.insert(id, lease);
+    }
+
+    /// One message is done with. False when this lease does not hold it, or not any more.
+    pub(crate) fn ack(&mut self, id: LeaseId, offset: u64) -> bool {
+        let Some(lease) = self.leases.get_mut(&id).filter(|lease| !lease.is_ending) else { return false };
+        let Some(bit) = offset.checked_sub(id.start).and_then(|distance| lease.bit(distance)) else { return false };
+        lease.left &= !bit;
+        self.closed(id);
+        true
+    }
+
+    /// Moves one message to a lease of its own. `None` when this lease does not hold it, or not any more.
+    pub(crate) fn change(&mut self, id: LeaseId, offset: u64, change: &Change) -> Option<LeaseId> {
+        let lease = self.leases.get(&id).filter(|lease| !lease.is_ending)?;
+        lease.bit(offset.checked_sub(id.start)?)?;
+        let revive_qid = lease.revive_qid;
+        let mut new = LeaseId { queue: id.queue, pop_time: change.now, start: offset };
+        // The old handle must not fit the new lease. Ends at the first millisecond that is free.
+        while self.leases.contains_key(&new) {
+            new.pop_time += 1;
+        }
+        let until = new.pop_time.saturating_add(change.invisible_ms);
+        let lease = Lease { is_suspended: change.is_suspended, ..Lease::new(offset, &[offset], until, revive_qid)? };
+        self.insert(new, lease);
+        self.ack(id, offset);
+        Some(new)
+    }
+
+    /// After a bit was cleared.
+    fn closed(&mut self, id: LeaseId) {
+        if let Some(open) = self.open.get_mut(&id.queue) {
+            *open = open.saturating_sub(1);
+            if *open == 0 {
+                self.open.remove(&id.queue);
+            }
+        }
+        if let Some(lease) = self.leases.get(&id).filter(|lease| lease.left == 0) {
+            self.due.remove(&(lease.until, id));
+            self.leases.remove(&id);
+        }
+    }
+
+    /// Leases that are over now, oldest first, with up to `messages` open messages and one lease at least. They are being given up until
+    /// [`Ledger::settle`] or [`Ledger::put_off`].
+    pub(crate) fn take_due(&mut self, now: i64, messages: usize, out: &mut Vec<LeaseId>) {
+        let mut taken = 0;
+        while let Some((until, id)) = self.due.first().copied() {
+            if until > now || taken >= messages {
+                return;
+            }
+            self.due.pop_first();
+            if let Some(lease) = self.leases.get_mut(&id) {
+                lease.is_ending = true;
+                taken += lease.left.count_ones() as usize;
+                out.push(id);
+            }
+        }
+    }
+
+    /// One message of a lease that is being given up is its group's again.
+    pub(crate) fn settle(&mut self, id: LeaseId, offset: u64) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let Some(bit) = offset.checked_sub(id.start).and_then(|distance| lease.bit(distance)) else { return };
+        lease.left &= !bit;
+        self.closed(id);
+    }
+
+    /// Giving up did not succeed: what is left of the lease stays until then.
+    pub(crate) fn put_off(&mut self, id: LeaseId, until: i64) {
+        if let Some(lease) = self.leases.get_mut(&id) {
+            self.due.remove(&(lease.until, id));
+            lease.until = until;
+            lease.is_ending = false;
+            self.due.insert((until, id));
+        }
+    }
+
+    /// A lease.
+    pub(crate) fn get(&self, id: LeaseId) -> Option<&Lease> {
+        self.leases.get(&id)
+    }
+
+    /// When the next lease is over.
+    pub(crate) fn next_due(&self) -> Option<i64> {
+        self.due.first().map(|(until, _)| *until)
+    }
+
+    /// Messages of a queue that somebody has.
+    pub(crate) fn open_messages(&self, queue: PopQueue) -> usize {
+        self.open.get(&queue).copied().unwrap_or(0)
+    }
+
+    /// How many leases there are.
+    pub(crate) fn len(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Up to `count` leases behind `after`, in order.
+    pub(crate) fn page(&self, after: Option<LeaseId>, count: usize) -> impl Iterator<Item = (LeaseId, &Lease)> {
+        use std::ops::Bound;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.leases.range((from, Bound::Unbounded)).map(|(id, lease)| (*id, lease)).take(count)
+    }
+
+    /// All names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (PopQueue, &QueueName)> {
+        self.names.iter().map(|(queue, name)| (*queue, name))
+    }
+
+    /// Forgets queues and their leases; says which.
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(&QueueName) -> bool) -> (Vec<PopQueue>, Vec<LeaseId>) {
+        let queues: Vec<PopQueue> =
+            self.names.iter().filter(|(_, name)| is_gone(name)).map(|(queue, _)| *queue).collect();
+        let mut ids = Vec::new();
+        for queue in &queues {
+            let from = LeaseId { queue: *queue, pop_time: i64::MIN, start: 0 };
+            ids.extend(self.leases.range(from..).map(|(id, _)| *id).take_while(|id| id.queue == *queue));
+            if let Some(name) = self.names.remove(queue) {
+                self.numbers.remove(&name);
+            }
+            self.open.remove(queue);
+        }
+        for id in &ids {
+            if let Some(lease) = self.leases.remove(id) {
+                self.due.remove(&(lease.until, *id));
+            }
+        }
+        (queues, ids)
+    }
+}
+
+/// How an invisible time changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// In milliseconds.
+    pub(crate) now: i64,
+    /// From now on.
+    pub(crate) invisible_ms: i64,
+    /// See [`Lease::is_suspended`].
+    pub(crate) is_suspended: bool,
+}
+
+#[cfg(test)]
+mod tests;

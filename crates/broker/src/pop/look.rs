@@ -1,0 +1,191 @@
+//! Requests that look at what could be popped and change nothing: 200052, 200054, 200055. And 200056, which has nothing to do here.
+
+use std::sync::Arc;
+
+use net::{Outgoing, ReplyTo, Request, SharedSlice};
+use protocol::code::ResponseCode;
+use protocol::request::{Notification, NotificationReply, PeekMessage, PollingInfo, PollingInfoReply, PopReply};
+use protocol::sys_flag::perm;
+
+use super::collect::{Shelf, Sought};
+use super::take::{check_readable, find_group};
+use super::wait::Waiting;
+use crate::admin::reply_ok;
+use crate::broker::Broker;
+use crate::groups::Group;
+use crate::hold::Errand;
+use crate::offsets::KeyRef;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::topics::Topic;
+
+/// Messages of one look, at most.
+const COUNT_MAX: i32 = 32;
+
+/// A question that waits for its answer.
+pub(crate) struct NotifyOrder {
+    reply_to: ReplyTo,
+    group: Arc<Group>,
+    topic: Arc<Topic>,
+    pub(super) queue_id: i32,
+    attempt: Option<Option<Box<str>>>,
+    tick: Option<u64>,
+}
+
+fn check(
+    broker: &Broker,
+    session: &mut Session,
+    topic: &str,
+    queue_id: i32,
+    group: &str,
+) -> Result<(Arc<Topic>, Arc<Group>), Refusal> {
+    if !perm::is_readable(broker.settings.load().broker_permission) {
+        let remark = format!("the broker[{}] peeking message is forbidden", broker.advertised.ip());
+        return Err(Refusal::new(ResponseCode::NoPermission, remark));
+    }
+    let topic = session.topic(broker, topic).ok_or_else(|| Refusal::topic_not_exist(topic))?;
+    check_readable(&topic, queue_id, session)?;
+    Ok((topic, find_group(broker, group)?))
+}
+
+/// 200054: is there anything to pop? Waits for it like a pop.
+pub(crate) fn notify(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let message = Notification::decode(&request.header.fields)?;
+    let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
+    let attempt = message.order.then(|| message.attempt_id.filter(|id| !id.is_empty()).map(Box::from));
+    let order = NotifyOrder {
+        reply_to: request.reply_to(),
+        group,
+        topic,
+        queue_id: message.queue_id,
+        attempt,
+        tick: broker.pops.rooms.deadline(message.poll_time),
+    };
+    run(broker, session, order, out);
+    Ok(())
+}
+
+/// A parked question has come back.
+pub(super) fn resume(
+    broker: &Broker,
+    session: &mut Session,
+    mut order: NotifyOrder,
+    is_over: bool,
+    out: &mut Outgoing,
+) {
+    if is_over {
+        order.tick = None;
+    }
+    run(broker, session, order, out);
+}
+
+fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Outgoing) {
+    let shelf = Shelf::of(broker);
+    let sought = Sought {
+        group: Arc::clone(&order.group),
+        topic: Arc::clone(&order.topic),
+        queue_id: order.queue_id,
+        attempt: order.attempt.clone(),
+    };
+    let reply_to = order.reply_to;
+    let answer = |has_msg: bool, polling_full: bool, out: &mut Outgoing| {
+        out.reply(reply_to, ResponseCode::Success, None, &NotificationReply { has_msg, polling_full }, &[]);
+    };
+    if shelf.has_any(&sought) {
+        return answer(true, false, out);
+    }
+    let Some(tick) = order.tick else { return answer(false, false, out) };
+    let lanes = match shelf.lanes(&order.topic, order.queue_id) {
+        Ok(lanes) => lanes,
+        Err(error) => return out.reply(reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]),
+    };
+    let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
+    let settings = broker.settings.load();
+    let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
+    let Ok(ticket) = parked else { return answer(false, true, out) };
+    // A message may have come between the look and the parking.
+    if shelf.has_any(&sought) && broker.pops.rooms.take_back(&ticket).is_some() {
+        answer(true, false, out);
+    }
+}
+
+/// 200055: how many requests wait?
+pub(crate) fn polling_info(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let message = PollingInfo::decode(&request.header.fields)?;
+    let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
+    let count = broker.pops.rooms.count(KeyRef { group: &group.name, topic: topic.name() }, message.queue_id);
+    let reply = PollingInfoReply { polling_num: i32::try_from(count).unwrap_or(i32::MAX) };
+    out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
+    Ok(())
+}
+
+/// 200052: messages that a pop would bring now. What lies on the device is read on a cold-read thread.
+pub(crate) fn peek(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let message = PeekMessage::decode(&request.header.fields)?;
+    if !(1..=COUNT_MAX).contains(&message.max_msg_nums) {
+        let remark = format!("maxMsgNums is {}, it must be from 1 to {COUNT_MAX}", message.max_msg_nums);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
+    let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
+    let (shelf, inbox, reply_to) = (Shelf::of(broker), Arc::clone(&session.inbox), request.reply_to());
+    let (queue_id, count_max) = (message.queue_id, message.max_msg_nums as usize);
+    let seen = shelf.peek(&group, &topic, queue_id, count_max, false);
+    if !seen.is_cold {
+        show(broker, reply_to, seen, out);
+        return Ok(());
+    }
+    let debt = inbox.owe();
+    let job = move || {
+        let seen = shelf.peek(&group, &topic, queue_id, count_max, true);
+        inbox.push(Errand::Then(Box::new(move |broker, _, out| show(broker, reply_to, seen, out))));
+        drop(debt);
+    };
+    broker.store.cold_read(Box::new(job)).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
+}
+
+/// What a look has found.
+pub(super) struct Seen {
+    pub(super) parts: Vec<SharedSlice>,
+    pub(super) bytes: usize,
+    pub(super) rest: i64,
+    pub(super) is_cold: bool,
+}
+
+fn show(broker: &Broker, reply_to: ReplyTo, seen: Seen, out: &mut Outgoing) {
+    let fields = PopReply {
+        pop_time: broker.clock.now().0,
+        invisible_time: 0,
+        revive_qid: 0,
+        rest_num: seen.rest,
+        start_offset_info: None,
+        msg_offset_info: None,
+        order_count_info: None,
+    };
+    let (code, remark) = match seen.parts.is_empty() {
+        true => (ResponseCode::PullNotFound, "NO_MESSAGE_IN_QUEUE"),
+        false => (ResponseCode::Success, "FOUND"),
+    };
+    out.reply_shared(reply_to, code, Some(remark), &fields, seen.bytes, seen.parts.into_iter());
+}
+
+/// 200056: brings leases that Apache keeps in RocksDB (`popConsumerKVServiceEnable`) back into its log. There are none, and a broker of
+/// Apache's without that service says the same.
+pub(crate) fn rollback(request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    reply_ok(request, out);
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! Pop consumption: the broker hands out messages on lease, and gives those that are not acknowledged in time to the group again.
+//!
+//! Who has what is in the ledger (`ledger.rs`, a state machine without a clock) and in the journal, a row a lease, put there under the
+//! ledger's lock and before the group's offset moves: whatever prefix of the journal survives, each message is before the offset or on
+//! lease. `take.rs` pops, `ack.rs` ends leases, `revive.rs` takes back what is over, `wait.rs` parks pops that find nothing, `order.rs`
+//! keeps queues that are popped in order, and `apache.rs` takes check-points over from Apache and hands them back.
+
+mod ack;
+mod apache;
+mod collect;
+mod handle;
+mod ledger;
+mod look;
+pub(crate) mod mode;
+mod order;
+mod revive;
+mod take;
+pub(crate) mod wait;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use store::Store;
+use store::journal::{Journal, Table};
+use tokio::sync::Notify;
+
+use crate::offsets::SEPARATOR;
+use crate::tables::{self, Keeper};
+use crate::topics::Topics;
+
+pub(crate) use ack::{ack, ack_batch, change};
+pub(crate) use apache::{hand_over, take_over};
+use handle::Handle;
+pub(crate) use handle::{Origin, origin_topic, retry_topic};
+use ledger::{Change, Lease, LeaseId, Ledger, NoLease, PopQueue, QueueName, QueueRef};
+pub(crate) use look::{notify, peek, polling_info, rollback};
+use mode::Modes;
+pub(crate) use order::{OrderTable, Orders};
+pub(crate) use revive::{revive, settle_revived};
+pub(crate) use take::pop;
+use wait::Rooms;
+
+/// Rows that a snapshot copies under the lock at once.
+const PAGE: usize = 256;
+/// Longest invisible time, in milliseconds: Apache's `timerMaxDelaySec`, three days.
+pub(crate) const INVISIBLE_MS_MAX: i64 = 259_200_000;
+/// Key of [`tables::POP_STATE`]: a log offset (8 bytes big-endian). Messages that were given back from there on may still be on lease.
+const REVIVING_FROM: &[u8] = b"revivingFrom";
+/// Key of [`tables::POP_STATE`]: where the revive queues ended when leases were handed over, as JSON.
+const HANDED_OVER: &[u8] = b"handedOver";
+
+/// All that the broker knows of pops.
+pub(crate) struct Pops {
+    /// Guards leases; journal puts happen under it, which never wait.
+    ledger: Mutex<Ledger>,
+    pub(crate) orders: Arc<Orders>,
+    pub(crate) modes: Arc<Modes>,
+    pub(crate) rooms: Arc<Rooms>,
+    keeper: Keeper,
+    /// Values of [`tables::POP_STATE`], for the journal's snapshots.
+    state: Mutex<State>,
+    /// Rung when something is over earlier than was known.
+    bell: Notify,
+    /// Rung when the revive topic grows.
+    revive_bell: Arc<Notify>,
+    /// Pops so far: who is next among the revive queues.
+    pops: AtomicU64,
+    is_stopping: AtomicBool,
+    has_stopped: Notify,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    reviving_from: Option<u64>,
+    handed_over: Option<Vec<u8>>,
+}
+
+/// What a message of a lease is called: by its queue, and by the client's handle.
+#[derive(Clone, Copy)]
+struct Held<'a> {
+    name: QueueRef<'a>,
+    handle: Handle,
+    offset: u64,
+}
+
+impl Pops {
+    /// What the journal holds.
+    pub(crate) fn load(store: &Arc<Store>, rooms: &Arc<Rooms>, topics: &Topics) -> Pops {
+        let journal = store.journal();
+        let mut ledger = Ledger::default();
+        journal.load(tables::POP_QUEUES, |key, value| match parse_queue(key, value) {
+            Some((queue, name)) => ledger.restore_name(queue, name),
+            None => tracing::error!("queue of a pop in the journal not understood"),
+        });
+        journal.load(tables::POP_LEASES, |key, value| match (LeaseId::of_bytes(key), Lease::read(value)) {
+            (Some(id), Some(lease)) => ledger.restore(id, lease),
+            (None, _) | (_, None) => tracing::error!("lease in the journal not understood"),
+        });
+        let mut state = State::default();
+        journal.load(tables::POP_STATE, |key, value| match key {
+            REVIVING_FROM => state.reviving_from = value.try_into().ok().map(u64::from_be_bytes),
+            HANDED_OVER => state.handed_over = Some(value.to_vec()),
+            _ => tracing::error!("state of pops in the journal not understood"),
+        });
+        Pops {
+            ledger: Mutex::new(ledger),
+            orders: Arc::new(Orders::load(store)),
+            modes: Arc::new(Modes::load(store)),
+            rooms: Arc::clone(rooms),
+            keeper: Keeper::of(store),
+            state: Mutex::new(state),
+            bell: Notify::new(),
+            revive_bell: Arc::clone(topics.revive_bell()),
+            pops: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
+            has_stopped: Notify::new(),
+        }
+    }
+
+    /// How many leases there are.
+    pub(crate) fn leases(&self) -> usize {
+        self.ledger.lock().len()
+    }
+
+    /// Messages of a queue that somebody has.
+    pub(crate) fn open_messages(&self, group: &str, topic: &str, queue_id: i32) -> usize {
+        let ledger = self.ledger.lock();
+        ledger.find(QueueRef { group, topic, queue_id }).map_or(0, |queue| ledger.open_messages(queue))
+    }
+
+    /// The turn to pop from a queue, unless somebody else has it.
+    fn claim(self: &Arc<Pops>, name: QueueRef<'_>) -> Option<Claim> {
+        let mut ledger = self.ledger.lock();
+        let queue = match ledger.find(name) {
+            Some(queue) => queue,
+            None => {
+                let name = QueueName { group: name.group.into(), topic: name.topic.into(), queue_id: name.queue_id };
+                let queue = ledger.add(name.clone());
+                let (key, value) = queue_row(queue, &name);
+                self.keeper.put(tables::POP_QUEUES, &key, &value);
+                queue
+            }
+        };
+        ledger.claim(queue).then(|| Claim { pops: Arc::clone(self), queue })
+    }
+
+    fn is_claimed(&self, name: QueueRef<'_>) -> bool {
+        let ledger = self.ledger.lock();
+        ledger.find(name).is_some_and(|queue| ledger.is_claimed(queue))
+    }
+
+    /// Gives messages to somebody. The position is where the journal knows of it.
+    fn lease(&self, id: LeaseId, lease: Lease, max: usize) -> Result<u64, NoLease> {
+        let mut ledger = self.ledger.lock();
+        let until = lease.until;
+        let is_next = ledger.next_due().is_none_or(|next| until < next);
+        ledger.lease(id, lease, max)?;
+        let position = self.put(&ledger, id);
+        drop(ledger);
+        if is_next {
+            self.bell.notify_one();
+        }
+        Ok(position)
+    }
+
+    /// One message is done with; `None` when nobody has it by that handle.
+    fn ack(&self, held: Held<'_>) -> Option<u64> {
+        let mut ledger = self.ledger.lock();
+        let id = held.id(&ledger)?;
+        ledger.ack(id, held.offset).then(|| self.put(&ledger, id))
+    }
+
+    /// The invisible time of one message begins anew: the new pop time, and where the journal knows of it.
+    fn change(&self, held: Held<'_>, change: &Change) -> Option<(i64, u64)> {
+        let mut ledger = self.ledger.lock();
+        let old = held.id(&ledger)?;
+        let new = ledger.change(old, held.offset, change)?;
+        // The new lease first: between the two rows the message is on lease twice, never not at all.
+        self.put(&ledger, new);
+        let position = self.put(&ledger, old);
+        drop(ledger);
+        self.bell.notify_one();
+        Some((new.pop_time, position))
+    }
+
+    /// Puts a lease as it is now into the journal. Under the ledger's lock.
+    fn put(&self, ledger: &Ledger, id: LeaseId) -> u64 {
+        match ledger.get(id) {
+            Some(lease) => {
+                let mut row = Vec::with_capacity(16);
+                lease.write(&mut row);
+                self.keeper.put(tables::POP_LEASES, &id.to_bytes(), &row)
+            }
+            None => self.keeper.delete(tables::POP_LEASES, &id.to_bytes()),
+        }
+    }
+
+    /// Forgets what a group or a topic that is gone has on lease.
+    pub(crate) fn forget(&self, is_gone: impl Fn(&str, &str) -> bool) {
+        let mut ledger = self.ledger.lock();
+        let (queues, ids) = ledger.forget(|name| is_gone(&name.group, &name.topic));
+        for id in ids {
+            self.keeper.delete(tables::POP_LEASES, &id.to_bytes());
+        }
+        for queue in queues {
+            self.keeper.delete(tables::POP_QUEUES, &queue.0.to_be_bytes());
+        }
+        drop(ledger);
+        self.orders.forget(&is_gone);
+        self.modes.forget(&is_gone);
+    }
+
+    fn set_reviving_from(&self, from: Option<u64>) -> u64 {
+        let mut state = self.state.lock();
+        state.reviving_from = from;
+        match from {
+            Some(from) => self.keeper.put(tables::POP_STATE, REVIVING_FROM, &from.to_be_bytes()),
+            None => self.keeper.delete(tables::POP_STATE, REVIVING_FROM),
+        }
+    }
+
+    fn set_handed_over(&self, ends: Option<Vec<u8>>) -> u64 {
+        let mut state = self.state.lock();
+        state.handed_over = ends;
+        match &state.handed_over {
+            Some(ends) => self.keeper.put(tables::POP_STATE, HANDED_OVER, ends),
+            None => self.keeper.delete(tables::POP_STATE, HANDED_OVER),
+        }
+    }
+
+    /// Lets the task finish what it is at, and waits for it.
+    pub(crate) async fn stop(&self) {
+        let stopped = self.has_stopped.notified();
+        if !self.is_stopping.swap(true, Ordering::AcqRel) {
+            self.bell.notify_one();
+            stopped.await;
+        }
+    }
+}
+
+impl Held<'_> {
+    fn id(&self, ledger: &Ledger) -> Option<LeaseId> {
+        let queue = ledger.find(self.name)?;
+        Some(LeaseId { queue, pop_time: self.handle.pop_time, start: self.handle.start })
+    }
+}
+
+/// A turn to pop from a queue; ends when dropped.
+struct Claim {
+    pops: Arc<Pops>,
+    queue: PopQueue,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.pops.ledger.lock().release(self.queue);
+    }
+}
+
+fn queue_row(queue: PopQueue, name: &QueueName) -> ([u8; 4], Vec<u8>) {
+    let mut value = name.queue_id.to_be_bytes().to_vec();
+    value.extend_from_slice(name.topic.as_bytes());
+    value.push(SEPARATOR as u8);
+    value.extend_from_slice(name.group.as_bytes());
+    (queue.0.to_be_bytes(), value)
+}
+
+fn parse_queue(key: &[u8], value: &[u8]) -> Option<(PopQueue, QueueName)> {
+    let queue = PopQueue(u32::from_be_bytes(key.try_into().ok()?));
+    let (queue_id, names) = value.split_first_chunk::<4>()?;
+    let (topic, group) = std::str::from_utf8(names).ok()?.split_once(SEPARATOR)?;
+    let queue_id = i32::from_be_bytes(*queue_id);
+    Some((queue, QueueName { group: group.into(), topic: topic.into(), queue_id }))
+}
+
+/// The queues that are popped, for the journal's snapshots.
+struct PopQueues(Arc<Pops>);
+
+impl Table for PopQueues {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        let rows: Vec<_> = self.0.ledger.lock().names().map(|(queue, name)| queue_row(queue, name)).collect();
+        for (key, value) in rows {
+            f(&key, &value);
+        }
+    }
+}
+
+/// The leases, for the journal's snapshots.
+struct PopLeases(Arc<Pops>);
+
+impl Table for PopLeases {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        let mut page: Vec<(LeaseId, Lease)> = Vec::new();
+        let mut row = Vec::new();
+        // Ends behind the last lease.
+        loop {
+            let after = page.last().map(|(id, _)| *id);
+            page.clear();
+            page.extend(self.0.ledger.lock().page(after, PAGE).map(|(id, lease)| (id, lease.clone())));
+            for (id, lease) in &page {
+                row.clear();
+                lease.write(&mut row);
+                f(&id.to_bytes(), &row);
+            }
+            if page.len() < PAGE {
+                return;
+            }
+        }
+    }
+}
+
+/// What a start has to know, for the journal's snapshots.
+struct PopState(Arc<Pops>);
+
+impl Table for PopState {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        let state = self.0.state.lock().clone();
+        if let Some(from) = state.reviving_from {
+            f(REVIVING_FROM, &from.to_be_bytes());
+        }
+        if let Some(ends) = &state.handed_over {
+            f(HANDED_OVER, ends);
+        }
+    }
+}
+
+/// Says to the journal who holds which table, so that it can take snapshots.
+pub(crate) fn attach(journal: &Journal, pops: &Arc<Pops>) {
+    journal.attach(tables::POP_QUEUES, Arc::new(PopQueues(Arc::clone(pops))));
+    journal.attach(tables::POP_LEASES, Arc::new(PopLeases(Arc::clone(pops))));
+    journal.attach(tables::POP_STATE, Arc::new(PopState(Arc::clone(pops))));
+    journal.attach(tables::POP_ORDERS, Arc::clone(&pops.orders) as Arc<dyn Table>);
+    journal.attach(tables::REQUEST_MODES, Arc::clone(&pops.modes) as Arc<dyn Table>);
+}

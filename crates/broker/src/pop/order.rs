@@ -1,0 +1,325 @@
+//! Queues that are popped in order: one batch at a time, and the next one only when every message of it is acknowledged or visible again.
+//!
+//! The group's offset stays at the first message that is not acknowledged, so nothing else has to survive for nothing to be lost; what is
+//! kept beside it, here and in the journal, says who has the batch and how often it was tried. The rows are Apache's `OrderInfo`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use store::Store;
+use store::journal::Table;
+
+use super::handle::{self, Origin};
+use super::ledger::{LEASE_MESSAGES_MAX, QueueRef};
+use crate::offsets::SEPARATOR;
+use crate::tables::{self, Keeper};
+
+/// One batch, as `consumerOrderInfo.json` has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Batch {
+    #[serde(rename = "popTime")]
+    pop_time: i64,
+    #[serde(rename = "i")]
+    invisible_ms: Option<i64>,
+    /// The first offset, then distances from it.
+    #[serde(rename = "o")]
+    offsets: Vec<u64>,
+    /// By offset, where it is not what follows from the pop.
+    #[serde(rename = "ot")]
+    visible_at: BTreeMap<u64, i64>,
+    /// By offset, where it is not 0.
+    #[serde(rename = "oc")]
+    consumed: BTreeMap<u64, i32>,
+    #[serde(rename = "l")]
+    last_consumed: i64,
+    /// Bit by place.
+    #[serde(rename = "cm")]
+    acked: u64,
+    #[serde(rename = "a")]
+    attempt_id: Option<String>,
+}
+
+impl Batch {
+    fn offsets(&self) -> impl Iterator<Item = u64> {
+        let first = self.offsets.first().copied().unwrap_or(0);
+        self.offsets
+            .iter()
+            .enumerate()
+            .map(move |(place, offset)| if place == 0 { first } else { first.saturating_add(*offset) })
+    }
+
+    fn is_acked(&self, place: usize) -> bool {
+        self.acked.checked_shr(place as u32).is_some_and(|bits| bits & 1 == 1)
+    }
+
+    fn open(&self) -> impl Iterator<Item = u64> {
+        self.offsets().enumerate().filter(|(place, _)| !self.is_acked(*place)).map(|(_, offset)| offset)
+    }
+
+    fn visible_at(&self, offset: u64) -> i64 {
+        let usual = || self.pop_time.saturating_add(self.invisible_ms.unwrap_or(0));
+        self.visible_at.get(&offset).copied().unwrap_or_else(usual)
+    }
+
+    /// Whether nobody else may pop: some message is neither acknowledged nor visible.
+    fn is_blocked(&self, attempt_id: Option<&str>, now: i64) -> bool {
+        let is_same = attempt_id.is_some() && self.attempt_id.as_deref() == attempt_id;
+        !is_same && self.open().any(|offset| now < self.visible_at(offset))
+    }
+
+    /// When the queue is free at the latest, unless messages are acknowledged before.
+    fn free_at(&self) -> Option<i64> {
+        self.open().map(|offset| self.visible_at(offset)).max()
+    }
+
+    /// The first offset that is not acknowledged.
+    fn next(&self) -> Option<u64> {
+        self.open().next().or_else(|| self.offsets().last().map(|last| last + 1))
+    }
+}
+
+/// `consumerOrderInfo.json`: batches by `topic@group` and queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct OrderTable {
+    pub(crate) table: BTreeMap<String, BTreeMap<i32, Batch>>,
+}
+
+/// What an acknowledgement does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrderAck {
+    /// The group goes on from here.
+    Next(u64),
+    /// Somebody has popped the queue since.
+    Late,
+    /// The offset is not in the batch; the group could go on from `next`.
+    Unknown,
+}
+
+/// A queue as it is known here.
+type Key = (Arc<str>, Arc<str>, i32);
+
+/// All queues that are popped in order.
+pub(crate) struct Orders {
+    /// By topic, group and queue. Guards the order of its journal puts too, which never wait.
+    batches: Mutex<BTreeMap<Key, Batch>>,
+    keeper: Keeper,
+}
+
+impl Orders {
+    /// What the journal holds.
+    pub(super) fn load(store: &Arc<Store>) -> Orders {
+        let mut batches = BTreeMap::new();
+        store.journal().load(tables::POP_ORDERS, |key, value| match (parse_key(key), serde_json::from_slice(value)) {
+            (Some(key), Ok(batch)) => {
+                batches.insert(key, batch);
+            }
+            (None, _) | (_, Err(_)) => tracing::error!("batch that is popped in order not understood"),
+        });
+        Orders { batches: Mutex::new(batches), keeper: Keeper::of(store) }
+    }
+
+    fn put(&self, key: &Key, batch: Option<&Batch>) -> u64 {
+        let bytes = key_bytes(key);
+        match batch {
+            Some(batch) => {
+                let row = serde_json::to_vec(batch).unwrap_or_default();
+                self.keeper.put(tables::POP_ORDERS, &bytes, &row)
+            }
+            None => self.keeper.delete(tables::POP_ORDERS, &bytes),
+        }
+    }
+
+    /// Whether the queue may not be popped now by this attempt.
+    pub(super) fn is_blocked(&self, name: QueueRef<'_>, attempt_id: Option<&str>, now: i64) -> bool {
+        let key = key_of(name);
+        self.batches.lock().get(&key).is_some_and(|batch| batch.is_blocked(attempt_id, now))
+    }
+
+    /// When the queue may be popped again, if it may not now.
+    pub(super) fn free_at(&self, name: QueueRef<'_>) -> Option<i64> {
+        self.batches.lock().get(&key_of(name)).and_then(Batch::free_at)
+    }
+
+    /// Offsets of the last batch that are acknowledged: they do not come again, though one before them does.
+    pub(super) fn acked(&self, name: QueueRef<'_>) -> Vec<u64> {
+        let batches = self.batches.lock();
+        let Some(batch) = batches.get(&key_of(name)) else { return Vec::new() };
+        batch.offsets().enumerate().filter(|(place, _)| batch.is_acked(*place)).map(|(_, offset)| offset).collect()
+    }
+
+    /// Notes a new batch, and how often its messages were consumed before. Returns the position in the journal.
+    pub(super) fn take(&self, name: QueueRef<'_>, pop: &OrderPop<'_>, counts: &mut String) -> u64 {
+        let key = key_of(name);
+        let mut batches = self.batches.lock();
+        let mut offsets = pop.offsets.to_vec();
+        offsets.truncate(LEASE_MESSAGES_MAX);
+        let mut acked = 0;
+        if let Some(before) = batches.get(&key) {
+            // What lies behind the new batch and is done with stays known, up to the first message that is not.
+            let last = offsets.last().copied();
+            let behind = before.offsets().enumerate().filter(|(_, offset)| last.is_some_and(|last| *offset > last));
+            let done = behind.take_while(|(place, _)| before.is_acked(*place)).map(|(_, offset)| offset);
+            offsets.extend(done.take(LEASE_MESSAGES_MAX));
+            for (place, offset) in offsets.iter().enumerate() {
+                let is_acked =
+                    before.offsets().position(|other| other == *offset).is_some_and(|at| before.is_acked(at));
+                acked |= u64::from(is_acked) << place;
+            }
+        }
+        let first = offsets.first().copied().unwrap_or(0);
+        let mut batch = Batch {
+            pop_time: pop.pop_time,
+            invisible_ms: Some(pop.invisible_ms),
+            offsets: offsets
+                .iter()
+                .zip(0..)
+                .map(|(offset, place)| if place == 0 { first } else { offset - first })
+                .collect(),
+            last_consumed: pop.pop_time,
+            attempt_id: pop.attempt_id.map(str::to_owned),
+            acked,
+            ..Batch::default()
+        };
+        if let Some(before) = batches.get(&key) {
+            if pop.attempt_id.is_some() && before.attempt_id == batch.attempt_id {
+                batch.consumed = before.consumed.clone();
+            } else {
+                let offsets: Vec<u64> = batch.open().collect();
+                for offset in offsets.into_iter().filter(|offset| before.offsets().any(|other| other == *offset)) {
+                    let times = before.consumed.get(&offset).copied().unwrap_or(0).saturating_add(1);
+                    batch.consumed.insert(offset, times);
+                }
+            }
+        }
+        let mark = Origin::of(name.topic);
+        for (offset, times) in &batch.consumed {
+            handle::add_count(counts, mark, name.queue_id, *offset, *times);
+        }
+        let is_new = batch.open().any(|offset| !batch.consumed.contains_key(&offset));
+        let least = if is_new { 0 } else { batch.consumed.values().copied().min().unwrap_or(0) };
+        handle::add_queue_count(counts, mark, name.queue_id, least);
+        let position = self.put(&key, Some(&batch));
+        batches.insert(key, batch);
+        position
+    }
+
+    /// One message is done with. Also says where the journal knows of it.
+    pub(super) fn ack(&self, name: QueueRef<'_>, pop_time: i64, offset: u64) -> (OrderAck, u64) {
+        let key = key_of(name);
+        let mut batches = self.batches.lock();
+        let Some(batch) = batches.get_mut(&key) else { return (OrderAck::Late, 0) };
+        if batch.pop_time != pop_time {
+            return (OrderAck::Late, 0);
+        }
+        let Some(place) = batch.offsets().position(|other| other == offset) else { return (OrderAck::Unknown, 0) };
+        batch.acked |= 1u64.checked_shl(place as u32).unwrap_or(0);
+        let next = batch.next();
+        let position = self.put(&key, Some(batch));
+        (next.map_or(OrderAck::Unknown, OrderAck::Next), position)
+    }
+
+    /// One message becomes visible at another time. False when nobody has it by that pop.
+    pub(super) fn change(&self, name: QueueRef<'_>, pop_time: i64, offset: u64, visible_at: i64) -> Option<u64> {
+        let key = key_of(name);
+        let mut batches = self.batches.lock();
+        let batch = batches.get_mut(&key).filter(|batch| batch.pop_time == pop_time)?;
+        if !batch.open().any(|other| other == offset) {
+            return None;
+        }
+        batch.visible_at.insert(offset, visible_at);
+        Some(self.put(&key, Some(batch)))
+    }
+
+    /// The queue was set back: the batch does not matter any more.
+    pub(crate) fn clear(&self, group: &str, topic: &str, queue_id: i32) {
+        let key = key_of(QueueRef { group, topic, queue_id });
+        let mut batches = self.batches.lock();
+        if batches.remove(&key).is_some() {
+            self.put(&key, None);
+        }
+    }
+
+    /// Everything, as RocketMQ's JSON holds it.
+    pub(crate) fn table(&self) -> BTreeMap<String, BTreeMap<i32, Batch>> {
+        let mut table: BTreeMap<String, BTreeMap<i32, Batch>> = BTreeMap::new();
+        for ((topic, group, queue_id), batch) in &*self.batches.lock() {
+            table.entry(format!("{topic}{SEPARATOR}{group}")).or_default().insert(*queue_id, batch.clone());
+        }
+        table
+    }
+
+    /// Puts another table in the place of this one.
+    pub(crate) fn replace(&self, table: BTreeMap<String, BTreeMap<i32, Batch>>) {
+        let mut batches = self.batches.lock();
+        for key in std::mem::take(&mut *batches).into_keys() {
+            self.put(&key, None);
+        }
+        for (names, queues) in table {
+            let Some((topic, group)) = names.split_once(SEPARATOR) else { continue };
+            for (queue_id, batch) in queues {
+                let key: Key = (topic.into(), group.into(), queue_id);
+                self.put(&key, Some(&batch));
+                batches.insert(key, batch);
+            }
+        }
+    }
+
+    /// Changes whenever the table does.
+    pub(crate) fn stamp(&self) -> (i64, u64) {
+        let batches = self.batches.lock();
+        let sum = batches.values().fold(0i64, |sum, batch| {
+            let acked = batch.acked as i64;
+            let visible = batch.visible_at.values().fold(0i64, |sum, at| sum.wrapping_add(*at));
+            sum.wrapping_mul(31).wrapping_add(batch.pop_time).wrapping_mul(31).wrapping_add(acked).wrapping_add(visible)
+        });
+        (sum, batches.len() as u64)
+    }
+
+    pub(super) fn forget(&self, is_gone: &impl Fn(&str, &str) -> bool) {
+        let mut batches = self.batches.lock();
+        for (key, _) in batches.extract_if(.., |(topic, group, _), _| is_gone(group, topic)) {
+            self.put(&key, None);
+        }
+    }
+}
+
+/// A batch that is taken; messages that are acknowledged already are not given out again.
+#[derive(Clone, Copy)]
+pub(super) struct OrderPop<'a> {
+    pub(super) attempt_id: Option<&'a str>,
+    pub(super) pop_time: i64,
+    pub(super) invisible_ms: i64,
+    pub(super) offsets: &'a [u64],
+}
+
+fn key_of(name: QueueRef<'_>) -> Key {
+    (name.topic.into(), name.group.into(), name.queue_id)
+}
+
+fn key_bytes((topic, group, queue_id): &Key) -> Vec<u8> {
+    let mut bytes = format!("{topic}{SEPARATOR}{group}\0").into_bytes();
+    bytes.extend_from_slice(&queue_id.to_be_bytes());
+    bytes
+}
+
+fn parse_key(bytes: &[u8]) -> Option<Key> {
+    let (names, queue_id) = bytes.split_last_chunk::<4>()?;
+    let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
+    let (topic, group) = names.split_once(SEPARATOR)?;
+    Some((topic.into(), group.into(), i32::from_be_bytes(*queue_id)))
+}
+
+/// For the journal's snapshots.
+impl Table for Orders {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        let rows: Vec<(Key, Batch)> =
+            self.batches.lock().iter().map(|(key, batch)| (key.clone(), batch.clone())).collect();
+        for (key, batch) in rows {
+            f(&key_bytes(&key), &serde_json::to_vec(&batch).unwrap_or_default());
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! 200050: checks in Apache's order, then a look into each queue that may have something, then the answer or a place to wait.
+//!
+//! A pop that has passed its checks is a [`PopOrder`]: handles and numbers, no borrowed text, so the same thing is tried at once, parked,
+//! woken, or carried to the cold-read threads and back.
+
+use std::sync::Arc;
+
+use filter::Expression;
+use net::{Outgoing, ReplyTo, Request, SharedSlice};
+use protocol::code::ResponseCode;
+use protocol::request::{PopMessage, PopReply};
+use protocol::sys_flag::perm;
+use protocol::tags::Subscription;
+
+use super::INVISIBLE_MS_MAX;
+use super::collect::{Basket, Shelf};
+use super::wait::Waiting;
+use crate::broker::Broker;
+use crate::clients::is_tag;
+use crate::groups::Group;
+use crate::hold::Errand;
+use crate::offsets::KeyRef;
+use crate::pull::check_property_filter;
+use crate::refusal::{Refusal, SEE_FAQ};
+use crate::session::Session;
+use crate::topics::Topic;
+use crate::want::Want;
+
+/// Messages of one pop, at most.
+const COUNT_MAX: i32 = 32;
+/// A request that comes so long after its client has stopped waiting for it is not carried out, in milliseconds.
+const TOO_LATE_MS: i64 = 500;
+/// `initMode`: a group that is new begins with the first message.
+const FROM_MIN: i32 = 0;
+const FROM_MAX: i32 = 1;
+
+/// A pop that has passed its checks.
+pub(crate) struct PopOrder {
+    pub(super) reply_to: ReplyTo,
+    pub(super) group: Arc<Group>,
+    pub(super) topic: Arc<Topic>,
+    /// Negative: any.
+    pub(super) queue_id: i32,
+    pub(super) count_max: usize,
+    pub(super) invisible_ms: i64,
+    pub(super) is_from_min: bool,
+    pub(super) is_order: bool,
+    pub(super) attempt_id: Option<Box<str>>,
+    /// `None`: everything.
+    pub(super) want: Option<Arc<Want>>,
+    /// When the wait is over; `None`: nobody waits.
+    pub(super) tick: Option<u64>,
+}
+
+impl PopOrder {
+    fn key(&self) -> KeyRef<'_> {
+        KeyRef { group: &self.group.name, topic: self.topic.name() }
+    }
+}
+
+/// 200050.
+pub(crate) fn pop(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let message = PopMessage::decode(&request.header.fields)?;
+    let order = check(broker, session, request, &message)?;
+    run(broker, session, order, out);
+    Ok(())
+}
+
+/// A parked pop has come back.
+pub(super) fn resume(broker: &Broker, session: &mut Session, mut order: PopOrder, is_over: bool, out: &mut Outgoing) {
+    if is_over {
+        order.tick = None;
+    }
+    let reply_to = order.reply_to;
+    session.answering(broker, Some(reply_to), out, |session, out| run(broker, session, order, out));
+}
+
+/// Tries until there is an answer, or the pop has found a place to wait.
+fn run(broker: &Broker, session: &mut Session, mut order: PopOrder, out: &mut Outgoing) {
+    // Ends when nothing came between a look and the parking.
+    loop {
+        let basket = Shelf::of(broker).fill(&order, false);
+        if basket.is_cold && basket.count == 0 {
+            return fetch(broker, session, order, out);
+        }
+        match conclude(broker, session, order, &basket, out) {
+            Some(again) => order = again,
+            None => return,
+        }
+    }
+}
+
+/// Looks on a cold-read thread; the answer comes back through the inbox.
+fn fetch(broker: &Broker, session: &mut Session, order: PopOrder, out: &mut Outgoing) {
+    let inbox = Arc::clone(&session.inbox);
+    let shelf = Shelf::of(broker);
+    let reply_to = order.reply_to;
+    let debt = inbox.owe();
+    let job = move || {
+        let basket = shelf.fill(&order, true);
+        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+            session.answering(broker, Some(reply_to), out, |session, out| {
+                if let Some(order) = conclude(broker, session, order, &basket, out) {
+                    run(broker, session, order, out);
+                }
+            });
+        })));
+        drop(debt);
+    };
+    if let Err(full) = broker.store.cold_read(Box::new(job)) {
+        out.reply(reply_to, ResponseCode::SystemBusy, Some(&full.to_string()), &(), &[]);
+    }
+}
+
+/// Answers or parks a pop. Gives it back if it must be tried again.
+fn conclude(
+    broker: &Broker,
+    session: &mut Session,
+    order: PopOrder,
+    basket: &Basket,
+    out: &mut Outgoing,
+) -> Option<PopOrder> {
+    if basket.count > 0 {
+        respond(broker, session, &order, basket, out);
+        if basket.rest > 0 {
+            broker.pops.rooms.arrived(order.key());
+        }
+        return None;
+    }
+    if let Some(error) = &basket.failure {
+        broker.stats.missed();
+        out.reply(order.reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
+        return None;
+    }
+    let settings = broker.settings.load();
+    if basket.is_ledger_full {
+        let remark = format!(
+            "[GANTRY]system busy: {} pops are neither acknowledged nor over, the limit is {} (popLeasesMax)",
+            broker.pops.leases(),
+            settings.pop_leases_max
+        );
+        out.reply(order.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+        return None;
+    }
+    let Some(tick) = order.tick else {
+        broker.stats.missed();
+        answer_empty(&order, basket, ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE", out);
+        return None;
+    };
+    let (group, topic) = (Arc::clone(&order.group), Arc::clone(&order.topic));
+    let shelf = Shelf::of(broker);
+    let lanes = match shelf.lanes(&order.topic, order.queue_id) {
+        Ok(lanes) => lanes,
+        Err(error) => {
+            out.reply(order.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);
+            return None;
+        }
+    };
+    let sought = shelf.sought(&order);
+    let key = KeyRef { group: &group.name, topic: topic.name() };
+    let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Pop(order), &settings);
+    let ticket = match parked {
+        Ok(ticket) => ticket,
+        Err((Waiting::Pop(order), limit)) => {
+            let remark = format!("POLLING_FULL: {} pops wait already ({limit})", broker.pops.rooms.waiting());
+            answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
+            return None;
+        }
+        Err((Waiting::Notify(_), _)) => return None,
+    };
+    if let Some(free_at) = basket.free_at {
+        let wait_ms = free_at.saturating_sub(broker.clock.now().0).max(0);
+        broker.pops.rooms.wake_at(KeyRef { group: &group.name, topic: topic.name() }, wait_ms);
+    }
+    // A message may have come between the look and the parking.
+    if !shelf.has_any(&sought) {
+        return None;
+    }
+    match broker.pops.rooms.take_back(&ticket) {
+        Some(Waiting::Pop(order)) => Some(order),
+        // Woken in between: it lies in our inbox.
+        Some(Waiting::Notify(_)) | None => None,
+    }
+}
+
+fn respond(broker: &Broker, session: &mut Session, order: &PopOrder, basket: &Basket, out: &mut Outgoing) {
+    // The lease and the offset behind it must survive whatever the client does with the messages.
+    session.durable_after(basket.position);
+    let fields = PopReply {
+        pop_time: basket.pop_time,
+        invisible_time: order.invisible_ms,
+        revive_qid: basket.revive_qid,
+        rest_num: basket.rest,
+        start_offset_info: Some(&basket.start_info),
+        msg_offset_info: Some(&basket.offset_info),
+        order_count_info: order.is_order.then_some(&basket.count_info),
+    };
+    for (topic, queue_id, count, bytes) in &basket.got {
+        broker.stats.got(&order.group.name, topic, *queue_id, *count, *bytes);
+        if !order.is_order {
+            broker.stats.leased(&order.group.name, topic.shared_name());
+        }
+    }
+    let parts =
+        basket.parts.iter().map(|part| SharedSlice { owner: Arc::clone(&part.owner), range: part.range.clone() });
+    out.reply_shared(order.reply_to, ResponseCode::Success, Some("FOUND"), &fields, basket.bytes, parts);
+}
+
+fn answer_empty(order: &PopOrder, basket: &Basket, code: ResponseCode, remark: &str, out: &mut Outgoing) {
+    let fields = PopReply {
+        pop_time: basket.pop_time,
+        invisible_time: order.invisible_ms,
+        revive_qid: basket.revive_qid,
+        rest_num: basket.rest,
+        start_offset_info: None,
+        msg_offset_info: None,
+        order_count_info: None,
+    };
+    out.reply(order.reply_to, code, Some(remark), &fields, &[]);
+}
+
+fn check(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &PopMessage<'_>,
+) -> Result<PopOrder, Refusal> {
+    let settings = broker.settings.load();
+    let ip = broker.advertised.ip();
+    let now = broker.clock.now().0;
+    let waited = now.saturating_sub(message.born_time);
+    if message.born_time > 0 && waited > message.poll_time.saturating_add(TOO_LATE_MS) {
+        let remark = format!(
+            "the broker[{ip}] pop message is timeout too much: born {waited} ms ago (bornTime {}), pollTime is {} ms",
+            message.born_time, message.poll_time
+        );
+        return Err(Refusal::new(ResponseCode::PollingTimeout, remark));
+    }
+    if !perm::is_readable(settings.broker_permission) {
+        return Err(Refusal::new(ResponseCode::NoPermission, format!("the broker[{ip}] pop message is forbidden")));
+    }
+    let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
+    if message.max_msg_nums > COUNT_MAX {
+        let remark = format!(
+            "the broker[{ip}] pop message's num is greater than {COUNT_MAX}: maxMsgNums is {}",
+            message.max_msg_nums
+        );
+        return Err(invalid(remark));
+    }
+    if message.max_msg_nums < 1 {
+        return Err(invalid(format!("maxMsgNums is {}, it must be from 1 to {COUNT_MAX}", message.max_msg_nums)));
+    }
+    check_invisible(message.invisible_time, ResponseCode::InvalidParameter)?;
+    if !matches!(message.init_mode, FROM_MIN | FROM_MAX) {
+        let remark = format!("initMode is {}, it must be {FROM_MIN} (min) or {FROM_MAX} (max)", message.init_mode);
+        return Err(invalid(remark));
+    }
+    let topic = session.topic(broker, message.topic).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
+    let queue_id = message.queue_id;
+    check_readable(&topic, queue_id, session)?;
+    let group = find_group(broker, message.consumer_group)?;
+    let want = want(broker, message.exp, message.exp_type)?;
+    Ok(PopOrder {
+        reply_to: request.reply_to(),
+        group,
+        topic,
+        queue_id,
+        count_max: message.max_msg_nums as usize,
+        invisible_ms: message.invisible_time,
+        is_from_min: message.init_mode == FROM_MIN,
+        is_order: message.order,
+        attempt_id: message.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
+        want,
+        tick: broker.pops.rooms.deadline(message.poll_time),
+    })
+}
+
+/// An invisible time that the broker can keep.
+pub(super) fn check_invisible(invisible_ms: i64, code: ResponseCode) -> Result<(), Refusal> {
+    if (0..=INVISIBLE_MS_MAX).contains(&invisible_ms) {
+        return Ok(());
+    }
+    let remark = format!("invisibleTime is {invisible_ms} ms, it must be from 0 to {INVISIBLE_MS_MAX}");
+    Err(Refusal::new(code, remark))
+}
+
+/// A topic and a queue that may be read; a negative queue means all.
+pub(super) fn check_readable(topic: &Topic, queue_id: i32, session: &Session) -> Result<(), Refusal> {
+    let config = topic.settings();
+    if !perm::is_readable(config.perm) {
+        let remark = format!("the topic[{}] peeking message is forbidden", topic.name());
+        return Err(Refusal::new(ResponseCode::NoPermission, remark));
+    }
+    if queue_id >= config.read_queue_nums {
+        let remark = illegal_queue(queue_id, topic.name(), config.read_queue_nums, session);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
+    Ok(())
+}
+
+/// Apache's sentence.
+pub(super) fn illegal_queue(queue_id: i32, topic: &str, queues: i32, session: &Session) -> String {
+    format!(
+        "queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[{}]",
+        session.connection.peer()
+    )
+}
+
+pub(super) fn find_group(broker: &Broker, name: &str) -> Result<Arc<Group>, Refusal> {
+    let group = broker.groups.find(name).map_err(|refusal| {
+        if refusal.code != ResponseCode::SubscriptionGroupNotExist {
+            return refusal;
+        }
+        let remark = format!("subscription group [{name}] does not exist, {SEE_FAQ}");
+        Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+    })?;
+    if !group.config.load().consume_enable {
+        let remark = format!("subscription group no permission, {name}");
+        return Err(Refusal::new(ResponseCode::NoPermission, remark));
+    }
+    Ok(group)
+}
+
+/// What a pop wants, by its own expression.
+pub(super) fn want(broker: &Broker, exp: Option<&str>, exp_type: Option<&str>) -> Result<Option<Arc<Want>>, Refusal> {
+    let Some(exp) = exp.filter(|exp| !exp.is_empty()) else { return Ok(None) };
+    let kind = exp_type.unwrap_or_default();
+    let failed = |why: String| {
+        let remark = format!("parse the consumer's subscription failed: {why}");
+        Refusal::new(ResponseCode::SubscriptionParseFailed, remark)
+    };
+    if is_tag(kind) {
+        let parsed = Subscription::parse(exp).ok_or_else(|| failed(format!("\"{exp}\" holds no tag")))?;
+        return Ok(Want::tags(parsed));
+    }
+    check_property_filter(&broker.settings.load(), kind)?;
+    let compiled = Expression::compile(exp).map_err(|error| failed(error.remark()))?;
+    Ok(Some(Arc::new(Want::Sql(compiled))))
+}

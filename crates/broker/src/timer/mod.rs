@@ -1,0 +1,276 @@
+//! Timer messages: delivered at any time that their producer names, in Apache's form on disk.
+//!
+//! A timer message lies in queue 0 of `rmq_sys_wheel_timer`. One task (`task.rs`) takes it from there into the files of [`store::TimerFiles`],
+//! by slots of `timerPrecisionMs`, and delivers at the millisecond. Memory holds the messages of the next seconds only (`agenda.rs`).
+//!
+//! Exactly once over kill -9: a delivered record names the one that waited in its prepared offset, as `!log_offset`, as delayed messages do.
+//! The check-point passes a slot only when all of its deliveries are on the device; the journal holds a place in the log behind which every
+//! delivery lies that the check-point may not know of. A start reads the log from there and skips what it finds delivered.
+
+mod agenda;
+mod asked;
+#[cfg(test)]
+mod model;
+mod recall;
+mod task;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use config::StoreSettings;
+use hashbrown::{HashMap, HashSet};
+use parking_lot::Mutex;
+use protocol::properties::name;
+use protocol::record::{self, RecordView, Scanned};
+use protocol::{LogOffset, java, names};
+use store::journal::Table;
+use store::{Store, StoreError, TimerFiles, TimerMarks, TimerOptions, timer_magic};
+use tokio::sync::Notify;
+
+use crate::broker::Broker;
+use crate::tables;
+use crate::topics::{Topic, Topics};
+
+pub(crate) use asked::when;
+pub(crate) use recall::{handle, recall};
+pub(crate) use task::deliver;
+
+/// The journal's only key of [`tables::TIMERS`].
+const SCAN_FROM: &[u8] = b"scan";
+/// Topics of which the messages that wait are counted; further ones are not told apart.
+const COUNTED_TOPICS_MAX: usize = 10_000;
+
+/// Timer messages, as others see them.
+pub(crate) struct Timers {
+    topic: Arc<Topic>,
+    bell: Arc<Notify>,
+    /// Held across reads and writes of files, by threads that may wait.
+    files: Arc<Mutex<TimerFiles>>,
+    precision: i64,
+    window: i64,
+    flush_interval_ms: u64,
+    /// Where the log is read from after a crash, as far as the journal knows.
+    scan_from: AtomicU64,
+    pub(crate) figures: Figures,
+    /// How many messages wait for each topic. Guards nothing else.
+    counts: Mutex<HashMap<Box<str>, Count>>,
+    /// Taken by the task.
+    loaded: Mutex<Option<Loaded>>,
+    is_stopping: AtomicBool,
+    has_stopped: Notify,
+}
+
+/// What requests 28 and 60 show. Relaxed: each number stands alone.
+pub(crate) struct Figures {
+    /// Messages that wait.
+    pub(crate) pending: AtomicI64,
+    /// The first slot that is not done with, in ms.
+    pub(crate) read_time: AtomicI64,
+    /// The first message of the queue that is not taken in.
+    pub(crate) next: AtomicU64,
+}
+
+/// Messages of one topic that wait.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    count: i64,
+    changed_at: i64,
+}
+
+/// What a start finds.
+struct Loaded {
+    /// Where the log was read from.
+    scan_from: LogOffset,
+    /// The first message of the queue that is not taken in.
+    next: u64,
+    /// The first slot that is not done with, in ms.
+    read: i64,
+    /// Log offsets of messages that were delivered, or stored again, though the check-point may not know it.
+    delivered: HashSet<u64>,
+}
+
+impl Timers {
+    /// Opens the files and reads the tail of the log.
+    pub(crate) fn load(
+        store: &Store,
+        topics: &Topics,
+        settings: &StoreSettings,
+        now: i64,
+    ) -> Result<Timers, StoreError> {
+        let precision = settings.timer_precision_ms.max(1);
+        let options = TimerOptions {
+            root: store.options().root.clone(),
+            log_file_bytes: settings.mapped_file_size_timer_log,
+            precision_ms: precision,
+        };
+        let files = store.open_timers(&options)?;
+        let marks = files.marks();
+        let topic = topics.timer();
+        let mut scan_from = None;
+        store.journal().load(tables::TIMERS, |key, value| {
+            if let (SCAN_FROM, Ok(value)) = (key, value.try_into()) {
+                scan_from = Some(u64::from_be_bytes(value));
+            }
+        });
+        let end = store.end();
+        // Without the entry nothing was ever delivered by us; a log that is shorter than it was has lost those deliveries.
+        let scan_from = LogOffset(scan_from.unwrap_or(end.0).clamp(store.min_offset().0.min(end.0), end.0));
+        let mut delivered = HashSet::new();
+        let mut visit = |_: LogOffset, view: &RecordView<'_>| {
+            let prepared = view.prepared_offset();
+            if prepared < 0 {
+                delivered.insert(!prepared as u64);
+            }
+        };
+        if let Err(error) = store.scan(scan_from, &mut visit) {
+            // Deliveries found twice are found once; reading everything costs time, believing too little costs double messages.
+            tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
+            store.scan(store.min_offset(), &mut visit)?;
+        }
+        let next = next_to_take_in(store, &topic, &files);
+        let counts = counts(&files, topics, now)?;
+        let read = marks.read_time.max(files.first_slot().unwrap_or(now));
+        let figures = Figures {
+            pending: AtomicI64::new(i64::try_from(files.pending()).unwrap_or(i64::MAX)),
+            read_time: AtomicI64::new(read),
+            next: AtomicU64::new(next),
+        };
+        Ok(Timers {
+            bell: Arc::clone(topics.timer_bell()),
+            topic,
+            files: Arc::new(Mutex::new(files)),
+            precision,
+            window: settings.timer_roll_window_slot.saturating_mul(precision),
+            flush_interval_ms: settings.timer_flush_interval_ms,
+            scan_from: AtomicU64::new(scan_from.0),
+            figures,
+            counts: Mutex::new(counts),
+            loaded: Mutex::new(Some(Loaded { scan_from, next, read, delivered })),
+            is_stopping: AtomicBool::new(false),
+            has_stopped: Notify::new(),
+        })
+    }
+
+    /// The topic where messages wait.
+    pub(crate) fn topic(&self) -> &Arc<Topic> {
+        &self.topic
+    }
+
+    /// The check-point as it is now (60).
+    pub(crate) fn marks(&self) -> TimerMarks {
+        self.files.lock().marks()
+    }
+
+    /// How many messages the queue holds that are not taken in.
+    pub(crate) fn behind(&self, store: &Store) -> u64 {
+        let max = store.existing_queue(names::TIMER_TOPIC, 0).map_or(0, |queue| queue.max_offset());
+        max.saturating_sub(self.figures.next.load(Ordering::Relaxed))
+    }
+
+    /// Messages that wait, by topic: count and time of the last change.
+    pub(crate) fn counts(&self) -> Vec<(Box<str>, i64, i64)> {
+        let counts = self.counts.lock();
+        counts.iter().map(|(topic, count)| (topic.clone(), count.count, count.changed_at)).collect()
+    }
+
+    fn count(&self, topic: &str, change: i64, now: i64) {
+        let mut counts = self.counts.lock();
+        if let Some(count) = counts.get_mut(topic) {
+            *count = Count { count: count.count + change, changed_at: now };
+        } else if counts.len() < COUNTED_TOPICS_MAX {
+            counts.insert(topic.into(), Count { count: change, changed_at: now });
+        }
+    }
+
+    /// Whether so many messages are due in a slot that one more is refused, as Apache: from `most` on by chance, from twice as many always.
+    fn is_crowded(&self, slot: i64, most: i64, chance: impl FnOnce() -> u32) -> Option<u64> {
+        if most >= i64::from(i32::MAX) {
+            return None;
+        }
+        // Whoever holds the files may be waiting for the device; a producer does not.
+        let count = self.files.try_lock()?.count_of(slot);
+        let most = u64::try_from(most).unwrap_or(0);
+        let is_crowded = count > most
+            && (count >= most.saturating_mul(2)
+                || f64::from(chance()) <= 1000.0 * (count - most) as f64 / (most as f64 + 0.1));
+        is_crowded.then_some(count)
+    }
+
+    /// Where the oldest message lies that waits. Called by a thread that may wait.
+    pub(crate) fn needed_from(&self, store: &Store) -> Option<LogOffset> {
+        let oldest = match self.files.lock().needed_from() {
+            Ok(oldest) => oldest,
+            Err(error) => {
+                tracing::error!(%error, "cannot tell which timer messages wait; nothing is removed from the log");
+                return Some(store.min_offset());
+            }
+        };
+        let next = self.figures.next.load(Ordering::Relaxed);
+        let queue = store.existing_queue(names::TIMER_TOPIC, 0)?;
+        let first_new = queue.unit_at(next.max(queue.min_offset())).ok().flatten().map(|unit| unit.at);
+        oldest.into_iter().chain(first_new).min()
+    }
+
+    /// Lets the task finish the slot that it is in, and waits for it.
+    pub(crate) async fn stop(&self) {
+        let stopped = self.has_stopped.notified();
+        if !self.is_stopping.swap(true, Ordering::AcqRel) {
+            self.bell.notify_one();
+            stopped.await;
+        }
+    }
+}
+
+/// The check-point may be older than the units: messages that have one are taken in. Beyond the queue there is nothing.
+fn next_to_take_in(store: &Store, topic: &Topic, files: &TimerFiles) -> u64 {
+    let noted = u64::try_from(files.marks().queue_offset).unwrap_or(0);
+    let behind_last = files.last().and_then(|unit| {
+        let slice = store.record_at_cold(unit.at).ok()??;
+        match record::scan(slice.as_ref(), false) {
+            Ok(Scanned::Record(view)) if view.topic() == topic.name() => Some(view.queue_offset() + 1),
+            Ok(_) | Err(_) => None,
+        }
+    });
+    let max = store.existing_queue(topic.name(), 0).map_or(0, |queue| queue.max_offset());
+    noted.max(behind_last.unwrap_or(0)).min(max)
+}
+
+/// Messages that wait, by topic. Units know the hash of a topic's name; the name is that of a topic we have.
+fn counts(files: &TimerFiles, topics: &Topics, now: i64) -> Result<HashMap<Box<str>, Count>, StoreError> {
+    let mut by_hash: HashMap<i32, i64> = HashMap::new();
+    files.for_each(&mut |unit| {
+        if unit.magic & timer_magic::DELETE == 0 {
+            *by_hash.entry(unit.topic_hash).or_default() += 1;
+        }
+    })?;
+    let mut counts = HashMap::new();
+    if !by_hash.is_empty() {
+        for topic in topics.all() {
+            if let Some(count) = by_hash.remove(&java::string_hash(topic.name())) {
+                counts.insert(topic.name().into(), Count { count, changed_at: now });
+            }
+        }
+    }
+    Ok(counts)
+}
+
+impl Table for Timers {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        f(SCAN_FROM, &self.scan_from.load(Ordering::Acquire).to_be_bytes());
+    }
+}
+
+/// The slot that a record of the timer topic is due behind; none if it says no time.
+fn out_ms(view: &RecordView<'_>) -> Option<i64> {
+    view.property(name::TIMER_OUT_MS)?.parse().ok().filter(|out| *out >= 0)
+}
+
+/// Whether a record takes another one back, and which: `UNIQ_KEY`, with or without `topic+` before it.
+fn deletes<'a>(view: &RecordView<'a>) -> Option<&'a str> {
+    view.property(name::TIMER_DEL_UNIQKEY)
+}
+
+/// Where the oldest timer message lies that waits, if the broker has any.
+pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
+    broker.timers.as_ref()?.needed_from(&broker.store)
+}

@@ -1,0 +1,205 @@
+//! Taking a timer message back (370), and the handles that name one.
+//!
+//! A recall is itself a timer message, in the slot of the one that it takes back; the task deals with those of a slot before anything of it
+//! is delivered.
+
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use net::Request;
+use protocol::code::ResponseCode;
+use protocol::names;
+use protocol::properties::name;
+use protocol::record::{PROPERTIES_MAX, RecordDraft};
+use protocol::request::RecallMessage;
+use protocol::sys_flag::perm;
+use protocol::tags;
+use store::TagsCode;
+
+use super::asked::{When, when};
+use crate::append::{self, Kind, Receipt};
+use crate::broker::Broker;
+use crate::facts::{self, Facts, Real};
+use crate::refusal::Refusal;
+use crate::session::Session;
+
+/// Apache writes padding, and reads with or without.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+/// The tag of a recall.
+const TAG: &str = "_RECALL_TAG_";
+
+/// Adds the handle of a message that waits behind the slot `out`.
+pub(crate) fn handle(text: &mut String, topic: &str, broker_name: &str, out: i64, uniq_key: &str) {
+    let mut plain = String::with_capacity(64);
+    let _ = write!(plain, "v1 {topic} {broker_name} {} {uniq_key}", out.saturating_add(1));
+    BASE64.encode_string(plain, text);
+}
+
+/// The parts of a handle.
+struct Handle {
+    topic: String,
+    broker_name: String,
+    timestamp: String,
+    message_id: String,
+}
+
+impl Handle {
+    fn read(text: &str) -> Option<Handle> {
+        let plain = String::from_utf8(BASE64.decode(text).ok()?).ok()?;
+        let mut parts = plain.split(' ').map(str::to_owned);
+        if parts.next()? != "v1" {
+            return None;
+        }
+        Some(Handle {
+            topic: parts.next()?,
+            broker_name: parts.next()?,
+            timestamp: parts.next()?,
+            message_id: parts.next().filter(|id| !id.is_empty())?,
+        })
+    }
+}
+
+/// 370: adds the recall to the session's batch. Checks in Apache's order and words.
+pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<(), Refusal> {
+    let fields = RecallMessage::decode(&request.header.fields)?;
+    let settings = broker.settings.load();
+    if !settings.recall_message_enable {
+        let remark = "recall failed, operation is forbidden (recallMessageEnable is false)";
+        return Err(Refusal::new(ResponseCode::NoPermission, remark));
+    }
+    let now = broker.clock.now().0;
+    let unavailable = |why: String| {
+        let remark = format!("recall failed, broker service not available: {why}");
+        Err(Refusal::new(ResponseCode::ServiceNotAvailable, remark))
+    };
+    let until = settings.start_accept_send_request_time_stamp;
+    if now < until {
+        return unavailable(format!("until {until} (startAcceptSendRequestTimeStamp; now is {now})"));
+    }
+    if !perm::is_writable(settings.broker_permission) && !settings.allow_recall_when_broker_not_writeable {
+        return unavailable("the broker is not writable (allowRecallWhenBrokerNotWriteable is false)".to_owned());
+    }
+    let Some(topic) = broker.topics.get(fields.topic) else {
+        let remark = format!("recall failed, the topic[{}] not exist", fields.topic);
+        return Err(Refusal::new(ResponseCode::TopicNotExist, remark));
+    };
+    let illegal = |remark: String| Err(Refusal::new(ResponseCode::IllegalOperation, remark));
+    let Some(handle) = Handle::read(fields.recall_handle) else {
+        return illegal("recall handle is invalid".to_owned());
+    };
+    if handle.topic != fields.topic {
+        return illegal(format!("recall failed, topic not match: the handle names {}", handle.topic));
+    }
+    if handle.broker_name != settings.broker_name {
+        return illegal(format!(
+            "recall failed, broker service not available: the handle names {}",
+            handle.broker_name
+        ));
+    }
+    let max_ms = broker.store_settings.load().timer_max_delay_sec.saturating_mul(1000);
+    let due = handle.timestamp.parse::<i64>().unwrap_or(-1);
+    let left = due.saturating_sub(now);
+    if left <= 0 || left >= max_ms {
+        return illegal(format!(
+            "recall failed, timestamp invalid: {} is {left} ms from now, it must lie between 0 and {max_ms}",
+            handle.timestamp
+        ));
+    }
+    let failed = |refusal: Refusal| {
+        Refusal::new(ResponseCode::SystemError, format!("recall failed, execute error: {}", refusal.remark))
+    };
+    let When::Behind(out) = when(broker, &Facts::of_recall(&handle.message_id, &handle.timestamp)).map_err(failed)?
+    else {
+        return illegal("recall failed, timestamp invalid: its time has come".to_owned());
+    };
+    let Some(timers) = &broker.timers else {
+        return illegal("recall failed, execute error: timerWheelEnable is false".to_owned());
+    };
+    let lane = timers.topic().lane(&broker.store, 0).map_err(Refusal::failed)?;
+
+    let mut digits = String::new();
+    let _ = write!(digits, "{now}");
+    let sends = &mut session.sends;
+    let properties = &mut sends.properties;
+    properties.clear();
+    let group = fields.producer_group.unwrap_or_default();
+    for (key, value) in [
+        (name::TAGS, TAG),
+        (name::TIMER_DEL_UNIQKEY, &handle.message_id),
+        (name::UNIQ_KEY, &handle.message_id),
+        (name::TIMER_DELIVER_MS, &handle.timestamp),
+        (name::BORN_TIMESTAMP, &digits),
+        (name::PGROUP, group),
+    ] {
+        facts::put(properties, key, value);
+    }
+    digits.clear();
+    let _ = write!(digits, "{out}");
+    facts::put(properties, name::TIMER_OUT_MS, &digits);
+    facts::put_real(properties, Real { topic: topic.name(), queue_id: 0 });
+    if properties.len() > PROPERTIES_MAX {
+        let bytes = properties.len();
+        return illegal(format!("recall failed, the properties would have {bytes} B, the limit is {PROPERTIES_MAX} B"));
+    }
+    let draft = RecordDraft {
+        topic: names::TIMER_TOPIC,
+        queue_id: 0,
+        flag: 0,
+        sys_flag: 0,
+        born_timestamp: now,
+        born_host: session.connection.peer(),
+        store_host: broker.advertised,
+        reconsume_times: 0,
+        prepared_offset: 0,
+        body: b"0",
+        properties,
+    };
+    let first = sends.batch.len();
+    append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(TAG)), &draft);
+    let text = sends.receipts.keep(&handle.message_id);
+    sends.receipts.push(Receipt {
+        reply_to: request.reply_to(),
+        kind: Kind::Recall,
+        queue_id: 0,
+        records: first..first + 1,
+        text,
+        is_hasty: false,
+        claim: None,
+    });
+    sends.touch(lane);
+    broker.stats.sent(&topic, 0, 1, 1);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_what_apache_makes_of_the_same_parts() {
+        let mut text = "kept".to_owned();
+        handle(&mut text, "Orders", "broker-a", 1_700_000_000_000, "AC1100");
+        assert_eq!(text, "keptdjEgT3JkZXJzIGJyb2tlci1hIDE3MDAwMDAwMDAwMDEgQUMxMTAw");
+        let read = Handle::read(&text[4..]).unwrap();
+        assert_eq!((read.topic, read.broker_name), ("Orders".to_owned(), "broker-a".to_owned()));
+        assert_eq!((read.timestamp, read.message_id), ("1700000000001".to_owned(), "AC1100".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_handle_is_none() {
+        for plain in ["", "v2 T b 1 id", "v1 T b 1", "v1", "v1 T b 1 "] {
+            assert!(Handle::read(&BASE64.encode(plain)).is_none(), "{plain}");
+        }
+        for text in ["", "***", "djEg", "\u{fc}"] {
+            assert!(Handle::read(text).is_none(), "{text}");
+        }
+        assert!(Handle::read(&BASE64.encode("v1 T b 1 id")).is_some());
+    }
+}

@@ -1,0 +1,586 @@
+//! The task: takes in what is new in the queue, reads the slots whose time comes near, delivers what is due.
+//!
+//! It sleeps until the queue grows, something is due or something is flushed. Files are read and written on threads that may wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hashbrown::HashSet;
+use protocol::code::ResponseCode;
+use protocol::properties::name;
+use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
+use protocol::{LogOffset, java, names, tags};
+use store::{LogSlice, RecordBatch, StoreError, TagsCode, TimerFiles, TimerUnit, Unit, timer_magic};
+use tokio::task::JoinHandle;
+
+use super::agenda::{Agenda, Entry, Kind, Step};
+use super::{SCAN_FROM, Timers, asked, deletes, out_ms};
+use crate::broker::Broker;
+use crate::facts;
+use crate::fetch;
+use crate::hold::Lane;
+use crate::light;
+use crate::tables;
+
+/// Messages taken in with one write of the files.
+const TAKE_IN_MAX: usize = 512;
+/// Messages delivered under one lock of the log.
+const BATCH_MAX: usize = 256;
+/// A batch is closed when it holds this much, whatever the size of one message.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+/// No further slot is read while so many messages are in memory: 3 MB.
+const LOADED_MAX: usize = 1 << 16;
+/// How far the log may grow before the place to read from after a crash moves up.
+const SCAN_BYTES_MAX: u64 = 64 << 20;
+/// After a failure of the store or of the files, so much later again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Messages that are dealt with as soon as the log is flushed up to `end`.
+struct Unflushed {
+    end: LogOffset,
+    slot: i64,
+    count: usize,
+}
+
+/// A place in the log to read from after a crash: every delivery before it is of a slot up to `slot`.
+#[derive(Clone, Copy)]
+struct ScanFrom {
+    at: LogOffset,
+    slot: i64,
+}
+
+struct Task {
+    broker: Arc<Broker>,
+    timers: Arc<Timers>,
+    agenda: Agenda,
+    /// The first message of the queue that is not taken in.
+    next: u64,
+    /// When the queue is taken in up to here, everything that was stored before the time is.
+    goal: Option<(i64, u64)>,
+    /// The slot that was read last in the files, or is the next to be.
+    next_slot: Option<i64>,
+    /// What was taken back, by slot.
+    taken_back: BTreeMap<i64, HashSet<Box<str>>>,
+    delivered: HashSet<u64>,
+    /// When `read` has come this far, nothing that was delivered before the start is met again.
+    started_at: i64,
+    unflushed: VecDeque<Unflushed>,
+    /// The latest slot of which a message was dealt with.
+    last_slot: i64,
+    /// What the check-point says: the first slot that is not done with, the first message that is not taken in.
+    noted: (i64, u64),
+    noted_at: Duration,
+    /// A check-point on its way to the device, and what it says.
+    noting: Option<(JoinHandle<bool>, (i64, u64))>,
+    scan_from: LogOffset,
+    scan_from_next: Option<ScanFrom>,
+    batch: RecordBatch,
+    properties: Vec<u8>,
+}
+
+/// Takes in and delivers until the broker stops.
+pub(crate) async fn deliver(broker: Arc<Broker>) {
+    let Some(timers) = broker.timers.clone() else { return };
+    let Some(loaded) = timers.loaded.lock().take() else { return };
+    let marks = timers.marks();
+    let next_slot = timers.files.lock().next_slot(loaded.read);
+    let mut task = Task {
+        agenda: Agenda::new(timers.precision, timers.window, loaded.read, LOADED_MAX),
+        next: loaded.next,
+        goal: None,
+        next_slot,
+        taken_back: BTreeMap::new(),
+        delivered: loaded.delivered,
+        started_at: broker.clock.now().0,
+        unflushed: VecDeque::new(),
+        last_slot: i64::MIN,
+        noted: (marks.read_time, u64::try_from(marks.queue_offset).unwrap_or(0)),
+        noted_at: broker.clock.elapsed(),
+        noting: None,
+        scan_from: loaded.scan_from,
+        scan_from_next: None,
+        batch: RecordBatch::new(),
+        properties: Vec::new(),
+        timers,
+        broker,
+    };
+    // Before the first delivery the journal must hold where to look for it.
+    let journal = task.broker.store.journal();
+    let position = journal.put(tables::TIMERS, SCAN_FROM, &loaded.scan_from.0.to_be_bytes());
+    journal.written().reached(position).await;
+    task.run().await;
+    task.timers.has_stopped.notify_waiters();
+}
+
+impl Task {
+    async fn run(&mut self) {
+        let timers = Arc::clone(&self.timers);
+        // A slot of which something was delivered is delivered to its end: the files cannot say that half of it is.
+        while !timers.is_stopping.load(Ordering::Acquire) || self.is_within_slot() {
+            self.note_flushed();
+            self.note_progress(false).await;
+            let settings = self.broker.store_settings.load_full();
+            let now = self.broker.clock.now().0;
+            let is_behind = self.is_behind(now) && !settings.timer_stop_enqueue;
+            if settings.timer_stop_enqueue {
+                // What is left in the queue has no time yet, and nothing waits for it.
+                self.agenda.caught_up(now);
+            }
+            match self.agenda.step(now, self.next_slot, is_behind) {
+                Step::TakeIn => self.take_in(now).await,
+                Step::Load(from, to) => self.load(from, to).await,
+                Step::Deliver if settings.timer_stop_dequeue => self.wait(Some(RETRY)).await,
+                Step::Deliver => {
+                    if !self.deliver(now).await {
+                        sleep(Some(RETRY)).await;
+                    } else if is_behind {
+                        // Neither side starves the other.
+                        self.take_in(now).await;
+                    }
+                }
+                Step::WaitUntil(time) => {
+                    let ms = u64::try_from(time - now).unwrap_or(0).max(1);
+                    self.wait(Some(Duration::from_millis(ms))).await;
+                }
+                Step::Idle => self.wait(None).await,
+            }
+            let now = self.broker.clock.now().0;
+            self.agenda.advance(now, self.next_slot);
+            timers.figures.read_time.store(self.agenda.read(), Ordering::Relaxed);
+            timers.figures.next.store(self.next, Ordering::Relaxed);
+        }
+        self.agenda.pass(self.last_slot);
+        self.note_progress(true).await;
+    }
+
+    /// Whether the queue holds what is not taken in; notes how far taking in has come in time.
+    fn is_behind(&mut self, now: i64) -> bool {
+        let max = match self.timers.topic.lane(&self.broker.store, 0) {
+            Ok(lane) => lane.queue.max_offset(),
+            Err(error) => {
+                tracing::error!(%error, "queue of timer messages cannot be opened");
+                return false;
+            }
+        };
+        if let Some((time, goal)) = self.goal
+            && self.next >= goal
+        {
+            self.agenda.caught_up(time);
+            self.goal = None;
+        }
+        if self.next >= max {
+            self.agenda.caught_up(now);
+            return false;
+        }
+        self.goal.get_or_insert((now, max));
+        true
+    }
+
+    fn is_within_slot(&self) -> bool {
+        !self.unflushed.is_empty() || self.agenda.first_open().is_some_and(|first| first <= self.last_slot)
+    }
+
+    /// Waits for a new message, the time, or a flush that lets the check-point move.
+    async fn wait(&self, limit: Option<Duration>) {
+        let store = &self.broker.store;
+        let flushed_to = match (self.unflushed.front(), self.scan_from_next) {
+            (Some(first), _) => first.end.0,
+            (None, Some(next)) if store.flushed().get() < next.at.0 => next.at.0,
+            (None, _) => u64::MAX,
+        };
+        let interval = Duration::from_millis(self.timers.flush_interval_ms);
+        let limit = if self.is_dirty() { Some(limit.map_or(interval, |limit| limit.min(interval))) } else { limit };
+        tokio::select! {
+            () = self.timers.bell.notified() => {}
+            () = store.flushed().reached(flushed_to) => {}
+            () = sleep(limit) => {}
+        }
+    }
+
+    /// What is flushed is dealt with for good.
+    fn note_flushed(&mut self) {
+        let flushed = self.broker.store.flushed().get();
+        while let Some(first) = self.unflushed.pop_front_if(|first| first.end.0 <= flushed) {
+            self.agenda.done(first.slot, first.count);
+        }
+        let read = self.agenda.read();
+        self.taken_back = self.taken_back.split_off(&read);
+        if !self.delivered.is_empty() && read > self.started_at && self.goal.is_none() {
+            self.delivered = HashSet::new();
+        }
+    }
+
+    /// Whether the check-point is older than it should be.
+    fn is_dirty(&self) -> bool {
+        self.noted.1 != self.next || self.noted.0 <= self.last_slot
+    }
+
+    /// Writes the check-point, and then moves the place to read from after a crash.
+    async fn note_progress(&mut self, is_last: bool) {
+        let store = Arc::clone(&self.broker.store);
+        if let Some((noting, state)) = self.noting.take_if(|(noting, _)| is_last || noting.is_finished())
+            && noting.await.unwrap_or(false)
+        {
+            self.noted = state;
+        }
+        let now = self.broker.clock.elapsed();
+        let state = (self.agenda.read(), self.next);
+        let is_time = now.saturating_sub(self.noted_at) >= Duration::from_millis(self.timers.flush_interval_ms);
+        if self.noting.is_none() && state != self.noted && (is_last || is_time && self.is_dirty()) {
+            self.noted_at = now;
+            let (files, time) = (Arc::clone(&self.timers.files), self.broker.clock.now().0);
+            let noting = tokio::task::spawn_blocking(move || {
+                let checkpoint = files.lock().checkpoint(state.0, state.1, time);
+                let written = checkpoint.write();
+                if let Err(error) = &written {
+                    tracing::error!(%error, "the check-point of timer messages cannot be written, trying again");
+                } else {
+                    files.lock().checkpointed(&checkpoint);
+                }
+                written.is_ok()
+            });
+            self.noting = Some((noting, state));
+        }
+        if is_last
+            && let Some((noting, state)) = self.noting.take()
+            && noting.await.unwrap_or(false)
+        {
+            self.noted = state;
+        }
+        match self.scan_from_next {
+            Some(next) if self.noted.0 > next.slot && store.flushed().get() >= next.at.0 => {
+                self.scan_from_next = None;
+                self.scan_from = next.at;
+                self.timers.scan_from.store(next.at.0, Ordering::Release);
+                store.journal().put(tables::TIMERS, SCAN_FROM, &next.at.0.to_be_bytes());
+            }
+            Some(_) => {}
+            None => {
+                let end = store.end();
+                // Deliveries that the start has found stay behind it until they have been skipped.
+                if self.delivered.is_empty() && end.0 >= self.scan_from.0 + SCAN_BYTES_MAX {
+                    self.scan_from_next = Some(ScanFrom { at: end, slot: self.last_slot });
+                }
+            }
+        }
+    }
+
+    /// Runs something on the files, on a thread that may wait. What fails is said, and tried again by whoever asked.
+    async fn with_files<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut TimerFiles) -> Result<T, StoreError> + Send + 'static,
+    ) -> Option<T> {
+        let files = Arc::clone(&self.timers.files);
+        let done = tokio::task::spawn_blocking(move || act(&mut files.lock())).await;
+        match done {
+            Ok(Ok(done)) => Some(done),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the files of timer messages cannot be used, trying again");
+                None
+            }
+            // The task cannot be cancelled here, and a panic in it would be ours.
+            Err(_) => None,
+        }
+    }
+
+    /// Takes in a batch from the queue.
+    async fn take_in(&mut self, now: i64) {
+        let store = Arc::clone(&self.broker.store);
+        let Ok(lane) = self.timers.topic.lane(&store, 0) else { return sleep(Some(RETRY)).await };
+        let min = lane.queue.min_offset();
+        if self.next < min {
+            tracing::warn!(from = self.next, to = min, "timer messages were deleted before they were taken in");
+            self.next = min;
+        }
+        let mut read: Vec<Unit> = Vec::new();
+        if let Err(error) = fetch::units(&store, &lane.queue, self.next, TAKE_IN_MAX, &mut read).await {
+            tracing::error!(%error, "queue of timer messages cannot be read");
+            return sleep(Some(RETRY)).await;
+        }
+        let confirmed = store.confirmed().get();
+        if let Some(first) = read.first().filter(|first| first.end().0 > confirmed) {
+            // Not on the device yet: a power loss could leave the delivery and not the message.
+            let _ = tokio::time::timeout(RETRY, store.confirmed().reached(first.end().0)).await;
+            return;
+        }
+        let mut taken = Vec::with_capacity(read.len());
+        let mut offset = self.next;
+        let mut has_failed = false;
+        for unit in read.iter().take_while(|unit| unit.end().0 <= confirmed) {
+            if !unit.is_message() {
+                offset += 1;
+                continue;
+            }
+            match fetch::record(&store, unit.at).await {
+                Ok(found) => match found.as_ref().and_then(view_of) {
+                    Some(view) => taken.extend(self.unit_of(&view, unit, now).map(|unit| (offset, unit))),
+                    None => tracing::warn!(at = unit.at.0, "timer message is no longer in the log"),
+                },
+                Err(error) => {
+                    tracing::error!(%error, "timer message cannot be read, trying again");
+                    has_failed = true;
+                    break;
+                }
+            }
+            offset += 1;
+        }
+        let units: Vec<TimerUnit> = taken.iter().map(|(_, unit)| *unit).collect();
+        let read_time = self.agenda.read();
+        let loaded_to = self.agenda.loaded_to();
+        let added = if units.is_empty() {
+            Some((0, self.next_slot))
+        } else {
+            let act = move |files: &mut TimerFiles| {
+                let added = files.append(&units, read_time)?;
+                Ok((added, files.next_slot(loaded_to)))
+            };
+            self.with_files(act).await
+        };
+        let Some((added, next_slot)) = added else { return sleep(Some(RETRY)).await };
+        self.next_slot = next_slot;
+        let mut messages = 0;
+        for (_, unit) in &taken[..added] {
+            let entry = entry_of(unit, self.timers.precision);
+            messages += i64::from(entry.kind != Kind::Delete);
+            self.agenda.added(entry);
+        }
+        // A slot of two weeks ago that is not done with yet holds up those that need its place.
+        has_failed |= added < taken.len();
+        self.next = taken.get(added).map_or(offset, |(offset, _)| *offset);
+        self.timers.figures.pending.fetch_add(messages, Ordering::Relaxed);
+        self.broker.stats.timers_taken_in(added);
+        if has_failed {
+            sleep(Some(RETRY)).await;
+        }
+    }
+
+    /// What the files keep of a message. None for what is no timer message.
+    fn unit_of(&self, view: &RecordView<'_>, unit: &Unit, now: i64) -> Option<TimerUnit> {
+        let Some(out) = out_ms(view) else {
+            tracing::warn!(at = unit.at.0, "a message of the timer topic names no time; it is passed over");
+            return None;
+        };
+        let place = self.agenda.place(now, out);
+        let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
+        let is_delete = deletes(view).is_some();
+        let mut magic = timer_magic::DEFAULT;
+        magic |= if place.is_rolled { timer_magic::ROLL } else { 0 };
+        magic |= if is_delete { timer_magic::DELETE } else { 0 };
+        if !is_delete {
+            self.timers.count(topic, 1, now);
+        }
+        Some(TimerUnit {
+            slot: place.slot,
+            due: asked::due_ms(view, out, self.timers.precision),
+            written: now,
+            at: unit.at,
+            size: unit.size,
+            magic,
+            topic_hash: java::string_hash(topic),
+        })
+    }
+
+    /// Reads slots whose time comes near.
+    async fn load(&mut self, from: i64, to: i64) {
+        let act = move |files: &mut TimerFiles| {
+            let mut units = Vec::new();
+            let to = files.read(from, to, LOADED_MAX, &mut units)?;
+            Ok((to, units, files.next_slot(to)))
+        };
+        let Some((to, units, next_slot)) = self.with_files(act).await else { return sleep(Some(RETRY)).await };
+        let precision = self.timers.precision;
+        self.agenda.loaded(to, units.iter().map(|unit| entry_of(unit, precision)));
+        self.next_slot = next_slot;
+    }
+
+    /// Deals with what is due. False when the store refused, and nothing can be done but wait.
+    async fn deliver(&mut self, now: i64) -> bool {
+        let store = Arc::clone(&self.broker.store);
+        let mut lanes: Vec<Arc<Lane>> = Vec::new();
+        // The messages that the batch holds, in its order.
+        let mut pushed: Vec<Entry> = Vec::new();
+        let mut is_unreadable = false;
+        self.batch.clear();
+        while self.batch.len() < BATCH_MAX
+            && self.batch.bytes() < BATCH_BYTES_MAX
+            && let Some(entry) = self.agenda.next_due(now)
+        {
+            self.last_slot = self.last_slot.max(entry.slot);
+            if entry.kind == Kind::Roll {
+                self.goal = None;
+            }
+            if self.delivered.remove(&entry.at) {
+                self.finish(entry);
+                continue;
+            }
+            let slice = match fetch::record(&store, LogOffset(entry.at)).await {
+                Ok(Some(slice)) => slice,
+                Ok(None) if entry.at < store.min_offset().0 => {
+                    tracing::warn!(at = entry.at, "timer message is no longer in the log");
+                    self.finish(entry);
+                    continue;
+                }
+                missing => {
+                    let error = missing.err().map(|error| error.to_string());
+                    tracing::error!(at = entry.at, error, "timer message cannot be read, trying again");
+                    self.agenda.postpone(entry, entry.due);
+                    is_unreadable = true;
+                    break;
+                }
+            };
+            match self.deal_with(&entry, &slice, now) {
+                Some(lane) => {
+                    pushed.push(entry);
+                    if !lanes.iter().any(|known| Arc::ptr_eq(known, &lane)) {
+                        lanes.push(lane);
+                    }
+                }
+                None => self.finish(entry),
+            }
+        }
+        let refused = if self.batch.is_empty() { None } else { self.broker.append(&mut self.batch).await.err() };
+        let landed = self.batch.landed().len();
+        for (entry, landed) in pushed.iter().zip(self.batch.landed()) {
+            self.unflushed.push_back(Unflushed { end: landed.end, slot: entry.slot, count: 1 });
+        }
+        self.leave(&pushed[..landed]);
+        let mut rest = pushed[landed..].iter();
+        if let Some(refusal) = &refused {
+            tracing::warn!(remark = refusal.remark, "timer messages wait for the store");
+            if refusal.code == ResponseCode::MessageIllegal
+                && let Some(hopeless) = rest.next()
+            {
+                // What no log can ever take would hold up the others for ever.
+                self.finish(*hopeless);
+            }
+        }
+        for entry in rest {
+            self.agenda.postpone(*entry, entry.due);
+        }
+        if let Some(last) = self.batch.landed().last() {
+            self.broker.wake(lanes, self.batch.light_queues(), last.end);
+        }
+        refused.is_none() && !is_unreadable
+    }
+
+    /// Nothing of this message is to be written.
+    fn finish(&mut self, entry: Entry) {
+        let end = self.broker.store.end();
+        self.leave(&[entry]);
+        match self.unflushed.back_mut().filter(|last| last.slot == entry.slot && last.end == end) {
+            Some(last) => last.count += 1,
+            // In the order of the others, which note ends of the log too.
+            None => self.unflushed.push_back(Unflushed { end, slot: entry.slot, count: 1 }),
+        }
+    }
+
+    /// These wait no longer.
+    fn leave(&self, entries: &[Entry]) {
+        let messages = entries.iter().filter(|entry| entry.kind != Kind::Delete).count();
+        self.timers.figures.pending.fetch_sub(messages as i64, Ordering::Relaxed);
+        self.broker.stats.timers_dealt_with(entries.len());
+    }
+
+    /// Adds to the batch what becomes of a message: itself, in its own queue or once more in the timer topic. None if nothing does.
+    fn deal_with(&mut self, entry: &Entry, slice: &LogSlice, now: i64) -> Option<Arc<Lane>> {
+        let Some(view) = view_of(slice).filter(|view| view.topic() == names::TIMER_TOPIC) else {
+            tracing::error!(at = entry.at, "what waits at this place is no timer message; it is passed over");
+            return None;
+        };
+        let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
+        if entry.kind == Kind::Delete {
+            let key = deletes(&view).unwrap_or_default();
+            self.taken_back.entry(entry.slot).or_default().insert(key.into());
+            return None;
+        }
+        if deletes(&view).is_none() {
+            self.timers.count(topic, -1, now);
+        }
+        if entry.kind == Kind::Deliver && self.is_taken_back(entry.slot, topic, &view) {
+            return None;
+        }
+        let mut draft = view.to_draft();
+        draft.prepared_offset = !(entry.at as i64);
+        let lane = if entry.kind == Kind::Roll {
+            self.timers.topic.lane(&self.broker.store, 0)
+        } else {
+            let queue_id = view.property(name::REAL_QID).and_then(|text| text.parse::<u32>().ok());
+            let Some(queue_id) = queue_id.filter(|_| !topic.is_empty() && topic != names::TRANS_HALF_TOPIC) else {
+                tracing::warn!(at = entry.at, topic, "timer message has no queue to go to");
+                return None;
+            };
+            draft.topic = topic;
+            draft.queue_id = queue_id as i32;
+            light::make_room(&self.broker.store, topic);
+            // A topic that was deleted meanwhile gets its message all the same, as in Apache.
+            match self.broker.topics.get(topic) {
+                Some(topic) => topic.lane(&self.broker.store, queue_id),
+                None => self.broker.store.queue(topic, queue_id).map(|queue| Arc::new(Lane::new(queue, None))),
+            }
+        };
+        let lane = lane.inspect_err(|error| tracing::error!(topic, %error, "queue cannot be opened")).ok()?;
+        write_properties(&mut self.properties, &view, entry, now);
+        if self.properties.len() <= PROPERTIES_MAX {
+            draft.properties = &self.properties;
+        }
+        let code = tags::code(view.property(name::TAGS).unwrap_or_default());
+        light::push_again(&self.broker.store, &mut self.batch, &lane, TagsCode::Code(code), &draft);
+        Some(lane)
+    }
+
+    fn is_taken_back(&self, slot: i64, topic: &str, view: &RecordView<'_>) -> bool {
+        let Some(keys) = self.taken_back.get(&slot) else { return false };
+        let Some(uniq_key) = view.property(name::UNIQ_KEY) else { return false };
+        keys.contains(uniq_key) || keys.contains(format!("{topic}+{uniq_key}").as_str())
+    }
+}
+
+/// The properties of a message that is delivered, or stored once more, as Apache's: `REAL_TOPIC` and `REAL_QID` stay.
+fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, entry: &Entry, now: i64) {
+    let is_rolled = entry.kind == Kind::Roll;
+    out.clear();
+    facts::copy_except(out, &view.properties(), |key| match key {
+        name::TIMER_ENQUEUE_MS | name::TIMER_DEQUEUE_MS => true,
+        name::TIMER_ROLL_TIMES => is_rolled,
+        _ => false,
+    });
+    facts::put(out, name::TIMER_ENQUEUE_MS, &entry.taken_in.to_string());
+    if is_rolled {
+        let before = view.property(name::TIMER_ROLL_TIMES).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+        facts::put(out, name::TIMER_ROLL_TIMES, &before.saturating_add(1).to_string());
+    }
+    facts::put(out, name::TIMER_DEQUEUE_MS, &now.to_string());
+}
+
+/// A unit in memory. Apache's units do not say when exactly a message is due: at the end of its slot, as there.
+fn entry_of(unit: &TimerUnit, precision: i64) -> Entry {
+    let kind = if unit.magic & timer_magic::ROLL != 0 {
+        Kind::Roll
+    } else if unit.magic & timer_magic::DELETE != 0 {
+        Kind::Delete
+    } else {
+        Kind::Deliver
+    };
+    let due = match kind {
+        Kind::Delete | Kind::Roll => unit.slot,
+        Kind::Deliver if unit.due == 0 => unit.slot + precision,
+        Kind::Deliver => unit.due.max(unit.slot + 1),
+    };
+    Entry { due, at: unit.at.0, kind, slot: unit.slot, taken_in: unit.written }
+}
+
+fn view_of(slice: &LogSlice) -> Option<RecordView<'_>> {
+    match record::scan(slice.as_ref(), false) {
+        Ok(Scanned::Record(view)) => Some(view),
+        Ok(_) | Err(_) => None,
+    }
+}
+
+async fn sleep(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,200 @@
+use std::time::Duration;
+
+use net::Response;
+use protocol::code::request;
+use protocol::request::RecallMessage;
+
+use crate::support::*;
+
+const TIMER: &str = "rmq_sys_wheel_timer";
+
+fn with(more: &'static [(&'static str, &'static str)]) -> Setup {
+    Setup { more, ..Setup::default() }
+}
+
+fn now() -> i64 {
+    env::Clock::real().now().0
+}
+
+/// Sends what is due at a time, and returns its handle.
+async fn send_at(running: &Running, due: i64, body: &str) -> String {
+    let timed = properties(&[("TIMER_DELIVER_MS", &due.to_string()), ("UNIQ_KEY", body)]);
+    let response = running.send(&to("Orders", 1, &timed), body).await;
+    assert_eq!((response.code, &response.remark), (0, &None));
+    response.fields.get("recallHandle").unwrap().to_owned()
+}
+
+async fn recall(running: &Running, handle: &str) -> Response {
+    let fields = RecallMessage { producer_group: Some("PG"), topic: "Orders", recall_handle: handle };
+    running.call(request::RECALL_MESSAGE, &fields, "").await
+}
+
+fn bodies(messages: &[Message]) -> Vec<&str> {
+    messages.iter().map(|message| message.body.as_str()).collect()
+}
+
+/// Waits until the queue holds `count` messages, and then until nothing waits any more.
+async fn all_delivered(running: &Running, count: usize) -> Vec<Message> {
+    running.wait_for("Orders", 1, count).await;
+    running.put("Orders", 1, &properties(&[("TIMER_DELAY_MS", "1")]), "last").await;
+    let mut found = running.wait_for("Orders", 1, count + 1).await;
+    assert_eq!(found.pop().unwrap().body, "last");
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_are_delivered_at_the_time_that_their_producer_names() {
+    for is_sync in [false, true] {
+        let running = start(Setup { is_sync, ..Setup::default() }).await;
+        let sent_at = now();
+        let deliver_at = (sent_at + 600).to_string();
+        for (name, value, body) in
+            [("TIMER_DELAY_SEC", "1", "c"), ("TIMER_DELAY_MS", "300", "a"), ("TIMER_DELIVER_MS", &deliver_at, "b")]
+        {
+            let timed = properties(&[(name, value), ("TAGS", "t"), ("KEYS", body), ("UNIQ_KEY", body)]);
+            let sent = running.put("Orders", 1, &timed, body).await;
+            assert_eq!((sent.queue_id, sent.transaction_id.as_deref()), (1, Some(body)));
+        }
+        assert!(running.all("Orders", 1).await.is_empty());
+        let waiting = running.all(TIMER, 0).await;
+        assert_eq!(bodies(&waiting), ["c", "a", "b"]);
+        assert_eq!((waiting[0].property("REAL_TOPIC"), waiting[0].property("REAL_QID")), (Some("Orders"), Some("1")));
+
+        let found = running.wait_for("Orders", 1, 3).await;
+        assert_eq!(bodies(&found), ["a", "b", "c"]);
+        for (message, after) in found.iter().zip([300, 600, 1000]) {
+            assert!(message.store_timestamp >= sent_at + after, "{} is early", message.body);
+            assert_eq!((message.property("KEYS"), message.property("TAGS")), (Some(message.body.as_str()), Some("t")));
+            assert_eq!(message.property("REAL_TOPIC"), Some("Orders"), "as in Apache");
+            assert!(message.property("TIMER_OUT_MS").is_some() && message.property("TIMER_DEQUEUE_MS").is_some());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_that_is_past_is_no_time_and_a_delay_level_wins() {
+    let running = start(Setup::default()).await;
+    let past = properties(&[("TIMER_DELIVER_MS", "1")]);
+    running.put("Orders", 1, &past, "past").await;
+    assert_eq!(bodies(&running.all("Orders", 1).await), ["past"]);
+    let both = properties(&[("TIMER_DELAY_SEC", "3600"), ("DELAY", "1")]);
+    running.put("Orders", 1, &both, "level").await;
+    let found = running.wait_for("Orders", 1, 2).await;
+    assert_eq!((found[1].body.as_str(), found[1].property("TIMER_DELAY_SEC")), ("level", None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_with_a_time_is_refused_and_so_is_any_time_without_the_wheel() {
+    let running = start(Setup::default()).await;
+    let timed = properties(&[("TIMER_DELAY_MS", "5")]);
+    let batch = batch_of(&[("one", ""), ("two", &timed)]);
+    let response = running.call(request::SEND_BATCH_MESSAGE, &to("Orders", 1, ""), batch).await;
+    assert_eq!(response.code, 13);
+    assert!(response.remark.unwrap().contains("message 1 of the batch has TIMER_DELAY_MS"));
+    let running = start(with(&[("timerWheelEnable", "false")])).await;
+    let response = running.send(&to("Orders", 1, &timed), "x").await;
+    assert_eq!(response.code, 1);
+    assert!(response.remark.unwrap().contains("timerWheelEnable is false"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_taken_back_is_never_delivered_and_the_rest_is() {
+    let allowed = with(&[("recallMessageEnable", "true")]);
+    let running = start(allowed.clone()).await;
+    let due = now() + 2_500;
+    let mut handles = Vec::new();
+    for body in ["a", "b", "c", "d"] {
+        handles.push(send_at(&running, due, body).await);
+    }
+    let answer = recall(&running, &handles[1]).await;
+    assert_eq!((answer.code, answer.fields.get("msgId")), (0, Some("b")));
+    assert_eq!(recall(&running, &handles[3]).await.code, 0);
+    // Also when the process dies right after it said so.
+    let again = start_on(allowed, running.image()).await;
+    for running in [running, again] {
+        assert_eq!(bodies(&all_delivered(&running, 2).await), ["a", "c"]);
+        assert_eq!(recall(&running, &handles[0]).await.code, 604, "it is delivered");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recall_that_breaks_a_rule_is_refused_with_apaches_code() {
+    let running = start(Setup::default()).await;
+    let handle = send_at(&running, now() + 60_000, "x").await;
+    assert_eq!(recall(&running, &handle).await.code, 16, "recallMessageEnable is false by default");
+    let running = start(with(&[("recallMessageEnable", "true")])).await;
+    assert_eq!(recall(&running, &handle).await.code, 17);
+    running.put("Orders", 0, "", "here").await;
+    assert_eq!(recall(&running, "nonsense").await.code, 604);
+    running.put("Other", 0, "", "here").await;
+    let fields = RecallMessage { producer_group: None, topic: "Other", recall_handle: &handle };
+    let answer = running.call(request::RECALL_MESSAGE, &fields, "").await;
+    assert_eq!((answer.code, answer.remark.unwrap().contains("topic not match")), (604, true));
+    assert_eq!(recall(&running, &handle).await.code, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_message_is_delivered_once_over_a_stop_and_over_a_crash_in_the_middle_of_a_slot() {
+    // One slot lasts for ten seconds, so that a crash finds it half delivered.
+    let long = with(&[("timerPrecisionMs", "10000"), ("timerFlushIntervalMs", "50")]);
+    let running = start(long.clone()).await;
+    // Not at the end of a slot.
+    let begin = now() + 300;
+    let begin = if begin % 10_000 > 6_000 { begin - begin % 10_000 + 10_001 } else { begin };
+    send_at(&running, begin, "a").await;
+    send_at(&running, begin + 100, "b").await;
+    send_at(&running, begin + 3_000, "c").await;
+    send_at(&running, begin + 12_000, "d").await;
+    running.wait_for("Orders", 1, 2).await;
+    let crashed = start_on(long.clone(), running.image()).await;
+    assert_eq!(bodies(&crashed.wait_for("Orders", 1, 3).await), ["a", "b", "c"]);
+    // An orderly stop in the middle of a slot.
+    let stopped = start_on(long, running.stop().await).await;
+    assert_eq!(bodies(&stopped.wait_for("Orders", 1, 3).await), ["a", "b", "c"]);
+    for running in [crashed, stopped] {
+        let found = all_delivered(&running, 4).await;
+        assert_eq!(bodies(&found), ["a", "b", "c", "d"]);
+        assert!(found[3].store_timestamp >= begin + 12_000);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_due_beyond_the_wheel_is_stored_again_on_the_way() {
+    let short = with(&[("timerRollWindowSlot", "2"), ("recallMessageEnable", "true")]);
+    let running = start(short).await;
+    let due = now() + 4_500;
+    send_at(&running, due, "far").await;
+    let handle = send_at(&running, due, "back").await;
+    assert_eq!(recall(&running, &handle).await.code, 0);
+    let found = all_delivered(&running, 1).await;
+    assert_eq!(bodies(&found), ["far"]);
+    assert!(found[0].store_timestamp >= due);
+    assert!(found[0].property("TIMER_ROLL_TIMES").is_some_and(|times| times.parse::<i32>().unwrap() >= 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn taking_in_and_delivering_can_be_stopped_and_figures_say_what_waits() {
+    let held = with(&[("timerStopDequeue", "true")]);
+    let running = start(held).await;
+    let due = now() + 2_000;
+    send_at(&running, due, "a").await;
+    send_at(&running, now() + 90_000, "b").await;
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    loop {
+        let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        if text.contains("\"timerCongestNum\":\"2\"") && text.contains("\"timerOffsetBehind\":\"0\"") {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{text}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let answer = running.call(request::GET_TIMER_METRICS, &(), "").await;
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    assert!(text.contains("\"Orders\":{\"count\":2"), "{text}");
+    assert_eq!(running.call(request::GET_TIMER_CHECK_POINT, &(), "").await.body.len(), 56);
+    until("it is due", || now() > due + 100).await;
+    assert!(running.all("Orders", 1).await.is_empty(), "it is held back");
+    let again = start_on(Setup::default(), running.image()).await;
+    assert_eq!(bodies(&again.wait_for("Orders", 1, 1).await), ["a"]);
+}

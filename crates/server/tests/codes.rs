@@ -1,0 +1,193 @@
+//! Every request code of RocketMQ: what the binary does with it. `docs/compatibility.md` holds the same table; `WRITE_DOCS=1` writes it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use net::{Client, ClientOptions};
+use protocol::code::REQUESTS;
+use protocol::header::{EncodeFields, FieldSink};
+use support::Running;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// What becomes of a request.
+#[derive(Clone, Copy)]
+enum Answer {
+    /// It is done.
+    Works,
+    /// It is answered with success, with words that say what that means here.
+    WorksAs(&'static str),
+    /// It is refused on purpose: the code, a part of the remark, and why.
+    Refused(i32, &'static str, &'static str),
+    /// Code 3, as from Apache, because it is not for a server of this kind.
+    NotHere,
+    /// Code 3, as from Apache.
+    NoHandler(&'static str),
+    /// Code 3, where Apache serves it.
+    NotYet(&'static str),
+}
+
+use Answer::*;
+
+const TO_CLIENTS: &str = "sent by a broker to its clients";
+const DECLARED: &str = "declared in RocketMQ without a handler";
+const ACL_1: &str = "access rules of 4.x, gone from RocketMQ in 5.3.3";
+const LATER: &str = "not in 5.5.0";
+const CONTROLLER: &str = "for controllers; a broker or name server of Apache answers the same";
+const CONTAINER: &str = "for broker containers; a broker of Apache that is none answers the same";
+const NO_ACCESS: Answer =
+    Refused(1, "keeps no users and no rules", "access control is off; Apache says \"An system error occurred\" then");
+const LITE_POP: Answer = NotYet("pop consumption of lite topics");
+const LITE_OFF: Answer = Refused(
+    3,
+    "enableLmq or enableMultiDispatch is false",
+    "light queues are off by default; works with enableLmq and enableMultiDispatch",
+);
+
+/// Codes, what a broker does, what a name server does.
+const ANSWERS: &[(&[i32], Answer, Answer)] = &[
+    // Sending and receiving.
+    (&[10, 310, 320, 36, 324, 325, 37, 323], Works, NotHere),
+    (&[11, 361, 12, 33], Works, NotHere),
+    (&[14, 15, 29, 30, 31, 32, 41, 42], Works, NotHere),
+    (&[34, 35, 38, 46], Works, NotHere),
+    (&[400, 401], Works, NotHere),
+    (&[402, 200_050, 200_051, 200_052, 200_053, 200_054, 200_055, 200_056, 200_151], Works, NotHere),
+    (&[60, 61, 370, 5001], Works, NotHere),
+    (&[200_070, 200_079], LITE_POP, NotHere),
+    (&[200_071], LITE_OFF, NotHere),
+    (&[200_074, 200_075, 200_076, 200_077, 200_078], Works, NotHere),
+    // Topics and groups.
+    (&[17, 18, 21, 202, 215, 300, 305, 351], Works, NotHere),
+    (&[513], NotYet("static topics"), NotHere),
+    (&[200, 201, 207, 225, 343, 345, 352, 353], Works, NotHere),
+    (&[203, 204, 208, 303, 307, 309, 317, 328], Works, NotHere),
+    (&[43, 45, 222, 223, 308, 314, 321], Works, NotHere),
+    // A broker's upkeep.
+    (&[25, 26, 28, 315], Works, NotHere),
+    (&[306], WorksAs("units that lead to nothing go with the file of the log that they led to"), NotHere),
+    (&[316, 329, 2002, 2003, 2004], Works, NotHere),
+    (
+        &[2001],
+        WorksAs("kept and shown; no group is held back, as in Apache without coldDataFlowControlEnable"),
+        NotHere,
+    ),
+    (&[354], WorksAs("consume queues are files only"), NotHere),
+    (&[355], WorksAs("the JSON files are written as the state changes"), NotHere),
+    // Replicas, controllers, containers.
+    (&[905, 906, 907, 908], WorksAs("of a master without replicas"), NotHere),
+    (&[1007], Refused(1, "this request only for controllerMode ", "as Apache without a controller"), NotHere),
+    (&[1008], WorksAs("without effect, as in Apache without a controller; the remark says so"), NotHere),
+    (&[1001, 1002, 1003, 1004, 1005, 1006, 1009, 1010, 1011, 1012, 1013], NoHandler(CONTROLLER), NoHandler(CONTROLLER)),
+    (&[902, 903], NoHandler(CONTAINER), NotHere),
+    (&[3001, 3002, 3003, 3004, 3005, 3006, 3007, 3008, 3009, 3010], NO_ACCESS, NotHere),
+    // Name servers.
+    (&[100, 101, 102, 103, 104, 105, 106, 205, 206, 216, 217, 219, 224, 304, 311, 312, 313], NotHere, Works),
+    (&[318, 319, 322, 327, 901, 904], NotHere, Works),
+    // Nobody's.
+    (&[39, 40, 220, 221, 326, 200_073], NoHandler(TO_CLIENTS), NotHere),
+    (&[13, 22, 23, 27, 47, 209, 210, 211, 212, 213, 214, 301, 302, 200_072], NoHandler(DECLARED), NoHandler(DECLARED)),
+    (&[50, 51, 52, 53, 54], NoHandler(ACL_1), NotHere),
+    (&[5002, 5003], NoHandler(LATER), NotHere),
+];
+
+fn answers() -> BTreeMap<i32, (Answer, Answer)> {
+    let mut answers = BTreeMap::new();
+    for (codes, broker, names) in ANSWERS {
+        for code in *codes {
+            assert!(answers.insert(*code, (*broker, *names)).is_none(), "{code} stands here twice");
+        }
+    }
+    answers
+}
+
+/// Enough for the requests about users and rules to get past the checks of what they hold; no other request knows these.
+struct Someone;
+
+impl EncodeFields for Someone {
+    fn encode(&self, sink: &mut FieldSink<'_>) {
+        sink.str("username", "u");
+        sink.str("subject", "User:u");
+    }
+}
+
+const BODY: &str = r#"{"policies":[{"policyType":"Custom"}]}"#;
+
+async fn ask(client: &Client, address: &str, code: i32, expected: Answer) -> Result<(), String> {
+    let answer = client.call(address, code, &Someone, Bytes::from_static(BODY.as_bytes()), DEADLINE).await;
+    let answer = answer.map_err(|error| format!("{code}: {error}"))?;
+    let remark = answer.remark.unwrap_or_default();
+    let is_right = match expected {
+        Works | WorksAs(_) => answer.code != 3,
+        Refused(refused, words, _) => answer.code == refused && remark.contains(words),
+        NotHere | NoHandler(_) | NotYet(_) => {
+            answer.code == 3 && remark.starts_with(&format!(" request type {code} not supported"))
+        }
+    };
+    if is_right { Ok(()) } else { Err(format!("{code}: code {} {remark:?}", answer.code)) }
+}
+
+#[test]
+fn every_code_of_rocketmq_is_in_the_table() {
+    let ours: Vec<i32> = answers().into_keys().collect();
+    let all: Vec<i32> = REQUESTS.iter().map(|(code, _)| *code).collect();
+    assert_eq!(ours, all);
+}
+
+#[tokio::test]
+async fn every_request_is_answered_as_the_table_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Running::server(folder.path());
+    let client = Client::new(ClientOptions::default());
+    let mut wrong = Vec::new();
+    for (code, (broker, names)) in answers() {
+        for (of, expected) in [("broker", broker), ("namesrv", names)] {
+            if let Err(what) = ask(&client, server.address(of), code, expected).await {
+                wrong.push(format!("{of} {what}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+fn shown(answer: Answer) -> String {
+    match answer {
+        Works => "works".to_owned(),
+        WorksAs(how) => format!("works: {how}"),
+        Refused(code, _, why) => format!("answers with code {code}: {why}"),
+        NotHere => "–".to_owned(),
+        NoHandler(why) => format!("code 3: {why}"),
+        NotYet(what) => format!("code 3: no {what} yet"),
+    }
+}
+
+fn table() -> String {
+    let names: BTreeMap<i32, &str> = REQUESTS.iter().copied().collect();
+    let mut table = "| code | name | broker | name server |\n| --- | --- | --- | --- |\n".to_owned();
+    for (code, (broker, server)) in answers() {
+        writeln!(table, "| {code} | {} | {} | {} |", names[&code], shown(broker), shown(server)).unwrap();
+    }
+    table
+}
+
+#[test]
+fn the_documents_hold_this_table() {
+    const BEGIN: &str = "<!-- The table is checked by crates/server/tests/codes.rs; WRITE_DOCS=1 writes it. -->\n\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).expect("the table has its mark");
+    let after = rest.split_once("\n\n").map(|(_, after)| after).unwrap_or_default();
+    let wanted = format!("{before}{BEGIN}{}\n{after}", table());
+    if std::env::var_os("WRITE_DOCS").is_some() {
+        std::fs::write(&path, wanted).unwrap();
+    } else {
+        assert_eq!(text, wanted, "WRITE_DOCS=1 writes the table anew");
+    }
+}

@@ -1,0 +1,372 @@
+//! What Apache's timer store keeps beside the log: `timerlog`, `timerwheel` and `config/timercheck`, read and written in its formats.
+//!
+//! The timer log has a unit for each message that waits, the wheel leads from a slot of time to the units that are due in it, and the
+//! check-point says how far both have come. All of it follows from the queue `rmq_sys_wheel_timer` and the check-point, and a broker of
+//! either make goes on where the other stopped. Synchronous; whoever holds [`TimerFiles`] calls it from a thread that may wait.
+//!
+//! Invariant: a unit is written before the slot that leads to it, and the check-point after both are on the device.
+
+mod checkpoint;
+mod log;
+#[cfg(test)]
+mod tests;
+mod wheel;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use protocol::LogOffset;
+
+pub use checkpoint::{TIMER_MARKS_BYTES, TimerMarks};
+pub use log::{TimerUnit, timer_magic};
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::StoreError;
+use checkpoint::Checkpoint;
+use log::{Log, UNIT_BYTES};
+use wheel::{Slot, Wheel};
+
+/// Units that one look for the oldest message that waits passes over at most.
+const LOOK_MAX: usize = 1 << 20;
+
+/// Where the files are and how they are made.
+#[derive(Clone, Debug)]
+pub struct TimerOptions {
+    /// `storePathRootDir`.
+    pub root: PathBuf,
+    /// `mappedFileSizeTimerLog`; files on disk of another size win.
+    pub log_file_bytes: u64,
+    /// `timerPrecisionMs`.
+    pub precision_ms: i64,
+}
+
+/// What a start has to know of the log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogState {
+    /// Where the commit log ended: a unit that leads further has lost its message.
+    pub end: LogOffset,
+    /// Nobody closed the store, so the wheel may not say what the timer log says.
+    pub was_abnormal: bool,
+}
+
+/// The files, open.
+#[derive(Debug)]
+pub struct TimerFiles {
+    precision: i64,
+    log: Log,
+    wheel: Wheel,
+    checkpoint: Checkpoint,
+    /// Before this position of the timer log every unit is done with, as far as a look has found.
+    needed: u64,
+    /// A file of the log that was written and is not synced, but for the last one.
+    unsynced: Vec<(PathBuf, Arc<dyn DiskFile>)>,
+    /// Messages that wait, as the slots count them at the start.
+    pending: i64,
+    first_slot: Option<i64>,
+    last: Option<TimerUnit>,
+    /// A write failed half way: whatever the log has from here on is to be forgotten, and the wheel to be built anew.
+    broken_at: Option<u64>,
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+}
+
+impl TimerFiles {
+    /// Opens the files, or makes them; after a crash the wheel is built anew from the timer log.
+    pub fn open(disk: &Arc<dyn Disk>, options: &TimerOptions, state: LogState) -> Result<TimerFiles, StoreError> {
+        let precision = options.precision_ms.max(1);
+        let checkpoint = Checkpoint::open(&**disk, &options.root)?;
+        let marks = checkpoint.marks;
+        let flushed = u64::try_from(marks.log_flushed).unwrap_or(0);
+        // A whole number of units and their end, whatever the setting says.
+        let file_bytes = options.log_file_bytes.max(4096);
+        let log = Log::open(disk, &options.root, file_bytes, flushed, !state.was_abnormal)?;
+        let path = options.root.join("timerwheel");
+        let has_units = log.end > log.min();
+        let bytes = disk.len(&path).unwrap_or(0);
+        if has_units && bytes > 0 && bytes != Wheel::file_bytes(precision) {
+            let why = format!(
+                "has {bytes} bytes, a wheel for timerPrecisionMs={precision} has {}; the messages that wait were stored with another \
+                 precision, set it back",
+                Wheel::file_bytes(precision)
+            );
+            return Err(StoreError::Malformed { path, why });
+        }
+        let keep = !state.was_abnormal && bytes > 0;
+        let mut wheel = Wheel::open(&**disk, &options.root, precision, keep)?;
+        let (first_slot, pending) = if keep { wheel.load(marks.read_time)? } else { (None, 0) };
+        let mut files = TimerFiles {
+            precision,
+            needed: log.min(),
+            wheel,
+            checkpoint,
+            unsynced: Vec::new(),
+            pending,
+            first_slot,
+            last: None,
+            broken_at: None,
+            disk: Arc::clone(disk),
+            root: options.root.clone(),
+            log,
+        };
+        if !keep {
+            files.rebuild(state.end)?;
+        } else if let Some(at) = files.log.end.checked_sub(UNIT_BYTES as u64).filter(|at| *at >= files.log.min()) {
+            files.last = files.log.unit_at(at)?.map(|(unit, _)| unit);
+        }
+        Ok(files)
+    }
+
+    /// Fills the empty wheel from the timer log, which ends where it leads beyond the commit log.
+    fn rebuild(&mut self, log_end: LogOffset) -> Result<(), StoreError> {
+        let read_time = self.marks().read_time;
+        let wheel = &mut self.wheel;
+        let (mut pending, mut last, mut first_slot) = (0, None, None);
+        // Neighbours in the log are often due together, so the slot of the last one is kept at hand.
+        let mut at_hand: Option<Slot> = None;
+        let mut failed = None;
+        let precision = self.precision;
+        let end = self.log.scan(self.log.min(), &mut |at, unit| {
+            if unit.at.0 + u64::from(unit.size) > log_end.0 || unit.slot.rem_euclid(precision) != 0 {
+                return false;
+            }
+            last = Some(unit);
+            if unit.slot < read_time {
+                return true;
+            }
+            first_slot = Some(first_slot.map_or(unit.slot, |first: i64| first.min(unit.slot)));
+            let put = || -> Result<(), StoreError> {
+                if at_hand.is_none_or(|slot| slot.time != unit.slot) {
+                    if let Some(slot) = at_hand.take() {
+                        wheel.write(&slot)?;
+                    }
+                    at_hand = wheel.slot_to_write(unit.slot, read_time)?;
+                }
+                if let Some(slot) = &mut at_hand {
+                    pending += i64::from(add(slot, at, &unit));
+                }
+                Ok(())
+            };
+            failed = { put }().err();
+            failed.is_none()
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if let Some(slot) = at_hand {
+            self.wheel.write(&slot)?;
+        }
+        self.log.cut(end)?;
+        self.pending = pending;
+        self.first_slot = first_slot;
+        self.last = last;
+        Ok(())
+    }
+
+    /// How far taking in and delivering have come, as the check-point says.
+    pub fn marks(&self) -> TimerMarks {
+        self.checkpoint.marks
+    }
+
+    /// How many messages waited when the files were opened.
+    pub fn pending(&self) -> u64 {
+        u64::try_from(self.pending).unwrap_or(0)
+    }
+
+    /// The first slot, in ms, in which a message waited when the files were opened.
+    pub fn first_slot(&self) -> Option<i64> {
+        self.first_slot
+    }
+
+    /// The newest unit at the start: the queue was taken in at least up to its message.
+    pub fn last(&self) -> Option<TimerUnit> {
+        self.last
+    }
+
+    /// Adds units, in the order of their messages. Says how many: fewer than there are when a slot is not free yet.
+    pub fn append(&mut self, units: &[TimerUnit], read_time: i64) -> Result<usize, StoreError> {
+        self.mend()?;
+        let start = self.log.end;
+        let added = self.append_all(units, read_time);
+        if added.is_err() {
+            self.broken_at = Some(start);
+        }
+        added
+    }
+
+    /// After a failed write: as if it had not begun.
+    fn mend(&mut self) -> Result<(), StoreError> {
+        if let Some(at) = self.broken_at {
+            self.log.cut(at)?;
+            self.wheel = Wheel::open(&*self.disk, &self.root, self.precision, false)?;
+            self.rebuild(LogOffset(u64::MAX))?;
+            self.broken_at = None;
+        }
+        Ok(())
+    }
+
+    fn append_all(&mut self, units: &[TimerUnit], read_time: i64) -> Result<usize, StoreError> {
+        let mut added = 0;
+        // Each turn fills a file or ends the units.
+        while added < units.len() {
+            let mut at = self.log.next()?;
+            let room = self.log.room().min(units.len() - added);
+            let mut slots: BTreeMap<i64, Slot> = BTreeMap::new();
+            let mut bytes = Vec::with_capacity(room * UNIT_BYTES);
+            for unit in &units[added..added + room] {
+                let slot = match slots.get_mut(&unit.slot) {
+                    Some(slot) => slot,
+                    None => match self.wheel.slot_to_write(unit.slot, read_time)? {
+                        Some(slot) => slots.entry(unit.slot).or_insert(slot),
+                        None => break,
+                    },
+                };
+                unit.encode(slot.last, &mut bytes);
+                add(slot, at, unit);
+                at += UNIT_BYTES as u64;
+            }
+            self.log.write(&bytes)?;
+            for slot in slots.values() {
+                self.wheel.write(slot)?;
+            }
+            let written = bytes.len() / UNIT_BYTES;
+            added += written;
+            if written < room {
+                break;
+            }
+            if added < units.len()
+                && let Some((path, file)) = self.log.last_file()
+            {
+                self.unsynced.push((path.to_owned(), Arc::clone(file)));
+            }
+        }
+        Ok(added)
+    }
+
+    /// The first slot from `from` on that holds something, in ms.
+    pub fn next_slot(&self, from: i64) -> Option<i64> {
+        self.wheel.next_from(from)
+    }
+
+    /// How many messages are due in a slot, if that is known without waiting.
+    pub fn count_of(&self, slot: i64) -> u64 {
+        self.wheel.slot(slot).map_or(0, |slot| u64::try_from(slot.count).unwrap_or(0))
+    }
+
+    /// Adds the units of the slots from `from` up to but not including `to`, each slot newest first; stops after a slot with which there are
+    /// `max` or more. Says up to where it came; a slot that was read is not found again by [`next_slot`](Self::next_slot).
+    pub fn read(&mut self, from: i64, to: i64, max: usize, units: &mut Vec<TimerUnit>) -> Result<i64, StoreError> {
+        self.mend()?;
+        let mut next = from;
+        // Each turn passes a slot.
+        while let Some(time) = self.wheel.next_from(next).filter(|time| *time < to) {
+            let slot = self.wheel.slot(time)?;
+            let mut position = slot.last;
+            while let Ok(at) = u64::try_from(position) {
+                let Some((unit, previous)) = self.log.unit_at(at)?.filter(|(unit, _)| unit.slot == time) else { break };
+                units.push(unit);
+                if previous >= position {
+                    break;
+                }
+                position = previous;
+            }
+            self.wheel.passed(time);
+            next = time + self.precision;
+            if units.len() >= max {
+                return Ok(next);
+            }
+        }
+        Ok(to)
+    }
+
+    /// What is to be done so that the check-point says this: slots before `read_time` are done with, messages before `queue_offset` have
+    /// units. It is done without holding the files.
+    pub fn checkpoint(&mut self, read_time: i64, queue_offset: u64, now: i64) -> TimerCheckpoint {
+        let named = |(path, file): (&Path, &Arc<dyn DiskFile>)| (path.to_owned(), Arc::clone(file));
+        let mut files = std::mem::take(&mut self.unsynced);
+        files.extend(self.log.last_file().map(named));
+        files.push(named(self.wheel.file()));
+        let queue_offset = i64::try_from(queue_offset).unwrap_or(i64::MAX);
+        let [state, _, counter] = self.marks().version;
+        let marks = TimerMarks {
+            read_time,
+            log_flushed: i64::try_from(self.log.end).unwrap_or(i64::MAX),
+            queue_offset,
+            master_queue_offset: queue_offset,
+            version: [state, now, counter.saturating_add(1)],
+        };
+        TimerCheckpoint { files, checkpoint: named(self.checkpoint.file()), marks }
+    }
+
+    /// The check-point is on the device.
+    pub fn checkpointed(&mut self, checkpoint: &TimerCheckpoint) {
+        self.checkpoint.marks = checkpoint.marks;
+    }
+
+    /// Shows the messages that wait, oldest first.
+    pub fn for_each(&self, show: &mut dyn FnMut(&TimerUnit)) -> Result<(), StoreError> {
+        let read_time = self.marks().read_time;
+        self.log.scan(self.log.min(), &mut |_, unit| {
+            if unit.slot >= read_time {
+                show(&unit);
+            }
+            true
+        })?;
+        Ok(())
+    }
+
+    /// The log offset of the oldest message that waits, as far as the order of units tells; files of the timer log before it go.
+    pub fn needed_from(&mut self) -> Result<Option<LogOffset>, StoreError> {
+        let read_time = self.marks().read_time;
+        let mut found = None;
+        let mut passed = 0;
+        let end = self.log.scan(self.needed.max(self.log.min()), &mut |_, unit| {
+            passed += 1;
+            let is_needed = unit.slot >= read_time || passed >= LOOK_MAX;
+            if is_needed {
+                found = Some(unit.at);
+            }
+            !is_needed
+        })?;
+        self.needed = end;
+        self.log.remove_below(end)?;
+        Ok(found)
+    }
+}
+
+/// A check-point on its way to the device: first what it speaks of, then itself.
+#[derive(Debug)]
+pub struct TimerCheckpoint {
+    files: Vec<(PathBuf, Arc<dyn DiskFile>)>,
+    checkpoint: (PathBuf, Arc<dyn DiskFile>),
+    marks: TimerMarks,
+}
+
+impl TimerCheckpoint {
+    /// Waits for the device.
+    pub fn write(&self) -> Result<(), StoreError> {
+        let failed = |doing: &'static str, path: &Path| {
+            let path = path.to_owned();
+            move |source| StoreError::Disk { doing, path, source }
+        };
+        for (path, file) in &self.files {
+            file.sync_data().map_err(failed("sync", path))?;
+        }
+        let (path, file) = &self.checkpoint;
+        let written = file.write_at(&self.marks.encode(), 0).and_then(|()| file.sync_data());
+        written.map_err(failed("write", path))
+    }
+}
+
+/// Adds a unit to what its slot says. Returns by how much that changes the messages that wait: Apache counts down for one that takes another
+/// back.
+fn add(slot: &mut Slot, at: u64, unit: &TimerUnit) -> i32 {
+    let at = i64::try_from(at).unwrap_or(i64::MAX);
+    let step = if unit.magic & timer_magic::DELETE == 0 { 1 } else { -1 };
+    if slot.first < 0 {
+        slot.first = at;
+    }
+    slot.last = at;
+    slot.count = slot.count.saturating_add(step);
+    step
+}

@@ -1,0 +1,107 @@
+use super::*;
+use crate::disk::RealDisk;
+use std::path::Path;
+
+const SURE: LogState = LogState { end: LogOffset(u64::MAX), was_abnormal: false };
+const CRASHED: LogState = LogState { end: LogOffset(u64::MAX), was_abnormal: true };
+
+fn open(dir: &Path, state: LogState) -> TimerFiles {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let options = TimerOptions { root: dir.to_owned(), log_file_bytes: 4096, precision_ms: 1000 };
+    TimerFiles::open(&disk, &options, state).unwrap()
+}
+
+fn unit(slot: i64, at: u64) -> TimerUnit {
+    TimerUnit { slot, due: slot + 7, written: 100, at: LogOffset(at), size: 10, magic: 1, topic_hash: 5 }
+}
+
+impl TimerFiles {
+    fn note(&mut self, read_time: i64, queue_offset: u64) {
+        let checkpoint = self.checkpoint(read_time, queue_offset, 1);
+        checkpoint.write().unwrap();
+        self.checkpointed(&checkpoint);
+    }
+}
+
+fn offsets(files: &mut TimerFiles, from: i64, to: i64) -> Vec<u64> {
+    let mut units = Vec::new();
+    files.read(from, to, usize::MAX, &mut units).unwrap();
+    units.iter().map(|unit| unit.at.0).collect()
+}
+
+#[test]
+fn a_slot_gives_its_units_newest_first_across_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    // 78 units fit into a file of 4096 bytes.
+    let units: Vec<TimerUnit> = (0..200).map(|n| unit(if n % 2 == 0 { 5000 } else { 9000 }, n * 10)).collect();
+    assert_eq!(files.append(&units, 0).unwrap(), 200);
+    let even: Vec<u64> = (0..200).rev().filter(|n| n % 2 == 0).map(|n| n * 10).collect();
+    assert_eq!((files.next_slot(5000), files.next_slot(6000)), (Some(5000), Some(9000)));
+    assert_eq!(offsets(&mut files, 0, 6000), even);
+    assert_eq!(files.next_slot(5000), Some(9000), "what was read is not found again");
+    drop(files);
+    let mut files = open(dir.path(), SURE);
+    let mut some = Vec::new();
+    assert_eq!(files.read(0, 100_000, 1, &mut some).unwrap(), 6000, "stops behind a whole slot");
+    assert_eq!(some.len(), 100);
+    assert_eq!(some[0], unit(5000, 1980));
+}
+
+#[test]
+fn a_start_goes_on_where_the_files_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    files.append(&[unit(5000, 0), unit(9000, 10)], 0).unwrap();
+    files.note(6000, 2);
+    files.append(&[unit(9000, 20)], 6000).unwrap();
+    drop(files);
+    for state in [SURE, CRASHED] {
+        let mut files = open(dir.path(), state);
+        assert_eq!((files.marks().read_time, files.marks().queue_offset), (6000, 2));
+        assert_eq!(files.last(), Some(unit(9000, 20)));
+        assert_eq!(files.pending(), 2);
+        assert_eq!((files.first_slot(), files.next_slot(0)), (Some(9000), Some(9000)), "5000 is done with");
+        assert_eq!(offsets(&mut files, 6000, 100_000), [20, 10]);
+    }
+}
+
+#[test]
+fn after_a_loss_of_power_units_end_where_the_commit_log_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    let units: Vec<TimerUnit> = (0..100).map(|n| unit(5000, n * 10)).collect();
+    files.append(&units, 0).unwrap();
+    drop(files);
+    let mut files = open(dir.path(), LogState { end: LogOffset(55), was_abnormal: true });
+    assert_eq!(offsets(&mut files, 0, 6000), [40, 30, 20, 10, 0]);
+    // What was behind does not come back.
+    files.append(&[unit(5000, 50)], 0).unwrap();
+    drop(files);
+    let mut files = open(dir.path(), CRASHED);
+    assert_eq!(offsets(&mut files, 0, 6000), [50, 40, 30, 20, 10, 0]);
+}
+
+#[test]
+fn the_oldest_message_that_waits_is_known_and_older_files_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    let units: Vec<TimerUnit> = (0..200).map(|n| unit(1000 + n as i64 / 50 * 1000, n * 10)).collect();
+    files.append(&units, 0).unwrap();
+    assert_eq!(files.needed_from().unwrap(), Some(LogOffset(0)));
+    files.note(3000, 200);
+    assert_eq!(files.needed_from().unwrap(), Some(LogOffset(1000)));
+    assert_eq!(std::fs::read_dir(dir.path().join("timerlog")).unwrap().count(), 2);
+    files.note(9000, 200);
+    assert_eq!(files.needed_from().unwrap(), None);
+}
+
+#[test]
+fn a_wheel_of_another_precision_is_not_taken_for_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path(), SURE).append(&[unit(5000, 0)], 0).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let options = TimerOptions { root: dir.path().to_owned(), log_file_bytes: 4096, precision_ms: 100 };
+    let refused = TimerFiles::open(&disk, &options, SURE).unwrap_err().to_string();
+    assert!(refused.contains("timerPrecisionMs=100"), "{refused}");
+}
