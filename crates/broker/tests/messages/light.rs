@@ -9,6 +9,7 @@ use protocol::request::{
 };
 use tokio::time::timeout;
 
+use crate::batch_queues::{create, send_batch};
 use crate::support::*;
 
 fn setup() -> Setup {
@@ -277,4 +278,57 @@ async fn a_light_queue_can_be_sent_to_and_deleted_like_a_topic() {
     assert!(running.all("%LMQ%a", 0).await.is_empty());
     running.put("Orders", 0, &listed("%LMQ%a"), "anew").await;
     assert_eq!(light(&running, "%LMQ%a").await, pairs(&[("0", "anew")]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_message_stands_in_its_light_queues_when_it_is_due_and_wakes_who_waits_there() {
+    for is_sync in [false, true] {
+        let setup = Setup { is_sync, ..setup() };
+        let running = Arc::new(start(setup.clone()).await);
+        let timed = properties(&[("INNER_MULTI_DISPATCH", "%LMQ%a"), ("TIMER_DELAY_MS", "700"), ("UNIQ_KEY", "timed")]);
+        running.put("Orders", 0, &timed, "timed").await;
+        running.put("%LMQ%b", 0, &properties(&[("TIMER_DELAY_MS", "700")]), "sent there").await;
+        assert_eq!(light(&running, "%LMQ%a").await, pairs(&[]), "it is not due");
+        let pulls: Vec<_> = ["%LMQ%a", "%LMQ%b"]
+            .map(|queue| {
+                let running = Arc::clone(&running);
+                tokio::spawn(async move { running.pull(&waiting(from(queue, 0, 0), 15_000)).await })
+            })
+            .into();
+        for pull in pulls {
+            let found = timeout(Duration::from_secs(10), pull).await.expect("a wake-up was lost").unwrap();
+            assert_eq!((found.code, found.messages.len()), (0, 1));
+        }
+        assert_eq!(light(&running, "%LMQ%a").await, pairs(&[("0", "timed")]));
+        let crashed = start_on(setup, running.image()).await;
+        assert_eq!(light(&crashed, "%LMQ%a").await, pairs(&[("0", "timed")]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_a_batch_topic_stands_in_light_queues_and_a_batch_in_none() {
+    let running = start(setup()).await;
+    assert_eq!(create(&running, "Batches", "+queue.type=BatchCQ").await.0, 0);
+    let unique = properties(&[("UNIQ_KEY", "B1"), ("WAIT", "true")]);
+    assert_eq!(send_batch(&running, "Batches", &unique, batch_of(&[("1", ""), ("2", "")])).await.code, 0);
+    assert_eq!(running.put("Batches", 0, &listed("%LMQ%a"), "alone").await.queue_offset, 2);
+    let named = listed("%LMQ%a");
+    for (properties, body) in [
+        (unique.clone(), batch_of(&[("1", ""), ("2", &named)])),
+        (format!("{unique}{named}"), batch_of(&[("1", ""), ("2", "")])),
+    ] {
+        let response = send_batch(&running, "Batches", &properties, body).await;
+        assert!(response.code == 13 && response.remark.unwrap().contains("own queue only"));
+    }
+    // Numbers that a client makes up lead recovery nowhere.
+    let forged = properties(&[("UNIQ_KEY", "B2"), ("WAIT", "true"), ("INNER_MULTI_QUEUE_OFFSET", "1")]);
+    assert_eq!(send_batch(&running, "Batches", &forged, batch_of(&[("3", ""), ("4", "")])).await.code, 0);
+    let image = running.image();
+    std::fs::remove_dir_all(image.path().join("consumequeue")).unwrap();
+    for running in [running, start_on(setup(), image).await] {
+        assert_eq!(light(&running, "%LMQ%a").await, pairs(&[("0", "alone")]));
+        let found = running.pull(&from("Batches", 0, 0)).await;
+        let offsets: Vec<_> = found.messages.iter().map(|found| found.queue_offset).collect();
+        assert_eq!((offsets, found.next), (vec![0, 2, 3], 5));
+    }
 }
