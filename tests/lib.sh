@@ -38,7 +38,7 @@ start_gantry() { # suite
   local line _
   work=$(mktemp -d "$target/$1-XXXXXX")
   # The same short delays as in the Java suites: a retry is a matter of seconds.
-  printf '%s\n' brokerIP1=127.0.0.1 "messageDelayLevel=1s 2s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 11s 12s 13s 14s 15s 16s" >"$work/broker.conf"
+  printf '%s\n' brokerIP1=127.0.0.1 enableLmq=true enableMultiDispatch=true "messageDelayLevel=1s 2s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 11s 12s 13s 14s 15s 16s" >"$work/broker.conf"
   "$binary" server --data "$work/store" --namesrv-port 0 --broker-port 0 -c "$work/broker.conf" >"$work/gantry.out" 2>&1 &
   gantry=$!
   for _ in $(seq 200); do

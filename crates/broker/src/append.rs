@@ -14,7 +14,7 @@ use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
 use protocol::record::RecordDraft;
 use protocol::request::{RecallMessageReply, SendReply};
-use store::{AppendError, Landed, RecordBatch, TagsCode};
+use store::{AppendError, ConsumeQueue, Landed, RecordBatch, TagsCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -224,6 +224,8 @@ pub(crate) struct Sends {
     counts: Vec<(usize, Counted)>,
     /// For the properties of the record under way.
     pub(crate) properties: Vec<u8>,
+    /// For its light queues.
+    pub(crate) light: Vec<Arc<ConsumeQueue>>,
     /// For the message ids of the answer under way.
     ids: String,
     unflushed: Arc<Semaphore>,
@@ -241,6 +243,7 @@ impl Sends {
             endings: Vec::new(),
             counts: Vec::new(),
             properties: Vec::new(),
+            light: Vec::new(),
             ids: String::new(),
             unflushed: Arc::new(Semaphore::new(unflushed_max)),
             unflushed_max,
@@ -350,6 +353,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
             sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
         }
         sends.ids = ids;
+        broker.topics.light_lanes(sends.batch.light_queues(), &mut sends.lanes);
         broker.hold.arrived(sends.lanes.iter(), &mut sends.woken);
         let requests = sends.receipts.list.iter().map(|receipt| receipt.reply_to);
         let late = (!is_durable).then(|| Late::Refuse(requests.collect()));
@@ -373,6 +377,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         receipts: std::mem::take(&mut sends.receipts),
         landed: landed.to_vec(),
         lanes: std::mem::take(&mut sends.lanes),
+        light: sends.batch.light_queues().to_vec(),
         end,
         began,
         inbox: Arc::clone(&session.inbox),
@@ -396,6 +401,7 @@ struct Unflushed {
     receipts: Receipts,
     landed: Vec<Landed>,
     lanes: Vec<Arc<Lane>>,
+    light: Vec<Arc<ConsumeQueue>>,
     end: LogOffset,
     /// When the append began, by the clock's elapsed time.
     began: Duration,
@@ -404,8 +410,8 @@ struct Unflushed {
 }
 
 impl Unflushed {
-    fn acknowledge(self, broker: &Broker) -> impl Future<Output = ()> + Send + 'static {
-        let store = Arc::clone(&broker.store);
+    fn acknowledge(mut self, broker: &Broker) -> impl Future<Output = ()> + Send + 'static {
+        let (store, topics) = (Arc::clone(&broker.store), Arc::clone(&broker.topics));
         let hold = Arc::clone(&broker.hold);
         let (put_times, clock) = (Arc::clone(&broker.stats.put_times), broker.clock.clone());
         let settings = broker.settings.load_full();
@@ -441,6 +447,7 @@ impl Unflushed {
             }
             drop(debt);
             store.confirmed().reached(self.end.0).await;
+            topics.light_lanes(&self.light, &mut self.lanes);
             hold.arrived(self.lanes.iter(), &mut Vec::new());
         }
     }
@@ -467,10 +474,13 @@ pub(crate) fn check_fits(
 
 /// Encodes a record into a batch. Its parts were checked against their limits by whoever made the draft.
 pub(crate) fn push(batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {
-    batch.push(&lane.queue, tags, |out| {
-        let encoded = draft.encode(out);
-        assert!(encoded.is_ok(), "a checked message cannot be encoded: {encoded:?}");
-    });
+    batch.push(&lane.queue, tags, |out| encode(draft, out));
+}
+
+/// The same, without the batch.
+pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
+    let encoded = draft.encode(out);
+    assert!(encoded.is_ok(), "a checked message cannot be encoded: {encoded:?}");
 }
 
 impl Broker {
@@ -479,15 +489,18 @@ impl Broker {
         self.store.is_sync_flush()
     }
 
-    /// Wakes who waits for messages that were appended up to `end`: at once, or when they may be seen.
-    pub(crate) fn wake(&self, lanes: Vec<Arc<Lane>>, end: LogOffset) {
+    /// Wakes who waits for messages that were appended up to `end`, also to light queues: at once, or when they may be seen.
+    pub(crate) fn wake(&self, mut lanes: Vec<Arc<Lane>>, light: &[Arc<ConsumeQueue>], end: LogOffset) {
         if !self.is_sync_flush() {
+            self.topics.light_lanes(light, &mut lanes);
             self.hold.arrived(lanes.iter(), &mut Vec::new());
             return;
         }
-        let (store, hold) = (Arc::clone(&self.store), Arc::clone(&self.hold));
+        let (store, hold, topics) = (Arc::clone(&self.store), Arc::clone(&self.hold), Arc::clone(&self.topics));
+        let light = light.to_vec();
         tokio::spawn(async move {
             store.confirmed().reached(end.0).await;
+            topics.light_lanes(&light, &mut lanes);
             hold.arrived(lanes.iter(), &mut Vec::new());
         });
     }

@@ -46,7 +46,7 @@ use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
 use crate::{
-    admin, append, assignment, heartbeat, offsets, order_lock, protect, pull, query, reply, retry, send, view,
+    admin, append, assignment, heartbeat, lite, offsets, order_lock, protect, pull, query, reply, retry, send, view,
 };
 
 /// Room for so many errands is kept with a connection.
@@ -102,6 +102,8 @@ pub struct Broker {
     /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
     pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
     pub(crate) order_locks: OrderLocks,
+    /// Guards nothing else.
+    pub(crate) lite: Mutex<lite::Subscriptions<Connection<Work>>>,
     pub(crate) stats: Stats,
     pub(crate) configuration: Configuration,
     pub(crate) exchange: Arc<Exchange>,
@@ -170,8 +172,9 @@ impl Broker {
             offsets: Arc::new(offsets),
             clients: Clients::new(),
             untold: Mutex::default(),
+            lite: Mutex::new(lite::Subscriptions::new()),
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
-            stats: Stats::new(clock.clone()),
+            stats: Stats::new(clock.clone(), store.has_light_queues() && !settings.enable_lmq_stats),
             configuration: Configuration::new(configuration, config_file),
             exchange: Arc::new(Exchange::load(config_folder, &store)),
             registry: Arc::new(Registry::new(&name_servers, calls)),
@@ -309,6 +312,7 @@ impl Broker {
 
     /// Answers one request. Sends are not seen here: `serve` gathers them.
     fn answer(&self, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
+        let has_lite = self.store.has_light_queues();
         let answered = match request.header.code {
             code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => {
                 Err(not_registered(code))
@@ -400,7 +404,13 @@ impl Broker {
             request::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
             request::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self, request, out),
             request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
-            code => Err(not_registered(code)),
+            request::LITE_SUBSCRIPTION_CTL if has_lite => lite::control(self, session, request, out),
+            request::GET_BROKER_LITE_INFO => lite::of_broker(self, request, out),
+            request::GET_PARENT_TOPIC_INFO => lite::of_parent_topic(self, request, out),
+            request::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, session, request, out),
+            request::GET_LITE_CLIENT_INFO => lite::of_client(self, request, out),
+            request::GET_LITE_GROUP_INFO => lite::of_group(self, session, request, out),
+            code => Err(unsupported(code)),
         };
         if let Err(refusal) = answered {
             out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
@@ -424,6 +434,20 @@ fn is_main_only(code: i32) -> bool {
 /// Code 3 in Apache's words, leading blank included.
 fn not_registered(code: i32) -> Refusal {
     Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
+}
+
+/// Code 3. What exists in RocketMQ and not yet here says so; the rest gets Apache's sentence.
+fn unsupported(code: i32) -> Refusal {
+    let missing = match code {
+        request::POP_LITE_MESSAGE | request::ACK_LITE_MESSAGE | request::TRIGGER_LITE_DISPATCH => {
+            "pop consumption of lite topics"
+        }
+        request::LITE_SUBSCRIPTION_CTL => "lite topics, since enableLmq or enableMultiDispatch is false,",
+        _ => return not_registered(code),
+    };
+    let mut refusal = not_registered(code);
+    refusal.remark.push_str(&format!(": this broker has no {missing} yet"));
+    refusal
 }
 
 impl Service for Broker {

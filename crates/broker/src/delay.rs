@@ -25,10 +25,10 @@ use store::journal::Table;
 use store::{RecordBatch, Store, StoreError, TagsCode, Unit};
 use tokio::sync::Notify;
 
-use crate::append;
 use crate::broker::Broker;
 use crate::fetch;
 use crate::hold::Lane;
+use crate::light;
 use crate::schedule::{Schedule, Step};
 use crate::tables;
 use crate::topics::{Topic, Topics};
@@ -420,7 +420,7 @@ impl Delivery {
             }
         }
         if !landed.is_empty() {
-            self.broker.wake(lanes, end);
+            self.broker.wake(lanes, self.batch.light_queues(), end);
         }
         self.schedule.skip_to(level, next);
         if next > first {
@@ -441,6 +441,7 @@ impl Delivery {
             tracing::warn!(at = at.0, topic, "delayed message has no queue to go to");
             return None;
         };
+        light::make_room(&self.broker.store, topic);
         // A topic that was deleted meanwhile gets its message all the same, as in Apache.
         let lane = match self.broker.topics.get(topic) {
             Some(topic) => topic.lane(&self.broker.store, queue_id),
@@ -453,7 +454,7 @@ impl Delivery {
         draft.queue_id = queue_id as i32;
         draft.prepared_offset = !(at.0 as i64);
         let code = tags::code(view.property(name::TAGS).unwrap_or_default());
-        append::push(&mut self.batch, &lane, TagsCode::Code(code), &draft);
+        light::push_again(&self.broker.store, &mut self.batch, &lane, TagsCode::Code(code), &draft);
         Some(lane)
     }
 }

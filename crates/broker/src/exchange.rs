@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use protocol::body::{ConsumerOffsets, DelayOffsets, MessageRequestModes, SubscriptionGroupTable, TopicConfigTable};
+use protocol::body::{
+    ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, MessageRequestModes, SubscriptionGroupTable, TopicConfigTable,
+};
 use protocol::fastjson::{self, Dialect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +22,7 @@ use store::journal::Table;
 
 use crate::admin;
 use crate::broker::Broker;
+use crate::offsets::{OffsetTable, split_key};
 use crate::pop::OrderTable;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::tables::{self, Keeper};
@@ -38,12 +41,16 @@ pub(crate) enum Json {
     Topics,
     Groups,
     Offsets,
+    /// With light queues Apache reads and writes this one in the place of the one before.
+    LightOffsets,
     Delays,
     Modes,
     Orders,
 }
 
-const ALL: [Json; 6] = [Json::Topics, Json::Groups, Json::Offsets, Json::Delays, Json::Modes, Json::Orders];
+/// In the order in which they are taken over: of two files with offsets, the later one counts.
+const ALL: [Json; 7] =
+    [Json::Topics, Json::Groups, Json::Offsets, Json::LightOffsets, Json::Delays, Json::Modes, Json::Orders];
 
 impl Json {
     fn file(self) -> &'static str {
@@ -51,6 +58,7 @@ impl Json {
             Json::Topics => "topics.json",
             Json::Groups => "subscriptionGroup.json",
             Json::Offsets => "consumerOffset.json",
+            Json::LightOffsets => "lmqConsumerOffset.json",
             Json::Delays => "delayOffset.json",
             Json::Modes => "messageRequestMode.json",
             Json::Orders => "consumerOrderInfo.json",
@@ -119,14 +127,14 @@ impl Known {
 /// The exchange of one broker with the folder `config`.
 pub(crate) struct Exchange {
     folder: PathBuf,
-    known: Mutex<[Known; 6]>,
+    known: Mutex<[Known; ALL.len()]>,
     keeper: Keeper,
 }
 
 impl Exchange {
     /// What the journal remembers of the files.
     pub(crate) fn load(folder: PathBuf, store: &Arc<Store>) -> Exchange {
-        let mut known: [Known; 6] = Default::default();
+        let mut known: [Known; ALL.len()] = Default::default();
         store.journal().load(tables::EXPORTS, |file, value| {
             if let Some(json) = named(file) {
                 known[json as usize].hashes = serde_json::from_slice(value).unwrap_or_default();
@@ -143,7 +151,7 @@ impl Exchange {
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
     pub(crate) fn import(&self, broker: &Broker) -> Result<Vec<String>, ExchangeError> {
         let mut report = Vec::new();
-        for json in ALL {
+        for json in used(broker) {
             let Some((path, bytes)) = self.read(json)? else { continue };
             let is_first = {
                 let mut known = self.known.lock();
@@ -200,7 +208,19 @@ impl Exchange {
                 (count, extras)
             }
             Json::Offsets => {
-                let (table, extras) = parse::<ConsumerOffsets>(path, bytes)?;
+                let (mut table, extras) = parse::<ConsumerOffsets>(path, bytes)?;
+                if broker.store.has_light_queues() {
+                    // It says nothing of these groups.
+                    table.offset_table.extend(light_groups(broker.offsets.table(), true));
+                }
+                broker.offsets.replace(&table.offset_table);
+                broker.offsets.set_version(table.data_version.unwrap_or_default());
+                (table.offset_table.len(), extras)
+            }
+            Json::LightOffsets => {
+                let (mut table, extras) = parse::<LmqConsumerOffsets>(path, bytes)?;
+                let of_light_groups = table.lmq_offset_table.into_iter();
+                table.offset_table.extend(of_light_groups.map(|(key, offset)| (key, [(0, offset)].into())));
                 broker.offsets.replace(&table.offset_table);
                 broker.offsets.set_version(table.data_version.unwrap_or_default());
                 (table.offset_table.len(), extras)
@@ -233,7 +253,7 @@ impl Exchange {
 
     /// Writes the files whose state has changed since they were last written. Called by one task at a time.
     pub(crate) async fn export(&self, broker: &Broker) -> Result<(), ExchangeError> {
-        for json in ALL {
+        for json in used(broker) {
             let stamp = stamp(broker, json);
             let extras = {
                 let known = self.known.lock();
@@ -320,7 +340,7 @@ fn stamp(broker: &Broker, json: Json) -> (i64, i64, u64) {
             let version = broker.groups.version();
             (version.counter, version.timestamp, broker.groups.len() as u64)
         }
-        Json::Offsets => (0, 0, broker.offsets.changes()),
+        Json::Offsets | Json::LightOffsets => (0, 0, broker.offsets.changes()),
         Json::Modes => (0, 0, broker.pops.modes.changes()),
         Json::Orders => {
             let (sum, count) = broker.pops.orders.stamp();
@@ -345,10 +365,22 @@ fn render(broker: &Broker, json: Json, extras: &Value) -> String {
             text(&table, extras)
         }
         Json::Groups => text(&admin::groups::table(broker), extras),
-        Json::Offsets => text(
-            &ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table: broker.offsets.table() },
-            extras,
-        ),
+        Json::Offsets => {
+            let all = broker.offsets.table();
+            let offset_table = if broker.store.has_light_queues() { light_groups(all, false) } else { all };
+            text(&ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table }, extras)
+        }
+        Json::LightOffsets => {
+            let of_light_groups = light_groups(broker.offsets.table(), true).into_iter();
+            let table = LmqConsumerOffsets {
+                data_version: Some(broker.offsets.version()),
+                lmq_offset_table: of_light_groups
+                    .filter_map(|(key, offsets)| Some((key, offsets.into_values().next()?)))
+                    .collect(),
+                offset_table: light_groups(broker.offsets.table(), false),
+            };
+            text(&table, extras)
+        }
         Json::Modes => text(&broker.pops.modes.table(), extras),
         Json::Orders => text(&OrderTable { table: broker.pops.orders.table() }, extras),
         Json::Delays => {
@@ -356,6 +388,18 @@ fn render(broker: &Broker, json: Json, extras: &Value) -> String {
             text(&DelayOffsets { data_version: Some(protocol::body::DataVersion::default()), offset_table }, extras)
         }
     }
+}
+
+/// The files that are exchanged.
+fn used(broker: &Broker) -> impl Iterator<Item = Json> {
+    let has_light_queues = broker.store.has_light_queues();
+    ALL.into_iter().filter(move |json| *json != Json::LightOffsets || has_light_queues)
+}
+
+/// The offsets of groups that are named like a light queue, or those of the others.
+fn light_groups(mut table: OffsetTable, is_light: bool) -> OffsetTable {
+    table.retain(|key, _| split_key(key).is_some_and(|(_, group)| protocol::names::is_lmq(group)) == is_light);
+    table
 }
 
 fn parse<T: DeserializeOwned + Serialize>(path: &Path, bytes: &[u8]) -> Result<(T, Value), ExchangeError> {

@@ -37,6 +37,12 @@ pub(crate) struct Facts<'a> {
     priority: Option<&'a str>,
     /// `INNER_NUM` is there, which only batches stored as one record have.
     pub(crate) has_inner_num: bool,
+    /// `INNER_MULTI_DISPATCH`: the light queues that it is to stand in.
+    pub(crate) light: Option<&'a str>,
+    /// `INNER_MULTI_QUEUE_OFFSET` is there, which only a broker may set.
+    pub(crate) has_light_numbers: bool,
+    /// `__LITE_TOPIC`: the small topic within its topic that it belongs to.
+    pub(crate) lite_topic: Option<&'a str>,
     /// There is something that is not copied.
     is_to_be_cleaned: bool,
 }
@@ -64,6 +70,12 @@ impl<'a> Facts<'a> {
                     facts.is_to_be_cleaned = true;
                 }
                 name::INNER_NUM => facts.has_inner_num = true,
+                name::INNER_MULTI_DISPATCH => facts.light = Some(value),
+                name::LITE_TOPIC => facts.lite_topic = Some(value),
+                name::INNER_MULTI_QUEUE_OFFSET => {
+                    facts.has_light_numbers = true;
+                    facts.is_to_be_cleaned = true;
+                }
                 name::POP_CK
                 | name::CLUSTER
                 | name::MSG_REGION
@@ -133,22 +145,27 @@ pub(crate) struct Additions<'a> {
     pub(crate) timer_out: Option<i64>,
     /// For a message that goes to a dead-letter queue directly.
     pub(crate) is_dead: bool,
+    /// The light queue of a lite message.
+    pub(crate) lite_queue: Option<&'a str>,
 }
 
 /// Replaces `out` by the properties to store.
 pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Additions<'_>) {
     out.clear();
     let drops_timer = add.real.is_some() && add.timer_out.is_none();
-    let drops_more = add.is_dead || drops_timer && facts.timer().is_some();
+    let drops_more =
+        add.is_dead || drops_timer && facts.timer().is_some() || add.lite_queue.is_some() && facts.light.is_some();
     if facts.is_to_be_cleaned || drops_more {
         copy_except(out, client, |key| match key {
-            // POP_CK is an acknowledgement handle, which a client must not make; the others are ours to say.
-            name::POP_CK | name::CLUSTER | name::MSG_REGION | name::TRACE_ON => true,
+            // POP_CK is an acknowledgement handle, which a client must not make; the others are ours to say. Recovery believes the numbers
+            // in light queues.
+            name::POP_CK | name::INNER_MULTI_QUEUE_OFFSET | name::CLUSTER | name::MSG_REGION | name::TRACE_ON => true,
             name::REAL_TOPIC | name::REAL_QID => add.real.is_some(),
             name::TRANSACTION_ID => add.transaction_id.is_some(),
             // A delay level wins over a delivery time.
             name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS => drops_timer,
             name::DELAY => add.is_dead,
+            name::INNER_MULTI_DISPATCH => add.lite_queue.is_some(),
             // Apache keeps what means nothing, and drops what would if the message were of this type.
             name::PRIORITY => {
                 (add.is_dead || facts.priority().is_none()) && facts.stated_priority().is_some_and(|stated| stated >= 0)
@@ -167,6 +184,9 @@ pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Ad
     put(out, name::MSG_REGION, add.region);
     put(out, name::TRACE_ON, if add.trace_on { "true" } else { "false" });
     put(out, name::CLUSTER, add.cluster);
+    if let Some(queue) = add.lite_queue {
+        put(out, name::INNER_MULTI_DISPATCH, queue);
+    }
     if add.is_dead {
         put(out, name::DELAY, "-1");
     }
@@ -240,6 +260,7 @@ mod tests {
         real: None,
         timer_out: None,
         is_dead: false,
+        lite_queue: None,
     };
 
     fn stored(client: &str, add: &Additions<'_>) -> String {

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use protocol::body::{DataVersion, SubscriptionGroupConfig};
 use protocol::code::ResponseCode;
-use protocol::names;
+use protocol::{light, names};
 use store::Store;
 use store::journal::Table;
 
@@ -49,6 +49,8 @@ pub struct Groups {
     version: ArcSwap<DataVersion>,
     /// `autoCreateSubscriptionGroup`; relaxed: it stands alone.
     creates_missing: AtomicBool,
+    /// There are light queues.
+    has_light: bool,
     keeper: Keeper,
     clock: Clock,
 }
@@ -63,6 +65,7 @@ impl Groups {
             has_forbidden: AtomicBool::new(false),
             version: ArcSwap::from_pointee(DataVersion::default()),
             creates_missing: AtomicBool::new(creates_missing),
+            has_light: store.has_light_queues(),
             keeper: Keeper::of(store),
             clock,
         };
@@ -93,8 +96,12 @@ impl Groups {
         groups
     }
 
-    /// The group of this name.
+    /// The group of this name. One that is named like a light queue is there without anybody making it, and is not kept.
     pub fn get(&self, name: &str) -> Option<Arc<Group>> {
+        if self.is_light(name) {
+            light::check_name(name).ok()?;
+            return Some(Arc::new(Group { name: name.into(), config: ArcSwap::from_pointee(plain(name)) }));
+        }
         self.table.pin().get(name).cloned()
     }
 
@@ -102,6 +109,9 @@ impl Groups {
     pub fn find(&self, name: &str) -> Result<Arc<Group>, Refusal> {
         if let Some(group) = self.get(name) {
             return Ok(group);
+        }
+        if self.is_light(name) {
+            return Err(Refusal::group_not_exist(name));
         }
         let may_create = self.creates_missing.load(Ordering::Relaxed) || name.starts_with(names::SYSTEM_GROUP_PREFIX);
         if !may_create || names::check_group(name).is_err() {
@@ -113,6 +123,11 @@ impl Groups {
             return Err(Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark));
         }
         Ok(self.create_missing(name, || plain(name)))
+    }
+
+    /// Whether the name is that of a light queue, of which no group is made, changed or listed.
+    pub(crate) fn is_light(&self, name: &str) -> bool {
+        self.has_light && names::is_lmq(name)
     }
 
     /// Every group.

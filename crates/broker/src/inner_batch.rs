@@ -19,6 +19,7 @@ use crate::append::{Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Facts};
 use crate::hold::Lane;
+use crate::light;
 use crate::refusal::Refusal;
 use crate::send::{self, illegal, too_large};
 use crate::session::Session;
@@ -93,6 +94,11 @@ pub(crate) fn gather(
     target: Target<'_>,
     count: u16,
 ) -> Result<(), Refusal> {
+    if light::wanted(&broker.store, facts.light, message.topic)?.is_some() || facts.lite_topic.is_some() {
+        return Err(illegal(
+            "a batch that is one record stands in its own queue only; it has INNER_MULTI_DISPATCH or __LITE_TOPIC",
+        ));
+    }
     let sends = &mut session.sends;
     let uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
     let made_uniq_key = facts.uniq_key.is_empty().then(|| sends.receipts.text(&uniq_key));
@@ -149,7 +155,13 @@ fn write_properties(
     facts::copy_except(out, client, |key| {
         matches!(
             key,
-            name::POP_CK | name::CLUSTER | name::MSG_REGION | name::TRACE_ON | name::INNER_NUM | name::INNER_BASE
+            name::POP_CK
+                | name::CLUSTER
+                | name::MSG_REGION
+                | name::TRACE_ON
+                | name::INNER_NUM
+                | name::INNER_BASE
+                | name::INNER_MULTI_QUEUE_OFFSET
         )
     });
     if let Some(uniq_key) = made_uniq_key {

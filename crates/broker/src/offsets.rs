@@ -26,6 +26,18 @@ pub(crate) const SEPARATOR: char = '@';
 /// No offset.
 const NONE: i64 = -1;
 
+/// Topic and group of a key. Names of light queues may hold the separator; others may not, and at most one of the two is a light queue's
+/// where that matters.
+pub(crate) fn split_key(key: &str) -> Option<(&str, &str)> {
+    match key.rfind(LIGHT_GROUP) {
+        Some(at) => Some((&key[..at], &key[at + SEPARATOR.len_utf8()..])),
+        None => key.rsplit_once(SEPARATOR),
+    }
+}
+
+/// Where the group is named like a light queue.
+const LIGHT_GROUP: &str = "@%LMQ%";
+
 /// A group and a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
@@ -274,6 +286,13 @@ impl Offsets {
         self.forget(|key| *key.group == *group);
     }
 
+    /// Forgets a group in a topic.
+    pub(crate) fn forget_one(&self, group: &str, topic: &str) {
+        if let Some(entry) = self.table.pin().get(&KeyRef { group, topic }) {
+            self.bury(entry);
+        }
+    }
+
     /// Forgets a topic, for all groups.
     pub fn forget_topic(&self, topic: &str) {
         self.forget(|key| *key.topic == *topic);
@@ -295,7 +314,7 @@ impl Offsets {
     pub(crate) fn replace(&self, table: &OffsetTable) {
         self.forget(|key| !table.contains_key(&format!("{}{SEPARATOR}{}", key.topic, key.group)));
         for (key, offsets) in table {
-            let Some((topic, group)) = key.split_once(SEPARATOR) else { continue };
+            let Some((topic, group)) = split_key(key) else { continue };
             for queue_id in self.of(group, topic).into_keys().filter(|id| !offsets.contains_key(id)) {
                 self.unset(group, topic, queue_id);
             }
@@ -438,12 +457,14 @@ impl Offsets {
         let table = self.table.pin();
         let meant: Vec<Arc<Entry>> =
             table.iter().filter(|(key, _)| is_meant(key)).map(|(_, entry)| Arc::clone(entry)).collect();
-        for entry in meant {
-            entry.is_gone.store(true, Ordering::Release);
-            // Marked before it leaves the table: an entry that takes its place is marked later, and written after the deletion.
-            self.mark(&entry);
-            table.remove(&entry.key);
-        }
+        meant.iter().for_each(|entry| self.bury(entry));
+    }
+
+    fn bury(&self, entry: &Arc<Entry>) {
+        entry.is_gone.store(true, Ordering::Release);
+        // Marked before it leaves the table: an entry that takes its place is marked later, and written after the deletion.
+        self.mark(entry);
+        self.table.pin().remove(&entry.key);
     }
 
     fn mark(&self, entry: &Arc<Entry>) {

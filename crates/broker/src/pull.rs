@@ -10,10 +10,10 @@ use config::BrokerSettings;
 use filter::Expression;
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::{ResponseCode, request};
-use protocol::names;
 use protocol::request::{PullForbidden, PullMessage, PullReply};
 use protocol::sys_flag::{perm, pull as bits};
 use protocol::tags::Subscription;
+use protocol::{light, names};
 use store::queue_log::UNIT_BYTES;
 use store::{LogSlice, Read, ReadLimits, ReadStatus};
 
@@ -194,6 +194,16 @@ fn check(
             );
             return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
         }
+    }
+    let lite_queue = message.lite_topic.filter(|name| !name.trim().is_empty() && broker.store.has_light_queues());
+    let lite_queue = lite_queue.map(|lite_topic| names::lite_queue(message.topic, lite_topic));
+    let topic = match &lite_queue {
+        Some(queue) => broker.topics.get(queue).ok_or_else(|| Refusal::topic_not_exist(queue))?,
+        None => topic,
+    };
+    if lite_queue.is_some() && queue_id != light::QUEUE_ID {
+        let remark = format!("queueId[{queue_id}] is illegal, a lite topic has queue {} only", light::QUEUE_ID);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark).into());
     }
     let lane = topic.lane(&broker.store, queue_id).map_err(Refusal::failed)?;
     Ok(PullOrder {

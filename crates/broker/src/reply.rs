@@ -174,8 +174,10 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
     let lane = lane_of(broker, reply)?;
     let sends = &mut session.sends;
     sends.properties.clear();
-    // An acknowledgement handle is not a client's to make.
-    facts::copy_except(&mut sends.properties, &reply.properties, |key| key == name::POP_CK);
+    // An acknowledgement handle is not a client's to make, nor are numbers in light queues.
+    facts::copy_except(&mut sends.properties, &reply.properties, |key| {
+        matches!(key, name::POP_CK | name::INNER_MULTI_QUEUE_OFFSET)
+    });
     if sends.properties.len() > PROPERTIES_MAX {
         return Err(Refusal::new(
             ResponseCode::MessageIllegal,

@@ -22,6 +22,8 @@ use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
 use crate::inner_batch::{self, Target};
+use crate::light;
+use crate::lite;
 use crate::refusal::Refusal;
 use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
@@ -252,6 +254,8 @@ fn gather_one(
 
     let body = request.body;
     check_size(broker, body, properties.len())?;
+    let lite_queue = lite::queue_of(&broker.store, &facts, route.topic.name())?;
+    let light = light::wanted(&broker.store, lite_queue.as_deref().or(facts.light), route.topic.name())?;
     if facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0 {
         let is_plain = !is_half && level <= 0 && facts.timer().is_none() && !route.is_dead;
         return gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain);
@@ -286,12 +290,26 @@ fn gather_one(
         real,
         timer_out,
         is_dead: route.is_dead,
+        lite_queue: lite_queue.as_deref(),
     };
     facts::write(&mut sends.properties, properties, &facts, &additions);
+    sends.light.clear();
+    let whole = sends.properties.len();
+    if let Some(list) = light
+        && let Err(refusal) = light::open(&broker.store, list, &mut sends.properties, &mut sends.light)
+    {
+        sends.receipts.forget(uniq_key);
+        return Err(refusal);
+    }
     if sends.properties.len() > PROPERTIES_MAX {
         let bytes = sends.properties.len();
         sends.receipts.forget(uniq_key);
         return Err(too_large(broker, body.len(), bytes));
+    }
+    if real.is_some() {
+        // It stands in its light queues when it stands in its own.
+        sends.properties.truncate(whole);
+        sends.light.clear();
     }
     // The last check: what is claimed here is stored, or given up by `append`.
     let claim = match repeats::look(broker, &route.topic, facts.uniq_key) {
@@ -325,7 +343,11 @@ fn gather_one(
     };
     let first = sends.records();
     let gathered = sends.batch.bytes();
-    append::push(&mut sends.batch, &lane, tags, &draft);
+    if sends.light.is_empty() {
+        append::push(&mut sends.batch, &lane, tags, &draft);
+    } else {
+        light::push(&mut sends.batch, &lane, tags, &mut sends.light, &draft);
+    }
     if let Err(refusal) = append::check_fits(broker, &mut sends.batch, first, gathered) {
         if let Some(claim) = &claim {
             broker.repeats.settle(claim, queue_id, None);
@@ -447,7 +469,15 @@ fn gather_batch(
     let mut count = 0;
     for inner in batch::iter(request.body) {
         let inner = inner.map_err(|error| illegal(format!("message {count} of the batch: {error}")))?;
-        check_inner(&inner, count, &facts)?;
+        let inner_facts = Facts::of(inner.properties);
+        check_inner(&inner, &inner_facts, count, &facts)?;
+        light::check_inner(&broker.store, &inner, &inner_facts, count, message.topic)?;
+        if is_inner && light::wanted(&broker.store, inner_facts.light, message.topic)?.is_some() {
+            return Err(illegal(format!(
+                "message {count} of the batch names light queues (INNER_MULTI_DISPATCH); in a BatchCQ topic a batch stands in its own \
+                 queue only"
+            )));
+        }
         count += 1;
     }
 
@@ -473,7 +503,13 @@ fn gather_batch(
             body: inner.body,
             properties: inner.properties.as_bytes(),
         };
-        append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(Facts::of(inner.properties).tags)), &draft);
+        let inner = Facts::of(inner.properties);
+        let tags = TagsCode::Code(tags::code(inner.tags));
+        if inner.light.is_none() && !inner.has_light_numbers {
+            append::push(&mut sends.batch, &lane, tags, &draft);
+        } else {
+            light::push_again(&broker.store, &mut sends.batch, &lane, tags, &draft);
+        }
     }
     sends.batch.end_group();
     append::check_fits(broker, &mut sends.batch, first, gathered)?;
@@ -494,8 +530,7 @@ fn gather_batch(
 }
 
 /// What all messages of a batch must have in common, and what none of them may have.
-fn check_inner(inner: &InnerMessage<'_>, place: usize, batch: &Facts<'_>) -> Result<(), Refusal> {
-    let facts = Facts::of(inner.properties);
+fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch: &Facts<'_>) -> Result<(), Refusal> {
     if let Some(delay) = facts.delay
         && delay != "0"
     {
@@ -511,6 +546,11 @@ fn check_inner(inner: &InnerMessage<'_>, place: usize, batch: &Facts<'_>) -> Res
     }
     if facts.has_inner_num {
         return Err(illegal(format!("message {place} of the batch has INNER_NUM, which only a broker may set")));
+    }
+    if let Some(lite_topic) = facts.lite_topic {
+        return Err(illegal(format!(
+            "message {place} of the batch has __LITE_TOPIC {lite_topic}; lite messages are sent one by one"
+        )));
     }
     if facts.is_hasty != batch.is_hasty {
         return Err(illegal(format!(

@@ -341,6 +341,8 @@ pub struct Stats {
     pulls_missed: Total,
     timers_taken_in: Total,
     timers_dealt_with: Total,
+    /// The name under which all light queues are counted, and all groups named like one; none: each under its own.
+    light: Option<Arc<str>>,
     /// Shared with the tasks that wait for a flush.
     pub(crate) put_times: Arc<PutTimes>,
     /// Written by the sampling task, read by operators.
@@ -350,7 +352,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn new(clock: Clock) -> Stats {
+    /// `sums_light`: light queues are counted together, since there may be very many (`enableLmqStats` is false).
+    pub(crate) fn new(clock: Clock, sums_light: bool) -> Stats {
         let started_at = clock.now();
         Stats {
             topics: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
@@ -367,6 +370,7 @@ impl Stats {
             pulls_missed: Total::default(),
             timers_taken_in: Total::default(),
             timers_dealt_with: Total::default(),
+            light: sums_light.then(|| names::LMQ_PREFIX.into()),
             put_times: Arc::new(PutTimes::new()),
             history: Mutex::new(History {
                 samples: VecDeque::from([(started_at, Totals::default())]),
@@ -598,7 +602,13 @@ impl Stats {
         }
     }
 
+    /// Under which name it is counted.
+    fn counted<'a>(&'a self, name: &'a Arc<str>) -> &'a Arc<str> {
+        self.light.as_ref().filter(|_| names::is_lmq(name)).unwrap_or(name)
+    }
+
     fn topic(&self, name: &Arc<str>) -> Arc<TopicMeters> {
+        let name = self.counted(name);
         let topics = self.topics.pin();
         if let Some(meters) = topics.get(&**name) {
             return Arc::clone(meters);
@@ -615,6 +625,7 @@ impl Stats {
     }
 
     fn group(&self, group: &Arc<str>, topic: &Arc<str>) -> Arc<GroupMeters> {
+        let (group, topic) = (self.counted(group), self.counted(topic));
         let groups = self.groups.pin();
         if let Some(meters) = groups.get(&KeyRef { group, topic }) {
             return Arc::clone(meters);
@@ -693,7 +704,7 @@ mod tests {
     #[test]
     fn a_group_that_only_sent_back_is_forgotten_when_it_stops_and_not_before() {
         let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock);
+        let stats = Stats::new(clock, false);
         stats.sent_back("Stops", "T");
         stats.sent_back("Goes on", "T");
         for _ in 0..26 {
@@ -708,7 +719,7 @@ mod tests {
     #[test]
     fn totals_of_all_threads_add_up_and_mornings_follow_the_calendar() {
         let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock);
+        let stats = Stats::new(clock, false);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..1000).for_each(|_| stats.put_messages.add(1)));
@@ -727,7 +738,7 @@ mod tests {
     #[test]
     fn figures_are_found_by_rocketmqs_keys() {
         let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock);
+        let stats = Stats::new(clock, false);
         let group = stats.group(&topic("G"), &topic("T"));
         group.get_nums.add(7);
         group.queues.add(3, 7, 70, || TimeMs(0));

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use arc_swap::ArcSwap;
 use config::BrokerSettings;
@@ -14,13 +14,15 @@ use parking_lot::Mutex;
 use protocol::body::{DataVersion, TopicConfig, TopicFilterType};
 use protocol::code::ResponseCode;
 use protocol::delay::DelayLevels;
+use protocol::light as known_light;
 use protocol::names as known;
 use protocol::sys_flag::perm;
 use store::journal::Table;
-use store::{Journal, Store, StoreError};
+use store::{ConsumeQueue, Journal, Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::hold::Lane;
+use crate::light::LightTopics;
 use crate::refusal::Refusal;
 use crate::tables::{self, Keeper};
 
@@ -136,7 +138,14 @@ impl Topic {
         }
         more[queue_id as usize] = Some(Arc::clone(&lane));
         self.lanes.store(Arc::new(more));
+        // Pairs with the one of whoever appends to a light queue and looks for its lane: the next look is at the queue.
+        fence(Ordering::SeqCst);
         Ok(lane)
+    }
+
+    /// The queue with this id, if it was opened.
+    pub(crate) fn opened_lane(&self, queue_id: u32) -> Option<Arc<Lane>> {
+        self.lanes.load().get(queue_id as usize)?.clone()
     }
 
     /// The journal position that an acknowledgement for this topic has to wait for; 0 when it is written already.
@@ -205,6 +214,8 @@ pub struct Topics {
     version: ArcSwap<DataVersion>,
     on_change: ArcSwap<Option<OnChange>>,
     bells: Bells,
+    /// Topics that are not in the table; none if `%LMQ%…` is a name like others.
+    light: Option<LightTopics>,
     keeper: Keeper,
     clock: Clock,
 }
@@ -219,6 +230,7 @@ impl Topics {
             version: ArcSwap::from_pointee(DataVersion::default()),
             on_change: ArcSwap::from_pointee(None),
             bells: Bells::default(),
+            light: store.has_light_queues().then(LightTopics::new),
             keeper: Keeper::of(store),
             clock,
         };
@@ -242,9 +254,25 @@ impl Topics {
         topics
     }
 
-    /// The topic of this name.
+    /// The topic of this name. Each light queue has one, without anybody making it.
     pub fn get(&self, name: &str) -> Option<Arc<Topic>> {
+        if let Some(light) = self.light.as_ref().filter(|_| known::is_lmq(name)) {
+            known_light::check_name(name).ok()?;
+            return Some(light.get(name, || Topic::new(plain(name, 1, READ_WRITE), 0, &self.bells)));
+        }
         self.table.pin().get(name).cloned()
+    }
+
+    /// Whether the name is that of a light queue, of which no topic is made, changed or listed.
+    pub(crate) fn is_light(&self, name: &str) -> bool {
+        self.light.is_some() && known::is_lmq(name)
+    }
+
+    /// Adds the lanes of light queues, which have just been appended to and made visible, that somebody may wait on.
+    pub(crate) fn light_lanes(&self, queues: &[Arc<ConsumeQueue>], lanes: &mut Vec<Arc<Lane>>) {
+        if let Some(light) = &self.light {
+            light.lanes(queues, lanes);
+        }
     }
 
     /// The topic where delayed messages wait.
@@ -359,6 +387,14 @@ impl Topics {
     /// Forgets a topic and its queues; its messages stay in the log until that is deleted.
     pub fn delete(&self, name: &str) -> Option<u64> {
         let _changing = self.changing.lock();
+        if let Some(light) = self.light.as_ref().filter(|_| known::is_lmq(name)) {
+            if let Some(topic) = light.remove(name) {
+                topic.is_gone.store(true, Ordering::Release);
+            }
+            let store = self.keeper.store()?;
+            store.delete_topic(name);
+            return Some(store.journal().position());
+        }
         let topic = self.table.pin().remove(name).cloned()?;
         topic.is_gone.store(true, Ordering::Release);
         self.keeper.delete(tables::TOPICS, name.as_bytes());
@@ -376,7 +412,8 @@ impl Topics {
         let _changing = self.changing.lock();
         let Some(store) = self.keeper.store() else { return Vec::new() };
         let mut unknown = store.topics();
-        unknown.retain(|topic| self.get(topic).is_none() && !known::is_system_topic(topic));
+        // Apache leaves light queues alone, also where they are switched off.
+        unknown.retain(|topic| !known::is_lmq(topic) && self.get(topic).is_none() && !known::is_system_topic(topic));
         for topic in &unknown {
             store.delete_topic(topic);
         }
@@ -403,6 +440,9 @@ impl Topics {
         queues_wanted: i32,
         topic_sys_flag: i32,
     ) -> Option<Changed> {
+        if self.is_light(name) {
+            return None;
+        }
         let template_config = self.get(template)?.config();
         let may_inherit = perm::is_inherited(template_config.perm)
             && (template != known::AUTO_CREATE_TOPIC || settings.auto_create_topic_enable);

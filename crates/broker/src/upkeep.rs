@@ -16,7 +16,8 @@ use crate::broker::Broker;
 use crate::exchange::{Exports, Extras};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
-use crate::offsets::{Change, Offsets, SEPARATOR};
+use crate::lite;
+use crate::offsets::{Change, Offsets, SEPARATOR, split_key};
 use crate::placement;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::stats::SAMPLE_MS;
@@ -53,6 +54,9 @@ impl Upkeep {
         tasks.spawn(vital("offsets", keep_offsets(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("housekeeping", keep_house(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("configuration files", keep_files(Arc::clone(broker), stop.clone())));
+        if broker.store.has_light_queues() {
+            tasks.spawn(vital("lite topics", lite::keep(Arc::clone(broker), stop.clone())));
+        }
         tasks.spawn(vital("placement of topics", placement::run(Arc::clone(broker), stop)));
         let mut registering = self.registering.lock();
         for task in broker.registry.tasks(broker, &self.stop_registering.subscribe()) {
@@ -211,7 +215,7 @@ fn parse_offset_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
 fn parse_offset_key(key: &[u8]) -> Option<(&str, &str, i32)> {
     let (names, queue_id) = key.split_last_chunk::<4>()?;
     let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
-    let (topic, group) = names.split_once(SEPARATOR)?;
+    let (topic, group) = split_key(names)?;
     Some((topic, group, i32::from_be_bytes(*queue_id)))
 }
 
@@ -296,6 +300,10 @@ mod tests {
             &Change { topic: "%RETRY%G", group: "G", queue_id: 258, offset: None, committed_at: TimeMs(0) },
         );
         assert_eq!(parse_offset_key(&key), Some(("%RETRY%G", "G", 258)));
+        for (topic, group) in [("%LMQ%GID@@@device", "G"), ("T", "%LMQ%GID@@@device"), ("%LMQ%a", "%LMQ%a")] {
+            offset_key(&mut key, &Change { topic, group, queue_id: 0, offset: None, committed_at: TimeMs(0) });
+            assert_eq!(parse_offset_key(&key), Some((topic, group, 0)));
+        }
         assert_eq!(parse_offset_key(b"T@G"), None);
         assert_eq!(parse_offset_value(&offset_value(7, TimeMs(9))), Some((7, Some(TimeMs(9)))));
         assert_eq!(parse_offset_value(&7i64.to_le_bytes()), Some((7, None)));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
+use protocol::names;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
@@ -159,7 +160,9 @@ pub(crate) fn offset_by_time(
         Some(_) | None => Boundary::Lower,
     };
     let timestamp = asked.timestamp;
-    let Some(queue) = queue(broker, asked.topic, asked.queue_id) else {
+    let lite_queue = asked.lite_topic.filter(|name| !name.trim().is_empty());
+    let lite_queue = lite_queue.map(|lite_topic| names::lite_queue(asked.topic, lite_topic));
+    let Some(queue) = queue(broker, lite_queue.as_deref().unwrap_or(asked.topic), asked.queue_id) else {
         return reply_offset(reply_to, 0, out);
     };
     in_the_cold(

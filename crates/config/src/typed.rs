@@ -324,6 +324,18 @@ settings! {
         repeated_send_window_millis: u64 = "repeatedSendWindowMillis";
         /// Sends that are remembered for it.
         repeated_sends_max: usize = "repeatedSendsMax";
+        /// Subscriptions to lite topics at most.
+        max_lite_subscription_count: usize = "maxLiteSubscriptionCount";
+        /// Pause between looks for silent lite topics, in ms.
+        lite_ttl_check_interval: u64 = "liteTtlCheckInterval";
+        /// A lite topic lives so long at least, in ms.
+        min_lite_ttl: u64 = "minLiteTTl";
+        /// Pause between looks for silent subscribers of lite topics, in ms.
+        lite_subscription_check_interval: u64 = "liteSubscriptionCheckInterval";
+        /// One that is silent for so long is forgotten, in ms.
+        lite_subscription_check_timeout_mills: u64 = "liteSubscriptionCheckTimeoutMills";
+        /// Is each light queue counted for itself?
+        enable_lmq_stats: bool = "enableLmqStats";
         /// Bursts of one connection that may wait for the device.
         unflushed_bursts_per_connection_max: usize = "unflushedBurstsPerConnectionMax";
         /// Connections of one port; shown by the broker, kept by its listeners.
@@ -372,6 +384,12 @@ settings! {
         clean_file_forcibly_enable: bool = "cleanFileForciblyEnable";
         /// Pause between looks at the disk, in ms.
         clean_resource_interval: u64 = "cleanResourceInterval";
+        /// Are there light queues? With the next one only.
+        enable_lmq: bool = "enableLmq";
+        /// Do messages stand in the light queues that they name?
+        enable_multi_dispatch: bool = "enableMultiDispatch";
+        /// Light queues at most.
+        max_lmq_consume_queue_num: usize = "maxLmqConsumeQueueNum";
         /// Longest body, in bytes.
         max_message_size: usize = "maxMessageSize";
         /// Are bodies checked against their CRC in recovery?

@@ -12,6 +12,7 @@ pub mod fastjson;
 pub mod frame;
 pub mod header;
 pub mod java;
+pub mod light;
 pub mod message_id;
 pub mod names;
 pub mod position;

@@ -13,6 +13,10 @@ pub const RETRY_PREFIX: &str = "%RETRY%";
 pub const DLQ_PREFIX: &str = "%DLQ%";
 /// Queues within a topic that look like topics.
 pub const LMQ_PREFIX: &str = "%LMQ%";
+/// Light queues of lite topics.
+const LITE_PREFIX: &str = "%LMQ%$";
+/// Between the name of the topic that holds lite topics and theirs.
+const LITE_SEPARATOR: char = '$';
 /// Topics of RocketMQ's own.
 pub const SYSTEM_TOPIC_PREFIX: &str = "rmq_sys_";
 /// Groups of RocketMQ's own.
@@ -207,6 +211,28 @@ pub fn is_dlq_topic(topic: &str) -> bool {
 /// Whether a topic is a queue that looks like one.
 pub fn is_lmq(topic: &str) -> bool {
     topic.starts_with(LMQ_PREFIX)
+}
+
+/// The light queue of a lite topic.
+pub fn lite_queue(parent: &str, lite_topic: &str) -> String {
+    format!("{LITE_PREFIX}{parent}{LITE_SEPARATOR}{lite_topic}")
+}
+
+/// The topic that holds a lite topic, and the lite topic, of a light queue that belongs to one.
+pub fn lite_parts(queue: &str) -> Option<(&str, &str)> {
+    let (parent, lite_topic) = queue.strip_prefix(LITE_PREFIX)?.split_once(LITE_SEPARATOR)?;
+    let is_whole = !parent.is_empty() && !lite_topic.is_empty() && !lite_topic.contains(LITE_SEPARATOR);
+    is_whole.then_some((parent, lite_topic))
+}
+
+/// Whether messages stored in a topic stand in the light queues that they name. Apache's list, and a topic more: what waits there for a
+/// person keeps the properties of a message that was never delivered.
+pub fn takes_light_queues(topic: &str) -> bool {
+    !is_retry_topic(topic)
+        && !is_dlq_topic(topic)
+        && !topic.starts_with(SYSTEM_TOPIC_PREFIX)
+        && topic != SCHEDULE_TOPIC
+        && topic != TRANS_CHECK_MAX_TIME_TOPIC
 }
 
 /// The topic that carries messages back to a group.

@@ -136,6 +136,9 @@ pub fn tell(order: &Order) {
             Weight::Warning => warn!("{finding}"),
         }
     }
+    if settings.store().is_ok_and(|store| store.enable_lmq != store.enable_multi_dispatch) {
+        warn!("light queues are off: they need enableLmq and enableMultiDispatch, and one of them is false");
+    }
     if settings.net().is_ok_and(|net| !net.bind_address.is_loopback()) {
         warn!(
             bind = settings.text("bindAddress"),
@@ -190,6 +193,8 @@ pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
             entries: settings.max_index_num,
             ..IndexOptions::at(settings.store_path_root_dir.join("index"))
         }),
+        light_queues_max: (settings.enable_lmq && settings.enable_multi_dispatch)
+            .then_some(settings.max_lmq_consume_queue_num),
         hot_bytes: machine::memory_bytes() / 100 * HOT_PERCENT,
         ..StoreOptions::at(&settings.store_path_root_dir)
     })

@@ -4,6 +4,8 @@
 //! `measure open DIR` says how long the start took, what was found, and what the process holds in memory.
 //! `measure read DIR` reads every message of every queue and checks each one's place and CRC.
 //! `measure idle DIR SECONDS` opens the store, does nothing, and says what that cost.
+//! `measure light DIR QUEUES` appends a message to each of so many light queues, ten at a time, and says what each of them takes in
+//! memory once they are at rest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use env::{Clock, TimeMs};
+use protocol::light;
+use protocol::properties::name;
 use protocol::record::{self, RecordDraft, Scanned};
 use store::{AppendError, ReadLimits, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode};
 
@@ -32,7 +36,10 @@ fn main() -> Result<()> {
         }
         ["read", dir] => read(dir.as_ref())?,
         ["idle", dir, seconds] => idle(dir.as_ref(), Duration::from_secs(seconds.parse()?))?,
-        _ => bail!("measure fill DIR MESSAGES BODY_BYTES [crash] | open DIR | read DIR | idle DIR SECONDS"),
+        ["light", dir, queues] => light_queues(dir.as_ref(), queues.parse()?)?,
+        _ => bail!(
+            "measure fill DIR MESSAGES BODY_BYTES [crash] | open DIR | read DIR | idle DIR SECONDS | light DIR QUEUES"
+        ),
     }
     Ok(())
 }
@@ -53,6 +60,54 @@ fn memory() -> Result<String> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let lines: Vec<_> = status.lines().filter(|line| line.starts_with("VmRSS") || line.starts_with("Rss")).collect();
     Ok(lines.join(", ").replace('\t', " "))
+}
+
+fn resident_kib() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).context("no RssAnon")?;
+    Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+}
+
+fn light_queues(dir: &Path, queues: usize) -> Result<()> {
+    let options = StoreOptions { light_queues_max: Some(queues), ..StoreOptions::at(dir) };
+    let (store, _) = Store::open(options, StoreEnv::real())?;
+    let before = resident_kib()?;
+    let host = "127.0.0.1:10911".parse()?;
+    let mut batch = RecordBatch::new();
+    let own = store.queue(TOPIC, 0)?;
+    for first in (0..queues).step_by(10) {
+        let names: Vec<String> =
+            (first..queues.min(first + 10)).map(|number| format!("%LMQ%device-{number:08}")).collect();
+        let mut light = names.iter().map(|name| store.queue(name, 0)).collect::<Result<Vec<_>, _>>()?;
+        let mut properties = format!("{}\u{1}{}\u{2}", name::INNER_MULTI_DISPATCH, names.join(",")).into_bytes();
+        light::put_room(&mut properties, names.len());
+        batch.clear();
+        batch.push_light(&own, TagsCode::Code(0), &mut light, properties.len(), |out| {
+            let draft = RecordDraft {
+                topic: TOPIC,
+                queue_id: 0,
+                flag: 0,
+                sys_flag: 0,
+                born_timestamp: 0,
+                born_host: host,
+                store_host: host,
+                reconsume_times: 0,
+                prepared_offset: 0,
+                body: b"hello",
+                properties: &properties,
+            };
+            // Far below every limit.
+            let _ = draft.encode(out);
+        });
+        append(&store, &mut batch, Clock::real().now())?;
+    }
+    drop((batch, own));
+    // Units go to the files within a second; the next time, a queue that is at rest gives its memory back.
+    std::thread::park_timeout(Duration::from_secs(20));
+    let each = (resident_kib()?.saturating_sub(before)) * 1024 / queues.max(1) as u64;
+    println!("{} light queues, {each} bytes each; {}", store.light_queues(), memory()?);
+    store.close()?;
+    Ok(())
 }
 
 fn fill(dir: &Path, messages: u64, bytes: usize) -> Result<Arc<Store>> {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use env::TimeMs;
 use protocol::LogOffset;
 
 use crate::queue_log::ConsumeQueue;
@@ -14,6 +15,17 @@ pub enum TagsCode {
     Code(i64),
     /// The schedule topic: when to deliver, counted from the time of storing, in ms.
     DeliverAfterMs(i64),
+}
+
+impl TagsCode {
+    /// As the unit of a record holds it that is stored `now`: by the clock, which may have been set back below the last time in the log.
+    /// Nobody waits for that difference.
+    pub(crate) fn at(self, now: TimeMs) -> i64 {
+        match self {
+            TagsCode::Code(code) => code,
+            TagsCode::DeliverAfterMs(delay) => now.0.saturating_add(delay),
+        }
+    }
 }
 
 /// Where a record came to lie.
@@ -32,7 +44,12 @@ pub struct Landed {
 pub(crate) struct Entry {
     pub queue: Arc<ConsumeQueue>,
     pub tags: TagsCode,
+    /// With light queues: room for their numbers included, so that the record may end before.
     pub bytes: Range<usize>,
+    /// Which of the batch's light queues it stands in.
+    pub light: Range<u32>,
+    /// Bytes of its properties; only with light queues.
+    pub properties_bytes: u32,
     /// Messages in a record that is a batch: its last property is `INNER_BASE`, to be stamped. None of a record that is one message.
     pub inner: Option<u16>,
     /// Records of the same group lie in one file: a batch of messages is there as a whole or not at all.
@@ -51,6 +68,7 @@ pub struct RecordBatch {
     pub(crate) bytes: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) landed: Vec<Landed>,
+    pub(crate) light: Vec<Arc<ConsumeQueue>>,
     open_group: Option<usize>,
     next_group: usize,
 }
@@ -66,7 +84,23 @@ impl RecordBatch {
 
     /// Adds the record that `encode` appends to its argument: one message.
     pub fn push(&mut self, queue: &Arc<ConsumeQueue>, tags: TagsCode, encode: impl FnOnce(&mut Vec<u8>)) {
-        self.push_counted(queue, tags, None, encode);
+        self.push_entry(queue, tags, None, 0..0, 0, encode);
+    }
+
+    /// Adds a record that stands in light queues too, which are taken out of `light`: different ones, and none of them its own queue.
+    ///
+    /// Its properties, of `properties_bytes`, must end with the room that [`protocol::light::put_room`] makes for so many numbers.
+    pub fn push_light(
+        &mut self,
+        queue: &Arc<ConsumeQueue>,
+        tags: TagsCode,
+        light: &mut Vec<Arc<ConsumeQueue>>,
+        properties_bytes: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = self.light.len() as u32;
+        self.light.append(light);
+        self.push_entry(queue, tags, None, start..self.light.len() as u32, properties_bytes as u32, encode);
     }
 
     /// Adds a record that holds `count` messages, 1 to 32767, to the queue of a BatchCQ topic. Its last property is
@@ -79,15 +113,17 @@ impl RecordBatch {
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         assert!(queue.is_batch() && count > 0, "a batch of {count} messages for {queue:?}");
-        self.push_counted(queue, tags, Some(count), encode);
+        self.push_entry(queue, tags, Some(count), 0..0, 0, encode);
     }
 
     #[inline]
-    fn push_counted(
+    fn push_entry(
         &mut self,
         queue: &Arc<ConsumeQueue>,
         tags: TagsCode,
         inner: Option<u16>,
+        light: Range<u32>,
+        properties_bytes: u32,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
         let start = self.bytes.len();
@@ -97,7 +133,7 @@ impl RecordBatch {
             self.next_group
         });
         let bytes = start..self.bytes.len();
-        self.entries.push(Entry { queue: Arc::clone(queue), tags, bytes, inner, group });
+        self.entries.push(Entry { queue: Arc::clone(queue), tags, bytes, light, properties_bytes, inner, group });
     }
 
     /// What is pushed until [`RecordBatch::end_group`] will lie in one file of the log.
@@ -115,6 +151,9 @@ impl RecordBatch {
     pub fn truncate(&mut self, from: usize) {
         if let Some(entry) = self.entries.get(from) {
             self.bytes.truncate(entry.bytes.start);
+            if let Some(first) = self.entries[from..].iter().find(|entry| !entry.light.is_empty()) {
+                self.light.truncate(first.light.start as usize);
+            }
             self.entries.truncate(from);
         }
         self.open_group = None;
@@ -145,6 +184,11 @@ impl RecordBatch {
         self.landed.len() == self.entries.len()
     }
 
+    /// The light queues that its records stand in.
+    pub fn light_queues(&self) -> &[Arc<ConsumeQueue>] {
+        &self.light
+    }
+
     /// The queue of a record.
     pub fn queue(&self, record: usize) -> &Arc<ConsumeQueue> {
         &self.entries[record].queue
@@ -158,6 +202,7 @@ impl RecordBatch {
         }
         self.entries.clear();
         self.landed.clear();
+        self.light.clear();
         self.open_group = None;
         self.next_group = 0;
     }

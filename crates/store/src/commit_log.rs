@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use env::TimeMs;
 use parking_lot::{Mutex, RwLock};
 use protocol::LogOffset;
-use protocol::record;
+use protocol::{light, record};
 
-use crate::batch::{Landed, RecordBatch, TagsCode};
+use crate::batch::{Entry, Landed, RecordBatch};
 use crate::error::{AppendError, NotWritable, StoreError};
-use crate::queue_log::Unit;
+use crate::queue_log::{ConsumeQueue, Unit};
 use crate::segment::{LogSlice, ReadMode, Segment};
 use crate::watermark::Watermark;
 
@@ -39,6 +39,44 @@ struct Tail {
     last_timestamp: i64,
     /// The store closes: what is appended from now on would be behind the last flush.
     is_sealed: bool,
+}
+
+impl Tail {
+    /// Puts one record, for which there is room, and its units in all its queues.
+    ///
+    /// Its numbers in light queues decide how long it is, so that records of a group with such a one go one after the other.
+    fn put_light(
+        &mut self,
+        entry: &Entry,
+        record: &mut [u8],
+        light: &[Arc<ConsumeQueue>],
+        now: TimeMs,
+        timestamp: i64,
+    ) -> Landed {
+        let light = &light[entry.light.start as usize..entry.light.end as usize];
+        let bytes = if light.is_empty() {
+            record.len()
+        } else {
+            light::write_offsets(record, entry.properties_bytes as usize, light.iter().map(|queue| queue.next_offset()))
+        };
+        let record = &mut record[..bytes];
+        let queue_offset = entry.queue.next_offset();
+        let at = LogOffset(self.at);
+        record::stamp(record, queue_offset, self.at, timestamp);
+        if entry.inner.is_some() {
+            record::stamp_inner_base(record, queue_offset);
+        }
+        self.segment.write(self.at, record);
+        self.at += bytes as u64;
+        // Published before there is a unit: who finds the unit finds the record.
+        self.segment.publish(self.at);
+        let unit = Unit { at, size: bytes as u32, tags: entry.tags.at(now) };
+        entry.queue.push_record(unit, entry.count(), timestamp);
+        for queue in light {
+            queue.push(unit);
+        }
+        Landed { at, end: LogOffset(self.at), queue_offset, store_timestamp: timestamp }
+    }
 }
 
 pub(crate) struct CommitLog {
@@ -75,7 +113,7 @@ impl CommitLog {
 
     /// Appends what is not appended of the batch. Says whether the `segments` thread should look.
     pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<bool, AppendError> {
-        let RecordBatch { bytes, entries, landed, .. } = batch;
+        let RecordBatch { bytes, entries, landed, light, .. } = batch;
         // Not under the lock.
         landed.reserve(entries.len() - landed.len());
         let mut tail = self.tail.lock();
@@ -94,6 +132,12 @@ impl CommitLog {
             if let Err(error) = self.make_way(&mut tail, need, room) {
                 outcome = Err(error);
                 break;
+            }
+            if group.iter().any(|entry| !entry.light.is_empty()) {
+                for entry in group {
+                    landed.push(tail.put_light(entry, &mut bytes[entry.bytes.clone()], light, now, timestamp));
+                }
+                continue;
             }
             let start = tail.at;
             let first = landed.len();
@@ -122,12 +166,7 @@ impl CommitLog {
             // Published before there is a unit: who finds the unit finds the record.
             tail.segment.publish(tail.at);
             for (entry, landed) in group.iter().zip(&landed[first..]) {
-                let tags = match entry.tags {
-                    TagsCode::Code(code) => code,
-                    // By the clock, which may have been set back below the last time in the log: nobody waits for that difference.
-                    TagsCode::DeliverAfterMs(delay) => now.0.saturating_add(delay),
-                };
-                let unit = Unit { at: landed.at, size: entry.bytes.len() as u32, tags };
+                let unit = Unit { at: landed.at, size: entry.bytes.len() as u32, tags: entry.tags.at(now) };
                 entry.queue.push_record(unit, entry.count(), landed.store_timestamp);
             }
         }

@@ -58,6 +58,19 @@ pub enum StoreError {
     /// A consume queue.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// One light queue too many. The first words are Apache's.
+    #[error(
+        "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded. {topic} is not made: there are {count} light queues, the limit is \
+         {limit} (maxLmqConsumeQueueNum)"
+    )]
+    TooManyLightQueues {
+        /// The one that is not made.
+        topic: String,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
     /// The journal.
     #[error(transparent)]
     Journal(#[from] crate::journal::JournalError),

@@ -3,6 +3,7 @@
 
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
+use protocol::light;
 use protocol::names::SCHEDULE_TOPIC;
 use protocol::properties::name;
 use protocol::record::RecordView;
@@ -51,6 +52,22 @@ pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<Que
         count: record.message_count(),
         is_batch: record.sys_flag() & sys_flag::INNER_BATCH != 0,
         store_time: record.store_timestamp(),
+    })
+}
+
+/// The places of a record in light queues, which have its unit too. `own` is its place in its own queue.
+pub fn light_places<'a>(record: &RecordView<'a>, own: &QueuePlace<'a>) -> impl Iterator<Item = QueuePlace<'a>> {
+    let (unit, store_time, is_batch) = (own.unit, own.store_time, own.is_batch);
+    // A batch that is one record stands in its own queue only, whatever its properties say.
+    let places = light::places(record).filter(move |(topic, _)| !is_batch && is_folder_name(topic));
+    places.map(move |(topic, offset)| QueuePlace {
+        topic,
+        queue_id: light::QUEUE_ID,
+        offset,
+        unit,
+        count: 1,
+        is_batch: false,
+        store_time,
     })
 }
 

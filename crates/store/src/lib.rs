@@ -34,7 +34,7 @@ pub use batch::{Landed, RecordBatch, TagsCode};
 pub use cold::{ColdRead, ColdReadRefused};
 pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
-pub use fold::{QueuePlace, place_of};
+pub use fold::{QueuePlace, light_places, place_of};
 pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyQuery};
 pub use journal::Journal;
 pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};

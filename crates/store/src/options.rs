@@ -64,6 +64,9 @@ pub struct StoreOptions {
     /// Units of consume queues that wait to be written, in bytes, at which they are written early. If they cannot be, the
     /// store takes no more messages at eight times this.
     pub queue_buffered_bytes: u64,
+    /// How many light queues there may be (`maxLmqConsumeQueueNum`); none if there are no such things (`enableLmq`,
+    /// `enableMultiDispatch`), and `%LMQ%…` is a name like others.
+    pub light_queues_max: Option<usize>,
     /// The key index; none (`messageIndexEnable=false`) for a store that is not asked by key.
     pub index: Option<IndexOptions>,
 }
@@ -91,6 +94,7 @@ impl StoreOptions {
             queries_max: 256,
             queue_descriptors_max: 512,
             queue_buffered_bytes: 4 << 20,
+            light_queues_max: None,
             index: None,
         }
     }

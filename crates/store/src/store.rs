@@ -5,13 +5,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use env::{Clock, TimeMs};
 use parking_lot::{Mutex, RwLock};
-use protocol::LogOffset;
+use protocol::{LogOffset, light, names};
 use tracing::{error, info, warn};
 
 use crate::batch::RecordBatch;
@@ -43,6 +43,8 @@ const QUEUES_REST: Duration = Duration::from_secs(60);
 /// How often units go to their files and the check-point moves.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Between two looks for light queues that nobody uses, made when there are as many as there may be.
+const LIGHT_QUEUES_LOOK_MS: u64 = 1000;
 /// How long a request waits for the journal to hold a deletion before the files are left to others.
 const DELETION_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -90,6 +92,10 @@ pub(crate) struct Shared {
     pub checkpoint_wanted: AtomicBool,
     /// The `queues` thread has nothing to do. SeqCst, as the bells' flags.
     pub queues_rest: AtomicBool,
+    /// Light queues at most. Relaxed: it stands alone.
+    light_queues_max: AtomicUsize,
+    /// When unused ones were last looked for, by the clock's elapsed time. Relaxed: two looks at once do no harm.
+    light_queues_looked_ms: AtomicU64,
     stopping: AtomicBool,
 }
 
@@ -231,6 +237,8 @@ impl Store {
             checkpoint_bell: Bell::default(),
             checkpoint_wanted: AtomicBool::new(false),
             queues_rest: AtomicBool::new(false),
+            light_queues_max: AtomicUsize::new(options.light_queues_max.unwrap_or(0)),
+            light_queues_looked_ms: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             options,
         });
@@ -502,6 +510,68 @@ impl Store {
         }
     }
 
+    /// The queue; an empty one if there was none. An error if it would be one light queue too many.
+    pub fn queue(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
+        if queue_id >= QUEUES_MAX || !is_folder_name(topic) {
+            return Err(StoreError::NoSuchQueue { topic: topic.to_owned(), queue_id });
+        }
+        let queues = &self.shared.queues;
+        if names::is_lmq(topic) && self.has_light_queues() {
+            if let Some(queue) = queues.get(topic, queue_id) {
+                return Ok(queue);
+            }
+            self.check_light_queues(topic)?;
+        }
+        Ok(queues.get_or_create(topic, queue_id))
+    }
+
+    /// The light queue of a message that was taken before; it is made whatever the limit.
+    pub fn light_queue(&self, topic: &str) -> Arc<ConsumeQueue> {
+        self.shared.queues.get_or_create(topic, light::QUEUE_ID)
+    }
+
+    /// Whether there are such things as light queues.
+    pub fn has_light_queues(&self) -> bool {
+        self.shared.options.light_queues_max.is_some()
+    }
+
+    /// How many light queues there are.
+    pub fn light_queues(&self) -> usize {
+        self.shared.queues.light_queues()
+    }
+
+    /// The names of light queues.
+    pub fn light_queue_names(&self) -> Vec<Arc<str>> {
+        let mut names = self.shared.queues.topics();
+        names.retain(|topic| names::is_lmq(topic));
+        names
+    }
+
+    /// From now on there may be so many light queues. Those that there are stay.
+    pub fn limit_light_queues(&self, max: usize) {
+        self.shared.light_queues_max.store(max, Ordering::Relaxed);
+    }
+
+    fn check_light_queues(&self, topic: &str) -> Result<(), StoreError> {
+        let Shared { queues, light_queues_max, light_queues_looked_ms, clock, .. } = &*self.shared;
+        let limit = light_queues_max.load(Ordering::Relaxed);
+        if queues.light_queues() < limit {
+            return Ok(());
+        }
+        // A look at all queues, so not for each message that is refused.
+        let now_ms = clock.elapsed().as_millis() as u64;
+        let looked_ms = light_queues_looked_ms.load(Ordering::Relaxed);
+        if now_ms >= looked_ms + LIGHT_QUEUES_LOOK_MS {
+            light_queues_looked_ms.store(now_ms, Ordering::Relaxed);
+            queues.forget_unused_light_queues();
+        }
+        let count = queues.light_queues();
+        if count < limit {
+            return Ok(());
+        }
+        Err(StoreError::TooManyLightQueues { topic: topic.to_owned(), count, limit })
+    }
+
     /// One more than the highest offset of the queue that consumers may read. Does not wait.
     pub fn visible_end(&self, queue: &ConsumeQueue) -> u64 {
         let (min, max) = (queue.min_offset(), queue.max_offset());
@@ -524,14 +594,6 @@ impl Store {
             }
         }
         high.max(min)
-    }
-
-    /// The queue; an empty one if there was none.
-    pub fn queue(&self, topic: &str, queue_id: u32) -> Result<Arc<ConsumeQueue>, StoreError> {
-        if queue_id >= QUEUES_MAX || !is_folder_name(topic) {
-            return Err(StoreError::NoSuchQueue { topic: topic.to_owned(), queue_id });
-        }
-        Ok(self.shared.queues.get_or_create(topic, queue_id))
     }
 
     /// The queue of a topic with `queue.type=BatchCQ`; an empty one if there was none. A topic that has ordinary queues already keeps

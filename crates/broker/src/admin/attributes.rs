@@ -12,6 +12,8 @@ use crate::refusal::Refusal;
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     OneOf(&'static [&'static str]),
+    /// Anything.
+    Text,
     /// Between two numbers.
     Number(i64, i64),
 }
@@ -40,14 +42,28 @@ pub(crate) const OF_TOPICS: &[Attribute] = &[
         name: "message.type",
         kind: Kind::OneOf(&["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED"]),
         is_changeable: true,
-        not_yet: Some(("LITE", "lite topics")),
+        not_yet: None,
     },
+    // Minutes; 30 days at most.
+    Attribute { name: "lite.topic.expiration", kind: Kind::Number(-1, 43_200), is_changeable: true, not_yet: None },
     Attribute { name: "reserve.time", kind: Kind::Number(-1, i64::MAX), is_changeable: true, not_yet: None },
 ];
 
 /// Of groups.
-pub(crate) const OF_GROUPS: &[Attribute] =
-    &[Attribute { name: "priority.factor", kind: Kind::Number(0, 100), is_changeable: true, not_yet: None }];
+pub(crate) const OF_GROUPS: &[Attribute] = &[
+    changeable("priority.factor", Kind::Number(0, 100)),
+    changeable("lite.bind.topic", Kind::Text),
+    changeable("lite.sub.model", Kind::OneOf(&["Shared", "Exclusive"])),
+    changeable("lite.sub.reset.offset.exclusive", Kind::OneOf(&["true", "false"])),
+    changeable("lite.sub.reset.offset.unsubscribe", Kind::OneOf(&["true", "false"])),
+    changeable("lite.sub.client.quota", Kind::Number(-1, i64::MAX)),
+    changeable("lite.sub.client.max.event.cnt", Kind::Number(10, i64::MAX)),
+    changeable("lite.sub.wildcard", Kind::Text),
+];
+
+const fn changeable(name: &'static str, kind: Kind) -> Attribute {
+    Attribute { name, kind, is_changeable: true, not_yet: None }
+}
 
 /// Reads `+key=value,-key`. An empty text changes nothing.
 pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
@@ -115,7 +131,7 @@ impl Attribute {
             Kind::Number(least, most) if !value.parse::<i64>().is_ok_and(|number| (least..=most).contains(&number)) => {
                 return Err(wrong(format!("value is not in range({least}, {most}): {name}={value}")));
             }
-            Kind::OneOf(_) | Kind::Number(..) => {}
+            Kind::OneOf(_) | Kind::Number(..) | Kind::Text => {}
         }
         match self.not_yet {
             Some((unknown, missing)) if unknown == value => {
@@ -169,7 +185,7 @@ mod tests {
             (false, vec![("queue.type", "BatchCQ")], "+queue.type=SimpleCQ", "unchangeable"),
             (false, vec![], "+queue.type=BatchCQ", "unchangeable"),
             (true, vec![], "+queue.type=BatchCq", "allowed: BatchCQ, SimpleCQ"),
-            (true, vec![], "+message.type=LITE", "no lite topics yet"),
+            (true, vec![], "+message.type=LITE,+lite.topic.expiration=43201", "lite.topic.expiration=43201"),
             (true, vec![], "message.type=FIFO", "format is wrong"),
             (true, vec![], "+message.type", "without value"),
             (false, vec![("message.type", "FIFO")], "+message.type=NORMAL,-message.type", "duplication"),

@@ -65,6 +65,12 @@ fn checked(broker: &Broker, config: SubscriptionGroupConfig) -> Result<Subscript
         }
     }
     let before = broker.groups.get(&config.group_name).map(|group| group.config.load_full());
+    if broker.groups.is_light(&config.group_name) && before.as_deref() != Some(&config) {
+        let name = &config.group_name;
+        return Err(invalid(format!(
+            "group {name} is that of a light queue, which has Apache's defaults and no configuration"
+        )));
+    }
     let current = before.as_ref().map(|config| &config.attributes);
     let attributes = attributes::alter(
         attributes::OF_GROUPS,

@@ -20,6 +20,7 @@ use store::{ConsumeQueue, Store};
 use crate::admin::progress::store_time;
 use crate::admin::{attributes, body, piece, reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::lite;
 use crate::pop::{Origin, retry_topic};
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -90,11 +91,22 @@ fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal>
             return Err(invalid(format!("{field}={queues} of topic {name} is not between 0 and {QUEUES_MAX}")));
         }
     }
+    if config.attributes.get("+message.type").is_some_and(|kind| kind == "LITE") && !broker.store.has_light_queues() {
+        return Err(invalid(
+            "LITE message type is not supported: it needs enableLmq and enableMultiDispatch, and one of them is false"
+                .to_owned(),
+        ));
+    }
     if config.attributes.get("+message.type").is_some_and(|kind| kind == "MIXED") && !settings.enable_mixed_message_type
     {
         return Err(invalid("MIXED message type is not supported.".to_owned()));
     }
     let before = broker.topics.get(name).map(|topic| topic.config());
+    if broker.topics.is_light(name) && before.as_deref() != Some(&config) {
+        return Err(invalid(format!(
+            "topic {name} is a light queue, which has one queue that is read and written, and no configuration"
+        )));
+    }
     if before.is_none() {
         broker.topics.check_room()?;
     }
@@ -147,6 +159,9 @@ pub(crate) fn delete(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     tracing::info!(topic, peer = %session.connection.peer(), "topic deleted by request");
+    if broker.topics.get(topic).is_some_and(|topic| lite::is_parent(&topic.settings())) {
+        lite::forget_parent(broker, topic);
+    }
     if broker.settings.load().clear_retry_topic_when_delete_topic {
         delete_retries(broker, topic);
     }

@@ -18,11 +18,11 @@ use store::{LogSlice, RecordBatch, StoreError, TagsCode, Unit};
 
 use super::handle::{Origin, origin_topic, retry_topic};
 use super::ledger::{LeaseId, QueueName};
-use crate::append;
 use crate::broker::Broker;
 use crate::facts;
 use crate::fetch;
 use crate::hold::Lane;
+use crate::light;
 use crate::offsets::KeyRef;
 use crate::topics::Topic;
 
@@ -233,7 +233,8 @@ impl Revival {
         draft.reconsume_times = view.reconsume_times().saturating_add(i32::from(!is_suspended));
         draft.prepared_offset = !view.log_offset() as i64;
         draft.properties = &properties;
-        append::push(&mut self.batch, lane, TagsCode::Code(view.tags_code()), &draft);
+        // A retry topic takes no light queues: only the numbers there go.
+        light::push_again(&broker.store, &mut self.batch, lane, TagsCode::Code(view.tags_code()), &draft);
         broker.stats.sent(retry, 0, 1, view.total_size());
     }
 

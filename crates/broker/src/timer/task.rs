@@ -17,11 +17,11 @@ use tokio::task::JoinHandle;
 
 use super::agenda::{Agenda, Entry, Kind, Step};
 use super::{SCAN_FROM, Timers, asked, deletes, out_ms};
-use crate::append;
 use crate::broker::Broker;
 use crate::facts;
 use crate::fetch;
 use crate::hold::Lane;
+use crate::light;
 use crate::tables;
 
 /// Messages taken in with one write of the files.
@@ -460,7 +460,7 @@ impl Task {
             self.agenda.postpone(*entry, entry.due);
         }
         if let Some(last) = self.batch.landed().last() {
-            self.wake(lanes, last.end);
+            self.broker.wake(lanes, self.batch.light_queues(), last.end);
         }
         refused.is_none() && !is_unreadable
     }
@@ -513,6 +513,7 @@ impl Task {
             };
             draft.topic = topic;
             draft.queue_id = queue_id as i32;
+            light::make_room(&self.broker.store, topic);
             // A topic that was deleted meanwhile gets its message all the same, as in Apache.
             match self.broker.topics.get(topic) {
                 Some(topic) => topic.lane(&self.broker.store, queue_id),
@@ -525,7 +526,7 @@ impl Task {
             draft.properties = &self.properties;
         }
         let code = tags::code(view.property(name::TAGS).unwrap_or_default());
-        append::push(&mut self.batch, &lane, TagsCode::Code(code), &draft);
+        light::push_again(&self.broker.store, &mut self.batch, &lane, TagsCode::Code(code), &draft);
         Some(lane)
     }
 
@@ -533,18 +534,6 @@ impl Task {
         let Some(keys) = self.taken_back.get(&slot) else { return false };
         let Some(uniq_key) = view.property(name::UNIQ_KEY) else { return false };
         keys.contains(uniq_key) || keys.contains(format!("{topic}+{uniq_key}").as_str())
-    }
-
-    fn wake(&self, lanes: Vec<Arc<Lane>>, end: LogOffset) {
-        if !self.broker.is_sync_flush() {
-            self.broker.hold.arrived(lanes.iter(), &mut Vec::new());
-            return;
-        }
-        let (store, hold) = (Arc::clone(&self.broker.store), Arc::clone(&self.broker.hold));
-        tokio::spawn(async move {
-            store.confirmed().reached(end.0).await;
-            hold.arrived(lanes.iter(), &mut Vec::new());
-        });
     }
 }
 

@@ -314,7 +314,7 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
         "half message given up; it is in TRANS_CHECK_MAX_TIME_TOPIC"
     );
     if let Some(last) = batch.landed().last() {
-        broker.wake(vec![lane], last.end);
+        broker.wake(vec![lane], &[], last.end);
     }
     Ok(())
 }

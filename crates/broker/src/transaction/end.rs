@@ -18,6 +18,7 @@ use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts;
 use crate::hold::Lane;
+use crate::light;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::view;
@@ -129,7 +130,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
     sends.batch.begin_group();
     if let Some((lane, draft)) = &target {
         let code = tags::code(half.property(name::TAGS).unwrap_or_default());
-        append::push(&mut sends.batch, lane, TagsCode::Code(code), draft);
+        light::push_again(&broker.store, &mut sends.batch, lane, TagsCode::Code(code), draft);
     }
     push_op(broker, &mut sends.batch, &op_lane, half_offset);
     sends.batch.end_group();
@@ -163,6 +164,7 @@ fn target<'a>(broker: &Broker, half: &RecordView<'a>) -> Result<(Arc<Lane>, Reco
         let remark = format!("the half message at log offset {} has no REAL_TOPIC and REAL_QID", half.log_offset());
         return Err(Refusal::new(ResponseCode::SystemError, remark));
     };
+    light::make_room(&broker.store, topic);
     // A topic that was deleted meanwhile gets its message all the same, as in Apache.
     let lane = match broker.topics.get(topic) {
         Some(topic) => topic.lane(&broker.store, queue_id),
@@ -235,7 +237,8 @@ fn gather_again(
     let sends = &mut session.sends;
     sends.properties.clear();
     facts::copy_except(&mut sends.properties, &given_up.properties(), |key| {
-        matches!(key, name::TRANSACTION_CHECK_TIMES | name::TRAN_PREPARED_QUEUE_OFFSET)
+        // The last are those of another broker, which lets half messages stand in light queues.
+        matches!(key, name::TRANSACTION_CHECK_TIMES | name::TRAN_PREPARED_QUEUE_OFFSET | name::INNER_MULTI_QUEUE_OFFSET)
     });
     facts::put(&mut sends.properties, name::TRANSACTION_CHECK_TIMES, "0");
     if sends.properties.len() > PROPERTIES_MAX {

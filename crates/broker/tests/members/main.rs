@@ -8,6 +8,7 @@ mod support;
 
 mod asking;
 mod cleaning;
+mod lite;
 mod relaying;
 mod replicas;
 mod replying;

@@ -10,7 +10,7 @@ use crate::support::*;
 
 const TOPIC: &str = "Batches";
 
-async fn create(running: &Running, topic: &str, attributes: &str) -> (i32, String) {
+pub(super) async fn create(running: &Running, topic: &str, attributes: &str) -> (i32, String) {
     let create = CreateTopic {
         topic,
         default_topic: Some("TBW102"),
@@ -33,7 +33,7 @@ async fn started() -> Running {
     running
 }
 
-async fn send_batch(running: &Running, topic: &str, properties: &str, body: Vec<u8>) -> net::Response {
+pub(super) async fn send_batch(running: &Running, topic: &str, properties: &str, body: Vec<u8>) -> net::Response {
     let message = SendMessage { batch: Some(true), ..to(topic, 0, properties) };
     running.call(request::SEND_BATCH_MESSAGE, &message, body).await
 }

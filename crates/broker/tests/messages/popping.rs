@@ -476,3 +476,28 @@ async fn a_batch_acknowledges_what_its_bits_say() {
     assert_eq!(broker.call(request::POP_ROLLBACK, &(), Bytes::new()).await.code, 0);
     broker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_again_stands_in_no_light_queue_a_second_time_and_a_light_queue_can_be_popped() {
+    let setup = Setup { light_queues: Some("100"), ..Setup::default() };
+    let broker = start(setup.clone()).await;
+    let listed = properties(&[("INNER_MULTI_DISPATCH", "%LMQ%a")]);
+    let waiting = PopMessage { poll_time: 10_000, ..from("%LMQ%a", 500) };
+    let (of_light, ()) = tokio::join!(pop(&broker, &waiting), async {
+        super::support::until("a pop waits", || broker.broker.waiting_pops() == 1).await;
+        broker.put("T", 0, &listed, "x").await;
+    });
+    assert_eq!((of_light.code, of_light.bodies()), (0, vec!["x"]));
+    assert_eq!(pop(&broker, &from("T", 500)).await.bodies(), ["x"]);
+    let again = pop_any(&broker, &from("T", 60_000)).await;
+    let again_of_light = pop_any(&broker, &from("%LMQ%a", 60_000)).await;
+    for again in [again, again_of_light] {
+        let message = &again.messages[0];
+        assert_eq!((message.body.as_str(), message.reconsume_times), ("x", 1));
+        assert_eq!(message.property("INNER_MULTI_QUEUE_OFFSET"), None, "it has no number there");
+    }
+    let image = broker.image();
+    for broker in [broker, start_on(setup, image).await] {
+        assert_eq!(broker.all("%LMQ%a", 0).await.len(), 1);
+    }
+}

@@ -56,6 +56,10 @@ pub struct Setup {
     pub flush_interval: Duration,
     /// `repeatedSendWindowMillis`.
     pub repeated_send_window: &'static str,
+    /// The time, if not the machine's.
+    pub clock: Option<Clock>,
+    /// `maxLmqConsumeQueueNum`, and light queues at all.
+    pub light_queues: Option<&'static str>,
     /// Further settings.
     pub more: &'static [(&'static str, &'static str)],
 }
@@ -70,6 +74,8 @@ impl Default for Setup {
             device: Device::default(),
             flush_interval: Duration::from_millis(500),
             repeated_send_window: "0",
+            clock: None,
+            light_queues: None,
             more: &[],
         }
     }
@@ -88,6 +94,9 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         ("flushDiskType", if setup.is_sync { "SYNC_FLUSH" } else { "ASYNC_FLUSH" }),
         ("syncFlushTimeout", setup.sync_flush_timeout),
         ("repeatedSendWindowMillis", setup.repeated_send_window),
+        ("enableLmq", if setup.light_queues.is_some() { "true" } else { "false" }),
+        ("enableMultiDispatch", if setup.light_queues.is_some() { "true" } else { "false" }),
+        ("maxLmqConsumeQueueNum", setup.light_queues.unwrap_or("20000")),
         // Copies of the folder stay small.
         ("mappedFileSizeTimerLog", "65536"),
     ];
@@ -101,12 +110,13 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     })
     .unwrap();
     let (settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
-    let (clock, random) = (Clock::real(), Random::seeded(1));
+    let (clock, random) = (setup.clock.clone().unwrap_or_else(Clock::real), Random::seeded(1));
     let options = StoreOptions {
         segment_bytes: setup.segment_bytes,
         flush_interval: setup.flush_interval,
         flush: if setup.is_sync { FlushMode::Sync } else { FlushMode::Async },
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
+        light_queues_max: setup.light_queues.map(|max| max.parse().unwrap()),
         batch_topics: Some(broker::batch_topics),
         ..StoreOptions::at(dir.path())
     };

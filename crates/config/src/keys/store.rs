@@ -119,9 +119,10 @@ table! {
     off(DLEDGER)             "preferredLeaderId"                        TEXT       = ""       "preferred leader";
     off(DLEDGER)             "enableBatchPush"                          BOOL       = "false"  "batch raft push";
     accepted(STATS)          "enableScheduleMessageStats"               BOOL       = "true"   "stats for schedule topic";
-    off(LMQ)                 "enableLmq"                                BOOL       = "false"  "light queues";
-    off(LMQ)                 "enableMultiDispatch"                      BOOL       = "false"  "INNER_MULTI_DISPATCH support";
-    off(LMQ)                 "maxLmqConsumeQueueNum"                    INT        = "20000"  "light queue limit";
+    used                     "enableLmq"                                BOOL       = "false"  "light queues, together with enableMultiDispatch";
+    used                     "enableMultiDispatch"                      BOOL       = "false"  "INNER_MULTI_DISPATCH, together with enableLmq";
+    live                     "maxLmqConsumeQueueNum"                    COUNT      = "20000"  "light queue limit";
+    not_needed(LMQ_QUOTA)    "enableLmqQuota"                           BOOL       = "false"  "whether maxLmqConsumeQueueNum counts (5.5.0)";
     not_needed(DELIVERY)     "enableScheduleAsyncDeliver"               BOOL       = "false"  "async level delivery";
     not_needed(DELIVERY)     "scheduleAsyncDeliverMaxPendingLimit"      INT        = "2000"   "pending limit";
     not_needed(DELIVERY)     "scheduleAsyncDeliverMaxResendNum2Blocked" INT        = "3"      "resends before block";

@@ -158,6 +158,18 @@ pub struct ConsumerOffsets {
     pub offset_table: BTreeMap<String, BTreeMap<i32, i64>>,
 }
 
+/// `lmqConsumerOffset.json`, which takes the place of `consumerOffset.json` where there are light queues.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LmqConsumerOffsets {
+    /// Its version.
+    pub data_version: Option<DataVersion>,
+    /// Offsets of groups that are named like a light queue, by `topic@group`.
+    pub lmq_offset_table: BTreeMap<String, i64>,
+    /// Offsets of other groups, by `topic@group` and queue.
+    pub offset_table: BTreeMap<String, BTreeMap<i32, i64>>,
+}
+
 /// The answer to 45, and `delayOffset.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,10 +1,83 @@
-//! Figures of lite topics.
+//! Lite topics: who wants which, and figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::{ConsumeOffset, TopicOffset};
+
+/// 200071: changes of what clients subscribe to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LiteSubscriptions {
+    /// One by one.
+    pub subscription_set: Vec<LiteSubscription>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LiteSubscription {
+    /// Which.
+    pub action: LiteSubscriptionAction,
+    /// Whose.
+    #[serde(default)]
+    pub client_id: String,
+    /// The client's group.
+    #[serde(default)]
+    pub group: String,
+    /// The topic that holds the lite topics.
+    #[serde(default)]
+    pub topic: String,
+    /// The lite topics.
+    #[serde(default)]
+    pub lite_topic_set: BTreeSet<String>,
+    /// Where the group begins in them; none: where it has come.
+    #[serde(default)]
+    pub offset_option: Option<LiteOffset>,
+    /// Of the client's set; nobody compares it.
+    #[serde(default)]
+    pub version: i64,
+}
+
+/// What becomes of a client's subscriptions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum LiteSubscriptionAction {
+    /// These come to them.
+    PartialAdd,
+    /// These go.
+    PartialRemove,
+    /// These are all.
+    CompleteAdd,
+    /// There are none any more.
+    CompleteRemove,
+}
+
+/// Where a group begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiteOffset {
+    /// How to read the value.
+    #[serde(rename = "type")]
+    pub kind: LiteOffsetKind,
+    /// An offset, a number of messages, a time, or a policy: 0 last, 1 first, 2 end.
+    #[serde(default)]
+    pub value: i64,
+}
+
+/// What the value of a [`LiteOffset`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum LiteOffsetKind {
+    /// A policy.
+    Policy,
+    /// An offset.
+    Offset,
+    /// So many messages before where the group has come.
+    TailN,
+    /// Milliseconds.
+    Timestamp,
+}
 
 /// The answer to 200074.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,15 @@
-//! Figures of lite topics, for operators: 200075 to 200079. (200074 has no fields.)
+//! Lite topics: figures for operators, 200075 to 200079 (200074 has no fields), and what a client is told, 200073.
 
 use super::headers;
 
 headers! {
+    /// 200073, from broker to client: another client of its group has this lite topic now.
+    NotifyUnsubscribeLite<'a> {
+        lite_topic: &'a str = "liteTopic",
+        consumer_group: &'a str = "consumerGroup",
+        client_id: &'a str = "clientId",
+    }
+
     /// 200075: a topic that holds lite topics.
     GetParentTopicInfo<'a> {
         topic: &'a str = "topic",

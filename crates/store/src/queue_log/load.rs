@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use protocol::LogOffset;
+use protocol::{LogOffset, names};
 
 use super::batch::Span;
 use super::batch_unit::BATCH_UNIT_BYTES;
@@ -74,6 +74,8 @@ pub(super) fn load(
         let mut topics = logs.topics.write();
         topics.entry(Arc::from(queue.topic())).or_default().push(queue);
     }
+    let light = logs.topics.read().keys().filter(|topic| names::is_lmq(topic)).count();
+    logs.light.store(light, Ordering::Relaxed);
     for queues in logs.topics.write().values_mut() {
         queues.sort_unstable_by_key(|queue| queue.id());
         queues.shrink_to_fit();

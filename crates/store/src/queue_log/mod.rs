@@ -25,13 +25,13 @@ mod writing;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex, RwLock};
-use protocol::LogOffset;
+use protocol::{LogOffset, names};
 
 pub use batch::Span;
 pub use by_time::Boundary;
@@ -147,6 +147,8 @@ pub struct QueueLogs {
     shared: Arc<Shared>,
     /// Guards which queues exist. Taken for writing only when a queue appears or a topic goes; no other lock inside.
     topics: RwLock<HashMap<Arc<str>, TopicQueues, FixedState>>,
+    /// Light queues among them. Changed under `topics`.
+    light: AtomicUsize,
 }
 
 /// The queues of a topic, by id, ascending.
@@ -276,6 +278,7 @@ impl QueueLogs {
                 bell: Bell::default(),
             }),
             topics: RwLock::new(HashMap::default()),
+            light: AtomicUsize::new(0),
         }
     }
 
@@ -303,8 +306,14 @@ impl QueueLogs {
             return queue;
         }
         let mut topics = self.topics.write();
-        let name = topics.get_key_value(topic).map_or_else(|| Arc::from(topic), |(name, _)| Arc::clone(name));
-        let queues = topics.entry(Arc::clone(&name)).or_default();
+        let known = topics.get_key_value(topic).map(|(name, _)| Arc::clone(name));
+        if known.is_none() && names::is_lmq(topic) {
+            self.light.fetch_add(1, Ordering::Relaxed);
+        }
+        let name = known.unwrap_or_else(|| Arc::from(topic));
+        // A light queue is the only one of its topic, and there are very many of them.
+        let usual = if names::is_lmq(topic) { 1 } else { 0 };
+        let queues = topics.entry(Arc::clone(&name)).or_insert_with(|| Vec::with_capacity(usual));
         match queues.binary_search_by_key(&queue_id, |queue| queue.id()) {
             Ok(place) => Arc::clone(&queues[place]),
             Err(place) => {
@@ -314,6 +323,21 @@ impl QueueLogs {
                 queue
             }
         }
+    }
+
+    /// How many light queues there are.
+    pub fn light_queues(&self) -> usize {
+        self.light.load(Ordering::Relaxed)
+    }
+
+    /// Forgets the light queues that never had a message and that nobody holds: somebody asked for them once.
+    pub fn forget_unused_light_queues(&self) {
+        let mut topics = self.topics.write();
+        let before = topics.len();
+        // Nobody can come to hold one meanwhile, since that takes the lock.
+        let is_unused = |queue: &Arc<ConsumeQueue>| queue.max_offset() == 0 && Arc::strong_count(queue) == 1;
+        topics.retain(|name, queues| !names::is_lmq(name) || !queues.iter().all(is_unused));
+        self.light.fetch_sub(before - topics.len(), Ordering::Relaxed);
     }
 
     /// The topics that have queues.
@@ -345,6 +369,9 @@ impl QueueLogs {
         let queues = {
             let mut topics = self.topics.write();
             let Some(queues) = topics.remove(topic) else { return };
+            if names::is_lmq(topic) {
+                self.light.fetch_sub(1, Ordering::Relaxed);
+            }
             // Noted before a queue of the same name can be made.
             let deleted = DeletedTopic { name: topic.to_owned(), queues: queues.clone(), position };
             self.shared.deleted.lock().push(deleted);

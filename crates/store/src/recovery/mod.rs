@@ -18,7 +18,7 @@ use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
 use crate::disk::Disk;
 use crate::error::StoreError;
-use crate::fold::place_of;
+use crate::fold::{light_places, place_of};
 use crate::options::StoreOptions;
 use crate::queue_log::QueueLogs;
 use crate::read::SCAN_STRETCH;
@@ -210,6 +210,11 @@ pub(crate) fn recover(
                 Ok(Scanned::Record(view)) if view.log_offset() == at => {
                     if let Some(place) = place_of(&view, &options.delay_levels) {
                         rebuild.put(&place)?;
+                        if options.light_queues_max.is_some() {
+                            for place in light_places(&view, &place) {
+                                rebuild.put(&place)?;
+                            }
+                        }
                     }
                     last_timestamp = view.store_timestamp();
                     found.records_scanned += 1;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use protocol::LogOffset;
-use protocol::record::{self, RECORD_BYTES_MIN, Scanned};
+use protocol::record::{self, RECORD_BYTES_MIN, RecordView, Scanned};
+use protocol::{LogOffset, light, names};
 
 use super::files::LogFiles;
 use super::gap::Gap;
@@ -176,10 +176,7 @@ impl<'a> Rebuild<'a> {
         let segment = self.files.segments.iter().find(|segment| segment.base() <= at && at < segment.end());
         let Some(segment) = segment else { return Ok(false) };
         Ok(match record::scan(segment.record_at(at)?, false) {
-            Ok(Scanned::Record(view)) => {
-                (view.log_offset(), view.queue_offset(), view.topic(), i64::from(view.queue_id()))
-                    == (at, number, place.topic, i64::from(place.queue_id))
-            }
+            Ok(Scanned::Record(view)) => view.log_offset() == at && says(&view, number, place),
             Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => false,
         })
     }
@@ -191,6 +188,13 @@ impl<'a> Rebuild<'a> {
         let others = (begun_anew > 1).then(|| format!("{begun_anew} beginnings anew of consume queues in all"));
         [first, others, gap, gaps].into_iter().flatten()
     }
+}
+
+/// Whether a record says that it has that number in the queue of `place`: its own, or one of its light queues.
+fn says(record: &RecordView<'_>, number: u64, place: &QueuePlace<'_>) -> bool {
+    (record.queue_offset(), record.topic(), i64::from(record.queue_id()))
+        == (number, place.topic, i64::from(place.queue_id))
+        || names::is_lmq(place.topic) && light::places(record).any(|found| found == (place.topic, number))
 }
 
 /// Units of consume queues, read a stretch at a time: a scan after a crash finds nearly all of them in their place, and one

@@ -11,6 +11,7 @@ mod device;
 mod files;
 mod generations;
 mod index;
+mod light;
 mod losses;
 mod read_mode;
 mod reading;

@@ -1,0 +1,155 @@
+//! Who wants which lite topics: 200071, sent by whoever speaks for the clients (Apache's proxy).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use net::{Outgoing, Request};
+use protocol::body::{
+    LiteOffset, LiteOffsetKind, LiteSubscription, LiteSubscriptionAction, LiteSubscriptions, SubscriptionGroupConfig,
+};
+use protocol::code::{ResponseCode, request};
+use protocol::names;
+use protocol::request::NotifyUnsubscribeLite;
+
+use super::LiteGroup;
+use super::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
+use crate::admin::{body, reply_ok};
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+
+/// Values of [`LiteOffsetKind::Policy`]: where the group has come, the beginning, the end.
+const POLICY_MIN: i64 = 1;
+const POLICY_MAX: i64 = 2;
+
+/// 200071. All changes are looked at before the first is made; a limit that is reached stops them where it is.
+pub(crate) fn control(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let said: LiteSubscriptions = body(request).map_err(|refusal| illegal(refusal.remark))?;
+    if said.subscription_set.is_empty() {
+        return Err(illegal("LiteSubscriptionCtlRequestBody is empty."));
+    }
+    let mut checked = Vec::with_capacity(said.subscription_set.len());
+    for change in &said.subscription_set {
+        checked.push((check(broker, change)?, change));
+    }
+    for ((config, queues), change) in checked {
+        make(broker, session, &config, &queues, change)?;
+    }
+    reply_ok(request, out);
+    Ok(())
+}
+
+fn illegal(remark: impl Into<String>) -> Refusal {
+    Refusal::new(ResponseCode::IllegalOperation, remark)
+}
+
+/// The configuration of a change's group, and the light queues that it is about.
+fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<SubscriptionGroupConfig>, Vec<String>), Refusal> {
+    for (field, text) in [("clientId", &change.client_id), ("group", &change.group), ("topic", &change.topic)] {
+        if text.trim().is_empty() {
+            return Err(illegal(format!("{field} is blank")));
+        }
+    }
+    let is_added = match change.action {
+        LiteSubscriptionAction::PartialAdd | LiteSubscriptionAction::CompleteAdd => true,
+        LiteSubscriptionAction::PartialRemove | LiteSubscriptionAction::CompleteRemove => false,
+    };
+    let config = if is_added {
+        // Made, where groups are made on demand.
+        let found = broker.groups.find(&change.group);
+        found
+            .map_err(|refusal| illegal(format!("Consumer group is not allowed to consume. {}", refusal.remark)))?
+            .config
+            .load_full()
+    } else {
+        // Who goes may belong to a group that is gone.
+        broker.groups.get(&change.group).map_or_else(Arc::default, |group| group.config.load_full())
+    };
+    if is_added && !config.consume_enable {
+        return Err(illegal("Consumer group is not allowed to consume."));
+    }
+    let is_wildcard = LiteGroup::of(&config).is_wildcard();
+    if is_wildcard && change.action == LiteSubscriptionAction::PartialAdd {
+        return Err(illegal("subscribe lite operation is not supported for this group"));
+    }
+    if is_wildcard && is_added {
+        return Ok((config, vec![wildcard(&change.topic, &change.group)]));
+    }
+    let mut queues = Vec::with_capacity(change.lite_topic_set.len());
+    for lite_topic in &change.lite_topic_set {
+        let queue = names::lite_queue(&change.topic, lite_topic);
+        if names::lite_parts(&queue).is_none() || protocol::light::check_name(&queue).is_err() {
+            let shown: String = lite_topic.chars().take(80).collect();
+            return Err(illegal(format!("\"{shown}\" of topic {} cannot be the name of a lite topic", change.topic)));
+        }
+        queues.push(queue);
+    }
+    Ok((config, queues))
+}
+
+fn make(
+    broker: &Broker,
+    session: &Session,
+    config: &SubscriptionGroupConfig,
+    queues: &[String],
+    change: &LiteSubscription,
+) -> Result<(), Refusal> {
+    let lite = LiteGroup::of(config);
+    let client = Client { id: &change.client_id, group: &change.group, now_ms: broker.clock.now().0 };
+    let quota = Quota { all: broker.settings.load().max_lite_subscription_count, client: lite.client_quota() };
+    let full = |error: QuotaError| Refusal::new(ResponseCode::LiteSubscriptionQuotaExceeded, error.to_string());
+    let connection = session.connection.clone();
+    let mut table = broker.lite.lock();
+    match change.action {
+        LiteSubscriptionAction::PartialAdd => {
+            let excluded = table.add(client, queues, lite.is_exclusive(), quota, connection).map_err(full)?;
+            drop(table);
+            for Excluded { client, queue, connection } in excluded {
+                let lite_topic = names::lite_parts(&queue).map_or("", |(_, lite_topic)| lite_topic);
+                let fields = NotifyUnsubscribeLite { lite_topic, consumer_group: &change.group, client_id: &client };
+                // False when it has gone in this moment, or reads nothing.
+                connection.oneway(request::NOTIFY_UNSUBSCRIBE_LITE, &fields, &Bytes::new());
+                tracing::info!(group = change.group, %queue, from = client, to = change.client_id, "lite topic taken over");
+                if lite.resets_when_excluded() {
+                    broker.offsets.reset(&change.group, &queue, 0, 0);
+                }
+            }
+            if let Some(option) = &change.offset_option {
+                queues.iter().for_each(|queue| reset(broker, &change.group, queue, option));
+            }
+        }
+        LiteSubscriptionAction::PartialRemove => {
+            let gone = table.remove(client, queues);
+            drop(table);
+            if lite.resets_when_unsubscribed() {
+                gone.iter().for_each(|queue| broker.offsets.reset(&change.group, queue, 0, 0));
+            }
+        }
+        LiteSubscriptionAction::CompleteAdd => {
+            table.replace(client, queues, quota, connection).map_err(full)?;
+        }
+        LiteSubscriptionAction::CompleteRemove => table.forget(&change.client_id),
+    }
+    Ok(())
+}
+
+/// Lets a group begin elsewhere in a lite topic. As in Apache, a time says nothing here: who wants one asks for its offset first (29).
+fn reset(broker: &Broker, group: &str, queue: &str, option: &LiteOffset) {
+    let current = broker.offsets.committed(group, queue, 0);
+    let end = || broker.store.existing_queue(queue, 0).map_or(0, |queue| queue.max_offset() as i64);
+    let target = match option.kind {
+        LiteOffsetKind::Policy if option.value == POLICY_MIN => Some(0),
+        LiteOffsetKind::Policy if option.value == POLICY_MAX => Some(end()),
+        LiteOffsetKind::Policy | LiteOffsetKind::Timestamp => None,
+        LiteOffsetKind::Offset => Some(option.value),
+        LiteOffsetKind::TailN => current.map(|current| current.saturating_sub(option.value).max(0)),
+    };
+    if let Some(target) = target.filter(|target| Some(*target) != current) {
+        broker.offsets.reset(group, queue, 0, target);
+    }
+}
