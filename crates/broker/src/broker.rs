@@ -52,7 +52,7 @@ use crate::{
 /// Room for so many errands is kept with a connection.
 const ERRANDS_KEPT: usize = 64;
 /// Longer than a batch of delayed messages waits for room in the log.
-const LAST_DELIVERY: Duration = Duration::from_secs(5);
+const LAST_DELIVERY: Duration = Duration::from_secs(10);
 
 /// What a broker is started with.
 pub struct Start {

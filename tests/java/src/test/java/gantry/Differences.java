@@ -1,0 +1,114 @@
+package gantry;
+
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.regex.Pattern;
+
+/** Where Gantry answers otherwise than Apache on purpose, and why. An entry that covers nothing any more fails the test. */
+final class Differences {
+    private Differences() {}
+
+    /** Covers differences whose question, path and pair of answers ({@code apache | gantry}) match. */
+    record Reason(Pattern question, Pattern path, Pattern answers, String because) {
+        boolean covers(Conversation.Difference difference) {
+            return question.matcher(difference.question()).matches() && path.matcher(difference.path()).matches()
+                && answers.matcher(difference.apache() + " | " + difference.gantry()).matches();
+        }
+    }
+
+    private static Reason at(String question, String path, String answers, String because) {
+        return new Reason(Pattern.compile(question, Pattern.DOTALL), Pattern.compile(path, Pattern.DOTALL), Pattern.compile(answers, Pattern.DOTALL), because);
+    }
+
+    private static Reason at(String question, String path, String because) {
+        return at(question, path, ".*", because);
+    }
+
+    /** Fails for a difference without a reason, and for a reason without a difference. */
+    static void check(List<Conversation.Difference> differences, List<Reason> reasons) {
+        var used = new HashSet<Reason>();
+        var unexplained = new ArrayList<String>();
+        for (var difference : differences) {
+            var covering = reasons.stream().filter(reason -> reason.covers(difference)).toList();
+            used.addAll(covering);
+            if (covering.isEmpty()) {
+                unexplained.add(difference.toString());
+            }
+        }
+        assertTrue(unexplained.isEmpty(), () -> unexplained.size() + " differences:\n" + String.join("\n", unexplained));
+        var unused = reasons.stream().filter(reason -> !used.contains(reason)).map(Reason::toString).toList();
+        assertTrue(unused.isEmpty(), () -> "nothing differs here any more:\n" + String.join("\n", unused));
+    }
+
+    /** Of lines that mqadmin prints. */
+    static final List<Reason> MQADMIN = List.of(
+        at("topicList.*|statsAll|(add|wipe)WritePerm .*", ".*", ".*(RMQ_SYS_ROCKSDB_TRANS_|WritePerm|write perm).*", "Gantry has no RocksDB that would need topics of its own"),
+        at("statsAll.*", ".*", ".*(orders readers|broker-a 0).*", "messages of the last day: Apache looks at its counters every hour, and has not yet"),
+        at("getBrokerLiteInfo .*", ".*", ".*default 20000 0 0 0 [78] 1 0.*", "one group more than Apache has without anybody asking"),
+        at("checkMsgSendRT .*", ".*", "how long a send takes is measured"),
+        at("sendMessage -t no_such_topic_either .*", ".*", ".*SEND_OK.*", "the client chooses the queue"),
+        at("clusterList.*", ".*", "another version, and its own messages of the day counted"),
+        at("brokerStatus .*", ".*", "measured, of pools that Gantry does not have, or figures of its own limits"),
+        at("getBrokerConfig .*", ".*", "keys without effect, each named at start when somebody sets it; and keys of its own"),
+        at("getNamesrvConfig", ".*", "likewise"),
+        at("getColdDataFlowCtrInfo .*", ".*", "the same members in another order"),
+        at("(create|update|delete|get|list|copy)(User|Acl) .*", ".*", ".*(system error occurred|is not configured|keeps no users and no rules).*", "names the settings that are off"),
+        at("(updateStaticTopic|remappingStaticTopic) .*", ".*", "static topics do not exist yet; 513 is refused with code 3")
+    );
+
+    static final List<Reason> ON_PURPOSE = List.of(
+        // What says nothing.
+        at(".*", "remark", "not set any response code \\| null", "Apache leaves its own default in the remark of a success"),
+        at("(group|offset): .*", "remark", " \\| null", "Apache says an empty remark"),
+        at("progress: times", "body\\.consumeTimeSpanSet.*Str", "getters for people, which its JSON library takes for fields"),
+        at("offset: all", "body\\.(groupTopicMap|pullOffsetTable).*", "likewise; Gantry keeps pulled offsets in memory and says them with 208"),
+        at("operator: replicas", "body\\.haClientRuntimeInfo\\.activated", "its library leaves out what is false"),
+        // RocksDB.
+        at(".*", ".*RMQ_SYS_ROCKSDB_TRANS_.*", "Gantry has no RocksDB that would need topics of its own"),
+        at("operator: all topics", "field totalTopicNum", "the two topics for RocksDB"),
+        // Java exceptions.
+        at(".*", "remark", ".*(Exception|Cannot invoke|Offset is null|QueueId is null|is not exist!).* \\| .*", "a sentence that names the field instead of a Java exception"),
+        at("(missing|wrong): .*", "(code|remark|body.*|field .*)", ".* \\| (1|29|field .*|\\(absent\\))", "a required field that is missing is named, whether or not Apache gets by without it"),
+        at("missing: [befgh] of 310", "field (MSG_REGION|TRACE_ON)", "answers to sends carry them, also refusals"),
+        at("missing: .* of 310", "field msgId", "the dead letter before it is larger"),
+        at("missing: i of 310", "field transactionId", "a unique key made by the broker"),
+        at("missing: topicFilterType of 17", "code|remark", "not needed to make a topic"),
+        at("send: (empty body|empty batch|batch of garbage)", "code|field .*|remark", "illegal messages are answered as illegal messages"),
+        at("members: garbage for a heartbeat", "code|remark", "the body is a parameter"),
+        // Remarks that say more.
+        at("topic: wrong message type", "remark", "names the attribute"),
+        at("send: (no queue of that number|huge queue)", "remark", "without Java's way of printing a topic"),
+        at("send: (body|properties) too .*", "remark", "also says how large they are"),
+        at("(pull|config check): .*", "remark", "The broker does not support.*", "also says why"),
+        at("pull: .*queue.*", "remark", ".*consumer:\\[/CLIENT\\] \\| .*consumer:\\[CLIENT\\]", "an address without Java's slash"),
+        at("half: resumed, bad id", "remark", "says what is wrong with the id"),
+        at("operator: (users?|rules)", "remark", "names the settings that are off"),
+        at("operator: (cold reads, set|reading ahead, wrong)", "remark", "says what has no effect, and what is known"),
+        // What is kept.
+        at("offset: asked below zero", "field offset", "an offset below zero is not kept"),
+        at("offset: set for no queue", "code|remark", "no rows for queues that do not exist"),
+        at("offset: all|operator: corrected offsets", ".*77", "the row that was refused"),
+        at("offset: of delays|operator: runtime", "body\\.(offsetTable|table\\.scheduleMessageOffset).*", "levels appear when they have delivered something"),
+        at("progress: of all", "body\\.totalInflightDiff", "counts what was pulled and not yet committed; Apache says 0"),
+        at("progress: .*", "body.*\\.pullOffset", "a reset forgets how far the group had pulled before it"),
+        at("members: subscription to another topic|operator: units", "body\\.(subscriptionData|filterData).*", "a subscription is what a member has said, not what a pull has asked for"),
+        at("operator: all groups", "body\\.subscriptionGroupTable\\.none.*|field totalGroupNum", "leaving does not make a group"),
+        at("assignment: unknown strategy", "code|body|remark", "an empty assignment would stop the consumer without a word"),
+        at("query: (no such key|another topic|before)", "field indexLastUpdate.*", "fields of a success"),
+        // Dead letters say where they come from.
+        at("back: pulled", "message 0 (bytes|property DLQ_ORIGIN.*)", "a name for each that its common library declares and its broker never writes"),
+        at("half", "field msgId", "the dead letter before it is larger"),
+        at("operator: (replicas|runtime)", "body\\.(masterCommitLogMaxOffset|table\\.commitLogMaxOffset)", "likewise"),
+        // Settings.
+        at("operator: all settings", "body .*", "\\(absent\\) \\| .*", "keys of Gantry, of its name server, and JVM properties"),
+        at("operator: all settings", "body .*", ".* \\| \\(absent\\)", "keys that have no effect on Gantry; each is named at start when somebody sets it"),
+        at("operator: all settings", "body (listenPort|haListenPort|brokerIP2)", "each has its own"),
+        at("operator: unknown setting", "code|remark", "a key that does not exist is refused"),
+        // Runtime.
+        at("operator: runtime", "body\\.table\\..*", "\\(absent\\) \\| .*", "figures of Gantry's own limits"),
+        at("operator: runtime", "body\\.table\\..*(Capacity|Ratio.*|Tps|runtime|dispatchBehindBytes|remainHow.*|putLatency.*|.*TimeMax|.*Time|.*Times|.*Nums|.*Now|.*Total|.*Size|brokerVersionDesc)", ".*", "measured, or of pools that Gantry does not have")
+    );
+}
