@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 BINARY := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: run build release test unit lint bench compare
+.PHONY: run build release test unit lint bench compare mqadmin
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -23,6 +23,11 @@ release:
 test: unit
 	scripts/setup test
 	tests/run
+
+# Every command of the published mqadmin against Gantry and Apache: three minutes, most of them the tool's own waiting.
+mqadmin:
+	scripts/setup test
+	tests/run mqadmin
 
 unit:
 	scripts/setup build
