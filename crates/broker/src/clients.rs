@@ -114,7 +114,7 @@ pub(crate) fn is_tag(expression_type: &str) -> bool {
 }
 
 /// The clients that consume as one group, at one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ConsumerGroup<C> {
     /// Its name.
     pub name: Arc<str>,
@@ -172,7 +172,8 @@ impl<C> ConsumerGroup<C> {
         self.members.iter().find(|member| &*member.client.client_id == client_id)
     }
 
-    fn at(&self, connection_id: u64) -> Option<&Arc<Member<C>>> {
+    /// The member on that connection.
+    pub(crate) fn at(&self, connection_id: u64) -> Option<&Arc<Member<C>>> {
         self.members.iter().find(|member| member.client.connection_id == connection_id)
     }
 
@@ -319,6 +320,23 @@ impl<C: Clone> Clients<C> {
         Beaten { must_resend, is_news, notice }
     }
 
+    /// A member says what it subscribes to, between heartbeats: what is newer than what is known replaces it.
+    pub(crate) fn subscribe(&self, group: &str, connection_id: u64, said: Vec<SubscriptionData>) {
+        let _places = self.changing.lock();
+        let Some(before) = self.consumers(group).filter(|group| group.at(connection_id).is_some()) else { return };
+        let mut subscriptions = before.subscriptions.clone();
+        for data in said {
+            // Topics come and go with heartbeats only.
+            if let Some(known) = subscriptions.get_mut(data.topic.as_str())
+                && known.version < data.sub_version
+            {
+                *known = Arc::new(ClientSubscription::new(data));
+            }
+        }
+        let after = ConsumerGroup { subscriptions, ..ConsumerGroup::clone(&before) };
+        self.consumers.pin().insert(Arc::clone(&before.name), Arc::new(after));
+    }
+
     /// A client says that it produces in a group.
     pub(crate) fn produce(&self, client: &Client<C>, group: &str, now: Duration) {
         let known = |members: &[Arc<Member<C>>]| {
@@ -419,15 +437,7 @@ impl<C: Clone> Clients<C> {
         }
         let notice = Notice { group: Arc::clone(&group.name), members: members.clone() };
         let is_broadcasting = group.is_broadcasting();
-        let less = ConsumerGroup {
-            name: Arc::clone(&group.name),
-            consume_type: group.consume_type,
-            message_model: group.message_model,
-            consume_from_where: group.consume_from_where,
-            members,
-            subscriptions: group.subscriptions.clone(),
-            fingerprint: group.fingerprint,
-        };
+        let less = ConsumerGroup { members, ..ConsumerGroup::clone(&group) };
         self.consumers.pin().insert(Arc::clone(&group.name), Arc::new(less));
         (!is_broadcasting).then_some(notice)
     }

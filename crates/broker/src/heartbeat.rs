@@ -23,8 +23,10 @@ use crate::pull::check_property_filter;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 
-/// Groups that one client names, and topics that it names for one of them, at most.
+/// Groups that one client names at most.
 const GROUPS_MAX: usize = 10_000;
+/// Topics that it subscribes to in one of them, at most.
+pub(crate) const SUBSCRIPTIONS_MAX: usize = GROUPS_MAX;
 
 fn check_groups(said: &Heartbeat) -> Result<(), Refusal> {
     let topics = said.consumer_data_set.iter().map(|data| data.subscription_data_set.len());

@@ -18,6 +18,7 @@ mod heartbeat;
 mod hold;
 mod ids;
 mod inner_batch;
+mod late_subscription;
 mod light;
 mod limits;
 mod lite;

@@ -21,6 +21,7 @@ use crate::broker::Broker;
 use crate::clients::is_tag;
 use crate::groups::Group;
 use crate::hold::{Errand, Lane, Wake};
+use crate::late_subscription;
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::topics::Topic;
@@ -97,6 +98,9 @@ pub(crate) fn pull(
     let message = PullMessage::decode(&request.header.fields)?;
     let order = match check(broker, session, request, &message) {
         Ok(order) => order,
+        Err(PullRefusal { refusal, forbidden_type: None }) if refusal.code == ResponseCode::SubscriptionNotLatest => {
+            return late_subscription::ask(broker, session, request, &message, refusal);
+        }
         Err(PullRefusal { refusal, forbidden_type: None }) => return Err(refusal),
         Err(PullRefusal { refusal, forbidden_type: Some(forbidden_type) }) => {
             let fields = PullForbidden { forbidden_type };

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use crate::append::Sends;
 use crate::broker::Broker;
 use crate::hold::{Errand, Inbox};
+use crate::late_subscription::Question;
 use crate::topics::Topic;
 
 /// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.
@@ -54,6 +55,8 @@ pub struct Session {
     pub(crate) errands: Vec<Errand>,
     /// What the read under way found; empty between requests.
     pub(crate) slices: Vec<LogSlice>,
+    /// What the client was asked about its subscriptions, by group.
+    pub(crate) questions: Vec<Question>,
     /// The topic of the last request: clients send in runs to the same one.
     last_topic: Option<Arc<Topic>>,
     /// The reply to the request under way, or those to the sends gathered so far, may leave when the journal is written up to here.
@@ -76,6 +79,7 @@ impl Session {
             inbox: Arc::new(Inbox::new(connection.clone())),
             errands: Vec::new(),
             slices: Vec::new(),
+            questions: Vec::new(),
             last_topic: None,
             durable_after: 0,
             may_be_late: false,

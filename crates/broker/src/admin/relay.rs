@@ -27,7 +27,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How long a client has to list its offsets.
 const LIST: Duration = Duration::from_secs(5);
 /// Clients before this (3.1.8) can neither.
-const VERSION_WITH_ANSWERS: i32 = 62;
+pub(crate) const VERSION_WITH_ANSWERS: i32 = 62;
 /// Clients before this (3.0.7) cannot list their offsets.
 const VERSION_WITH_STATUS: i32 = 28;
 

@@ -74,6 +74,24 @@ fn other_topics_are_news_and_another_expression_is_not() {
 }
 
 #[test]
+fn what_a_member_says_between_heartbeats_replaces_what_is_older_and_nothing_else() {
+    let clients = Clients::new();
+    let data = data(&[subscription("T", 5, "a", &[97]), subscription("U", 5, "a", &[97])]);
+    clients.consume(&client(1, "a"), &beat(&data), NOW);
+    let said = || {
+        vec![subscription("T", 6, "b", &[98]), subscription("U", 4, "b", &[98]), subscription("V", 9, "*", &[])]
+    };
+    clients.subscribe("G", 2, said());
+    assert_eq!(clients.subscription("G", "T").unwrap().version, 5, "a stranger's word counts for nothing");
+    clients.subscribe("G", 1, said());
+    let (newer, older) = (clients.subscription("G", "T").unwrap(), clients.subscription("G", "U").unwrap());
+    assert!(newer.version == 6 && wants(&newer, 98) && !wants(&newer, 97));
+    assert!(older.version == 5 && wants(&older, 97), "it knows less than we do");
+    assert!(clients.subscription("G", "V").is_none(), "topics come with heartbeats");
+    assert_eq!(clients.consumers("G").unwrap().client_ids(), ["a"]);
+}
+
+#[test]
 fn a_group_that_broadcasts_or_does_not_want_to_is_not_told() {
     let clients = Clients::new();
     let mut data = data(&[subscription("T", 1, "*", &[])]);

@@ -52,6 +52,7 @@ class PushTest {
             assertEquals(topic, message.getTopic());
             assertEquals(0, message.getReconsumeTimes());
         }
+        stock.awaitCommitted(group, topic, 4);
         consumer.shutdown();
 
         send(producer, topic, "a", 600, 700);

@@ -3,6 +3,7 @@ package gantry;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -10,8 +11,10 @@ import java.util.List;
 import java.util.TreeSet;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.Lock;
 import java.util.stream.IntStream;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.message.Message;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Tag;
@@ -94,5 +97,43 @@ class RebalanceTest {
         assertEquals(all, inbox.distinct());
         // What was in flight when a queue changed hands may come twice; ownership as such was single, checked above.
         assertTrue(inbox.size() - all.size() <= 5 * 8 * 32, inbox.size() + " arrivals of " + all.size());
+    }
+
+    /**
+     * A consumer whose share changes gives its subscriptions a new version and pulls by it, but leaves out the heartbeat that would
+     * tell of it while another one is under way: a lock of its own decides. Apache refuses its pulls until the next heartbeat.
+     */
+    @Test
+    void a_consumer_whose_heartbeat_was_left_out_gets_its_messages_all_the_same() throws Exception {
+        assumeTrue(Server.DEFAULT == Server.Kind.GANTRY, "Apache lets it wait for up to half a minute");
+        String topic = stock.topic(8);
+        String group = Stock.name("members");
+        var producer = stock.producer();
+        var first = join(group, topic);
+        awaitShares(List.of(first), topic, 8);
+        var second = join(group, topic);
+        awaitShares(List.of(first, second), topic, 4, 4);
+        var subscription = first.getDefaultMQPushConsumerImpl().getRebalanceImpl().getSubscriptionInner().get(topic);
+        var heartbeats = MQClientInstance.class.getDeclaredField("lockHeartbeat");
+        heartbeats.setAccessible(true);
+        var busy = (Lock) heartbeats.get(first.getDefaultMQPushConsumerImpl().getmQClientFactory());
+        busy.lock();
+        try {
+            long version = subscription.getSubVersion();
+            second.shutdown();
+            awaitShares(List.of(first), topic, 8);
+            Await.until("the subscription has a new version", () -> subscription.getSubVersion() > version);
+            // What was parked with the old version takes the first of them.
+            for (int i = 0; i < 80; i++) {
+                producer.send(new Message(topic, String.valueOf(i).getBytes(UTF_8)));
+                if (i == 39) {
+                    inbox.await(40);
+                }
+            }
+            inbox.await(80);
+        } finally {
+            busy.unlock();
+        }
+        assertEquals(80, inbox.distinct().size());
     }
 }

@@ -54,11 +54,7 @@ class RestartTest {
         consumer.registerMessageListener(before.listener());
         consumer.start();
         before.await(90);
-        // The listener has them before the client counts them as consumed, and a client that is shut down commits what it has counted.
-        for (int queue = 0; queue < 3; queue++) {
-            int each = queue;
-            Await.until("all of queue " + queue + " is committed", () -> "30".equals(committed(server, group, topic, each)));
-        }
+        stock.awaitCommitted(group, topic, 3);
         consumer.shutdown();
         // This one is due after the restart.
         var delayed = new Message(topic, "delayed".getBytes(UTF_8));
@@ -69,7 +65,7 @@ class RestartTest {
         server.start();
 
         for (int queue = 0; queue < 3; queue++) {
-            assertEquals("30", committed(server, group, topic, queue));
+            assertEquals("30", stock.committed(group, topic, queue));
             var stored = stock.read(topic, queue);
             assertTrue(stored.size() >= 30);
             for (int i = 0; i < 30; i++) {
@@ -93,10 +89,5 @@ class RestartTest {
         expected.add("delayed");
         assertEquals(expected, after.distinct());
         assertEquals(31, after.size());
-    }
-
-    private static String committed(Server server, String group, String topic, int queue) throws Exception {
-        return Wire.call(server.brokerPort, 14, Map.of("consumerGroup", group, "topic", topic, "queueId", String.valueOf(queue)))
-            .getExtFields().get("offset");
     }
 }

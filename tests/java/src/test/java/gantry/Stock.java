@@ -146,6 +146,23 @@ final class Stock implements AutoCloseable {
         return Long.parseLong(answer.getExtFields().get("offset"));
     }
 
+    /**
+     * Waits until a group has committed everything in these queues. A listener has messages before its client counts them as consumed,
+     * and a client that is shut down commits only what it has counted; its last commits are one-way besides.
+     */
+    void awaitCommitted(String group, String topic, int queues) {
+        for (int queue = 0; queue < queues; queue++) {
+            int each = queue;
+            Await.until(group + " has committed all of queue " + queue,
+                () -> String.valueOf(maxOffset(topic, each)).equals(committed(group, topic, each)));
+        }
+    }
+
+    String committed(String group, String topic, int queue) throws Exception {
+        return Wire.call(server.brokerPort, 14, Map.of("consumerGroup", group, "topic", topic, "queueId", String.valueOf(queue)))
+            .getExtFields().get("offset");
+    }
+
     /** Everything that a queue holds, in order, read with the pull client; offsets must be dense. */
     List<MessageExt> read(String topic, int queue) throws Exception {
         if (reader == null) {

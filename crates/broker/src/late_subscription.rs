@@ -1,0 +1,128 @@
+//! Pulls that know a newer subscription than the group's heartbeats: we ask their client what it subscribes to.
+//!
+//! A stock 5.x consumer gives its subscriptions a new version whenever its share of the queues changes, its first share included, and
+//! sends a heartbeat with it; but it leaves that heartbeat out while its regular one, due at the same second of its life, is under way.
+//! Apache refuses its pulls until the next regular heartbeat, so now and then a consumer stands still for the first half minute.
+//! What the client says of itself (307) holds the same subscriptions, so we ask for that, and let it pull again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use net::{CallError, Outgoing, ReplyTo, Request, Response};
+use protocol::body::{ConsumerRunningInfo, SubscriptionData};
+use protocol::code::{ResponseCode, request};
+use protocol::fastjson;
+use protocol::request::{GetConsumerRunningInfo, PullMessage, PullReply};
+
+use crate::admin::relay::VERSION_WITH_ANSWERS;
+use crate::broker::Broker;
+use crate::heartbeat::SUBSCRIPTIONS_MAX;
+use crate::hold::Errand;
+use crate::refusal::Refusal;
+use crate::session::Session;
+
+/// How long a client has to say it. Shorter than any client waits for a pull.
+const ANSWER: Duration = Duration::from_secs(3);
+/// Pulls of one connection that wait for one answer; a client has one for each queue.
+const PULLS_MAX: usize = 10_000;
+
+/// A question to the client of this connection, and the pulls that wait for what it says.
+pub(crate) struct Question {
+    group: Arc<str>,
+    pulls: Vec<Waiting>,
+}
+
+struct Waiting {
+    reply_to: ReplyTo,
+    topic: Box<str>,
+    sub_version: i64,
+    queue_offset: i64,
+    /// What it hears when the client does not help.
+    refusal: Refusal,
+}
+
+/// Takes on a pull that was refused because its subscription is not known yet. Gives the refusal back when its client cannot be asked.
+pub(crate) fn ask(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &PullMessage<'_>,
+    refusal: Refusal,
+) -> Result<(), Refusal> {
+    let member =
+        broker.clients.consumers(message.consumer_group).and_then(|group| group.at(session.connection.id()).cloned());
+    let Some(member) = member.filter(|member| member.client.version >= VERSION_WITH_ANSWERS) else {
+        return Err(refusal);
+    };
+    let waiting = Waiting {
+        reply_to: request.reply_to(),
+        topic: message.topic.into(),
+        sub_version: message.sub_version,
+        queue_offset: message.queue_offset,
+        refusal,
+    };
+    if let Some(question) = session.questions.iter_mut().find(|question| *question.group == *message.consumer_group) {
+        if question.pulls.len() >= PULLS_MAX {
+            return Err(waiting.refusal);
+        }
+        question.pulls.push(waiting);
+        return Ok(());
+    }
+    let group: Arc<str> = message.consumer_group.into();
+    session.questions.push(Question { group: Arc::clone(&group), pulls: vec![waiting] });
+    let inbox = Arc::clone(&session.inbox);
+    let debt = inbox.owe();
+    tokio::spawn(async move {
+        let client_id = &*member.client.client_id;
+        let fields = GetConsumerRunningInfo { consumer_group: &group, client_id, jstack_enable: false };
+        let connection = &member.client.connection;
+        let said = connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), ANSWER).await;
+        let subscriptions = subscriptions(said);
+        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+            heard(broker, session, &group, subscriptions, out)
+        })));
+        drop(debt);
+    });
+    Ok(())
+}
+
+/// None when the client did not say, or more than a heartbeat may.
+fn subscriptions(said: Result<Response, CallError>) -> Option<Vec<SubscriptionData>> {
+    let said = said.ok().filter(|said| said.code == ResponseCode::Success as i32)?;
+    let info: ConsumerRunningInfo = fastjson::from_slice(&said.body).ok()?;
+    Some(info.subscription_set).filter(|subscriptions| subscriptions.len() <= SUBSCRIPTIONS_MAX)
+}
+
+/// The client has spoken, or not: its pulls come again at once, or are refused as they would have been.
+fn heard(
+    broker: &Broker,
+    session: &mut Session,
+    group: &Arc<str>,
+    subscriptions: Option<Vec<SubscriptionData>>,
+    out: &mut Outgoing,
+) {
+    if let Some(subscriptions) = subscriptions {
+        broker.clients.subscribe(group, session.connection.id(), subscriptions);
+    }
+    let Some(place) = session.questions.iter().position(|question| question.group == *group) else { return };
+    let consumers = broker.clients.consumers(group);
+    for Waiting { reply_to, topic, sub_version, queue_offset, refusal } in session.questions.swap_remove(place).pulls {
+        let known = consumers.as_ref().and_then(|consumers| consumers.subscription(&topic));
+        if known.is_none_or(|known| known.version < sub_version) {
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+            continue;
+        }
+        let fields = PullReply {
+            suggest_which_broker_id: 0,
+            next_begin_offset: queue_offset,
+            min_offset: 0,
+            max_offset: 0,
+            offset_delta: None,
+            topic_sys_flag: None,
+            group_sys_flag: None,
+            forbidden_type: None,
+        };
+        out.reply(reply_to, ResponseCode::PullRetryImmediately, Some("SUBSCRIPTION_IS_LATEST"), &fields, &[]);
+    }
+}
