@@ -78,9 +78,8 @@ fn what_a_member_says_between_heartbeats_replaces_what_is_older_and_nothing_else
     let clients = Clients::new();
     let data = data(&[subscription("T", 5, "a", &[97]), subscription("U", 5, "a", &[97])]);
     clients.consume(&client(1, "a"), &beat(&data), NOW);
-    let said = || {
-        vec![subscription("T", 6, "b", &[98]), subscription("U", 4, "b", &[98]), subscription("V", 9, "*", &[])]
-    };
+    let said =
+        || vec![subscription("T", 6, "b", &[98]), subscription("U", 4, "b", &[98]), subscription("V", 9, "*", &[])];
     clients.subscribe("G", 2, said());
     assert_eq!(clients.subscription("G", "T").unwrap().version, 5, "a stranger's word counts for nothing");
     clients.subscribe("G", 1, said());
