@@ -1,47 +1,41 @@
-//! The store: opens what is on disk, owns the threads, and is the door to log, queues and journal.
+//! The store: the door to log, queues and journal. `opening.rs` recovers what is on disk, `threads.rs` begins and ends the threads.
 //!
-//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (below: write units, bring them to the device), `index`
+//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (threads.rs: write units, bring them to the device), `index`
 //! (index/), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use env::{Clock, TimeMs};
 use parking_lot::{Mutex, RwLock};
 use protocol::{LogOffset, light, names};
-use tracing::{error, info, warn};
+use tracing::error;
 
 use crate::batch::RecordBatch;
-use crate::checkpoint::{Checkpoint, Marks};
-use crate::closed::{Closed, fingerprint};
+use crate::checkpoint::Checkpoint;
 use crate::cold::{ColdRead, ColdReadRefused, ColdReads};
 use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
 use crate::fold::is_folder_name;
-use crate::index::{KeyIndex, LogNow};
-use crate::journal::{Journal, JournalOptions, JournalSync};
+use crate::index::KeyIndex;
+use crate::journal::Journal;
 use crate::lock::{AbortFile, StoreLock};
-use crate::options::{FlushMode, Retention, StoreEnv, StoreOptions};
-use crate::queue_log::{ConsumeQueue, QueueError, QueueLogOptions, QueueLogs, UnitsRead};
-use crate::recovery::{self, Before, Recovered};
+use crate::options::{FlushMode, Retention, StoreOptions};
+use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
 use crate::segment::ReadMode;
 use crate::timer::{LogState, TimerFiles, TimerOptions};
 use crate::watermark::Watermark;
-use crate::worker::{self, Bell};
-use crate::{flush, index, prepare, retention};
+use crate::worker::Bell;
+
+mod opening;
+mod threads;
 
 /// Queues that one topic can have. A larger number is a mistake, or damage, that would cost memory.
 pub const QUEUES_MAX: u32 = 65_536;
-
-/// How long the `queues` thread waits for a call when there is nothing to write.
-const QUEUES_REST: Duration = Duration::from_secs(60);
-/// How often units go to their files and the check-point moves.
-const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between two looks for light queues that nobody uses, made when there are as many as there may be.
 const LIGHT_QUEUES_LOOK_MS: u64 = 1000;
@@ -144,257 +138,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Locks the store, recovers what is in it, and starts the threads. Says what was found and mended.
-    pub fn open(options: StoreOptions, env: StoreEnv) -> Result<(Arc<Store>, Recovered), StoreError> {
-        let StoreEnv { clock, disk, .. } = env;
-        let root = options.root.clone();
-        let is_new = disk.list(&root).is_ok_and(|entries| entries.is_empty());
-        let make = |path: &Path| {
-            disk.create_dir(path).map_err(|source| StoreError::Disk { doing: "make", path: path.to_owned(), source })
-        };
-        make(&root)?;
-        make(&options.queue_dir)?;
-        make(&options.commit_log_dir)?;
-        let lock = StoreLock::take(&root)?;
-        if is_new {
-            // The parent of a bare name is empty.
-            let parent =
-                root.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-            for dir in [Some(&*root), parent].into_iter().flatten() {
-                disk.sync_dir(dir).map_err(|source| StoreError::Disk {
-                    doing: "sync",
-                    path: dir.to_owned(),
-                    source,
-                })?;
-            }
-        }
-        let mut found = Recovered::default();
-        let (abort, was_abnormal) = AbortFile::find(&root);
-        found.was_abnormal = was_abnormal;
-        let sync = match options.flush {
-            FlushMode::Sync => JournalSync::Always,
-            FlushMode::Async => JournalSync::Every(options.flush_interval),
-        };
-        let journal_options = JournalOptions { sync, ..JournalOptions::default() };
-        let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
-        found.findings.extend(journal.findings().iter().cloned());
-        let (checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
-        let mut files = recovery::open_segments(&options, &disk, &mut found)?;
-        let queue_options = QueueLogOptions {
-            file_bytes: options.queue_file_bytes,
-            batch_dir: Some(root.join("batchconsumequeue")),
-            batch_file_bytes: options.batch_queue_file_bytes,
-            descriptors: options.queue_descriptors_max,
-            buffered_bytes: options.queue_buffered_bytes,
-            ..QueueLogOptions::default()
-        };
-        let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&disk))?;
-        found.findings.extend(loaded.findings);
-        let deleted = Deleted::recall(&journal);
-        let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
-        let before = Before {
-            batch_topics: &batch_topics,
-            deleted: &deleted,
-            rebuild_from: loaded.rebuild_from.map(|at| at.0),
-            marks: marks.as_ref(),
-            closed: Closed::recall(&journal),
-        };
-        let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &mut found)?;
-        deleted.follow_log(&journal, files.segments[0].base(), end.at);
-
-        let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
-        let open_index = |options| KeyIndex::open(options, &disk, &journal, log_now, &mut found.findings);
-        let index = options.index.as_ref().map(open_index).transpose()?;
-        let segment_bytes = files.segment_bytes;
-        let log = CommitLog::new(files.segments, segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {
-            StoreError::Malformed {
-                path: options.commit_log_dir.clone(),
-                why: format!("no file holds the log's end {}", end.at),
-            }
-        })?;
-        let shared = Arc::new(Shared {
-            clock,
-            disk,
-            log,
-            queues,
-            index,
-            flushed: Watermark::new(end.at),
-            last_timestamp: AtomicI64::new(end.last_timestamp),
-            flushed_timestamp: AtomicI64::new(end.last_timestamp),
-            needed_room: AtomicU64::new(0),
-            opened_at: end.at,
-            had_reads: AtomicBool::new(false),
-            segments_bell: Bell::default(),
-            flush_bell: Bell::default(),
-            retention_bell: Bell::default(),
-            no_room: Mutex::new(None),
-            unwritten_queues: Mutex::new(None),
-            disk_full: Mutex::new(None),
-            is_writable: AtomicBool::new(true),
-            retention: Mutex::new(options.retention.clone()),
-            retention_floor: RwLock::new(None),
-            delete_expired: AtomicBool::new(false),
-            checkpoint_bell: Bell::default(),
-            checkpoint_wanted: AtomicBool::new(false),
-            queues_rest: AtomicBool::new(false),
-            light_queues_max: AtomicUsize::new(options.light_queues_max.unwrap_or(0)),
-            light_queues_looked_ms: AtomicU64::new(0),
-            stopping: AtomicBool::new(false),
-            options,
-        });
-        // So that the first message finds room. A start without any would be taken for one that worked.
-        if !prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN)
-            && let Some(reason) = shared.no_room.lock().take()
-        {
-            return Err(reason.into());
-        }
-        abort.raise()?;
-        // Without its name on the device, a loss of power would look like a clean stop.
-        shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
-        let (cold, mut threads) =
-            ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
-        let (queries, query_threads) = ColdReads::start("query", 1, shared.options.queries_max)?;
-        threads.extend(query_threads);
-        let store = Arc::new(Store {
-            shared: Arc::clone(&shared),
-            journal: Arc::new(journal),
-            cold,
-            queries,
-            checkpointed: AtomicI64::new(checkpoint.last()),
-            checkpoint: Mutex::new(checkpoint),
-            has_unsure_queues: AtomicBool::new(was_abnormal),
-            was_abnormal,
-            abort,
-            threads: Mutex::new(threads),
-            lock: Mutex::new(Some(lock)),
-        });
-        store.start_threads()?;
-        Ok((store, found))
-    }
-
-    fn start_threads(self: &Arc<Store>) -> Result<(), StoreError> {
-        let mut threads = self.threads.lock();
-        for (name, run) in
-            [("segments", prepare::run as fn(&Shared)), ("flush", flush::run), ("retention", retention::run)]
-        {
-            let shared = Arc::clone(&self.shared);
-            threads.push(worker::spawn(name, move || run(&shared))?);
-        }
-        if self.shared.index.is_some() {
-            let (shared, journal) = (Arc::clone(&self.shared), Arc::clone(&self.journal));
-            threads.push(worker::spawn("index", move || {
-                if let Some(index) = &shared.index {
-                    index::run(&shared, index, &journal);
-                }
-            })?);
-        }
-        // The thread must not keep the store alive, or nobody could drop it.
-        let store = Arc::downgrade(self);
-        let shared = Arc::clone(&self.shared);
-        threads.push(worker::spawn("queues", move || {
-            let mut is_idle = false;
-            while !shared.is_stopping() {
-                shared.queues_rest.store(is_idle, Ordering::SeqCst);
-                fence(Ordering::SeqCst);
-                // Whoever appends calls `flush`, which calls us.
-                let is_resting = is_idle && shared.queues.pending_bytes() == 0;
-                shared.queues.wait_until_wanted(if is_resting { QUEUES_REST } else { QUEUES_INTERVAL });
-                let Some(store) = store.upgrade() else { return };
-                let had_work = shared.queues.pending_bytes() > 0
-                    || shared.queues.deleted_up_to().is_some()
-                    || store.checkpointed() < store.last_timestamp();
-                shared.queues.journal_is_written(store.journal.written().get());
-                let failed = shared.queues.flush_all().err().map(|error| error.to_string());
-                let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
-                match (before, failed) {
-                    // The units stay in memory and are tried again; the log has them in any case.
-                    (None, Some(error)) => warn!(error, "consume queues cannot be written"),
-                    (Some(_), None) => info!("consume queues are written again"),
-                    (None, None) | (Some(_), Some(_)) => {}
-                }
-                if shared.flushed_timestamp.load(Ordering::Acquire) > store.checkpointed() {
-                    shared.checkpoint_wanted.store(true, Ordering::SeqCst);
-                    shared.checkpoint_bell.call();
-                }
-                // The second time without work, queues have given their memory back.
-                is_idle = !had_work;
-            }
-        })?);
-        let store = Arc::downgrade(self);
-        let shared = Arc::clone(&self.shared);
-        threads.push(worker::spawn("checkpoint", move || {
-            let (mut has_failed, mut trimmed_to) = (false, shared.log.min());
-            while !shared.is_stopping() {
-                shared
-                    .checkpoint_bell
-                    .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
-                let Some(store) = store.upgrade() else { return };
-                let min = shared.log.min();
-                if min > trimmed_to {
-                    trimmed_to = min;
-                    Deleted::recall(&store.journal).forget_below(&store.journal, min);
-                }
-                let moved = store.move_checkpoint(false);
-                if let Err(error) = &moved
-                    && !has_failed
-                {
-                    warn!(%error, "the check-point cannot move: a start after a crash will read more of the log");
-                }
-                has_failed = moved.is_err();
-            }
-        })?);
-        Ok(())
-    }
-
-    /// Brings the key index to the device.
-    fn sync_index(&self) -> Result<(), StoreError> {
-        self.shared.index.as_ref().map_or(Ok(()), |index| index.sync(&self.journal))
-    }
-
-    /// Writes the units that are only in memory, brings them to the device, and moves the check-point as far as that has both log and queues.
-    /// May take minutes where the file system is synced as a whole.
-    fn move_checkpoint(&self, is_last: bool) -> Result<(), StoreError> {
-        let shared = &self.shared;
-        shared.queues.journal_is_written(self.journal.written().get());
-        let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
-        if timestamp <= self.checkpointed() && !is_last {
-            return Ok(());
-        }
-        match shared.queues.sync_all() {
-            Err(unsure @ QueueError::Unsure { .. }) => {
-                // As with the log: the check-point must not move, and the next start reads the log from there.
-                error!(error = %unsure, "ending the process");
-                std::process::abort();
-            }
-            synced => synced?,
-        }
-        if self.has_unsure_queues.load(Ordering::Relaxed) {
-            let dir = &shared.options.queue_dir;
-            shared.disk.sync_file_system(dir).map_err(|source| StoreError::Disk {
-                doing: "sync",
-                path: dir.clone(),
-                source,
-            })?;
-            self.has_unsure_queues.store(false, Ordering::Relaxed);
-        }
-        let confirmed = if is_last { i64::try_from(shared.log.end.get()).unwrap_or(i64::MAX) } else { 0 };
-        let marks = Marks {
-            log_timestamp: timestamp,
-            queues_timestamp: timestamp,
-            // Apache's broker removes files of the index that go beyond this.
-            index_timestamp: shared.index.as_ref().map_or(0, KeyIndex::synced_timestamp),
-            master_flushed: 0,
-            confirmed,
-        };
-        self.checkpoint.lock().write(&marks)?;
-        self.checkpointed.store(timestamp, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn checkpointed(&self) -> i64 {
-        self.checkpointed.load(Ordering::Relaxed)
-    }
-
     /// Appends what is not appended yet of the batch: one lock, no system call. See [`RecordBatch::landed`].
     ///
     /// On [`AppendError::NoRoomYet`] await [`Store::room`] and call it again: the rest of the batch is still in it.
@@ -706,56 +449,6 @@ impl Store {
     /// Store time of the newest record, in ms.
     pub fn last_timestamp(&self) -> i64 {
         self.shared.last_timestamp.load(Ordering::Acquire)
-    }
-
-    /// Stops the threads, brings everything to the device, and says so on disk.
-    pub fn close(&self) -> Result<(), StoreError> {
-        if !self.stop_threads() {
-            return Ok(());
-        }
-        let closed = self.write_all();
-        let is_journal_safe = self.journal.close();
-        // Whatever is not on disk as it should be, the next start finds out if it is told to look.
-        let closed = closed.and_then(|()| if is_journal_safe { self.abort.lower() } else { Ok(()) });
-        self.lock.lock().take();
-        closed
-    }
-
-    fn write_all(&self) -> Result<(), StoreError> {
-        let Shared { log, queues, .. } = &*self.shared;
-        log.seal();
-        flush::flush(&self.shared);
-        self.sync_index()?;
-        self.move_checkpoint(true)?;
-        let min = log.min();
-        let last_timestamp = self.last_timestamp();
-        Closed { min, end: log.end.get(), last_timestamp, queues: fingerprint(queues, min) }.remember(&self.journal);
-        Ok(())
-    }
-
-    /// Says whether they were running.
-    fn stop_threads(&self) -> bool {
-        if self.shared.stopping.swap(true, Ordering::SeqCst) {
-            return false;
-        }
-        self.cold.stop();
-        self.queries.stop();
-        let Shared { segments_bell, flush_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
-        for bell in [segments_bell, flush_bell, retention_bell, checkpoint_bell] {
-            bell.ring();
-        }
-        if let Some(index) = &self.shared.index {
-            index.bell.ring();
-        }
-        self.shared.queues.ring();
-        let current = std::thread::current().id();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
-            // The `queues` thread may be the last to hold the store, and cannot wait for itself.
-            if thread.thread().id() != current && thread.join().is_err() {
-                error!("a thread of the store panicked");
-            }
-        }
-        true
     }
 }
 

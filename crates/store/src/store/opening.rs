@@ -1,0 +1,173 @@
+//! Opening a store: locks, recovers, and starts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+
+use env::Clock;
+use parking_lot::{Mutex, RwLock};
+
+use super::{Shared, Store};
+use crate::checkpoint::Checkpoint;
+use crate::closed::Closed;
+use crate::cold::ColdReads;
+use crate::commit_log::CommitLog;
+use crate::deleted::Deleted;
+use crate::disk::Disk;
+use crate::error::StoreError;
+use crate::index::{KeyIndex, LogNow};
+use crate::journal::{Journal, JournalOptions, JournalSync};
+use crate::lock::{AbortFile, StoreLock};
+use crate::options::{FlushMode, StoreEnv, StoreOptions};
+use crate::prepare;
+use crate::queue_log::{QueueLogOptions, QueueLogs};
+use crate::recovery::{self, Before, End, Recovered};
+use crate::watermark::Watermark;
+use crate::worker::Bell;
+
+impl Store {
+    /// Locks the store, recovers what is in it, and starts the threads. Says what was found and mended.
+    pub fn open(options: StoreOptions, env: StoreEnv) -> Result<(Arc<Store>, Recovered), StoreError> {
+        let StoreEnv { clock, disk, .. } = env;
+        let root = options.root.clone();
+        let lock = folders(&options, &*disk)?;
+        let mut found = Recovered::default();
+        let (abort, was_abnormal) = AbortFile::find(&root);
+        found.was_abnormal = was_abnormal;
+        let sync = match options.flush {
+            FlushMode::Sync => JournalSync::Always,
+            FlushMode::Async => JournalSync::Every(options.flush_interval),
+        };
+        let journal_options = JournalOptions { sync, ..JournalOptions::default() };
+        let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
+        found.findings.extend(journal.findings().iter().cloned());
+        let (checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
+        let mut files = recovery::open_segments(&options, &disk, &mut found)?;
+        let queue_options = QueueLogOptions {
+            file_bytes: options.queue_file_bytes,
+            batch_dir: Some(root.join("batchconsumequeue")),
+            batch_file_bytes: options.batch_queue_file_bytes,
+            descriptors: options.queue_descriptors_max,
+            buffered_bytes: options.queue_buffered_bytes,
+            ..QueueLogOptions::default()
+        };
+        let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&disk))?;
+        found.findings.extend(loaded.findings);
+        let deleted = Deleted::recall(&journal);
+        let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
+        let before = Before {
+            batch_topics: &batch_topics,
+            deleted: &deleted,
+            rebuild_from: loaded.rebuild_from.map(|at| at.0),
+            marks: marks.as_ref(),
+            closed: Closed::recall(&journal),
+        };
+        let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &mut found)?;
+        deleted.follow_log(&journal, files.segments[0].base(), end.at);
+
+        let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
+        let open_index = |options| KeyIndex::open(options, &disk, &journal, log_now, &mut found.findings);
+        let index = options.index.as_ref().map(open_index).transpose()?;
+        let segment_bytes = files.segment_bytes;
+        let log = CommitLog::new(files.segments, segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {
+            StoreError::Malformed {
+                path: options.commit_log_dir.clone(),
+                why: format!("no file holds the log's end {}", end.at),
+            }
+        })?;
+        let shared = Arc::new(Shared::new(options, clock, disk, log, queues, index, &end));
+        // So that the first message finds room. A start without any would be taken for one that worked.
+        if !prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN)
+            && let Some(reason) = shared.no_room.lock().take()
+        {
+            return Err(reason.into());
+        }
+        abort.raise()?;
+        // Without its name on the device, a loss of power would look like a clean stop.
+        shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
+        let (cold, mut threads) =
+            ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
+        let (queries, query_threads) = ColdReads::start("query", 1, shared.options.queries_max)?;
+        threads.extend(query_threads);
+        let store = Arc::new(Store {
+            shared: Arc::clone(&shared),
+            journal: Arc::new(journal),
+            cold,
+            queries,
+            checkpointed: AtomicI64::new(checkpoint.last()),
+            checkpoint: Mutex::new(checkpoint),
+            has_unsure_queues: AtomicBool::new(was_abnormal),
+            was_abnormal,
+            abort,
+            threads: Mutex::new(threads),
+            lock: Mutex::new(Some(lock)),
+        });
+        store.start_threads()?;
+        Ok((store, found))
+    }
+}
+
+impl Shared {
+    fn new(
+        options: StoreOptions,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+        log: CommitLog,
+        queues: QueueLogs,
+        index: Option<KeyIndex>,
+        end: &End,
+    ) -> Shared {
+        Shared {
+            clock,
+            disk,
+            log,
+            queues,
+            index,
+            flushed: Watermark::new(end.at),
+            last_timestamp: AtomicI64::new(end.last_timestamp),
+            flushed_timestamp: AtomicI64::new(end.last_timestamp),
+            needed_room: AtomicU64::new(0),
+            opened_at: end.at,
+            had_reads: AtomicBool::new(false),
+            segments_bell: Bell::default(),
+            flush_bell: Bell::default(),
+            retention_bell: Bell::default(),
+            no_room: Mutex::new(None),
+            unwritten_queues: Mutex::new(None),
+            disk_full: Mutex::new(None),
+            is_writable: AtomicBool::new(true),
+            retention: Mutex::new(options.retention.clone()),
+            retention_floor: RwLock::new(None),
+            delete_expired: AtomicBool::new(false),
+            checkpoint_bell: Bell::default(),
+            checkpoint_wanted: AtomicBool::new(false),
+            queues_rest: AtomicBool::new(false),
+            light_queues_max: AtomicUsize::new(options.light_queues_max.unwrap_or(0)),
+            light_queues_looked_ms: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            options,
+        }
+    }
+}
+
+/// Makes the folders, and locks the store.
+fn folders(options: &StoreOptions, disk: &dyn Disk) -> Result<StoreLock, StoreError> {
+    let root = &*options.root;
+    let failed = |doing, path: &Path| {
+        let path = path.to_owned();
+        move |source| StoreError::Disk { doing, path, source }
+    };
+    let is_new = disk.list(root).is_ok_and(|entries| entries.is_empty());
+    for dir in [root, &options.queue_dir, &options.commit_log_dir] {
+        disk.create_dir(dir).map_err(failed("make", dir))?;
+    }
+    let lock = StoreLock::take(root)?;
+    if is_new {
+        // The parent of a bare name is empty.
+        let parent = root.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+        for dir in [Some(root), parent].into_iter().flatten() {
+            disk.sync_dir(dir).map_err(failed("sync", dir))?;
+        }
+    }
+    Ok(lock)
+}

@@ -1,0 +1,196 @@
+//! The threads `queues` and `checkpoint`, and the end of all of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use super::{Shared, Store};
+use crate::checkpoint::Marks;
+use crate::closed::{Closed, fingerprint};
+use crate::deleted::Deleted;
+use crate::error::StoreError;
+use crate::index::KeyIndex;
+use crate::queue_log::QueueError;
+use crate::{flush, index, prepare, retention, worker};
+
+/// How long the `queues` thread waits for a call when there is nothing to write.
+const QUEUES_REST: Duration = Duration::from_secs(60);
+/// How often units go to their files and the check-point moves.
+const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Store {
+    pub(super) fn start_threads(self: &Arc<Store>) -> Result<(), StoreError> {
+        let mut threads = self.threads.lock();
+        for (name, run) in
+            [("segments", prepare::run as fn(&Shared)), ("flush", flush::run), ("retention", retention::run)]
+        {
+            let shared = Arc::clone(&self.shared);
+            threads.push(worker::spawn(name, move || run(&shared))?);
+        }
+        if self.shared.index.is_some() {
+            let (shared, journal) = (Arc::clone(&self.shared), Arc::clone(&self.journal));
+            threads.push(worker::spawn("index", move || {
+                if let Some(index) = &shared.index {
+                    index::run(&shared, index, &journal);
+                }
+            })?);
+        }
+        // The thread must not keep the store alive, or nobody could drop it.
+        let store = Arc::downgrade(self);
+        let shared = Arc::clone(&self.shared);
+        threads.push(worker::spawn("queues", move || {
+            let mut is_idle = false;
+            while !shared.is_stopping() {
+                shared.queues_rest.store(is_idle, Ordering::SeqCst);
+                fence(Ordering::SeqCst);
+                // Whoever appends calls `flush`, which calls us.
+                let is_resting = is_idle && shared.queues.pending_bytes() == 0;
+                shared.queues.wait_until_wanted(if is_resting { QUEUES_REST } else { QUEUES_INTERVAL });
+                let Some(store) = store.upgrade() else { return };
+                let had_work = shared.queues.pending_bytes() > 0
+                    || shared.queues.deleted_up_to().is_some()
+                    || store.checkpointed() < store.last_timestamp();
+                shared.queues.journal_is_written(store.journal.written().get());
+                let failed = shared.queues.flush_all().err().map(|error| error.to_string());
+                let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
+                match (before, failed) {
+                    // The units stay in memory and are tried again; the log has them in any case.
+                    (None, Some(error)) => warn!(error, "consume queues cannot be written"),
+                    (Some(_), None) => info!("consume queues are written again"),
+                    (None, None) | (Some(_), Some(_)) => {}
+                }
+                if shared.flushed_timestamp.load(Ordering::Acquire) > store.checkpointed() {
+                    shared.checkpoint_wanted.store(true, Ordering::SeqCst);
+                    shared.checkpoint_bell.call();
+                }
+                // The second time without work, queues have given their memory back.
+                is_idle = !had_work;
+            }
+        })?);
+        let store = Arc::downgrade(self);
+        let shared = Arc::clone(&self.shared);
+        threads.push(worker::spawn("checkpoint", move || {
+            let (mut has_failed, mut trimmed_to) = (false, shared.log.min());
+            while !shared.is_stopping() {
+                shared
+                    .checkpoint_bell
+                    .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
+                let Some(store) = store.upgrade() else { return };
+                let min = shared.log.min();
+                if min > trimmed_to {
+                    trimmed_to = min;
+                    Deleted::recall(&store.journal).forget_below(&store.journal, min);
+                }
+                let moved = store.move_checkpoint(false);
+                if let Err(error) = &moved
+                    && !has_failed
+                {
+                    warn!(%error, "the check-point cannot move: a start after a crash will read more of the log");
+                }
+                has_failed = moved.is_err();
+            }
+        })?);
+        Ok(())
+    }
+
+    /// Brings the key index to the device.
+    fn sync_index(&self) -> Result<(), StoreError> {
+        self.shared.index.as_ref().map_or(Ok(()), |index| index.sync(&self.journal))
+    }
+
+    /// Writes the units that are only in memory, brings them to the device, and moves the check-point as far as that has both log and queues.
+    /// May take minutes where the file system is synced as a whole.
+    fn move_checkpoint(&self, is_last: bool) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        shared.queues.journal_is_written(self.journal.written().get());
+        let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
+        if timestamp <= self.checkpointed() && !is_last {
+            return Ok(());
+        }
+        match shared.queues.sync_all() {
+            Err(unsure @ QueueError::Unsure { .. }) => {
+                // As with the log: the check-point must not move, and the next start reads the log from there.
+                error!(error = %unsure, "ending the process");
+                std::process::abort();
+            }
+            synced => synced?,
+        }
+        if self.has_unsure_queues.load(Ordering::Relaxed) {
+            let dir = &shared.options.queue_dir;
+            shared.disk.sync_file_system(dir).map_err(|source| StoreError::Disk {
+                doing: "sync",
+                path: dir.clone(),
+                source,
+            })?;
+            self.has_unsure_queues.store(false, Ordering::Relaxed);
+        }
+        let confirmed = if is_last { i64::try_from(shared.log.end.get()).unwrap_or(i64::MAX) } else { 0 };
+        let marks = Marks {
+            log_timestamp: timestamp,
+            queues_timestamp: timestamp,
+            // Apache's broker removes files of the index that go beyond this.
+            index_timestamp: shared.index.as_ref().map_or(0, KeyIndex::synced_timestamp),
+            master_flushed: 0,
+            confirmed,
+        };
+        self.checkpoint.lock().write(&marks)?;
+        self.checkpointed.store(timestamp, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn checkpointed(&self) -> i64 {
+        self.checkpointed.load(Ordering::Relaxed)
+    }
+
+    /// Stops the threads, brings everything to the device, and says so on disk.
+    pub fn close(&self) -> Result<(), StoreError> {
+        if !self.stop_threads() {
+            return Ok(());
+        }
+        let closed = self.write_all();
+        let is_journal_safe = self.journal.close();
+        // Whatever is not on disk as it should be, the next start finds out if it is told to look.
+        let closed = closed.and_then(|()| if is_journal_safe { self.abort.lower() } else { Ok(()) });
+        self.lock.lock().take();
+        closed
+    }
+
+    fn write_all(&self) -> Result<(), StoreError> {
+        let Shared { log, queues, .. } = &*self.shared;
+        log.seal();
+        flush::flush(&self.shared);
+        self.sync_index()?;
+        self.move_checkpoint(true)?;
+        let min = log.min();
+        let last_timestamp = self.last_timestamp();
+        Closed { min, end: log.end.get(), last_timestamp, queues: fingerprint(queues, min) }.remember(&self.journal);
+        Ok(())
+    }
+
+    /// Says whether they were running.
+    pub(super) fn stop_threads(&self) -> bool {
+        if self.shared.stopping.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        self.cold.stop();
+        self.queries.stop();
+        let Shared { segments_bell, flush_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
+        for bell in [segments_bell, flush_bell, retention_bell, checkpoint_bell] {
+            bell.ring();
+        }
+        if let Some(index) = &self.shared.index {
+            index.bell.ring();
+        }
+        self.shared.queues.ring();
+        let current = std::thread::current().id();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            // The `queues` thread may be the last to hold the store, and cannot wait for itself.
+            if thread.thread().id() != current && thread.join().is_err() {
+                error!("a thread of the store panicked");
+            }
+        }
+        true
+    }
+}
