@@ -4,14 +4,12 @@
 //! One task takes samples (`upkeep.rs`): every 10 s for the last minute, every 10 minutes for the last hour, every hour for the last
 //! day, as Apache does. A figure is the present count less the oldest sample's, so it is right at once and not a sample late.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use env::{Clock, TimeMs};
 use jiff::civil::Date;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use protocol::body::{BrokerStatsData, BrokerStatsItem};
 use protocol::names;
 
@@ -19,17 +17,16 @@ use crate::offsets::{Key, KeyRef};
 use crate::put_times::PutTimes;
 use crate::topics::Topic;
 
+mod meter;
+mod total;
+
+use meter::{HOUR_EVERY_MS, Meter, Queues};
+use total::Total;
+
 /// How often the shortest span is sampled.
 pub(crate) const SAMPLE_MS: i64 = 10_000;
-const MINUTE_SAMPLES: usize = 7;
-const HOUR_EVERY_MS: i64 = 600_000;
-const HOUR_SAMPLES: usize = 7;
-const DAY_EVERY_MS: i64 = 3_600_000;
-const DAY_SAMPLES: usize = 25;
 /// Samples of the totals: ten minutes.
 const TOTAL_SAMPLES: usize = 61;
-/// Cells of a total. More than cores is waste, fewer is contention.
-const CELLS: usize = 16;
 
 /// A figure that 315 can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,155 +79,6 @@ impl Stat {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sample {
-    at: TimeMs,
-    sum: u64,
-    times: u64,
-}
-
-/// Samples of the three spans, oldest first.
-#[derive(Debug, Default)]
-struct Windows {
-    minute: VecDeque<Sample>,
-    hour: VecDeque<Sample>,
-    day: VecDeque<Sample>,
-}
-
-/// One figure over time.
-#[derive(Debug)]
-struct Meter {
-    /// Relaxed: a figure may miss what happens this moment.
-    sum: AtomicU64,
-    times: AtomicU64,
-    made_at: TimeMs,
-    /// Made when the first sample is taken: most meters of a large broker have never counted anything.
-    windows: Mutex<Option<Box<Windows>>>,
-}
-
-impl Meter {
-    fn new(now: TimeMs) -> Meter {
-        Meter { sum: AtomicU64::new(0), times: AtomicU64::new(0), made_at: now, windows: Mutex::new(None) }
-    }
-
-    #[inline]
-    fn add(&self, amount: u64) {
-        self.sum.fetch_add(amount, Ordering::Relaxed);
-        self.times.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn at(&self, now: TimeMs) -> Sample {
-        Sample { at: now, sum: self.sum.load(Ordering::Relaxed), times: self.times.load(Ordering::Relaxed) }
-    }
-
-    fn sample(&self, now: TimeMs) {
-        let sample = self.at(now);
-        let mut windows = self.windows.lock();
-        if windows.is_none() && sample.times == 0 {
-            return;
-        }
-        let start = Sample { at: self.made_at, sum: 0, times: 0 };
-        let windows = windows.get_or_insert_default();
-        for (samples, every, most) in [
-            (&mut windows.minute, SAMPLE_MS, MINUTE_SAMPLES),
-            (&mut windows.hour, HOUR_EVERY_MS, HOUR_SAMPLES),
-            (&mut windows.day, DAY_EVERY_MS, DAY_SAMPLES),
-        ] {
-            if samples.is_empty() {
-                samples.push_back(start);
-            }
-            // The task may come a little early or late; half a step decides.
-            if samples.back().is_some_and(|last| now.since(last.at) < every - SAMPLE_MS / 2) {
-                continue;
-            }
-            if samples.len() >= most {
-                samples.pop_front();
-            }
-            samples.push_back(sample);
-        }
-    }
-
-    fn read(&self, now: TimeMs) -> BrokerStatsData {
-        let present = self.at(now);
-        let start = Sample { at: self.made_at, sum: 0, times: 0 };
-        let windows = self.windows.lock();
-        let span = |pick: fn(&Windows) -> &VecDeque<Sample>| {
-            let oldest = windows.as_ref().and_then(|windows| pick(windows).front().copied());
-            between(oldest.unwrap_or(start), present)
-        };
-        BrokerStatsData {
-            stats_day: span(|windows| &windows.day),
-            stats_hour: span(|windows| &windows.hour),
-            stats_minute: span(|windows| &windows.minute),
-        }
-    }
-
-    /// Nothing was ever counted.
-    fn is_unused(&self) -> bool {
-        self.times.load(Ordering::Relaxed) == 0
-    }
-
-    /// Nothing was counted in a day.
-    fn is_idle(&self) -> bool {
-        let windows = self.windows.lock();
-        windows.as_ref().is_some_and(|windows| {
-            windows.day.len() == DAY_SAMPLES
-                && windows.day.front().is_some_and(|oldest| oldest.times == self.times.load(Ordering::Relaxed))
-        })
-    }
-}
-
-fn between(from: Sample, to: Sample) -> BrokerStatsItem {
-    let sum = to.sum.saturating_sub(from.sum);
-    let times = to.times.saturating_sub(from.times);
-    let ms = to.at.since(from.at);
-    BrokerStatsItem {
-        avgpt: if times > 0 { sum as f64 / times as f64 } else { 0.0 },
-        sum: i64::try_from(sum).unwrap_or(i64::MAX),
-        tps: if ms > 0 { sum as f64 * 1000.0 / ms as f64 } else { 0.0 },
-    }
-}
-
-#[derive(Debug)]
-struct QueueMeters {
-    nums: Meter,
-    size: Meter,
-}
-
-/// Meters by queue id, made when a queue is first used.
-#[derive(Debug, Default)]
-struct Queues(RwLock<Vec<Option<Arc<QueueMeters>>>>);
-
-impl Queues {
-    fn add(&self, queue_id: i32, messages: u64, bytes: u64, now: impl Fn() -> TimeMs) {
-        let Ok(at) = usize::try_from(queue_id) else { return };
-        if let Some(Some(meters)) = self.0.read().get(at) {
-            meters.nums.add(messages);
-            meters.size.add(bytes);
-            return;
-        }
-        let mut queues = self.0.write();
-        if queues.len() <= at {
-            queues.resize(at + 1, None);
-        }
-        let made = || Arc::new(QueueMeters { nums: Meter::new(now()), size: Meter::new(now()) });
-        let meters = queues[at].get_or_insert_with(made);
-        meters.nums.add(messages);
-        meters.size.add(bytes);
-    }
-
-    fn get(&self, queue_id: usize) -> Option<Arc<QueueMeters>> {
-        self.0.read().get(queue_id).cloned().flatten()
-    }
-
-    fn sample(&self, now: TimeMs) {
-        for meters in self.0.read().iter().flatten() {
-            meters.nums.sample(now);
-            meters.size.sample(now);
-        }
-    }
-}
-
 #[derive(Debug)]
 struct TopicMeters {
     put_nums: Meter,
@@ -256,38 +104,6 @@ impl GroupMeters {
     fn is_idle(&self) -> bool {
         let meters = [&self.get_nums, &self.sent_back, &self.dead, &self.acked, &self.leased];
         meters.iter().any(|meter| meter.is_idle()) && meters.iter().all(|meter| meter.is_idle() || meter.is_unused())
-    }
-}
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct CacheLine(AtomicU64);
-
-/// A counter that every core adds to.
-#[derive(Debug, Default)]
-struct Total([CacheLine; CELLS]);
-
-thread_local! {
-    static CELL: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-static NEXT_CELL: AtomicUsize = AtomicUsize::new(0);
-
-impl Total {
-    #[inline]
-    fn add(&self, amount: u64) {
-        let cell = CELL.get();
-        let cell = if cell < CELLS {
-            cell
-        } else {
-            let next = NEXT_CELL.fetch_add(1, Ordering::Relaxed) % CELLS;
-            CELL.set(next);
-            next
-        };
-        self.0[cell].0.fetch_add(amount, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.iter().map(|cell| cell.0.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -653,104 +469,4 @@ fn local_date(now: TimeMs) -> Date {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn topic(name: &str) -> Arc<str> {
-        name.into()
-    }
-
-    #[test]
-    fn a_meter_shows_the_last_minute_hour_and_day() {
-        let meter = Meter::new(TimeMs(0));
-        let mut now = 0;
-        // Ten messages of two each every ten seconds, for two hours.
-        for _ in 0..720 {
-            (0..10).for_each(|_| meter.add(2));
-            now += SAMPLE_MS;
-            meter.sample(TimeMs(now));
-        }
-        let read = meter.read(TimeMs(now));
-        assert_eq!(read.stats_minute, BrokerStatsItem { avgpt: 2.0, sum: 120, tps: 2.0 });
-        assert_eq!(read.stats_hour.sum, 7200);
-        assert_eq!(read.stats_hour.tps, 2.0);
-        assert_eq!(read.stats_day.sum, 14_400);
-    }
-
-    #[test]
-    fn a_meter_is_right_before_its_first_sample() {
-        let meter = Meter::new(TimeMs(1000));
-        meter.add(5);
-        let read = meter.read(TimeMs(2000));
-        assert_eq!(read.stats_minute, BrokerStatsItem { avgpt: 5.0, sum: 5, tps: 5.0 });
-        meter.sample(TimeMs(3000));
-        assert_eq!(meter.read(TimeMs(3000)).stats_day.sum, 5);
-    }
-
-    #[test]
-    fn a_meter_that_counts_nothing_holds_no_samples_and_one_that_stopped_is_idle_after_a_day() {
-        let meter = Meter::new(TimeMs(0));
-        meter.sample(TimeMs(SAMPLE_MS));
-        assert!(meter.windows.lock().is_none());
-        meter.add(1);
-        for hour in 1..=25 {
-            assert!(!meter.is_idle());
-            meter.sample(TimeMs(hour * DAY_EVERY_MS));
-        }
-        assert!(meter.is_idle());
-    }
-
-    #[test]
-    fn a_group_that_only_sent_back_is_forgotten_when_it_stops_and_not_before() {
-        let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock, false);
-        stats.sent_back("Stops", "T");
-        stats.sent_back("Goes on", "T");
-        for _ in 0..26 {
-            stats.group(&topic("Goes on"), &topic("T")).get_nums.add(1);
-            hand.advance(Duration::from_millis(DAY_EVERY_MS as u64));
-            stats.sample();
-        }
-        assert!(stats.window(Stat::SndbckPutNums, "T@Stops").is_none());
-        assert!(stats.window(Stat::SndbckPutNums, "T@Goes on").is_some());
-    }
-
-    #[test]
-    fn totals_of_all_threads_add_up_and_mornings_follow_the_calendar() {
-        let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock, false);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..1000).for_each(|_| stats.put_messages.add(1)));
-            }
-        });
-        assert_eq!(stats.totals().put_messages, 4000);
-        hand.advance(Duration::from_secs(10));
-        assert_eq!(stats.rates(|totals| totals.put_messages)[0], 400.0);
-        let day = jiff::civil::date(2026, 3, 1);
-        stats.sample_totals(TimeMs(10_000), day);
-        assert_eq!(stats.mornings(), Mornings::default());
-        stats.sample_totals(TimeMs(20_000), day.tomorrow().unwrap());
-        assert_eq!(stats.mornings(), Mornings { put_today: 4000, ..Mornings::default() });
-    }
-
-    #[test]
-    fn figures_are_found_by_rocketmqs_keys() {
-        let (clock, hand) = Clock::manual(TimeMs(0));
-        let stats = Stats::new(clock, false);
-        let group = stats.group(&topic("G"), &topic("T"));
-        group.get_nums.add(7);
-        group.queues.add(3, 7, 70, || TimeMs(0));
-        stats.topic(&topic("T")).queues.add(2, 1, 10, || TimeMs(0));
-        hand.advance(Duration::from_secs(1));
-        let sum = |stat, key: &str| stats.window(stat, key).map(|window| window.stats_minute.sum);
-        assert_eq!(sum(Stat::GroupGetNums, "T@G"), Some(7));
-        assert_eq!(sum(Stat::QueueGetSize, "T@3@G"), Some(70));
-        assert_eq!(sum(Stat::QueuePutNums, "T@2"), Some(1));
-        assert_eq!(sum(Stat::QueuePutNums, "T@9"), None);
-        assert_eq!(sum(Stat::TopicPutNums, "U"), None);
-        stats.forget_group("G");
-        assert_eq!(sum(Stat::GroupGetNums, "T@G"), None);
-    }
-}
+mod tests;
