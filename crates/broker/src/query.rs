@@ -1,9 +1,11 @@
 //! Messages by key, by unique id or by tag (12).
 
+use std::sync::Arc;
+
 use net::{Request, SharedSlice};
 use protocol::code::ResponseCode;
 use protocol::request::{QueryMessage, QueryMessageReply};
-use store::{KeyKind, KeyQuery};
+use store::{KeyKind, KeyMatch, KeyQuery};
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
@@ -40,16 +42,13 @@ pub(crate) fn by_key(broker: &Broker, session: &mut Session, request: &Request<'
         move |store| store.query(&query),
         move |_, _, found, out| {
             let refusal = match found {
-                Ok(answer) if !answer.records.is_empty() => {
+                Ok(answer) if !answer.found.is_empty() => {
                     let fields = QueryMessageReply {
                         index_last_update_timestamp: answer.index_timestamp,
                         index_last_update_phyoffset: answer.index_offset,
                     };
-                    let bytes = answer.records.iter().map(|record| record.as_ref().len()).sum();
-                    let parts = answer.records.into_iter().map(|record| {
-                        let (owner, range) = record.into_parts();
-                        SharedSlice { owner, range }
-                    });
+                    let bytes = answer.found.iter().map(|found| found.bytes().len()).sum();
+                    let parts = answer.found.into_iter().map(part);
                     return out.reply_shared(reply_to, ResponseCode::Success, None, &fields, bytes, parts);
                 }
                 Ok(answer) if answer.is_cut => Refusal::new(
@@ -66,4 +65,17 @@ pub(crate) fn by_key(broker: &Broker, session: &mut Session, request: &Request<'
             out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
         },
     )
+}
+
+fn part(found: KeyMatch) -> SharedSlice {
+    match found {
+        KeyMatch::Record(slice) => {
+            let (owner, range) = slice.into_parts();
+            SharedSlice { owner, range }
+        }
+        KeyMatch::Inner(record) => {
+            let range = 0..record.len();
+            SharedSlice { owner: Arc::new(record), range }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use protocol::code::request;
 use protocol::compression::{self, Compression};
 use protocol::record::{self, Scanned};
-use protocol::request::{CreateTopic, SearchOffset, SendBack, SendMessage, ViewMessage};
+use protocol::request::{CreateTopic, QueryMessage, SearchOffset, SendBack, SendMessage, ViewMessage};
 use protocol::sys_flag;
 
 use crate::support::*;
@@ -28,7 +28,7 @@ pub(super) async fn create(running: &Running, topic: &str, attributes: &str) -> 
 }
 
 async fn started() -> Running {
-    let running = start(Setup::default()).await;
+    let running = start(Setup { has_index: true, ..Setup::default() }).await;
     assert_eq!(create(&running, TOPIC, "+queue.type=BatchCQ").await.0, 0);
     running
 }
@@ -117,6 +117,47 @@ async fn a_compressed_batch_passes_through_untouched() {
     let Ok(Scanned::Record(record)) = record::scan(&found.body, true) else { panic!("no record") };
     assert_eq!((record.body(), record.sys_flag()), (&packed[..], flag));
     assert_eq!(found.fields.get("nextBeginOffset"), Some("6"));
+}
+
+async fn with_key(running: &Running, key: &str) -> Vec<(String, u64, String)> {
+    let query = QueryMessage {
+        topic: TOPIC,
+        key,
+        max_num: 32,
+        begin_timestamp: 0,
+        end_timestamp: i64::MAX,
+        index_type: None,
+        last_key: None,
+        unique_key_query: None,
+    };
+    let found = running.call(request::QUERY_MESSAGE, &query, Vec::new()).await;
+    let mut messages = Vec::new();
+    let mut rest = &found.body[..];
+    while let Ok(Scanned::Record(record)) = record::scan(rest, true) {
+        rest = &rest[record.total_size()..];
+        let body = String::from_utf8_lossy(record.body()).into_owned();
+        messages.push((body, record.queue_offset(), record.properties().into_owned()));
+    }
+    assert!(rest.is_empty(), "{found:?}");
+    messages
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_a_batch_is_found_by_its_own_key_as_a_message_of_its_own() {
+    let running = started().await;
+    running.put(TOPIC, 0, "", "first").await;
+    send_batch(&running, TOPIC, "UNIQ_KEY\u{1}B1\u{2}KEYS\u{1}all\u{2}", three()).await;
+    let packed = compression::compress(Compression::Zstd, &three(), 5).unwrap();
+    let flag = Compression::Zstd.bits() | sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+    let unique = properties(&[("UNIQ_KEY", "B2"), ("INNER_NUM", "3")]);
+    let one = SendMessage { sys_flag: flag, ..to(TOPIC, 0, &unique) };
+    assert_eq!(running.call(request::SEND_MESSAGE_V2, &one, packed).await.code, 0);
+    let own = "KEYS\u{1}ka\u{2}".to_owned();
+    assert_eq!(with_key(&running, "ka").await, [("a".to_owned(), 4, own.clone()), ("a".to_owned(), 1, own)]);
+    let whole = with_key(&running, "all").await;
+    assert_eq!(whole.len(), 1);
+    assert_eq!((whole[0].0.as_bytes(), whole[0].1), (&three()[..], 1), "by the batch's own key the batch");
+    assert_eq!(with_key(&running, "kb").await, []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use protocol::header::EncodeFields;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::{PullMessage, SendMessage};
 use protocol::sys_flag::pull as bits;
-use store::{FlushMode, Store, StoreEnv, StoreOptions};
+use store::{FlushMode, IndexOptions, Store, StoreEnv, StoreOptions};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -60,6 +60,8 @@ pub struct Setup {
     pub clock: Option<Clock>,
     /// `maxLmqConsumeQueueNum`, and light queues at all.
     pub light_queues: Option<&'static str>,
+    /// Whether messages can be looked up by key.
+    pub has_index: bool,
     /// Further settings.
     pub more: &'static [(&'static str, &'static str)],
 }
@@ -76,6 +78,7 @@ impl Default for Setup {
             repeated_send_window: "0",
             clock: None,
             light_queues: None,
+            has_index: false,
             more: &[],
         }
     }
@@ -118,6 +121,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
         light_queues_max: setup.light_queues.map(|max| max.parse().unwrap()),
         batch_topics: Some(broker::batch_topics),
+        index: setup.has_index.then(|| IndexOptions { dir: dir.path().join("index"), slots: 1000, entries: 10_000 }),
         ..StoreOptions::at(dir.path())
     };
     let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(setup.device) };

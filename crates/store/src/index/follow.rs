@@ -5,7 +5,7 @@ use std::time::Duration;
 use protocol::record::{self, Scanned};
 use tracing::warn;
 
-use super::{Key, KeyIndex, hash_of, keys_of};
+use super::{Key, KeyIndex, hash_of, keys};
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::journal::Journal;
@@ -62,20 +62,20 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
 }
 
 /// Reads on in the log and puts what it finds.
-fn take(log: &CommitLog, index: &KeyIndex, keys: &mut Vec<Key>) -> Result<(), StoreError> {
+fn take(log: &CommitLog, index: &KeyIndex, found: &mut Vec<Key>) -> Result<(), StoreError> {
     let from = index.indexed.get();
     let known = index.last_known();
-    keys.clear();
+    found.clear();
     let to = read(log, from, |record, at| {
         if known.is_none_or(|known| at > known) {
             let store_timestamp = record.store_timestamp();
-            keys_of(record, |kind, key| {
-                keys.push(Key { hash: hash_of(record.topic(), kind, key), at, store_timestamp });
+            keys::all_of(record, &mut |kind, key| {
+                found.push(Key { hash: hash_of(record.topic(), kind, key), at, store_timestamp });
             });
         }
-        keys.len() < KEYS_MAX && at - from < BYTES_MAX
+        found.len() < KEYS_MAX && at - from < BYTES_MAX
     })?;
-    index.put(keys)?;
+    index.put(found)?;
     index.indexed.advance(to);
     Ok(())
 }

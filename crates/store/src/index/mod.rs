@@ -5,6 +5,7 @@
 
 mod file;
 mod follow;
+mod keys;
 mod query;
 
 use std::path::PathBuf;
@@ -12,14 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use parking_lot::RwLock;
-use protocol::record::RecordView;
-use protocol::sys_flag;
 use tracing::warn;
 
 pub(crate) use self::file::Shape;
 use self::file::{Header, IndexFile, Key};
 pub(crate) use self::follow::run;
-pub use self::query::{KeyAnswer, KeyKind, KeyQuery};
+pub use self::query::{KeyAnswer, KeyKind, KeyMatch, KeyQuery};
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::journal::{Journal, TableId};
@@ -248,20 +247,4 @@ fn hash_of(topic: &str, kind: KeyKind, key: &str) -> u32 {
     let parts = topic.encode_utf16().chain(between.encode_utf16()).chain(key.encode_utf16());
     let hash = parts.fold(0i32, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
     hash.checked_abs().unwrap_or(0).unsigned_abs()
-}
-
-/// Shows the keys of a record, in the order in which RocketMQ puts them into the index.
-fn keys_of<'a>(record: &RecordView<'a>, mut visit: impl FnMut(KeyKind, &'a str)) {
-    use protocol::properties::name;
-    if record.sys_flag() & sys_flag::TRANSACTION_MASK == sys_flag::TRANSACTION_ROLLBACK {
-        return;
-    }
-    if let Some(id) = record.property(name::UNIQ_KEY) {
-        visit(KeyKind::Key, id);
-    }
-    let keys = record.property(name::KEYS).unwrap_or_default();
-    keys.split(' ').filter(|key| !key.is_empty()).for_each(|key| visit(KeyKind::Key, key));
-    if let Some(tag) = record.property(name::TAGS).filter(|tag| !tag.is_empty()) {
-        visit(KeyKind::Tag, tag);
-    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
-use super::{KeyIndex, hash_of, keys_of};
+use super::{KeyIndex, hash_of, keys};
 use crate::error::StoreError;
 use crate::segment::LogSlice;
 use crate::store::Store;
@@ -44,11 +44,30 @@ pub struct KeyQuery {
     pub end: i64,
 }
 
+/// A message that was found.
+#[derive(Debug)]
+pub enum KeyMatch {
+    /// A whole record of the log.
+    Record(LogSlice),
+    /// A message of a batch that is one record (BatchCQ), as a record of its own.
+    Inner(Vec<u8>),
+}
+
+impl KeyMatch {
+    /// The record.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            KeyMatch::Record(slice) => slice.as_ref(),
+            KeyMatch::Inner(record) => record,
+        }
+    }
+}
+
 /// What was found, newest first.
 #[derive(Debug, Default)]
 pub struct KeyAnswer {
-    /// Whole records.
-    pub records: Vec<LogSlice>,
+    /// The messages.
+    pub found: Vec<KeyMatch>,
     /// Store time of the newest record that has a key, in ms; 0 if there is none.
     pub index_timestamp: i64,
     /// Where that record lies.
@@ -64,7 +83,7 @@ impl Store {
         index.catch_up(self.end().0);
         let header = index.newest_header().unwrap_or_default();
         let mut answer = KeyAnswer {
-            records: Vec::new(),
+            found: Vec::new(),
             index_timestamp: header.end_timestamp,
             index_offset: header.end_offset,
             is_cut: false,
@@ -90,16 +109,18 @@ impl Store {
                     return Ok(true);
                 }
                 let Some(slice) = self.record_at_cold(LogOffset(at))? else { return Ok(true) };
-                if !is_answer(&slice, query) {
-                    return Ok(true);
-                }
-                bytes += slice.as_ref().len();
-                if bytes > BYTES_MAX && !answer.records.is_empty() {
-                    return Ok(false);
-                }
                 seen.push(at);
-                answer.records.push(slice);
-                Ok(answer.records.len() < query.max)
+                for found in matches(slice, query) {
+                    bytes += found.bytes().len();
+                    if bytes > BYTES_MAX && !answer.found.is_empty() {
+                        return Ok(false);
+                    }
+                    answer.found.push(found);
+                    if answer.found.len() >= query.max {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
             })?;
             answer.is_cut = entries_left == 0;
             if !wants_more || answer.is_cut {
@@ -110,13 +131,17 @@ impl Store {
     }
 }
 
-/// Different keys share hashes, and an entry knows seconds only.
-fn is_answer(slice: &LogSlice, query: &KeyQuery) -> bool {
-    let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { return false };
-    let mut has_key = false;
-    keys_of(&view, |kind, key| has_key |= kind == query.kind && key == query.key);
+/// The messages of a record that the question is for: different keys share hashes, and an entry knows seconds only.
+fn matches(slice: LogSlice, query: &KeyQuery) -> Vec<KeyMatch> {
+    let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { return Vec::new() };
     let stored = view.store_timestamp();
-    has_key && view.topic() == query.topic && query.begin <= stored && stored <= query.end
+    if view.topic() != query.topic || stored < query.begin || query.end < stored {
+        return Vec::new();
+    }
+    if keys::has_own(&view, query.kind, &query.key) {
+        return vec![KeyMatch::Record(slice)];
+    }
+    keys::inner_with(&view, query.kind, &query.key).into_iter().map(KeyMatch::Inner).collect()
 }
 
 impl KeyIndex {

@@ -25,11 +25,11 @@ fn send(store: &Store, at: i64, body: &str, properties: &str) {
 fn ask(store: &Store, kind: KeyKind, key: &str, begin: i64, end: i64) -> Vec<String> {
     let query = KeyQuery { topic: TOPIC.into(), key: key.into(), kind, max: 32, begin, end };
     let found = store.query(&query).unwrap();
-    let body = |slice: &store::LogSlice| match protocol::record::scan(slice.as_ref(), true) {
+    let body = |found: &store::KeyMatch| match protocol::record::scan(found.bytes(), true) {
         Ok(protocol::record::Scanned::Record(view)) => String::from_utf8(view.body().to_vec()).unwrap(),
         other => panic!("no record: {other:?}"),
     };
-    found.records.iter().map(body).collect()
+    found.found.iter().map(body).collect()
 }
 
 fn find(store: &Store, key: &str) -> Vec<String> {

@@ -2,6 +2,7 @@ package gantry;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.nio.file.Files;
 import java.util.ArrayList;
@@ -113,6 +114,24 @@ class BatchQueueTest {
             assertEquals(IS_5 ? 1 : 3, result.getOffsetMsgId().split(",").length);
             assertEquals(IS_5 ? 1 : 3, result.getMsgId().split(",").length);
             check(stock, topic, 3);
+        }
+    }
+
+    @Test
+    @Tag("clients")
+    void a_message_of_a_batch_is_found_by_its_own_key_and_id() throws Exception {
+        assumeTrue(Server.DEFAULT == Server.Kind.GANTRY, "Apache knows the keys of the batch only");
+        try (var server = new Server("batch-keys").start(); var stock = new Stock(server)) {
+            String topic = topic(stock, server);
+            send(stock, topic, 0, 40);
+            var second = stock.read(topic, 0).get(17);
+            var byKey = stock.admin().queryMessage(topic, "k17", 32, 0, Long.MAX_VALUE).getMessageList();
+            assertEquals(1, byKey.size());
+            for (var found : List.of(byKey.get(0), stock.admin().viewMessage(topic, second.getProperty("UNIQ_KEY")))) {
+                assertEquals(body(17), new String(found.getBody(), UTF_8));
+                assertEquals(17, found.getQueueOffset());
+                assertEquals("k17", found.getKeys());
+            }
         }
     }
 

@@ -1,0 +1,90 @@
+//! What a record can be found by: its own keys, and those of the messages in it if it is a batch.
+
+use std::borrow::Cow;
+
+use protocol::batch::{self, InnerMessage};
+use protocol::compression::{self, Compression};
+use protocol::properties::{self, name};
+use protocol::record::{RecordDraft, RecordView};
+use protocol::sys_flag;
+
+use super::KeyKind;
+
+/// A batch that unpacks to more is not looked into: a consumer could hardly take it.
+const UNPACKED_BYTES_MAX: usize = 32 << 20;
+/// What a message does not have any more when it has been taken out of its batch.
+const OF_BATCH: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP | sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK;
+
+/// Shows all keys of a record: its own, then those of its inner messages.
+pub(super) fn all_of(record: &RecordView<'_>, visit: &mut dyn FnMut(KeyKind, &str)) {
+    if is_rolled_back(record) {
+        return;
+    }
+    own(|name| record.property(name), visit);
+    let Some(body) = unpacked(record) else { return };
+    for inner in batch::iter(&body).map_while(Result::ok) {
+        own(|name| properties::get(inner.properties, name), visit);
+    }
+}
+
+/// Whether the record itself has this key.
+pub(super) fn has_own(record: &RecordView<'_>, kind: KeyKind, key: &str) -> bool {
+    !is_rolled_back(record) && has(|name| record.property(name), kind, key)
+}
+
+/// The inner messages with this key, each as a record of its own: with its own offset in the queue, where the batch lies in the log.
+pub(super) fn inner_with(record: &RecordView<'_>, kind: KeyKind, key: &str) -> Vec<Vec<u8>> {
+    let Some(body) = unpacked(record) else { return Vec::new() };
+    let inner = (0u64..).zip(batch::iter(&body).map_while(Result::ok));
+    let found = inner.filter(|(_, inner)| has(|name| properties::get(inner.properties, name), kind, key));
+    found.filter_map(|(index, inner)| as_record(record, index, &inner)).collect()
+}
+
+/// In the order in which RocketMQ puts them into the index.
+fn own<'a>(property: impl Fn(&str) -> Option<&'a str>, visit: &mut dyn FnMut(KeyKind, &str)) {
+    if let Some(id) = property(name::UNIQ_KEY) {
+        visit(KeyKind::Key, id);
+    }
+    let keys = property(name::KEYS).unwrap_or_default();
+    keys.split(' ').filter(|key| !key.is_empty()).for_each(|key| visit(KeyKind::Key, key));
+    if let Some(tag) = property(name::TAGS).filter(|tag| !tag.is_empty()) {
+        visit(KeyKind::Tag, tag);
+    }
+}
+
+fn has<'a>(property: impl Fn(&str) -> Option<&'a str>, wanted: KeyKind, key: &str) -> bool {
+    let mut has = false;
+    own(property, &mut |kind, found| has |= kind == wanted && found == key);
+    has
+}
+
+fn is_rolled_back(record: &RecordView<'_>) -> bool {
+    record.sys_flag() & sys_flag::TRANSACTION_MASK == sys_flag::TRANSACTION_ROLLBACK
+}
+
+/// The messages of a batch; none of what is not one, of what its producer alone can unpack, and of what is damaged.
+fn unpacked<'a>(record: &RecordView<'a>) -> Option<Cow<'a, [u8]>> {
+    let wanted = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+    if record.sys_flag() & wanted != wanted {
+        return None;
+    }
+    match Compression::of(record.sys_flag()).ok()? {
+        None => Some(Cow::Borrowed(record.body())),
+        Some(kind) => compression::decompress(kind, record.body(), UNPACKED_BYTES_MAX).ok().map(Cow::Owned),
+    }
+}
+
+fn as_record(batch: &RecordView<'_>, index: u64, inner: &InnerMessage<'_>) -> Option<Vec<u8>> {
+    let draft = RecordDraft {
+        flag: inner.flag,
+        sys_flag: batch.sys_flag() & !OF_BATCH,
+        body: inner.body,
+        properties: inner.properties.as_bytes(),
+        ..batch.to_draft()
+    };
+    let mut record = Vec::with_capacity(draft.encoded_bytes());
+    // A message that is too long for a record of its own would be news: the batch held it.
+    draft.encode(&mut record).ok()?;
+    protocol::record::stamp(&mut record, batch.queue_offset() + index, batch.log_offset(), batch.store_timestamp());
+    Some(record)
+}
