@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use env::Clock;
 use net::Response;
 use protocol::code::request;
 use protocol::request::RecallMessage;
@@ -13,7 +14,7 @@ fn with(more: &'static [(&'static str, &'static str)]) -> Setup {
 }
 
 fn now() -> i64 {
-    env::Clock::real().now().0
+    Clock::real().now().0
 }
 
 /// Sends what is due at a time, and returns its handle.
@@ -197,4 +198,23 @@ async fn taking_in_and_delivering_can_be_stopped_and_figures_say_what_waits() {
     assert!(running.all("Orders", 1).await.is_empty(), "it is held back");
     let again = start_on(Setup::default(), running.image()).await;
     assert_eq!(bodies(&again.wait_for("Orders", 1, 1).await), ["a"]);
+}
+
+/// Messages come closer than the log is flushed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_delivers_the_slot_that_has_begun_and_begins_no_other() {
+    let running = start(Setup::default()).await;
+    let begin = now() + 1_000;
+    for number in 0..150 {
+        send_at(&running, begin + number * 100, &number.to_string()).await;
+    }
+    running.wait_for("Orders", 1, 3).await;
+    let dir = running.stop().await;
+    let noted = std::fs::read(dir.path().join("config/timercheck")).unwrap();
+    let done_before = i64::from_be_bytes(noted[..8].try_into().unwrap());
+    let again = start_on(with(&[("timerStopDequeue", "true")]), dir).await;
+    for message in again.all("Orders", 1).await {
+        let slot: i64 = message.property("TIMER_OUT_MS").unwrap().parse().unwrap();
+        assert!(slot < done_before, "another broker would deliver {} again", message.body);
+    }
 }
