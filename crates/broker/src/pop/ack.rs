@@ -48,6 +48,9 @@ pub(crate) fn ack_batch(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let batch: BatchAckBody = body(request)?;
+    if batch.acks.is_empty() {
+        return Err(Refusal::new(ResponseCode::NoMessage, "the batch acknowledges nothing"));
+    }
     let mut left = BATCH_MESSAGES_MAX;
     for acks in &batch.acks {
         let topic = Origin::topic(&acks.retry, &acks.topic, &acks.consumer_group);

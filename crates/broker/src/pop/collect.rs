@@ -227,11 +227,9 @@ impl Shelf {
             let room = self.store_settings.max_transfer_bytes_on_message_in_memory.saturating_sub(seen.bytes);
             let count = count_max - seen.parts.len();
             let mut slices = Vec::new();
-            let mut next = from;
             if count > 0 && room > 0 {
                 let limits = self.limits(count, room, may_fault);
                 let read = self.store.read(&lane.queue, from, &limits, &mut Reader(None), &mut slices);
-                next = read.next;
                 if read.status == ReadStatus::Cold {
                     seen.is_cold = true;
                     return seen;
@@ -242,7 +240,8 @@ impl Shelf {
                 seen.bytes += range.len();
                 seen.parts.push(SharedSlice { owner, range });
             }
-            seen.rest += (lane.queue.max_offset() as i64).saturating_sub(next).max(0);
+            // With those that are shown, as Apache counts.
+            seen.rest += (lane.queue.max_offset() as i64).saturating_sub(from).max(0);
         }
         seen
     }
