@@ -92,7 +92,7 @@ fn send_of(c: &mut Criterion, name: &str, body: &[u8]) {
                     batch_uniq_id: None,
                     recall_handle: None,
                 };
-                let extra = SendReplyExtra { msg_region: "DefaultRegion", trace_on: "true" };
+                let extra = SendReplyExtra { msg_region: "DefaultRegion", trace_on: Some("true") };
                 out.reply(to, ResponseCode::Success, None, &(reply, extra), &[]);
             }
             out.discard();

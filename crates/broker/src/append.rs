@@ -23,7 +23,7 @@ use crate::hold::{Errand, Inbox, Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::refusal::Refusal;
 use crate::reply;
-use crate::send::reply_extra;
+use crate::send::{recall_extra, reply_extra};
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
 use crate::topics::Topic;
 use crate::transaction::Ending;
@@ -132,7 +132,7 @@ impl Receipts {
         let text = self.text(&receipt.text);
         if receipt.kind == Kind::Recall {
             // Stored is taken back, also when the device is late with it.
-            let reply = (RecallMessageReply { msg_id: text }, reply_extra(answer.settings));
+            let reply = (RecallMessageReply { msg_id: text }, recall_extra(answer.settings));
             out.reply(receipt.reply_to, ResponseCode::Success, None, &reply, &[]);
             return;
         }
@@ -183,7 +183,7 @@ impl Receipts {
             }
             Kind::Recall => {
                 let remark = format!("recall failed, execute error: {}", refusal.remark);
-                out.reply(receipt.reply_to, ResponseCode::SystemError, Some(&remark), &(), &[]);
+                out.reply(receipt.reply_to, ResponseCode::SystemError, Some(&remark), &recall_extra(settings), &[]);
             }
             Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
                 out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(settings), &[]);

@@ -106,6 +106,10 @@ fn divide(
     ids: &[String],
     queues: &[MessageQueue],
 ) -> QueryAssignmentReply {
+    if ids.is_empty() && asked.message_model == MessageModel::Clustering {
+        // The group's heartbeats are still to come. As in Apache.
+        return QueryAssignmentReply { message_queue_assignments: None };
+    }
     let (mode, sharers) = mode;
     let mine: Vec<MessageQueue> = match asked.message_model {
         MessageModel::Broadcasting => queues.to_vec(),
@@ -122,7 +126,7 @@ fn divide(
     };
     let assignments =
         mine.into_iter().map(|message_queue| MessageQueueAssignment { attachments: None, message_queue, mode });
-    QueryAssignmentReply { message_queue_assignments: assignments.collect() }
+    QueryAssignmentReply { message_queue_assignments: Some(assignments.collect()) }
 }
 
 /// The queues that a client of a group pops from: its own and those of so many members that follow it. Where every member shares with

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use env::{Clock, TimeMs};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
@@ -163,11 +163,47 @@ pub(crate) struct Change<'a> {
 /// All offsets by `topic@group` and queue, as RocketMQ's JSON holds them.
 pub(crate) type OffsetTable = BTreeMap<String, BTreeMap<i32, i64>>;
 
-/// Buffers of the bundle under way; empty between bundles.
+/// What whoever carries changes to the journal needs.
 #[derive(Default)]
 struct Bundle {
+    /// Buffers; empty between bundles.
     entries: Vec<Arc<Entry>>,
     key: Vec<u8>,
+    /// How many changes had gone to the journal when the data version was last looked at.
+    looked_at: u64,
+}
+
+/// While it lives, nobody else carries changes to the journal.
+pub(crate) struct Carrier<'a> {
+    offsets: &'a Offsets,
+    _bundle: MutexGuard<'a, Bundle>,
+}
+
+impl Carrier<'_> {
+    /// Notes how far a group has come, and lets `put` carry it to the journal at once, together with what must not be there without it.
+    /// Returns the position that `put` gives.
+    pub(crate) fn commit(
+        &self,
+        key: KeyRef<'_>,
+        queue_id: i32,
+        offset: i64,
+        put: impl FnOnce(Change<'_>) -> u64,
+    ) -> u64 {
+        let KeyRef { group, topic } = key;
+        self.offsets.commit(group, topic, queue_id, offset);
+        let entry = self.offsets.entry(group, topic);
+        let committed = index(queue_id).map_or(NONE, |queue| {
+            entry.with(queue, |slot| {
+                // Unmarked before the number is read, as in `take_changes`.
+                slot.is_marked.store(false, Ordering::SeqCst);
+                slot.committed.load(Ordering::Relaxed)
+            })
+        });
+        let position = put(entry.change(queue_id, (committed >= 0).then_some(committed)));
+        entry.put_at.store(position, Ordering::Relaxed);
+        self.offsets.commits.fetch_add(1, Ordering::Relaxed);
+        position
+    }
 }
 
 /// The offsets of all groups.
@@ -176,7 +212,8 @@ pub struct Offsets {
     /// Guards who is marked. Taken once for the first commit of an entry in a bundle, and by the task that takes the bundle.
     marked: Mutex<Vec<Arc<Entry>>>,
     /// Makes taking changes and putting them into the journal one step: of two changes of one key the newer is put last. Taken before
-    /// `marked`; journal puts happen under it, which never wait. The buffers live on, so that a bundle of one allocates nothing.
+    /// `marked`, and before the leases of pops; journal puts happen under it, which never wait. The buffers live on, so that a bundle of one
+    /// allocates nothing.
     bundle: Mutex<Bundle>,
     /// Something is marked.
     changed: Notify,
@@ -339,6 +376,11 @@ impl Offsets {
         self.changed.notified().await;
     }
 
+    /// For who commits and carries to the journal in one step. Take it before other locks that are held meanwhile.
+    pub(crate) fn carry(&self) -> Carrier<'_> {
+        Carrier { offsets: self, _bundle: self.bundle.lock() }
+    }
+
     /// Takes what was marked since the last time, with a buffer for keys; `take` returns the journal's position of the change. Says
     /// whether the version has changed too.
     ///
@@ -346,9 +388,8 @@ impl Offsets {
     /// runs under a lock and must not come back here.
     pub(crate) fn take_changes(&self, take: &mut dyn FnMut(Change<'_>, &mut Vec<u8>) -> u64) -> bool {
         let mut bundle = self.bundle.lock();
-        let Bundle { entries, key } = &mut *bundle;
+        let Bundle { entries, key, looked_at } = &mut *bundle;
         std::mem::swap(entries, &mut *self.marked.lock());
-        let before = self.commits.load(Ordering::Relaxed);
         let mut taken = 0;
         for entry in entries.drain(..) {
             // Unmarked before the numbers are read. All marks are SeqCst: a commit that finds one set is one whose number is read here.
@@ -368,8 +409,9 @@ impl Offsets {
                 entry.put_at.store(position, Ordering::Relaxed);
             }
         }
-        self.commits.store(before + taken, Ordering::Relaxed);
-        let is_new_version = (before + taken) / COMMITS_PER_VERSION != before / COMMITS_PER_VERSION;
+        let commits = self.commits.fetch_add(taken, Ordering::Relaxed) + taken;
+        let is_new_version = commits / COMMITS_PER_VERSION != *looked_at / COMMITS_PER_VERSION;
+        *looked_at = commits;
         if is_new_version {
             self.advance_version(self.clock.now());
         }

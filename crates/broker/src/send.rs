@@ -66,13 +66,19 @@ pub(crate) fn is_batch(request: &Request<'_>, message: &SendMessage<'_>) -> bool
 /// Writes a refusal with the fields that producers expect in every answer to a send.
 pub(crate) fn refuse(broker: &Broker, request: &Request<'_>, refusal: &Refusal, out: &mut Outgoing) {
     let settings = broker.settings.load();
-    let extra = reply_extra(&settings);
+    let is_recall = request.header.code == request::RECALL_MESSAGE;
+    let extra = if is_recall { recall_extra(&settings) } else { reply_extra(&settings) };
     out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &extra, &[]);
 }
 
 /// What stands in every answer to a send.
 pub(crate) fn reply_extra(settings: &BrokerSettings) -> SendReplyExtra<'_> {
-    SendReplyExtra { msg_region: &settings.region_id, trace_on: if settings.trace_on { "true" } else { "false" } }
+    SendReplyExtra { trace_on: Some(if settings.trace_on { "true" } else { "false" }), ..recall_extra(settings) }
+}
+
+/// What stands in every answer to a recall.
+pub(crate) fn recall_extra(settings: &BrokerSettings) -> SendReplyExtra<'_> {
+    SendReplyExtra { msg_region: &settings.region_id, trace_on: None }
 }
 
 /// May this producer send to this topic? Creates the topic if it may be created.

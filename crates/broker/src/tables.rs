@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use store::Store;
-use store::journal::TableId;
+use store::journal::{Change, TableId};
 
 /// Topic name → its configuration as JSON.
 pub(crate) const TOPICS: TableId = TableId(1);
@@ -63,6 +63,11 @@ impl Keeper {
     /// As [`store::journal::Journal::delete`].
     pub(crate) fn delete(&self, table: TableId, key: &[u8]) -> u64 {
         self.0.upgrade().map_or(0, |store| store.journal().delete(table, key))
+    }
+
+    /// As [`store::journal::Journal::put_together`].
+    pub(crate) fn put_together(&self, changes: &[Change<'_>]) -> u64 {
+        self.0.upgrade().map_or(0, |store| store.journal().put_together(changes))
     }
 
     /// How far the journal is written.

@@ -185,7 +185,8 @@ pub(crate) fn put_offsets(store: &Store, offsets: &Offsets) -> u64 {
     journal.position()
 }
 
-fn offset_key(key: &mut Vec<u8>, change: &Change<'_>) {
+/// Key of an offset in the journal.
+pub(crate) fn offset_key(key: &mut Vec<u8>, change: &Change<'_>) {
     key.clear();
     key.extend_from_slice(change.topic.as_bytes());
     key.push(SEPARATOR as u8);
@@ -194,7 +195,8 @@ fn offset_key(key: &mut Vec<u8>, change: &Change<'_>) {
     key.extend_from_slice(&change.queue_id.to_be_bytes());
 }
 
-fn offset_value(offset: i64, committed_at: TimeMs) -> [u8; 16] {
+/// Value of an offset in the journal.
+pub(crate) fn offset_value(offset: i64, committed_at: TimeMs) -> [u8; 16] {
     let mut value = [0; 16];
     value[..8].copy_from_slice(&offset.to_le_bytes());
     value[8..].copy_from_slice(&committed_at.0.to_le_bytes());

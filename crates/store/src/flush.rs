@@ -13,18 +13,18 @@ use crate::store::Shared;
 pub(crate) fn run(shared: &Shared) {
     // Stops when the store closes, after a last round.
     loop {
-        let is_stopping = shared.is_stopping();
-        flush(shared);
-        if is_stopping {
-            return;
-        }
         shared.flush_bell.wait(None, || shared.is_stopping() || shared.log.end.get() > shared.flushed.get());
         shared.wake_queues();
         if let Some(index) = &shared.index {
             index.bell.call();
         }
         if !shared.is_sync_flush() && !shared.is_stopping() {
-            shared.flush_bell.rest(Some(shared.options.flush_interval));
+            shared.flush_bell.rest(shared.options.flush_interval);
+        }
+        let is_stopping = shared.is_stopping();
+        flush(shared);
+        if is_stopping {
+            return;
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tracing::error;
 
 use crate::error::StoreError;
@@ -16,49 +16,68 @@ use crate::error::StoreError;
 #[derive(Default)]
 pub(crate) struct Bell {
     /// Guards nothing but itself.
-    rung: Mutex<bool>,
+    heard: Mutex<Heard>,
     changed: Condvar,
     /// Whether the thread is about to wait or waits. SeqCst on both sides: see above.
     is_idle: AtomicBool,
+}
+
+/// What a thread has not answered yet.
+#[derive(Default)]
+struct Heard {
+    /// There is work. A call that met the thread on its way to a wait may be heard after the thread has found the work by itself.
+    call: bool,
+    /// Whatever the thread does, it is to look up.
+    ring: bool,
 }
 
 impl Bell {
     /// Calls, at the cost of one load if the thread is busy anyway: it looks once more before it waits.
     pub fn call(&self) {
         if self.is_idle.load(Ordering::SeqCst) && self.is_idle.swap(false, Ordering::SeqCst) {
-            self.ring();
+            self.heard.lock().call = true;
+            self.changed.notify_one();
         }
     }
 
     /// Rings.
     pub fn ring(&self) {
-        *self.rung.lock() = true;
+        self.heard.lock().ring = true;
         self.changed.notify_one();
     }
 
-    /// Waits until the bell rings or `timeout` is over, unless `has_work` finds something once callers know that we wait.
+    /// Waits until somebody calls or rings or `timeout` is over, unless `has_work` finds something once callers know that we wait.
     pub fn wait(&self, timeout: Option<Duration>, has_work: impl FnOnce() -> bool) {
         self.is_idle.store(true, Ordering::SeqCst);
         // Whatever `has_work` loads, and however, is loaded after the announcement.
         fence(Ordering::SeqCst);
         if !has_work() {
-            self.rest(timeout);
+            let mut heard = self.heard.lock();
+            if !heard.call && !heard.ring {
+                self.sleep(&mut heard, timeout);
+            }
+            *heard = Heard::default();
         }
         self.is_idle.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until somebody rings or `timeout` is over. Calls do not end it: the thread knows of the work and lets it gather.
-    pub fn rest(&self, timeout: Option<Duration>) {
-        let mut rung = self.rung.lock();
-        if !*rung {
-            match timeout {
-                Some(timeout) => {
-                    self.changed.wait_for(&mut rung, timeout);
-                }
-                None => self.changed.wait(&mut rung),
+    /// Waits until somebody rings or `timeout` is over, and says whether somebody rang. Calls do not end it: the thread knows of the work and
+    /// lets it gather.
+    pub fn rest(&self, timeout: Duration) -> bool {
+        let begin = Instant::now();
+        let mut heard = self.heard.lock();
+        // Ends with the time: a call wakes this thread, and it sleeps on.
+        while !heard.ring && !self.changed.wait_for(&mut heard, timeout.saturating_sub(begin.elapsed())).timed_out() {}
+        std::mem::take(&mut *heard).ring
+    }
+
+    fn sleep(&self, heard: &mut MutexGuard<'_, Heard>, timeout: Option<Duration>) {
+        match timeout {
+            Some(timeout) => {
+                self.changed.wait_for(heard, timeout);
             }
+            None => self.changed.wait(heard),
         }
-        *rung = false;
     }
 }
 
@@ -95,7 +114,6 @@ impl Drop for EndsProcess {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
-    use std::time::Instant;
 
     use super::*;
 
@@ -136,6 +154,21 @@ mod tests {
         bell.ring();
         bell.wait(None, || false);
         bell.ring();
-        bell.rest(None);
+        assert!(bell.rest(Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn a_call_that_meets_a_thread_on_its_way_to_a_wait_ends_no_rest() {
+        let bell = Bell::default();
+        bell.wait(None, || {
+            bell.call();
+            true
+        });
+        assert!(!bell.rest(Duration::from_millis(1)), "the thread knows of the work");
+        bell.wait(None, || {
+            bell.call();
+            false
+        });
+        assert!(!bell.rest(Duration::from_millis(1)), "the wait has ended by it");
     }
 }

@@ -48,6 +48,9 @@ pub(crate) fn ack_batch(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let batch: BatchAckBody = body(request)?;
+    if batch.acks.is_empty() {
+        return Err(Refusal::new(ResponseCode::NoMessage, "the batch acknowledges nothing"));
+    }
     let mut left = BATCH_MESSAGES_MAX;
     for acks in &batch.acks {
         let topic = Origin::topic(&acks.retry, &acks.topic, &acks.consumer_group);
@@ -96,9 +99,16 @@ fn finish(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), 
             Ok(())
         }
         None if handle.until() <= broker.clock.now().0 => Err(is_over(handle, offset)),
-        // It was acknowledged before: the answer to that got lost.
-        None => Ok(()),
+        None => {
+            done_before(broker, session);
+            Ok(())
+        }
     }
+}
+
+/// It was acknowledged before, and the answer to that got lost, or is still to come: this one is not to be sooner than the journal either.
+fn done_before(broker: &Broker, session: &mut Session) {
+    session.durable_after(broker.store.journal().position());
 }
 
 fn is_over(handle: Handle, offset: u64) -> Refusal {
@@ -114,6 +124,7 @@ fn finish_in_order(broker: &Broker, session: &mut Session, held: Held<'_>) -> Re
     let QueueRef { group, topic, queue_id } = name;
     let committed = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
     if i64::try_from(offset).is_ok_and(|offset| offset < committed) {
+        done_before(broker, session);
         return Ok(());
     }
     let (acked, position) = broker.pops.orders.ack(name, handle.pop_time, offset);
@@ -128,7 +139,10 @@ fn finish_in_order(broker: &Broker, session: &mut Session, held: Held<'_>) -> Re
             }
             Ok(())
         }
-        OrderAck::Late => Ok(()),
+        OrderAck::Late => {
+            done_before(broker, session);
+            Ok(())
+        }
         OrderAck::Unknown => {
             let remark = format!(
                 "offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, commit:{offset}: it is not in the \

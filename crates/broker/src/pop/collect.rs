@@ -25,7 +25,6 @@ use crate::groups::Group;
 use crate::hold::Lane;
 use crate::offsets::Offsets;
 use crate::topics::{Topic, Topics};
-use crate::upkeep;
 use crate::want::Reader;
 
 /// Reads of one queue that may find nothing that is wanted before others get their turn.
@@ -228,11 +227,9 @@ impl Shelf {
             let room = self.store_settings.max_transfer_bytes_on_message_in_memory.saturating_sub(seen.bytes);
             let count = count_max - seen.parts.len();
             let mut slices = Vec::new();
-            let mut next = from;
             if count > 0 && room > 0 {
                 let limits = self.limits(count, room, may_fault);
                 let read = self.store.read(&lane.queue, from, &limits, &mut Reader(None), &mut slices);
-                next = read.next;
                 if read.status == ReadStatus::Cold {
                     seen.is_cold = true;
                     return seen;
@@ -243,7 +240,8 @@ impl Shelf {
                 seen.bytes += range.len();
                 seen.parts.push(SharedSlice { owner, range });
             }
-            seen.rest += (lane.queue.max_offset() as i64).saturating_sub(next).max(0);
+            // With those that are shown, as Apache counts.
+            seen.rest += (lane.queue.max_offset() as i64).saturating_sub(from).max(0);
         }
         seen
     }
@@ -417,7 +415,7 @@ impl Shelf {
             let until = basket.pop_time.saturating_add(order.invisible_ms);
             let Some(lease) = Lease::new(start, &offsets, until, basket.revive_qid as u16) else { return };
             let id = LeaseId { queue: claim.queue, pop_time: basket.pop_time, start };
-            match self.pops.lease(id, lease, self.settings.pop_leases_max) {
+            match self.pops.lease((id, lease), self.settings.pop_leases_max, &self.offsets, name, read.next) {
                 Ok(position) => basket.position = basket.position.max(position),
                 Err(NoLease::Full) => {
                     basket.is_ledger_full = true;
@@ -426,9 +424,6 @@ impl Shelf {
                 // The queue was set back a moment ago; the next try has another time.
                 Err(NoLease::Taken) => return,
             }
-            // The lease is in the journal by now, so whatever of the two survives a crash, no message is between them.
-            self.offsets.commit(group, topic_name, queue_id, read.next);
-            basket.position = basket.position.max(upkeep::put_offsets(&self.store, &self.offsets));
         }
         let origin = Origin::of(topic_name);
         handle::add_start(&mut basket.start_info, origin, queue_id, start);

@@ -1,9 +1,9 @@
 //! Pop consumption: the broker hands out messages on lease, and gives those that are not acknowledged in time to the group again.
 //!
 //! Who has what is in the ledger (`ledger.rs`, a state machine without a clock) and in the journal, a row a lease, put there under the
-//! ledger's lock and before the group's offset moves: whatever prefix of the journal survives, each message is before the offset or on
-//! lease. `take.rs` pops, `ack.rs` ends leases, `revive.rs` takes back what is over, `wait.rs` parks pops that find nothing, `order.rs`
-//! keeps queues that are popped in order, and `apache.rs` takes check-points over from Apache and hands them back.
+//! ledger's lock and together with the group's offset: whatever a crash leaves of the journal, a message that is not done with is on one
+//! lease or ahead of its group. `take.rs` pops, `ack.rs` ends leases, `revive.rs` takes back what is over, `wait.rs` parks pops that find
+//! nothing, `order.rs` keeps queues that are popped in order, and `apache.rs` takes check-points over from Apache and hands them back.
 
 mod ack;
 mod apache;
@@ -22,12 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use store::Store;
-use store::journal::{Journal, Table};
+use store::journal::{self, Journal, Table};
 use tokio::sync::Notify;
 
-use crate::offsets::SEPARATOR;
+use crate::offsets::{KeyRef, Offsets, SEPARATOR};
 use crate::tables::{self, Keeper};
 use crate::topics::Topics;
+use crate::upkeep;
 
 pub(crate) use ack::{ack, ack_batch, change};
 pub(crate) use apache::{hand_over, take_over};
@@ -150,14 +151,31 @@ impl Pops {
         ledger.find(name).is_some_and(|queue| ledger.is_claimed(queue))
     }
 
-    /// Gives messages to somebody. The position is where the journal knows of it.
-    fn lease(&self, id: LeaseId, lease: Lease, max: usize) -> Result<u64, NoLease> {
+    /// Gives messages to somebody, and moves the group to `next` in their queue. The position is where the journal knows of both.
+    fn lease(
+        &self,
+        given: (LeaseId, Lease),
+        max: usize,
+        offsets: &Offsets,
+        name: QueueRef<'_>,
+        next: i64,
+    ) -> Result<u64, NoLease> {
+        let (id, lease) = given;
+        let carrier = offsets.carry();
         let mut ledger = self.ledger.lock();
         let until = lease.until;
         let is_next = ledger.next_due().is_none_or(|next| until < next);
         ledger.lease(id, lease, max)?;
-        let position = self.put(&ledger, id);
+        let key = KeyRef { group: name.group, topic: name.topic };
+        let position = carrier.commit(key, name.queue_id, next, |change| {
+            let mut key = Vec::new();
+            upkeep::offset_key(&mut key, &change);
+            let value = change.offset.map(|offset| upkeep::offset_value(offset, change.committed_at));
+            let value = value.as_ref().map(<[u8; 16]>::as_slice);
+            self.put_with(&ledger, &[id], Some(journal::Change { table: tables::OFFSETS, key: &key, value }))
+        });
         drop(ledger);
+        drop(carrier);
         if is_next {
             self.bell.notify_one();
         }
@@ -176,9 +194,7 @@ impl Pops {
         let mut ledger = self.ledger.lock();
         let old = held.id(&ledger)?;
         let new = ledger.change(old, held.offset, change)?;
-        // The new lease first: between the two rows the message is on lease twice, never not at all.
-        self.put(&ledger, new);
-        let position = self.put(&ledger, old);
+        let position = self.put_with(&ledger, &[old, new], None);
         drop(ledger);
         self.bell.notify_one();
         Some((new.pop_time, position))
@@ -186,14 +202,24 @@ impl Pops {
 
     /// Puts a lease as it is now into the journal. Under the ledger's lock.
     fn put(&self, ledger: &Ledger, id: LeaseId) -> u64 {
-        match ledger.get(id) {
-            Some(lease) => {
+        self.put_with(ledger, &[id], None)
+    }
+
+    /// Puts leases as they are now, and another change, of which a crash must leave all or none.
+    fn put_with(&self, ledger: &Ledger, ids: &[LeaseId], other: Option<journal::Change<'_>>) -> u64 {
+        let row = |id: &LeaseId| {
+            let lease = ledger.get(*id).map(|lease| {
                 let mut row = Vec::with_capacity(16);
                 lease.write(&mut row);
-                self.keeper.put(tables::POP_LEASES, &id.to_bytes(), &row)
-            }
-            None => self.keeper.delete(tables::POP_LEASES, &id.to_bytes()),
-        }
+                row
+            });
+            (id.to_bytes(), lease)
+        };
+        let rows: Vec<_> = ids.iter().map(row).collect();
+        let leases =
+            rows.iter().map(|(key, row)| journal::Change { table: tables::POP_LEASES, key, value: row.as_deref() });
+        let changes: Vec<_> = leases.chain(other).collect();
+        self.keeper.put_together(&changes)
     }
 
     /// Forgets what a group or a topic that is gone has on lease.

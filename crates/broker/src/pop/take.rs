@@ -217,9 +217,9 @@ fn answer_empty(order: &PopOrder, basket: &Basket, code: ResponseCode, remark: &
         invisible_time: order.invisible_ms,
         revive_qid: basket.revive_qid,
         rest_num: basket.rest,
-        start_offset_info: None,
-        msg_offset_info: None,
-        order_count_info: None,
+        start_offset_info: Some(""),
+        msg_offset_info: Some(""),
+        order_count_info: order.is_order.then_some(""),
     };
     out.reply(order.reply_to, code, Some(remark), &fields, &[]);
 }

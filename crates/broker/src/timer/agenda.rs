@@ -180,6 +180,13 @@ impl Agenda {
         self.open.keys().next().copied()
     }
 
+    /// Drops what is due in slots behind this one, at a stop: it is in the files for the next start. From here on slots are passed by
+    /// [`Agenda::pass`] only.
+    pub fn leave_behind(&mut self, slot: i64) {
+        self.entries.retain(|Reverse(entry)| entry.slot <= slot);
+        self.open.retain(|open, _| *open <= slot);
+    }
+
     /// Passes slots that are done with. `next_slot` is the first at or behind `loaded_to` that holds something in the files.
     pub fn advance(&mut self, now: i64, next_slot: Option<i64>) {
         let now = self.slot_of(now);

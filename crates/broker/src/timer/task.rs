@@ -119,6 +119,12 @@ impl Task {
         let timers = Arc::clone(&self.timers);
         // A slot of which something was delivered is delivered to its end: the files cannot say that half of it is.
         while !timers.is_stopping.load(Ordering::Acquire) || self.is_within_slot() {
+            let is_stopping = timers.is_stopping.load(Ordering::Acquire);
+            if is_stopping {
+                // Else the next slot would have begun before this one is flushed, and so on.
+                self.agenda.leave_behind(self.last_slot);
+            }
+            let next_slot = self.next_slot.filter(|_| !is_stopping);
             self.note_flushed();
             self.note_progress(false).await;
             let settings = self.broker.store_settings.load_full();
@@ -128,7 +134,7 @@ impl Task {
                 // What is left in the queue has no time yet, and nothing waits for it.
                 self.agenda.caught_up(now);
             }
-            match self.agenda.step(now, self.next_slot, is_behind) {
+            match self.agenda.step(now, next_slot, is_behind) {
                 Step::TakeIn => self.take_in(now).await,
                 Step::Load(from, to) => self.load(from, to).await,
                 Step::Deliver if settings.timer_stop_dequeue => self.wait(Some(RETRY)).await,
@@ -146,8 +152,10 @@ impl Task {
                 }
                 Step::Idle => self.wait(None).await,
             }
-            let now = self.broker.clock.now().0;
-            self.agenda.advance(now, self.next_slot);
+            if !is_stopping {
+                let now = self.broker.clock.now().0;
+                self.agenda.advance(now, self.next_slot);
+            }
             timers.figures.read_time.store(self.agenda.read(), Ordering::Relaxed);
             timers.figures.next.store(self.next, Ordering::Relaxed);
         }

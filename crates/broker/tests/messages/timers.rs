@@ -1,8 +1,10 @@
 use std::time::Duration;
 
+use env::{Clock, TimeMs};
 use net::Response;
 use protocol::code::request;
 use protocol::request::RecallMessage;
+use store::Retention;
 
 use crate::support::*;
 
@@ -13,7 +15,7 @@ fn with(more: &'static [(&'static str, &'static str)]) -> Setup {
 }
 
 fn now() -> i64 {
-    env::Clock::real().now().0
+    Clock::real().now().0
 }
 
 /// Sends what is due at a time, and returns its handle.
@@ -197,4 +199,58 @@ async fn taking_in_and_delivering_can_be_stopped_and_figures_say_what_waits() {
     assert!(running.all("Orders", 1).await.is_empty(), "it is held back");
     let again = start_on(Setup::default(), running.image()).await;
     assert_eq!(bodies(&again.wait_for("Orders", 1, 1).await), ["a"]);
+}
+
+/// Messages come closer than the log is flushed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_delivers_the_slot_that_has_begun_and_begins_no_other() {
+    let running = start(Setup::default()).await;
+    let begin = now() + 1_000;
+    for number in 0..150 {
+        send_at(&running, begin + number * 100, &number.to_string()).await;
+    }
+    running.wait_for("Orders", 1, 3).await;
+    let dir = running.stop().await;
+    let noted = std::fs::read(dir.path().join("config/timercheck")).unwrap();
+    let done_before = i64::from_be_bytes(noted[..8].try_into().unwrap());
+    let again = start_on(with(&[("timerStopDequeue", "true")]), dir).await;
+    for message in again.all("Orders", 1).await {
+        let slot: i64 = message.property("TIMER_OUT_MS").unwrap().parse().unwrap();
+        assert!(slot < done_before, "another broker would deliver {} again", message.body);
+    }
+}
+
+/// The clock stands still but for what the test moves it: nothing is delivered early on a slow machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_of_the_log_that_hold_messages_which_wait_stay_until_these_are_delivered() {
+    const FILE: u64 = 1 << 16;
+    let begin = 1_800_000_000_000;
+    let (clock, hand) = Clock::manual(TimeMs(begin));
+    let running = start(Setup { segment_bytes: FILE, clock: Some(clock), ..Setup::default() }).await;
+    let store = running.store();
+    let filler = "x".repeat(8 << 10);
+    let fill_to = async |end: u64| {
+        while store.end().0 < end {
+            running.put("Other", 0, "", &filler).await;
+        }
+    };
+    fill_to(FILE).await;
+    send_at(&running, begin + 1_500, "late").await;
+    let file = running.all(TIMER, 0).await[0].log_offset / FILE * FILE;
+    fill_to(4 * FILE).await;
+    hand.advance(Duration::from_millis(10));
+    // Everything is old, and nobody has subscribed to it.
+    store.retain(Retention { file_reserved: Duration::ZERO, clean_forcibly: false, ..Retention::default() });
+    store.delete_expired();
+    // Files go one after the other in one look, so the next one would have gone by itself.
+    until("the files before it are gone", || store.min_offset().0 >= file).await;
+    hand.advance(Duration::from_secs(2));
+    assert_eq!(bodies(&running.wait_for("Orders", 1, 1).await), ["late"]);
+    fill_to(store.end().0 + FILE).await;
+    hand.advance(Duration::from_secs(2));
+    until("the file is gone", || {
+        store.delete_expired();
+        store.min_offset().0 > file
+    })
+    .await;
 }

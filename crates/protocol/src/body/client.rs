@@ -254,8 +254,9 @@ pub struct QueryAssignment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct QueryAssignmentReply {
-    /// The queues.
-    pub message_queue_assignments: Vec<MessageQueueAssignment>,
+    /// The queues. None: nobody knows, and the client keeps what it has; empty: none is its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_queue_assignments: Option<Vec<MessageQueueAssignment>>,
 }
 
 /// One queue that a client is to consume, and how.

@@ -99,7 +99,7 @@ headers! {
     /// Fields that the broker adds to the answer of a send; Java clients read them without looking whether there are any.
     SendReplyExtra<'a> {
         msg_region: &'a str = "MSG_REGION",
-        trace_on: &'a str = "TRACE_ON",
+        trace_on: Option<&'a str> = "TRACE_ON",
     }
 
     /// 36: a consumer gives a message back, to get it again later.

@@ -49,13 +49,13 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
         }
         is_failing = done.is_err();
         if is_failing || (is_idle && unsynced > 0) {
-            index.bell.rest(Some(GATHER));
+            index.bell.rest(GATHER);
         } else if is_idle {
             // An idle store keeps no buffer.
             keys = Vec::new();
             index.bell.wait(None, || shared.is_stopping() || shared.log.end.get() > index.indexed.get());
             if !shared.is_stopping() && !index.is_asked() {
-                index.bell.rest(Some(GATHER));
+                index.bell.rest(GATHER);
             }
         }
     }

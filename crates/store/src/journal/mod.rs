@@ -32,6 +32,17 @@ use crate::disk::Disk;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u8);
 
+/// What becomes of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// Of which table.
+    pub table: TableId,
+    /// Which one.
+    pub key: &'a [u8],
+    /// None: it is gone.
+    pub value: Option<&'a [u8]>,
+}
+
 /// Whoever holds a table's state.
 ///
 /// Two rules make a snapshot that is taken beside ongoing changes complete. The owner changes its state first and calls
@@ -222,22 +233,26 @@ impl Journal {
     /// Puts a change: `key` of `table` has `value` from now on. Returns its position: it is safe when
     /// [`written`](Journal::written) is there. Memory only.
     pub fn put(&self, table: TableId, key: &[u8], value: &[u8]) -> u64 {
-        self.change(table, key, Some(value))
+        self.put_together(&[Change { table, key, value: Some(value) }])
     }
 
     /// Puts a change: `key` of `table` is gone. As [`put`](Journal::put).
     pub fn delete(&self, table: TableId, key: &[u8]) -> u64 {
-        self.change(table, key, None)
+        self.put_together(&[Change { table, key, value: None }])
     }
 
-    fn change(&self, table: TableId, key: &[u8], value: Option<&[u8]>) -> u64 {
+    /// Puts changes of which a crash leaves all or none. As [`put`](Journal::put).
+    pub fn put_together(&self, changes: &[Change<'_>]) -> u64 {
         let mut inner = self.shared.inner.lock();
         let is_first = inner.pending.is_empty();
-        bundle::put_entry(&mut inner.pending, table, key, value);
-        inner.last += 1;
-        match inner.tables.entry(table).or_insert_with(|| Owner::Held(Arc::default())) {
-            Owner::Held(entries) => open::apply(Arc::make_mut(entries), key, value),
-            Owner::Attached(_) => {}
+        // The thread takes all that is pending as one bundle, so what is added under one lock is never parted.
+        for Change { table, key, value } in changes {
+            bundle::put_entry(&mut inner.pending, *table, key, *value);
+            inner.last += 1;
+            match inner.tables.entry(*table).or_insert_with(|| Owner::Held(Arc::default())) {
+                Owner::Held(entries) => open::apply(Arc::make_mut(entries), key, *value),
+                Owner::Attached(_) => {}
+            }
         }
         inner.fold_if_large();
         let position = inner.last;

@@ -127,3 +127,27 @@ fn a_store_that_got_its_index_later_finds_what_came_before() {
     eventually("the index is built", || find(&store, "k299").len() == 1);
     assert_eq!(find(&store, "k0").len(), 1);
 }
+
+/// Both files are of a broker of Apache 5.5.0 with `maxHashSlotNum=7` and `maxIndexNum=32`: the log as far as it was written, and what its
+/// index says after a clean stop. Of five messages one has no keys, one two with two blanks between them, two stand in one slot with others,
+/// and the last three came two seconds later.
+#[test]
+fn of_the_same_log_the_index_has_the_bytes_that_apache_gives_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("commitlog/00000000000000000000");
+    std::fs::create_dir(dir.path().join("commitlog")).unwrap();
+    std::fs::write(&log, include_bytes!("../data/apache-index/commitlog.bin")).unwrap();
+    let file = std::fs::File::options().write(true).open(&log).unwrap();
+    file.set_len(options(dir.path()).segment_bytes).unwrap();
+    let store = open(dir.path(), 32);
+    let query =
+        KeyQuery { topic: "Orders".into(), key: "red".into(), kind: KeyKind::Key, max: 32, begin: 0, end: i64::MAX };
+    assert_eq!(store.query(&query).unwrap().records.len(), 2);
+    store.close().unwrap();
+    let mut files = std::fs::read_dir(dir.path().join("index")).unwrap();
+    let ours = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
+    assert!(files.next().is_none());
+    let apaches = include_bytes!("../data/apache-index/index.bin");
+    let at = ours.iter().zip(apaches).position(|(ours, theirs)| ours != theirs);
+    assert_eq!((at, ours.len()), (None, apaches.len()));
+}

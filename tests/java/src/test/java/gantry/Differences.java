@@ -119,4 +119,31 @@ final class Differences {
         sometimes("operator: runtime", "body\\.table\\..*", "\\(absent\\) \\| .*", "figures of Gantry's own limits"),
         sometimes("operator: runtime", "body\\.table\\..*(Capacity|Ratio.*|Tps|runtime|dispatchBehindBytes|remainHow.*|putLatency.*|.*TimeMax|.*Time|.*Times|.*Nums|.*Now|.*Total|.*Size|brokerVersionDesc)", ".*", "measured, or of pools that Gantry does not have")
     );
+
+    /** Of what {@link LaterQuestions} asks. */
+    static final List<Reason> LATER = List.of(
+        at(".*", "remark", "not set any response code \\| null", "Apache leaves its own default in the remark of a success"),
+        at("(light|batches): .*", "remark", " \\| null", "Apache says an empty remark"),
+        at(".*", "remark", ".*consumer:\\[/CLIENT\\] \\| .*consumer:\\[CLIENT\\]", "an address without Java's slash"),
+        at(".*: (no such topic|empty topic)", "remark", ".*please! \n.* \\| .*please!\n.*", "without a blank at the end of a line"),
+        at(".*", "remark", ".*(Exception|Cannot invoke).* \\| .*", "a sentence that names the field instead of a Java exception"),
+        at("missing: .*|.*: (queue is no number|no handle)", "(code|remark|body.*|field .*|message .*)", ".* \\| (1|field .*|\\(absent\\))", "a required field that is missing or wrong is named, whether or not Apache gets by without it"),
+        at("(ack|change): (empty|short) handle|(ack|change): garbage for a handle|batches: garbage", "code|field .*", "what is illegal is answered as illegal"),
+        at("batch ack: (nothing|garbage)", "code|remark", "the body is a parameter"),
+        at("recall: no topic", "field MSG_REGION", "answers to recalls carry it, also refusals"),
+        at("(pop|peek|notification|polling|change): .*", "field .*", ".* \\| \\(absent\\)", "a refusal carries no fields of a success"),
+        at("(pop|change|timers|recall|batches|batch ack): .*|ack: in order, what was not popped", "remark", "also says why"),
+        // What is stored.
+        at(".*", "field msgId|message . (bytes|log offset)", "a property without a value is kept, and room is left for the number of a batch, so places in the log differ"),
+        at("batches: .*", "message . property INNER_BASE", "0 \\| 0+", "room for the largest number"),
+        at("batches: start of none", "field offset", "-1 \\| 0", "an empty queue begins at 0, as others do"),
+        at("light: sent to itself", "field queueOffset", "numbered behind what stands there"),
+        at("timers: in a batch", "code|field .*", "a batch that is to wait is refused"),
+        at("timers: (directly into their topic|later|end)", "field (queueOffset|offset)", "that batch has a place there"),
+        // Pops.
+        sometimes(".*", "field reviveQid", ".*", "revive queues take turns, and looks are counted"),
+        at("pop: none", "code|remark", "a number of messages that makes no sense is named"),
+        at("pop: (condition while switched off|negative invisible time|unknown mode|another expression)", "code|remark|field .*|message .*", "what the broker will not do is refused, not passed over"),
+        at("ack: long over", "code|remark", "who comes too late is told, and the message comes again")
+    );
 }

@@ -1,22 +1,37 @@
 package gantry;
 
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.UnaryOperator;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** The same requests to a Gantry and to an Apache 5.5.0, answers compared leaf by leaf. */
 @Tag("interop")
 class DifferentialTest {
+    private interface Ask {
+        void all(Conversation conversation) throws Exception;
+    }
+
     @Test
     void gantry_answers_what_apache_answers() throws Exception {
-        try (var ours = new Server("ours"); var theirs = new Server("theirs")) {
+        compare(conversation -> new Questions(conversation).all(), server -> server, Differences.ON_PURPOSE);
+    }
+
+    @Test
+    void gantry_answers_what_apache_answers_about_light_queues_batches_timers_and_pops() throws Exception {
+        compare(conversation -> new LaterQuestions(conversation).all(), LaterQuestions::configure, Differences.LATER);
+    }
+
+    private static void compare(Ask ask, UnaryOperator<Server> with, List<Differences.Reason> reasons) throws Exception {
+        try (var ours = with.apply(new Server("ours")); var theirs = with.apply(new Server("theirs"))) {
             var starting = CompletableFuture.runAsync(() -> theirs.start(Server.Kind.APACHE_5));
             ours.start(Server.DEFAULT);
             starting.join();
             try (var gantry = new Conversation(ours); var apache = new Conversation(theirs)) {
-                new Questions(apache).all();
-                new Questions(gantry).all();
-                Differences.check(Conversation.differences(apache, gantry), Differences.ON_PURPOSE);
+                ask.all(apache);
+                ask.all(gantry);
+                Differences.check(Conversation.differences(apache, gantry), reasons);
             }
         }
     }

@@ -39,19 +39,19 @@ final class Questions {
         return fields;
     }
 
-    private static Map<String, String> with(Map<String, String> fields, String... pairs) {
+    static Map<String, String> with(Map<String, String> fields, String... pairs) {
         var changed = new LinkedHashMap<>(fields);
         changed.putAll(fields(pairs));
         return changed;
     }
 
-    private static Map<String, String> without(Map<String, String> fields, String key) {
+    static Map<String, String> without(Map<String, String> fields, String key) {
         var changed = new LinkedHashMap<>(fields);
         changed.remove(key);
         return changed;
     }
 
-    private static Map<String, String> topic(String name, String reads, String writes, String perm) {
+    static Map<String, String> topic(String name, String reads, String writes, String perm) {
         return fields("topic", name, "defaultTopic", "TBW102", "readQueueNums", reads, "writeQueueNums", writes, "perm", perm,
             "topicFilterType", "SINGLE_TAG", "topicSysFlag", "0", "order", "false");
     }
@@ -66,7 +66,7 @@ final class Questions {
             "commitOffset", "0", "suspendTimeoutMillis", "0", "subscription", subscription, "subVersion", "0", "expressionType", "TAG");
     }
 
-    private static String properties(String... pairs) {
+    static String properties(String... pairs) {
         var text = new StringBuilder();
         for (int i = 0; i < pairs.length; i += 2) {
             text.append(pairs[i]).append('\u0001').append(pairs[i + 1]).append('\u0002');
@@ -185,7 +185,7 @@ final class Questions {
         ask.broker("send: batch to a retry topic", 320, with(send("%RETRY%readers", "0", ""), "m", "true"), batch("tag", "b1"));
     }
 
-    private static byte[] batch(String tag, String... bodies) throws Exception {
+    static byte[] batch(String tag, String... bodies) throws Exception {
         var all = new ByteArrayOutputStream();
         for (int i = 0; i < bodies.length; i++) {
             byte[] body = bodies[i].getBytes(UTF_8);

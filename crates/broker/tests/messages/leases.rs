@@ -1,0 +1,144 @@
+//! Leases of popped messages over the end of a process. The clock stands still but for what a test moves it, so a slow machine ends no lease.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::{Clock, ManualClock};
+use protocol::request::PopMessage;
+use store::Journal;
+use store::disk::RealDisk;
+use store::journal::{JournalOptions, TableId};
+
+use super::popping::{ack, change, from, pop, pop_any, standing};
+use super::support::{Running, Setup, start, start_on};
+
+/// What has come again so far, when everything has that is to by now.
+async fn come_again(broker: &Running, hand: &ManualClock) -> Vec<String> {
+    broker.put("T", 0, "", "last").await;
+    let last = pop(broker, &from("T", 100)).await;
+    assert_eq!(last.bodies(), ["last"]);
+    hand.advance(Duration::from_millis(100));
+    // Leases are given up in the order of their ends, so nothing comes behind this one.
+    assert_eq!(pop_any(broker, &from("T", 60_000)).await.bodies(), ["last"]);
+    let all = broker.all("%RETRY%CG_T", 0).await;
+    all.into_iter().map(|message| message.body).filter(|body| body != "last").collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_and_acknowledgements_survive_a_kill() {
+    let (setup, hand) = standing();
+    let broker = start(setup.clone()).await;
+    for number in 0..6 {
+        broker.put("T", 0, "", &number.to_string()).await;
+    }
+    let first = pop(&broker, &PopMessage { max_msg_nums: 4, queue_id: 0, ..from("T", 300) }).await;
+    assert_eq!(first.bodies(), ["0", "1", "2", "3"]);
+    assert_eq!(first.field("restNum"), "2");
+    for place in [0, 2] {
+        assert_eq!(ack(&broker, "T", &first.handle(place)).await, 0);
+    }
+    let image = broker.image();
+    broker.stop().await;
+
+    let broker = start_on(setup.clone(), image).await;
+    let rest = pop(&broker, &from("T", 60_000)).await;
+    assert_eq!(rest.bodies(), ["4", "5"], "the others are on lease still");
+    assert_eq!(ack(&broker, "T", &first.handle(1)).await, 0, "its lease lives on");
+    hand.advance(Duration::from_millis(300));
+    let again = pop_any(&broker, &from("T", 60_000)).await;
+    assert_eq!(again.bodies(), ["3"]);
+
+    // The message came again and its lease may not be settled: a start does not bring it a second time.
+    let image = broker.image();
+    broker.stop().await;
+    let broker = start_on(setup, image).await;
+    assert_eq!(ack(&broker, "T", &again.handle(0)).await, 0);
+    assert_eq!(come_again(&broker, &hand).await, ["3"]);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_stop_hands_leases_over_and_the_next_start_keeps_them() {
+    let (setup, hand) = standing();
+    let broker = start(setup.clone()).await;
+    for number in 0..3 {
+        broker.put("T", 0, "", &number.to_string()).await;
+    }
+    let first = pop(&broker, &from("T", 400)).await;
+    assert_eq!(ack(&broker, "T", &first.handle(1)).await, 0);
+    let dir = broker.stop().await;
+
+    let broker = start_on(setup, dir).await;
+    let mut handed = Vec::new();
+    for queue_id in 0..8 {
+        handed.extend(broker.all("rmq_sys_REVIVE_LOG_DefaultCluster", queue_id).await);
+    }
+    let [point] = handed.as_slice() else { panic!("{} check-points", handed.len()) };
+    assert_eq!(point.property("TAGS"), Some("ck"));
+    let pop_time = first.field("popTime");
+    for part in [r#""bm":2,"bn":"broker-a","c":"CG","d":[0,1,2],"it":400,"n":3"#, &format!(r#""pt":{pop_time},"q":0"#)]
+    {
+        assert!(point.body.contains(part), "{} lacks {part}", point.body);
+    }
+    assert_eq!(ack(&broker, "T", &first.handle(0)).await, 0, "the lease lives on");
+    hand.advance(Duration::from_millis(400));
+    let again = pop_any(&broker, &from("T", 60_000)).await;
+    assert_eq!(again.bodies(), ["2"]);
+    assert_eq!(come_again(&broker, &hand).await, ["2"], "once");
+    broker.stop().await;
+}
+
+/// Offsets of messages on lease in a journal, and how far the group has come; nothing where there is no whole journal yet.
+fn leased(journal: &[u8]) -> (Vec<u64>, u64) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join(FIRST_JOURNAL), journal).unwrap();
+    let journal = Journal::open(dir.path(), JournalOptions::default(), Clock::real(), Arc::new(RealDisk)).unwrap();
+    let (mut starts, mut committed) = (Vec::new(), 0);
+    journal.load(TableId(21), |lease, _| starts.push(u64::from_be_bytes(lease[12..].try_into().unwrap())));
+    journal.load(TableId(6), |key, value| {
+        if key.starts_with(b"T@CG\0") {
+            committed = u64::from_le_bytes(value[..8].try_into().unwrap());
+        }
+    });
+    (starts, committed)
+}
+
+const FIRST_JOURNAL: &str = "00000000000000000000.journal";
+
+/// A message that a start finds both on lease and ahead of its group would be given to two: popped anew and acknowledged, it would come again
+/// when the lease is over, of which nobody was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_of_the_journal_survives_each_message_is_on_one_lease_or_ahead_of_its_group() {
+    let broker = start(Setup::default()).await;
+    for number in 0..100 {
+        broker.put("T", 0, "", &number.to_string()).await;
+    }
+    for number in 0..100 {
+        let popped = pop(&broker, &PopMessage { max_msg_nums: 1, queue_id: 0, ..from("T", 60_000) }).await;
+        if number % 3 == 0 {
+            assert_eq!(change(&broker, "T", &popped.handle(0), 70_000).await.0, 0);
+        }
+    }
+    let image = broker.image();
+    broker.stop().await;
+    let journal = std::fs::read(image.path().join("journal").join(FIRST_JOURNAL)).unwrap();
+    let mut last = 0;
+    for end in bundle_ends(&journal) {
+        let (starts, committed) = leased(&journal[..end]);
+        assert_eq!(starts.iter().copied().collect::<BTreeSet<_>>(), (0..committed).collect(), "at byte {end}");
+        assert_eq!(starts.len() as u64, committed, "at byte {end}");
+        last = committed;
+    }
+    assert_eq!(last, 100);
+}
+
+/// Where a crash of the process may have ended a journal. A header has 40 bytes, of which those from 8 to 12 say how many follow it.
+fn bundle_ends(journal: &[u8]) -> impl Iterator<Item = usize> {
+    let mut end = 0;
+    std::iter::from_fn(move || {
+        let bytes = journal.get(end + 8..end + 12)?;
+        end += 40 + u32::from_le_bytes(bytes.try_into().unwrap()) as usize;
+        Some(end)
+    })
+}
