@@ -142,7 +142,7 @@ fn of_the_same_log_the_index_has_the_bytes_that_apache_gives_it() {
     let store = open(dir.path(), 32);
     let query =
         KeyQuery { topic: "Orders".into(), key: "red".into(), kind: KeyKind::Key, max: 32, begin: 0, end: i64::MAX };
-    assert_eq!(store.query(&query).unwrap().records.len(), 2);
+    assert_eq!(store.query(&query).unwrap().found.len(), 2);
     store.close().unwrap();
     let mut files = std::fs::read_dir(dir.path().join("index")).unwrap();
     let ours = std::fs::read(files.next().unwrap().unwrap().path()).unwrap();
