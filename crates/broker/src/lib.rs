@@ -38,6 +38,7 @@ mod routes;
 mod schedule;
 mod send;
 mod session;
+mod static_topic;
 mod stats;
 mod tables;
 mod timer;

@@ -23,6 +23,7 @@ use crate::session::JOURNAL_TIMEOUT;
 use crate::stats::SAMPLE_MS;
 use crate::tables;
 use crate::topics::Topics;
+use crate::topics::mapped::Mappings;
 use crate::vital::vital;
 
 /// Longer than a last export and a last good-bye take.
@@ -246,6 +247,7 @@ pub(crate) fn load_offsets(store: &Store, offsets: &Offsets, now: TimeMs) {
 pub(crate) fn attach(broker: &Broker) {
     let journal = broker.store.journal();
     let (topics, groups, offsets) = (&broker.topics, &broker.groups, &broker.offsets);
+    journal.attach(tables::MAPPINGS, Arc::new(Mappings(Arc::clone(topics))));
     journal.attach(tables::GROUPS, Arc::clone(groups) as Arc<dyn Table>);
     journal.attach(tables::FORBIDDEN, Arc::new(ForbiddenTable(Arc::clone(groups))));
     journal.attach(tables::OFFSETS, Arc::new(OffsetTable(Arc::clone(offsets))));
@@ -280,6 +282,7 @@ impl Table for Versions {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
         for (name, version) in [
             (tables::TOPICS_VERSION, self.topics.version()),
+            (tables::MAPPINGS_VERSION, self.topics.mapping_version()),
             (tables::GROUPS_VERSION, self.groups.version()),
             (tables::OFFSETS_VERSION, self.offsets.version()),
         ] {
