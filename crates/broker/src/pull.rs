@@ -60,7 +60,6 @@ pub(crate) struct PullOrder {
     group: Arc<Group>,
     topic: Arc<Topic>,
     lane: Arc<Lane>,
-    queue_id: i32,
     /// The logical queue, of a static topic; everything else here is about the physical one.
     logical: Option<Box<Logical>>,
     /// Where the client wants to begin.
@@ -77,6 +76,10 @@ impl PullOrder {
     /// The queue it waits for.
     pub(crate) fn lane(&self) -> &Arc<Lane> {
         &self.lane
+    }
+
+    fn queue_id(&self) -> i32 {
+        self.lane.queue.id() as i32
     }
 }
 
@@ -110,9 +113,9 @@ pub(crate) fn pull(
         }
     };
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
-        broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id, message.commit_offset);
+        broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id(), message.commit_offset);
     }
-    if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id) {
+    if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id()) {
         let (min, max) = bounds(&order.lane);
         let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);
         answer(broker, &order, &read, ResponseCode::PullOffsetMoved, "OFFSET_RESET", out);
@@ -225,7 +228,6 @@ fn check(
     Ok(Some(PullOrder {
         reply_to: request.reply_to(),
         lane,
-        queue_id: message.queue_id,
         logical: logical.map(Box::new),
         asked: message.queue_offset,
         offset: message.queue_offset,
@@ -447,7 +449,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
 
 /// Turns what a read found into an answer.
 fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Read, out: &mut Outgoing) {
-    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id, found.next);
+    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id(), found.next);
     if let Some(error) = &found.failure {
         broker.stats.missed();
         out.reply(order.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);
@@ -478,7 +480,7 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
         answer(broker, order, found, code, status, out);
         return;
     }
-    broker.stats.got(&order.group.name, &order.topic, order.queue_id, found.count, found.bytes);
+    broker.stats.got(&order.group.name, &order.topic, order.queue_id(), found.count, found.bytes);
     let (code, fields) = fields(order, found, code);
     let parts = session.slices.drain(..).map(|slice| {
         let (owner, range) = slice.into_parts();

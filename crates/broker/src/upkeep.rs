@@ -20,6 +20,7 @@ use crate::lite;
 use crate::offsets::{Change, Offsets, SEPARATOR, split_key};
 use crate::placement;
 use crate::session::JOURNAL_TIMEOUT;
+use crate::static_topic::clean;
 use crate::stats::SAMPLE_MS;
 use crate::tables;
 use crate::topics::Topics;
@@ -58,6 +59,7 @@ impl Upkeep {
         if broker.store.has_light_queues() {
             tasks.spawn(vital("lite topics", lite::keep(Arc::clone(broker), stop.clone())));
         }
+        tasks.spawn(vital("mappings of static topics", clean::keep(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("placement of topics", placement::run(Arc::clone(broker), stop)));
         let mut registering = self.registering.lock();
         for task in broker.registry.tasks(broker, &self.stop_registering.subscribe()) {

@@ -15,7 +15,7 @@ use protocol::body::{ClusterInfo, MASTER_ID};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::header::EncodeFields;
-use protocol::request::PhysicalQueue;
+use protocol::request::WhichQueue;
 use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
@@ -68,17 +68,7 @@ impl Forward {
         code: i32,
         fields: &(impl EncodeFields + Sync),
     ) -> Result<Response, Refusal> {
-        let address = self
-            .address(broker)
-            .await
-            .ok_or_else(|| Refusal::new(ResponseCode::SystemError, format!("cannot find addr for broker {broker}")))?;
-        let physical = PhysicalQueue { lo: false, broker_name: broker };
-        let answer = self.registry.client.call(&address, code, &(fields, physical), Bytes::new(), TIMEOUT).await;
-        answer.map_err(|error| {
-            // It may have moved to another address.
-            self.known.lock().asked_at = None;
-            Refusal::failed(format!("broker {broker}: {error}"))
-        })
+        self.ask_either(broker, code, fields, false).await
     }
 
     /// The same, where anything but success is a failure.
@@ -89,11 +79,38 @@ impl Forward {
         fields: &(impl EncodeFields + Sync),
         read: impl FnOnce(&Response) -> Result<T, String>,
     ) -> Result<T, Refusal> {
-        let answer = self.ask(broker, code, fields).await?;
-        if answer.code != ResponseCode::Success as i32 {
-            return Err(unexpected(broker, &answer));
-        }
-        read(&answer).map_err(|error| Refusal::failed(format!("broker {broker}: {error}")))
+        success(broker, self.ask_either(broker, code, fields, false).await?, read)
+    }
+
+    /// The same about the logical queues that it knows.
+    pub(crate) async fn ask_about_logical<T>(
+        &self,
+        broker: &str,
+        code: i32,
+        fields: &(impl EncodeFields + Sync),
+        read: impl FnOnce(&Response) -> Result<T, String>,
+    ) -> Result<T, Refusal> {
+        success(broker, self.ask_either(broker, code, fields, true).await?, read)
+    }
+
+    async fn ask_either(
+        &self,
+        broker: &str,
+        code: i32,
+        fields: &(impl EncodeFields + Sync),
+        lo: bool,
+    ) -> Result<Response, Refusal> {
+        let address = self
+            .address(broker)
+            .await
+            .ok_or_else(|| Refusal::new(ResponseCode::SystemError, format!("cannot find addr for broker {broker}")))?;
+        let which = WhichQueue { lo, broker_name: broker };
+        let answer = self.registry.client.call(&address, code, &(fields, which), Bytes::new(), TIMEOUT).await;
+        answer.map_err(|error| {
+            // It may have moved to another address.
+            self.known.lock().asked_at = None;
+            Refusal::failed(format!("broker {broker}: {error}"))
+        })
     }
 
     async fn address(&self, broker: &str) -> Option<String> {
@@ -123,6 +140,13 @@ impl Forward {
         let is_fresh = known.asked_at.is_some_and(|at| self.clock.elapsed().saturating_sub(at) < FRESH);
         known.addresses.get(broker).filter(|_| is_fresh).cloned()
     }
+}
+
+fn success<T>(broker: &str, answer: Response, read: impl FnOnce(&Response) -> Result<T, String>) -> Result<T, Refusal> {
+    if answer.code != ResponseCode::Success as i32 {
+        return Err(unexpected(broker, &answer));
+    }
+    read(&answer).map_err(|error| Refusal::failed(format!("broker {broker}: {error}")))
 }
 
 /// What another broker refuses.

@@ -6,6 +6,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod admin;
+pub(crate) mod clean;
 pub(crate) mod forward;
 pub(crate) mod mapping;
 pub(crate) mod offsets;

@@ -99,6 +99,24 @@ impl Topics {
         Ok(remapped)
     }
 
+    /// Changes the mapping of a static topic in a way that concerns this broker only, unless it has changed meanwhile.
+    pub(crate) fn amend_mapping(
+        &self,
+        topic: &Topic,
+        seen: &TopicQueueMappingDetail,
+        detail: TopicQueueMappingDetail,
+    ) -> bool {
+        let _changing = self.changing.lock();
+        let is_seen = topic.mapping().is_some_and(|now| now.detail() == seen);
+        if topic.is_gone() || !is_seen {
+            return false;
+        }
+        self.put_mapping(topic.name(), &detail);
+        topic.set_mapping(Mapping::new(detail));
+        self.bump_mapping_version();
+        true
+    }
+
     /// Takes over the mappings that another broker has written, in the place of all that are here. Those of unknown topics are left out.
     pub(crate) fn replace_mappings(&self, mut mappings: BTreeMap<String, TopicQueueMappingDetail>) {
         let _changing = self.changing.lock();

@@ -60,6 +60,8 @@ pub struct Setup {
     pub clock: Option<Clock>,
     /// `maxLmqConsumeQueueNum`, and light queues at all.
     pub light_queues: Option<&'static str>,
+    /// Where it registers.
+    pub name_servers: Vec<String>,
     /// Further settings.
     pub more: &'static [(&'static str, &'static str)],
 }
@@ -76,6 +78,7 @@ impl Default for Setup {
             repeated_send_window: "0",
             clock: None,
             light_queues: None,
+            name_servers: Vec::new(),
             more: &[],
         }
     }
@@ -123,7 +126,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(setup.device) };
     let (store, _) = Store::open(options, env).unwrap();
     let advertised = "127.0.0.1:10911".parse().unwrap();
-    let name_servers = Vec::new();
+    let name_servers = setup.name_servers.clone();
     let store_of_broker = Arc::clone(&store);
     let start = Start {
         settings,

@@ -45,8 +45,8 @@ headers! {
         lo: Option<bool> = "lo",
     }
 
-    /// What a broker adds to a request about a static topic that it passes on: it means a physical queue of that broker.
-    PhysicalQueue<'a> {
+    /// What a broker adds to a request about a static topic that it asks another one: whether it means a logical queue or a physical one.
+    WhichQueue<'a> {
         lo: bool = "lo",
         broker_name: &'a str = "bname",
     }
