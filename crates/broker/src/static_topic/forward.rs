@@ -28,6 +28,8 @@ use crate::session::Session;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Addresses are asked for again after this; Apache asks every 5 s.
 const FRESH: Duration = Duration::from_secs(5);
+/// And after this when an address is missing or does not answer: not with each request.
+const DOUBTED: Duration = Duration::from_secs(1);
 /// Requests that wait for other brokers.
 const UNDER_WAY_MAX: usize = 1_024;
 
@@ -37,6 +39,8 @@ struct Known {
     addresses: BTreeMap<String, String>,
     /// By the clock's elapsed time.
     asked_at: Option<Duration>,
+    /// One of them did not answer.
+    is_doubted: bool,
 }
 
 /// The way to other brokers.
@@ -108,18 +112,18 @@ impl Forward {
         let answer = self.registry.client.call(&address, code, &(fields, which), Bytes::new(), TIMEOUT).await;
         answer.map_err(|error| {
             // It may have moved to another address.
-            self.known.lock().asked_at = None;
+            self.known.lock().is_doubted = true;
             Refusal::failed(format!("broker {broker}: {error}"))
         })
     }
 
     async fn address(&self, broker: &str) -> Option<String> {
-        if let Some(address) = self.known_address(broker) {
-            return Some(address);
+        if let Some(known) = self.known_address(broker) {
+            return known;
         }
         let _asking = self.asking.lock().await;
-        if let Some(address) = self.known_address(broker) {
-            return Some(address);
+        if let Some(known) = self.known_address(broker) {
+            return known;
         }
         for name_server in self.registry.addresses() {
             let client = &self.registry.client;
@@ -128,17 +132,20 @@ impl Forward {
             let Ok(info) = fastjson::from_slice::<ClusterInfo>(&answer.body) else { continue };
             let masters = info.broker_addr_table.into_iter();
             let addresses = masters.filter_map(|(name, mut data)| Some((name, data.broker_addrs.remove(&MASTER_ID)?)));
-            *self.known.lock() = Known { addresses: addresses.collect(), asked_at: Some(self.clock.elapsed()) };
+            let asked_at = Some(self.clock.elapsed());
+            *self.known.lock() = Known { addresses: addresses.collect(), asked_at, is_doubted: false };
             break;
         }
         // When no name server answers, what was known before.
         self.known.lock().addresses.get(broker).cloned()
     }
 
-    fn known_address(&self, broker: &str) -> Option<String> {
+    /// None: it is time to ask.
+    fn known_address(&self, broker: &str) -> Option<Option<String>> {
         let known = self.known.lock();
-        let is_fresh = known.asked_at.is_some_and(|at| self.clock.elapsed().saturating_sub(at) < FRESH);
-        known.addresses.get(broker).filter(|_| is_fresh).cloned()
+        let found = known.addresses.get(broker).cloned();
+        let limit = if found.is_some() && !known.is_doubted { FRESH } else { DOUBTED };
+        known.asked_at.filter(|at| self.clock.elapsed().saturating_sub(*at) < limit).map(|_| found)
     }
 }
 

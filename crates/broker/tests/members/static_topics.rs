@@ -392,10 +392,11 @@ async fn what_lies_at_another_broker_is_asked_for_there() {
     assert_eq!(commit(&a, 0, 1).await, 0);
     let moved = [first, second];
     assert_eq!(map(&a, &detail("broker-a", 2, &[(0, &moved)]), false).await.0, 0);
-    assert_eq!(map(&b, &detail("broker-b", 2, &[(0, &moved)]), false).await.0, 0);
-    let unknown = b.pull(&from(T, 0, 0)).await;
-    assert_eq!((unknown.code, unknown.remark.as_deref()), (1, Some("cannot find addr for broker broker-a")));
+    let lost = [item(0, "broker-c", 0, 0), item(1, "broker-b", 1, 10_000)];
+    assert_eq!(map(&b, &detail("broker-b", 2, &[(0, &moved), (1, &lost)]), false).await.0, 0);
     names.0.lock().insert("broker-a".to_owned(), a.address.clone());
+    let unknown = b.pull(&from(T, 1, 0)).await;
+    assert_eq!((unknown.code, unknown.remark.as_deref()), (1, Some("cannot find addr for broker broker-c")));
 
     assert_eq!(put(&b, 0, "c").await, (0, 10_000));
     assert_eq!(bodies(&read(&b, 0, 0).await), [(0, "a"), (1, "b"), (10_000, "c")]);
