@@ -274,6 +274,31 @@ class StaticTopicTest {
         moves(Server.DEFAULT, Server.DEFAULT, Server.Kind.APACHE_5, Tool.GANTRY);
     }
 
+    @Test
+    void a_static_topic_goes_over_to_apache_and_back_with_its_store() throws Exception {
+        try (var cluster = new Cluster()) {
+            cluster.make("broker-a", 2);
+            var bodies = new TreeSet<String>();
+            var producer = cluster.producer();
+            for (var kind : List.of(Server.DEFAULT, Server.Kind.APACHE_5, Server.DEFAULT)) {
+                if (!bodies.isEmpty()) {
+                    cluster.a.stop();
+                    cluster.a.start(kind);
+                    Await.until("both queues have a leader", () -> cluster.leaders().equals(Map.of(0, "broker-a", 1, "broker-a")));
+                }
+                for (int i = 0; i < 10; i++) {
+                    String body = "m" + bodies.size();
+                    Await.until("a message is taken",
+                        () -> send(producer, cluster.topic, body, bodies.size() % 2).getQueueOffset() == bodies.size() / 2);
+                    bodies.add(body);
+                }
+                var seen = new Seen();
+                cluster.consumer(Stock.name("group"), seen, false);
+                seen.await(bodies);
+            }
+        }
+    }
+
     private static void moves(Server.Kind names, Server.Kind from, Server.Kind to, Tool tool) throws Exception {
         try (var cluster = new Cluster(names, from, to, tool)) {
             cluster.make("broker-a", 2);
