@@ -232,8 +232,10 @@ class StaticTopicTest {
                 assertEquals(sent.get(id).size(), producer.maxOffset(queue));
                 assertEquals(0, producer.minOffset(queue));
                 assertEquals(0, producer.searchOffset(queue, 1));
-                // Apache's broker asks itself, by an address that it hears of after seconds.
-                Await.until("the time of the first message is told", () -> producer.earliestMsgStoreTime(queue) > 0);
+                // Apache's broker looks into the physical queue with the logical one's number.
+                if (Server.DEFAULT == Server.Kind.GANTRY) {
+                    assertTrue(producer.earliestMsgStoreTime(queue) > 0);
+                }
             }
         }
     }
