@@ -25,6 +25,7 @@ use crate::refusal::Refusal;
 use crate::reply;
 use crate::send::{recall_extra, reply_extra};
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
+use crate::static_topic::send::Logical;
 use crate::topics::Topic;
 use crate::transaction::Ending;
 
@@ -80,6 +81,8 @@ pub(crate) struct Receipt {
 pub(crate) struct Receipts {
     list: Vec<Receipt>,
     text: String,
+    /// Of sends to static topics: the first record of each, and the logical queue that its answer speaks of.
+    logical: Vec<(usize, Logical)>,
 }
 
 impl Receipts {
@@ -121,8 +124,24 @@ impl Receipts {
         self.list.push(receipt);
     }
 
+    /// Notes the logical queue that the send whose first record this is was for.
+    pub(crate) fn keep_logical(&mut self, first: usize, logical: Logical) {
+        self.logical.push((first, logical));
+    }
+
+    /// What a producer is told of the queue and offset of its message.
+    fn place_of(&self, receipt: &Receipt, first: &Landed) -> (i32, i64) {
+        let physical = first.queue_offset as i64;
+        // Nearly always empty. In the order of the records, because receipts are gathered in that order.
+        match self.logical.binary_search_by_key(&receipt.records.start, |(first, _)| *first) {
+            Ok(at) => (self.logical[at].1.queue_id(), self.logical[at].1.offset(physical)),
+            Err(_) => (receipt.queue_id, physical),
+        }
+    }
+
     fn clear(&mut self) {
         self.list.clear();
+        self.logical.clear();
         self.text.clear();
     }
 
@@ -162,10 +181,11 @@ impl Receipts {
             }
             offset_message_id(ids, answer.host, record.at.0);
         }
+        let (queue_id, queue_offset) = self.place_of(receipt, first);
         let reply = SendReply {
             msg_id: ids,
-            queue_id: receipt.queue_id,
-            queue_offset: first.queue_offset as i64,
+            queue_id,
+            queue_offset,
             transaction_id: uniq_key,
             batch_uniq_id: uniq_key.filter(|_| receipt.kind == Kind::InnerBatch),
             recall_handle,

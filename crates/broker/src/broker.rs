@@ -38,6 +38,7 @@ use crate::register::Registry;
 use crate::repeats::Repeats;
 use crate::routes::Routes;
 use crate::session::{Session, Work};
+use crate::static_topic::forward::Forward;
 use crate::stats::Stats;
 use crate::tables;
 use crate::timer::{self, Timers};
@@ -46,7 +47,8 @@ use crate::transaction::{self, Transactions};
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
 use crate::{
-    admin, append, assignment, heartbeat, lite, offsets, order_lock, protect, pull, query, reply, retry, send, view,
+    admin, append, assignment, heartbeat, lite, offsets, order_lock, protect, pull, query, reply, retry, send,
+    static_topic, view,
 };
 
 /// Room for so many errands is kept with a connection.
@@ -110,6 +112,7 @@ pub struct Broker {
     pub(crate) registry: Arc<Registry>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) placement: Placement,
+    pub(crate) forward: Arc<Forward>,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
@@ -164,6 +167,7 @@ impl Broker {
             .then(|| Timers::load(&store, &topics, &store_settings, clock.now().0).map(Arc::new))
             .transpose()?;
         let hold = Arc::new(Hold::new(clock.clone()));
+        let registry = Arc::new(Registry::new(&name_servers, calls));
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&topics)),
@@ -177,7 +181,8 @@ impl Broker {
             stats: Stats::new(clock.clone(), store.has_light_queues() && !settings.enable_lmq_stats),
             configuration: Configuration::new(configuration, config_file),
             exchange: Arc::new(Exchange::load(config_folder, &store)),
-            registry: Arc::new(Registry::new(&name_servers, calls)),
+            forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
+            registry,
             routes: Arc::default(),
             placement: Placement::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
@@ -336,14 +341,14 @@ impl Broker {
             request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
             request::QUERY_MESSAGE => query::by_key(self, session, request),
             request::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
-            request::GET_MAX_OFFSET => view::max_offset(self, request, out),
-            request::GET_MIN_OFFSET => view::min_offset(self, request, out),
+            request::GET_MAX_OFFSET => view::max_offset(self, session, request, out),
+            request::GET_MIN_OFFSET => view::min_offset(self, session, request, out),
             request::GET_EARLIEST_MSG_STORETIME => view::earliest_store_time(self, session, request, out),
             request::HEART_BEAT => heartbeat::beat(self, session, request, out),
             request::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
             request::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
             request::CHECK_CLIENT_CONFIG => heartbeat::check(self, request, out),
-            request::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, request, out),
+            request::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, session, request, out),
             request::QUERY_CONSUMER_OFFSET => offsets::requests::query(self, session, request, out),
             request::GET_ALL_CONSUMER_OFFSET => offsets::requests::all(self, request, out),
             request::CLONE_GROUP_OFFSET => offsets::requests::copy(self, session, request, out),
@@ -354,6 +359,7 @@ impl Broker {
             request::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
             request::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
             request::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
+            request::UPDATE_AND_CREATE_STATIC_TOPIC => static_topic::admin::create(self, session, request, out),
             request::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
             request::GET_ALL_TOPIC_CONFIG => admin::topics::all(self, request, out),
             request::GET_TOPIC_CONFIG => admin::topics::one(self, request, out),

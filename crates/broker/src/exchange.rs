@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use protocol::body::{
     ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, MessageRequestModes, SubscriptionGroupTable, TopicConfigTable,
+    TopicQueueMappingTable,
 };
 use protocol::fastjson::{self, Dialect};
 use serde::Serialize;
@@ -24,8 +25,11 @@ use crate::admin;
 use crate::broker::Broker;
 use crate::offsets::{OffsetTable, split_key};
 use crate::pop::OrderTable;
+use crate::refusal::Refusal;
 use crate::session::JOURNAL_TIMEOUT;
+use crate::static_topic::accept;
 use crate::tables::{self, Keeper};
+use crate::topics::QUEUES_MAX;
 
 /// Hashes that are remembered of writes that may have been cut short, beside those of the file in place and of its backup.
 const ATTEMPTS_KEPT: usize = 4;
@@ -46,11 +50,20 @@ pub(crate) enum Json {
     Delays,
     Modes,
     Orders,
+    Mappings,
 }
 
-/// In the order in which they are taken over: of two files with offsets, the later one counts.
-const ALL: [Json; 7] =
-    [Json::Topics, Json::Groups, Json::Offsets, Json::LightOffsets, Json::Delays, Json::Modes, Json::Orders];
+/// In the order in which they are taken over: of two files with offsets, the later one counts; a mapping needs its topic.
+const ALL: [Json; 8] = [
+    Json::Topics,
+    Json::Mappings,
+    Json::Groups,
+    Json::Offsets,
+    Json::LightOffsets,
+    Json::Delays,
+    Json::Modes,
+    Json::Orders,
+];
 
 impl Json {
     fn file(self) -> &'static str {
@@ -62,6 +75,7 @@ impl Json {
             Json::Delays => "delayOffset.json",
             Json::Modes => "messageRequestMode.json",
             Json::Orders => "consumerOrderInfo.json",
+            Json::Mappings => "topicQueueMapping.json",
         }
     }
 }
@@ -242,6 +256,18 @@ impl Exchange {
                 broker.pops.orders.replace(orders.table);
                 (count, extras)
             }
+            Json::Mappings => {
+                let (mut table, extras) = parse::<TopicQueueMappingTable>(path, bytes)?;
+                let bad = |refusal: Refusal| ExchangeError::Content { path: path.to_owned(), cause: refusal.remark };
+                for (topic, detail) in &mut table.topic_queue_mapping_info_map {
+                    let owner = detail.bname.clone();
+                    accept::check(detail, &owner, topic, QUEUES_MAX).map_err(bad)?;
+                }
+                let count = table.topic_queue_mapping_info_map.len();
+                broker.topics.replace_mappings(table.topic_queue_mapping_info_map);
+                broker.topics.set_mapping_version(table.data_version.unwrap_or_default());
+                (count, extras)
+            }
         };
         let value = serde_json::to_vec(&extras).unwrap_or_default();
         self.known.lock()[json as usize].extras = extras;
@@ -346,6 +372,10 @@ fn stamp(broker: &Broker, json: Json) -> (i64, i64, u64) {
             let (sum, count) = broker.pops.orders.stamp();
             (0, sum, count)
         }
+        Json::Mappings => {
+            let version = broker.topics.mapping_version();
+            (version.counter, version.timestamp, 0)
+        }
         Json::Delays => (0, broker.delay.offsets().map(|(_, offset)| offset).sum(), 0),
     }
 }
@@ -383,6 +413,16 @@ fn render(broker: &Broker, json: Json, extras: &Value) -> String {
         }
         Json::Modes => text(&broker.pops.modes.table(), extras),
         Json::Orders => text(&OrderTable { table: broker.pops.orders.table() }, extras),
+        Json::Mappings => {
+            let mappings = broker.topics.mappings().into_iter();
+            let table = TopicQueueMappingTable {
+                data_version: Some(broker.topics.mapping_version()),
+                topic_queue_mapping_info_map: mappings
+                    .map(|(topic, mapping)| (topic.name().to_owned(), mapping.detail().clone()))
+                    .collect(),
+            };
+            text(&table, extras)
+        }
         Json::Delays => {
             let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
             text(&DelayOffsets { data_version: Some(protocol::body::DataVersion::default()), offset_table }, extras)

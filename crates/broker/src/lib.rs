@@ -39,6 +39,7 @@ mod routes;
 mod schedule;
 mod send;
 mod session;
+mod static_topic;
 mod stats;
 mod tables;
 mod timer;

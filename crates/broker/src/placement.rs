@@ -43,7 +43,7 @@ pub(crate) struct Placement {
 
 /// Why a topic could not be made on another broker.
 #[derive(Debug, thiserror::Error)]
-enum PlaceError {
+pub(crate) enum PlaceError {
     #[error("no name server tells where topics may be made (route of {0})")]
     NoRoute(Box<str>),
     #[error("{address}: {source}")]
@@ -113,10 +113,10 @@ async fn place(broker: &Broker, wanted: &Wanted) -> Result<(), PlaceError> {
     failed.map_or(Ok(()), Err)
 }
 
-async fn route_of(broker: &Broker, template: &str) -> Result<TopicRoute, PlaceError> {
+/// What the name servers say of a topic.
+pub(crate) async fn route_of(broker: &Broker, topic: &str) -> Result<TopicRoute, PlaceError> {
     for address in broker.registry.addresses() {
-        let fields =
-            GetRouteInfo { topic: template, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
+        let fields = GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
         let client = &broker.registry.client;
         let answer = client.call(address, request::GET_ROUTEINFO_BY_TOPIC, &fields, Bytes::new(), TIMEOUT).await;
         if let Ok(answer) = answer
@@ -126,7 +126,7 @@ async fn route_of(broker: &Broker, template: &str) -> Result<TopicRoute, PlaceEr
             return Ok(route);
         }
     }
-    Err(PlaceError::NoRoute(template.into()))
+    Err(PlaceError::NoRoute(topic.into()))
 }
 
 /// The masters of a cluster that would make a topic from the template, but for one.

@@ -24,6 +24,8 @@ use crate::hold::{Errand, Lane, Wake};
 use crate::late_subscription;
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
+use crate::static_topic;
+use crate::static_topic::pull::{Asked as Logical, Place};
 use crate::topics::Topic;
 use crate::view::Unanswered;
 use crate::want::{Reader, SQL92, Want};
@@ -59,7 +61,8 @@ pub(crate) struct PullOrder {
     group: Arc<Group>,
     topic: Arc<Topic>,
     lane: Arc<Lane>,
-    queue_id: i32,
+    /// The logical queue, of a static topic; everything else here is about the physical one.
+    logical: Option<Box<Logical>>,
     /// Where the client wants to begin.
     asked: i64,
     /// Where to look next: beyond `asked` when what lay between did not match.
@@ -74,6 +77,10 @@ impl PullOrder {
     /// The queue it waits for.
     pub(crate) fn lane(&self) -> &Arc<Lane> {
         &self.lane
+    }
+
+    fn queue_id(&self) -> i32 {
+        self.lane.queue.id() as i32
     }
 }
 
@@ -95,10 +102,14 @@ pub(crate) fn pull(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let message = PullMessage::decode(&request.header.fields)?;
-    let order = match check(broker, session, request, &message) {
-        Ok(order) => order,
+    let mut message = PullMessage::decode(&request.header.fields)?;
+    let asked = message.queue_offset;
+    let order = match check(broker, session, request, &mut message) {
+        Ok(Some(order)) => order,
+        Ok(None) => return Ok(()),
         Err(PullRefusal { refusal, forbidden_type: None }) if refusal.code == ResponseCode::SubscriptionNotLatest => {
+            // Of a static topic it is another offset by now.
+            message.queue_offset = asked;
             return late_subscription::ask(broker, session, request, &message, refusal);
         }
         Err(PullRefusal { refusal, forbidden_type: None }) => return Err(refusal),
@@ -109,9 +120,9 @@ pub(crate) fn pull(
         }
     };
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
-        broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id, message.commit_offset);
+        broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id(), message.commit_offset);
     }
-    if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id) {
+    if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id()) {
         let (min, max) = bounds(&order.lane);
         let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);
         answer(broker, &order, &read, ResponseCode::PullOffsetMoved, "OFFSET_RESET", out);
@@ -137,15 +148,22 @@ pub(crate) fn resume(broker: &Broker, session: &mut Session, order: PullOrder, w
         Wake::Arrived { expires_at } => Patience::Woken(expires_at),
         Wake::Expired => Patience::Over,
     };
+    if let Some(logical) = &order.logical
+        && let Err(refusal) = static_topic::pull::still_led(&order.topic, logical)
+    {
+        out.reply(order.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+        return;
+    }
     read(broker, session, order, patience, out);
 }
 
+/// `None`: another broker was asked in its place, and its answer is the answer.
 fn check(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
-    message: &PullMessage<'_>,
-) -> Result<PullOrder, PullRefusal> {
+    message: &mut PullMessage<'_>,
+) -> Result<Option<PullOrder>, PullRefusal> {
     let settings = broker.settings.load();
     if !perm::is_readable(settings.broker_permission) {
         let ip = broker.advertised.ip();
@@ -174,6 +192,10 @@ fn check(
     if !perm::is_readable(config.perm) {
         return Err(forbid(forbidden::TOPIC, format!("the topic[{}] pulling message is forbidden", message.topic)));
     }
+    let logical = match static_topic::pull::place(broker, session, request, &topic, message)? {
+        Place::Here(logical) => logical,
+        Place::Elsewhere => return Ok(None),
+    };
     let queue_id = match u32::try_from(message.queue_id) {
         Ok(queue_id) if message.queue_id < config.read_queue_nums => queue_id,
         Ok(_) | Err(_) => {
@@ -210,10 +232,10 @@ fn check(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark).into());
     }
     let lane = topic.lane(&broker.store, queue_id).map_err(Refusal::failed)?;
-    Ok(PullOrder {
+    Ok(Some(PullOrder {
         reply_to: request.reply_to(),
         lane,
-        queue_id: message.queue_id,
+        logical: logical.map(Box::new),
         asked: message.queue_offset,
         offset: message.queue_offset,
         count_max: message.max_msg_nums,
@@ -221,7 +243,7 @@ fn check(
         filter,
         topic,
         group: Arc::clone(&group),
-    })
+    }))
 }
 
 /// The filter of this pull: from the request itself, or as the group's heartbeats have it.
@@ -345,6 +367,8 @@ fn conclude(
         | ReadStatus::Cold
         | ReadStatus::Failed => false,
     };
+    let is_at_end =
+        is_at_end && order.logical.as_ref().is_none_or(|logical| static_topic::pull::may_wait(&order.topic, logical));
     let expires_at = match patience {
         Patience::Fresh(wait) if is_at_end && !wait.is_zero() => broker.hold.deadline(wait),
         Patience::Woken(expires_at) if is_at_end => expires_at,
@@ -432,7 +456,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
 
 /// Turns what a read found into an answer.
 fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Read, out: &mut Outgoing) {
-    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id, found.next);
+    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id(), found.next);
     if let Some(error) = &found.failure {
         broker.stats.missed();
         out.reply(order.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);
@@ -460,13 +484,11 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
     };
     if code != ResponseCode::Success {
         broker.stats.missed();
-    }
-    if code != ResponseCode::Success {
         answer(broker, order, found, code, status, out);
         return;
     }
-    broker.stats.got(&order.group.name, &order.topic, order.queue_id, found.count, found.bytes);
-    let fields = fields(order, found);
+    broker.stats.got(&order.group.name, &order.topic, order.queue_id(), found.count, found.bytes);
+    let (code, fields) = fields(order, found, code);
     let parts = session.slices.drain(..).map(|slice| {
         let (owner, range) = slice.into_parts();
         SharedSlice { owner, range }
@@ -475,11 +497,12 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
 }
 
 fn answer(_: &Broker, order: &PullOrder, found: &Read, code: ResponseCode, status: &str, out: &mut Outgoing) {
-    out.reply(order.reply_to, code, Some(status), &fields(order, found), &[]);
+    let (code, fields) = fields(order, found, code);
+    out.reply(order.reply_to, code, Some(status), &fields, &[]);
 }
 
-fn fields(order: &PullOrder, found: &Read) -> PullReply {
-    PullReply {
+fn fields(order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
+    let fields = PullReply {
         // A master without slaves serves everybody itself.
         suggest_which_broker_id: 0,
         next_begin_offset: found.next,
@@ -489,6 +512,16 @@ fn fields(order: &PullOrder, found: &Read) -> PullReply {
         topic_sys_flag: Some(order.topic.settings().topic_sys_flag),
         group_sys_flag: Some(order.group.config.load().group_sys_flag),
         forbidden_type: None,
+    };
+    if !order.topic.is_static() {
+        return (code, fields);
+    }
+    // Whoever reads a static topic takes this for the end of the physical queue, and goes on to the next one. What is stored and not
+    // flushed yet still belongs to this one.
+    let fields = PullReply { max_offset: found.max.max(bounds(&order.lane).1), ..fields };
+    match &order.logical {
+        Some(logical) => static_topic::pull::tell(&order.topic, logical, order.asked, found, code, fields),
+        None => (code, fields),
     }
 }
 

@@ -215,7 +215,8 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
     let count = pieces.len();
     for (place, piece) in pieces.into_iter().enumerate() {
         let version = version_of_piece(broker.topics.version(), count - 1 - place);
-        let body = body_of(piece, version, settings.broker_permission);
+        let mut body = body_of(piece, version, settings.broker_permission);
+        add_mappings(broker, &mut body.topics);
         let mut bytes = body.to_json();
         let compressed = settings.compressed_register || bytes.len() > PLAIN_BYTES_MAX;
         if compressed {
@@ -283,6 +284,15 @@ fn body_of(topics: Vec<TopicConfig>, data_version: DataVersion, broker_permissio
             topic_queue_mapping_info_map: Some(BTreeMap::new()),
         },
     }
+}
+
+/// Adds which queues of static topics are here.
+fn add_mappings(broker: &Broker, table: &mut TopicConfigTable) {
+    table.mapping_data_version = Some(broker.topics.mapping_version());
+    let mappings = broker.topics.mappings().into_iter();
+    let told = mappings.filter(|(topic, _)| table.topic_config_table.contains_key(topic.name()));
+    let told = told.map(|(topic, mapping)| (topic.name().to_owned(), mapping.info())).collect();
+    table.topic_queue_mapping_info_map = Some(told);
 }
 
 /// Topics are ordered if the name server's table says so, and not otherwise.

@@ -2,7 +2,8 @@
 //!
 //! A producer that heard nothing sends once more, with the same key, often to another queue. With `repeatedSendWindowMillis` the second
 //! one is answered with the place of the first. Keys live in memory only: a restart forgets them. Off by default, and then never locked.
-//! Left out are batches, retries (a consumer sends the same message back again and again, under its first key) and keys that are too long.
+//! Left out are batches, retries (a consumer sends the same message back again and again, under its first key), static topics (the queue
+//! of the first one may have moved to another broker) and keys that are too long.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -151,7 +152,12 @@ pub(crate) enum Verdict {
 /// Looks whether this message was sent before, and notes it.
 pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Result<Verdict, Refusal> {
     let repeats = &broker.repeats;
-    if repeats.window.is_zero() || uniq_key.is_empty() || uniq_key.len() > KEY_MAX || topic.is_retry() {
+    if repeats.window.is_zero()
+        || uniq_key.is_empty()
+        || uniq_key.len() > KEY_MAX
+        || topic.is_retry()
+        || topic.is_static()
+    {
         return Ok(Verdict::Store(None));
     }
     let name = format!("{}\u{1}{uniq_key}", topic.name());

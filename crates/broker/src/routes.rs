@@ -3,6 +3,7 @@
 //! Routes are asked for when somebody needs them, kept for half a minute, and used a while longer when no name server answers. Each topic
 //! is asked for once at a time; whoever needs it meanwhile waits for that answer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use parking_lot::Mutex;
 use protocol::body::{MessageQueue, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
+use protocol::names::{GLOBAL_SCOPE, LOGICAL_BROKER_PREFIX};
 use protocol::request::GetRouteInfo;
 use protocol::sys_flag::perm;
 
@@ -139,6 +141,10 @@ impl Routes {
 }
 
 fn readable_queues(topic: &str, route: &TopicRoute) -> Vec<MessageQueue> {
+    let logical = logical_queues(topic, route);
+    if !logical.is_empty() {
+        return logical;
+    }
     let readable = route.queue_datas.iter().filter(|data| perm::is_readable(data.perm));
     let mut queues: Vec<MessageQueue> = readable
         .flat_map(|data| {
@@ -153,10 +159,35 @@ fn readable_queues(topic: &str, route: &TopicRoute) -> Vec<MessageQueue> {
     queues
 }
 
+/// The queues of a static topic, in the names that clients have for them. They are all there, also one whose leader is not known.
+fn logical_queues(topic: &str, route: &TopicRoute) -> Vec<MessageQueue> {
+    let mut totals: BTreeMap<&str, (i64, i32)> = BTreeMap::new();
+    for info in route.topic_queue_mapping_by_broker.iter().flatten().map(|(_, info)| info) {
+        let Some(scope) = info.scope.as_deref() else { continue };
+        let known = totals.entry(scope).or_insert((i64::MIN, 0));
+        *known = (*known).max((info.epoch, info.total_queues));
+    }
+    let mut queues: Vec<MessageQueue> = totals
+        .into_iter()
+        .flat_map(|(scope, (_, total))| {
+            // Apache leaves out the two characters that its one scope begins with.
+            let scope = if scope == GLOBAL_SCOPE { scope.strip_prefix("__").unwrap_or(scope) } else { scope };
+            let broker_name = format!("{LOGICAL_BROKER_PREFIX}{scope}");
+            (0..total.min(QUEUES_MAX)).map(move |queue_id| MessageQueue {
+                broker_name: broker_name.clone(),
+                queue_id,
+                topic: topic.to_owned(),
+            })
+        })
+        .collect();
+    queues.sort();
+    queues
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::body::QueueData;
+    use protocol::body::{QueueData, TopicQueueMappingInfo};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -206,5 +237,26 @@ mod tests {
         let queues = readable_queues("T", &route);
         let shown: Vec<_> = queues.iter().map(|queue| (queue.broker_name.as_str(), queue.queue_id)).collect();
         assert_eq!(shown, [("a", 0), ("b", 0), ("b", 1)]);
+    }
+
+    #[test]
+    fn a_static_topic_has_the_logical_queues_of_its_newest_mapping() {
+        let info = |bname: &str, epoch, total_queues| TopicQueueMappingInfo {
+            bname: bname.to_owned(),
+            epoch,
+            total_queues,
+            scope: Some(GLOBAL_SCOPE.to_owned()),
+            ..TopicQueueMappingInfo::default()
+        };
+        let infos = [info("a", 1, 9), info("b", 2, 2)].map(|info| (info.bname.clone(), info));
+        let data = QueueData { broker_name: "a".to_owned(), perm: 6, read_queue_nums: 4, ..QueueData::default() };
+        let route = TopicRoute {
+            queue_datas: vec![data],
+            topic_queue_mapping_by_broker: Some(infos.into()),
+            ..TopicRoute::default()
+        };
+        let queues = readable_queues("T", &route);
+        let shown: Vec<_> = queues.iter().map(|queue| (queue.broker_name.as_str(), queue.queue_id)).collect();
+        assert_eq!(shown, [("__syslo__global__", 0), ("__syslo__global__", 1)]);
     }
 }

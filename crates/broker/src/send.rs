@@ -28,6 +28,7 @@ use crate::refusal::Refusal;
 use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
 use crate::session::Session;
+use crate::static_topic;
 use crate::timer;
 use crate::topics::{Changed, Topic};
 
@@ -42,20 +43,26 @@ struct Route {
 
 /// Checks one send and adds what it asks for to the session's batch.
 pub(crate) fn gather(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<(), Refusal> {
-    let message = if request.header.code == request::SEND_MESSAGE {
+    let mut message = if request.header.code == request::SEND_MESSAGE {
         SendMessage::decode_v1(&request.header.fields)?
     } else {
         SendMessage::decode_v2(&request.header.fields)?
     };
     let settings = broker.settings.load();
     let topic = admit(broker, session, &settings, &message, request)?;
+    let logical = static_topic::send::place(broker, &topic, request, &mut message)?;
     let queue_id = queue_of(broker, &topic, &message)?;
+    let first = session.sends.records();
     if is_batch(request, &message) {
-        gather_batch(broker, session, &settings, request, &message, &topic, queue_id)
+        gather_batch(broker, session, &settings, request, &message, &topic, queue_id)?;
     } else {
         let route = retarget(broker, session, request, &message, topic, queue_id)?;
-        gather_one(broker, session, &settings, request, &message, &route)
+        gather_one(broker, session, &settings, request, &message, &route)?;
     }
+    if let Some(logical) = logical {
+        session.sends.receipts.keep_logical(first, logical);
+    }
+    Ok(())
 }
 
 /// Whether a send brings a batch.
@@ -243,6 +250,7 @@ fn gather_one(
     let priority =
         facts.priority().filter(|_| !route.is_dead && last_queue >= 0).map(|priority| priority.min(last_queue));
     drop(topic_settings);
+    static_topic::send::check_priority(&route.topic, priority)?;
     let real_queue_id = priority.unwrap_or(route.queue_id);
 
     let level = if route.is_dead { 0 } else { delay_level(&facts)? };

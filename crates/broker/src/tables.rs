@@ -39,8 +39,12 @@ pub(crate) const POP_ORDERS: TableId = TableId(23);
 /// `topic@group` → how the group gets its messages, as JSON.
 pub(crate) const REQUEST_MODES: TableId = TableId(24);
 
+/// Name of a static topic → its mapping as JSON.
+pub(crate) const MAPPINGS: TableId = TableId(30);
+
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";
+pub(crate) const MAPPINGS_VERSION: &[u8] = b"mappings";
 pub(crate) const GROUPS_VERSION: &[u8] = b"groups";
 pub(crate) const OFFSETS_VERSION: &[u8] = b"offsets";
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use config::BrokerSettings;
 use env::Clock;
 use parking_lot::Mutex;
@@ -24,7 +24,10 @@ use tokio::sync::Notify;
 use crate::hold::Lane;
 use crate::light::LightTopics;
 use crate::refusal::Refusal;
+use crate::static_topic::mapping::Mapping;
 use crate::tables::{self, Keeper};
+
+pub(crate) mod mapped;
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
 pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
@@ -43,6 +46,9 @@ pub struct Topic {
     config: ArcSwap<TopicConfig>,
     /// By queue id; filled when a queue is first used.
     lanes: ArcSwap<Vec<Option<Arc<Lane>>>>,
+    /// See `mapped.rs`.
+    is_static: AtomicBool,
+    mapping: ArcSwapOption<Mapping>,
     /// Serialises growth of `lanes`.
     growing: Mutex<()>,
     /// Deleted: whoever still holds it looks the name up again.
@@ -68,6 +74,8 @@ impl Topic {
             name: Arc::from(config.topic_name.as_str()),
             config: ArcSwap::from_pointee(config),
             lanes: ArcSwap::default(),
+            is_static: AtomicBool::new(false),
+            mapping: ArcSwapOption::empty(),
             growing: Mutex::new(()),
             is_gone: AtomicBool::new(false),
             changed_at: AtomicU64::new(changed_at),
@@ -212,6 +220,8 @@ pub struct Topics {
     /// Guards every change of `table`, and with it the order of changes in the journal. Journal puts happen under it, which never wait.
     changing: Mutex<()>,
     version: ArcSwap<DataVersion>,
+    /// Of the mappings of static topics.
+    mapping_version: ArcSwap<DataVersion>,
     on_change: ArcSwap<Option<OnChange>>,
     bells: Bells,
     /// Topics that are not in the table; none if `%LMQ%…` is a name like others.
@@ -228,6 +238,7 @@ impl Topics {
             max: TOPICS_MAX,
             changing: Mutex::new(()),
             version: ArcSwap::from_pointee(DataVersion::default()),
+            mapping_version: ArcSwap::from_pointee(DataVersion::default()),
             on_change: ArcSwap::from_pointee(None),
             bells: Bells::default(),
             light: store.has_light_queues().then(LightTopics::new),
@@ -251,6 +262,7 @@ impl Topics {
                 topics.version.store(Arc::new(version));
             }
         });
+        topics.load_mappings(store);
         topics
     }
 
@@ -398,6 +410,7 @@ impl Topics {
         let topic = self.table.pin().remove(name).cloned()?;
         topic.is_gone.store(true, Ordering::Release);
         self.keeper.delete(tables::TOPICS, name.as_bytes());
+        self.drop_mapping(&topic);
         let position = self.bump();
         let Some(store) = self.keeper.store() else { return Some(position) };
         store.delete_topic(name);
@@ -426,6 +439,7 @@ impl Topics {
         if let Some(topic) = self.table.pin().remove(name) {
             topic.is_gone.store(true, Ordering::Release);
             self.keeper.delete(tables::TOPICS, name.as_bytes());
+            self.drop_mapping(topic);
             self.bump();
         }
     }

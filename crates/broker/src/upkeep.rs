@@ -20,9 +20,11 @@ use crate::lite;
 use crate::offsets::{Change, Offsets, SEPARATOR, split_key};
 use crate::placement;
 use crate::session::JOURNAL_TIMEOUT;
+use crate::static_topic::clean;
 use crate::stats::SAMPLE_MS;
 use crate::tables;
 use crate::topics::Topics;
+use crate::topics::mapped::Mappings;
 use crate::vital::vital;
 
 /// Longer than a last export and a last good-bye take.
@@ -57,6 +59,7 @@ impl Upkeep {
         if broker.store.has_light_queues() {
             tasks.spawn(vital("lite topics", lite::keep(Arc::clone(broker), stop.clone())));
         }
+        tasks.spawn(vital("mappings of static topics", clean::keep(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("placement of topics", placement::run(Arc::clone(broker), stop)));
         let mut registering = self.registering.lock();
         for task in broker.registry.tasks(broker, &self.stop_registering.subscribe()) {
@@ -248,6 +251,7 @@ pub(crate) fn load_offsets(store: &Store, offsets: &Offsets, now: TimeMs) {
 pub(crate) fn attach(broker: &Broker) {
     let journal = broker.store.journal();
     let (topics, groups, offsets) = (&broker.topics, &broker.groups, &broker.offsets);
+    journal.attach(tables::MAPPINGS, Arc::new(Mappings(Arc::clone(topics))));
     journal.attach(tables::GROUPS, Arc::clone(groups) as Arc<dyn Table>);
     journal.attach(tables::FORBIDDEN, Arc::new(ForbiddenTable(Arc::clone(groups))));
     journal.attach(tables::OFFSETS, Arc::new(OffsetTable(Arc::clone(offsets))));
@@ -282,6 +286,7 @@ impl Table for Versions {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
         for (name, version) in [
             (tables::TOPICS_VERSION, self.topics.version()),
+            (tables::MAPPINGS_VERSION, self.topics.mapping_version()),
             (tables::GROUPS_VERSION, self.groups.version()),
             (tables::OFFSETS_VERSION, self.offsets.version()),
         ] {

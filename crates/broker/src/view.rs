@@ -17,6 +17,7 @@ use crate::broker::Broker;
 use crate::hold::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::static_topic;
 
 /// 33.
 pub(crate) fn message_by_id(
@@ -155,10 +156,10 @@ pub(crate) fn offset_by_time(
 ) -> Result<(), Refusal> {
     let asked = SearchOffset::decode(&request.header.fields)?;
     let reply_to = request.reply_to();
-    let boundary = match asked.boundary_type {
-        Some(name) if name.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
-        Some(_) | None => Boundary::Lower,
-    };
+    if let Some(mapping) = static_topic::of(broker, asked.topic, request) {
+        return static_topic::progress::offset_by_time(broker, session, request, &mapping, &asked);
+    }
+    let boundary = boundary(&asked);
     let timestamp = asked.timestamp;
     let lite_queue = asked.lite_topic.filter(|name| !name.trim().is_empty());
     let lite_queue = lite_queue.map(|lite_topic| names::lite_queue(asked.topic, lite_topic));
@@ -176,9 +177,25 @@ pub(crate) fn offset_by_time(
     )
 }
 
+/// Which side of a time 29 asks for.
+pub(crate) fn boundary(asked: &SearchOffset<'_>) -> Boundary {
+    match asked.boundary_type {
+        Some(name) if name.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
+        Some(_) | None => Boundary::Lower,
+    }
+}
+
 /// 30.
-pub(crate) fn max_offset(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn max_offset(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetMaxOffset::decode(&request.header.fields)?;
+    if let Some(mapping) = static_topic::of(broker, asked.topic, request) {
+        return static_topic::progress::max_offset(broker, session, request, &mapping, &asked);
+    }
     // A consumer that begins at a number which a loss of power gives out again would miss a message.
     let end = |queue: Arc<ConsumeQueue>| {
         if asked.committed { broker.store.visible_end(&queue) } else { queue.max_offset() }
@@ -188,8 +205,16 @@ pub(crate) fn max_offset(broker: &Broker, request: &Request<'_>, out: &mut Outgo
 }
 
 /// 31.
-pub(crate) fn min_offset(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn min_offset(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetMinOffset::decode(&request.header.fields)?;
+    if let Some(mapping) = static_topic::of(broker, asked.topic, request) {
+        return static_topic::progress::min_offset(broker, session, request, &mapping, &asked);
+    }
     let min = queue(broker, asked.topic, asked.queue_id).map_or(0, |queue| queue.min_offset());
     reply_offset(request.reply_to(), min as i64, out)
 }
@@ -202,6 +227,9 @@ pub(crate) fn earliest_store_time(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let asked = GetEarliestStoreTime::decode(&request.header.fields)?;
+    if let Some(mapping) = static_topic::of(broker, asked.topic, request) {
+        return static_topic::progress::earliest_store_time(broker, session, request, &mapping, &asked);
+    }
     let reply_to = request.reply_to();
     let Some(queue) = queue(broker, asked.topic, asked.queue_id) else {
         out.reply(reply_to, ResponseCode::Success, None, &EarliestStoreTimeReply { timestamp: -1 }, &[]);

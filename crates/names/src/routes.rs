@@ -359,6 +359,13 @@ impl RouteTable {
             Some(cluster) => {
                 let names = self.clusters.get(cluster).cloned().unwrap_or_default();
                 self.retain_queues(|name, broker| name != topic || !names.contains(broker));
+                // A topic that is made anew under this name need not be static.
+                if let Some(brokers) = self.mappings.get_mut(topic) {
+                    brokers.retain(|broker, _| !names.contains(broker));
+                    if brokers.is_empty() {
+                        self.mappings.remove(topic);
+                    }
+                }
             }
         }
     }

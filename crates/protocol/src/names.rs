@@ -24,6 +24,11 @@ pub const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
 /// Between a namespace and a name.
 pub const NAMESPACE_SEPARATOR: char = '%';
 
+/// The one scope of static topics.
+pub const GLOBAL_SCOPE: &str = "__global__";
+/// Before the scope, without its first two characters: the broker name by which clients know the queues of a static topic.
+pub const LOGICAL_BROKER_PREFIX: &str = "__syslo__";
+
 /// New topics inherit from this one.
 pub const AUTO_CREATE_TOPIC: &str = "TBW102";
 /// Holds delayed messages, a queue for each level.

@@ -65,8 +65,7 @@ const ANSWERS: &[(&[i32], Answer, Answer)] = &[
     (&[200_071], LITE_OFF, NotHere),
     (&[200_074, 200_075, 200_076, 200_077, 200_078], Works, NotHere),
     // Topics and groups.
-    (&[17, 18, 21, 202, 215, 300, 305, 351], Works, NotHere),
-    (&[513], NotYet("static topics"), NotHere),
+    (&[17, 18, 21, 202, 215, 300, 305, 351, 513], Works, NotHere),
     (&[200, 201, 207, 225, 343, 345, 352, 353], Works, NotHere),
     (&[203, 204, 208, 303, 307, 309, 317, 328], Works, NotHere),
     (&[43, 45, 222, 223, 308, 314, 321], Works, NotHere),

@@ -73,11 +73,13 @@ fn progress(broker: &Broker, group: &str, topic: &str) -> Vec<Progress> {
     let Some(found) = broker.topics.get(topic) else { return Vec::new() };
     let broker_name = broker.settings.load().broker_name.clone();
     let read_queues = found.config().read_queue_nums;
+    // Of a static topic a group may have its offset in another physical queue of the same logical one, perhaps on another broker.
+    let nowhere = if found.is_static() { -1 } else { 0 };
     let progress =
         queues(broker, &found).into_iter().take_while(|(id, _)| *id < read_queues).map(|(queue_id, queue)| {
             let broker_offset = queue.as_ref().map_or(0, |queue| ends(queue).1);
-            let consumer_offset = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
-            let pulled = broker.offsets.last_pulled(group, topic, queue_id).unwrap_or(0);
+            let consumer_offset = broker.offsets.committed(group, topic, queue_id).unwrap_or(nowhere);
+            let pulled = broker.offsets.last_pulled(group, topic, queue_id).unwrap_or(nowhere);
             let pull_offset = consumer_offset.max(pulled);
             let offset = ConsumeOffset { broker_offset, consumer_offset, last_timestamp: 0, pull_offset };
             Progress {

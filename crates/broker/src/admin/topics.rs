@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use net::{Outgoing, Request};
 use protocol::body::{
-    GroupList, MessageQueue, TopicConfig, TopicConfigList, TopicConfigTable, TopicFilterType, TopicList, TopicOffset,
-    TopicStatsTable,
+    GroupList, MessageQueue, TopicConfig, TopicConfigAndQueueMapping, TopicConfigList, TopicConfigTable,
+    TopicFilterType, TopicList, TopicOffset, TopicStatsTable,
 };
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
@@ -78,7 +78,7 @@ pub(crate) fn create_all(
 }
 
 /// The configuration as it will be. On the way in, attributes are changes; on the way out, they are what is left.
-fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal> {
+pub(crate) fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal> {
     let settings = broker.settings.load();
     let name = config.topic_name.as_str();
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
@@ -214,25 +214,35 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
         .map(|topic| (topic.name().to_owned(), TopicConfig::clone(&topic.config())))
         .collect();
     let total = i32::try_from(table.len()).unwrap_or(i32::MAX);
+    let topic_config_table = piece(table, asked.topic_seq, asked.max_topic_num);
+    let mappings = broker.topics.mappings().into_iter();
+    let mappings = mappings.filter(|(topic, _)| topic_config_table.contains_key(topic.name()));
     let body = TopicConfigTable {
         data_version: broker.topics.version(),
-        mapping_data_version: Some(protocol::body::DataVersion::default()),
-        topic_config_table: piece(table, asked.topic_seq, asked.max_topic_num),
-        topic_queue_mapping_detail_map: Some(BTreeMap::new()),
+        mapping_data_version: Some(broker.topics.mapping_version()),
+        topic_queue_mapping_detail_map: Some(
+            mappings.map(|(topic, mapping)| (topic.name().to_owned(), mapping.detail().clone())).collect(),
+        ),
         topic_queue_mapping_info_map: Some(BTreeMap::new()),
+        topic_config_table,
     };
     let fields = GetAllTopicConfigReply { total_topic_num: Some(total) };
     out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &fastjson::to_vec(&body, Dialect::FastJson));
     Ok(())
 }
 
-/// 351: one topic.
+/// 351: one topic, with its mapping for who asks for it.
 pub(crate) fn one(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let topic = GetTopicConfig::decode(&request.header.fields)?.topic;
+    let GetTopicConfig { topic, lo } = GetTopicConfig::decode(&request.header.fields)?;
     let Some(found) = broker.topics.get(topic) else {
         return Err(Refusal::new(ResponseCode::TopicNotExist, format!("No topic in this broker. topic: {topic}")));
     };
-    reply_json(request, out, &*found.config());
+    let mapping = found.mapping().filter(|_| lo == Some(true));
+    let config = TopicConfigAndQueueMapping {
+        mapping_detail: mapping.map(|mapping| mapping.detail().clone()),
+        ..TopicConfig::clone(&found.config()).into()
+    };
+    reply_json(request, out, &config);
     Ok(())
 }
 

@@ -10,12 +10,18 @@ use crate::admin::{reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::{upkeep, view};
+use crate::{static_topic, upkeep, view};
 
 /// 15: a group has come this far.
-pub(crate) fn update(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn update(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let said = UpdateConsumerOffset::decode(&request.header.fields)
         .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
+    let Some(said) = static_topic::offsets::place_commit(broker, session, request, said)? else { return Ok(()) };
     broker.groups.find(said.consumer_group).map_err(|_| {
         Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} not exist!", said.consumer_group))
     })?;
@@ -45,8 +51,13 @@ pub(crate) fn query(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let asked = QueryConsumerOffset::decode(&request.header.fields)?;
+    let mut asked = QueryConsumerOffset::decode(&request.header.fields)?;
     let reply_to = request.reply_to();
+    if let Some(mapping) = static_topic::of(broker, asked.topic, request) {
+        let physical = static_topic::offsets::query(broker, session, request, &mapping, &asked, out)?;
+        let Some(queue_id) = physical else { return Ok(()) };
+        asked.queue_id = queue_id;
+    }
     if let Some(offset) = broker.offsets.committed(asked.consumer_group, asked.topic, asked.queue_id) {
         // Whoever sees an offset may rely on it, a crash right after included. Nearly always it is written already. While the journal
         // cannot be written, a consumer that gets a message twice after a crash is better off than one that gets none now.

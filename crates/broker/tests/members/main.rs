@@ -12,6 +12,7 @@ mod lite;
 mod relaying;
 mod replicas;
 mod replying;
+mod static_topics;
 
 use std::fs;
 use std::sync::Arc;

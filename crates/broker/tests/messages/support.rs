@@ -62,6 +62,8 @@ pub struct Setup {
     pub light_queues: Option<&'static str>,
     /// Whether messages can be looked up by key.
     pub has_index: bool,
+    /// Where it registers.
+    pub name_servers: Vec<String>,
     /// Further settings.
     pub more: &'static [(&'static str, &'static str)],
 }
@@ -79,6 +81,7 @@ impl Default for Setup {
             clock: None,
             light_queues: None,
             has_index: false,
+            name_servers: Vec::new(),
             more: &[],
         }
     }
@@ -127,7 +130,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(setup.device) };
     let (store, _) = Store::open(options, env).unwrap();
     let advertised = "127.0.0.1:10911".parse().unwrap();
-    let name_servers = Vec::new();
+    let name_servers = setup.name_servers.clone();
     let store_of_broker = Arc::clone(&store);
     let start = Start {
         settings,

@@ -202,3 +202,23 @@ fn a_cluster_goes_with_the_last_replica_whichever_it_registered_under() {
     let clusters = table.cluster_info().cluster_addr_table;
     assert!(clusters.is_empty(), "{clusters:?}");
 }
+
+#[test]
+fn a_topic_that_is_deleted_and_made_anew_is_not_static_any_more() {
+    let mut table = RouteTable::default();
+    let mapped = |counter| {
+        let mut registration = registration("m", 0, counter, &["A", "B"]);
+        let info = TopicQueueMappingInfo { bname: "b".to_owned(), topic: "A".to_owned(), ..Default::default() };
+        registration.body.topics.topic_queue_mapping_info_map = Some([("A".to_owned(), info)].into());
+        registration
+    };
+    for cluster in [None, Some("C")] {
+        table.register(T0, mapped(1), false);
+        let mappings = table.route("A", false).unwrap().topic_queue_mapping_by_broker.unwrap();
+        assert_eq!(mappings.keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(table.route("B", false).unwrap().topic_queue_mapping_by_broker, None);
+        table.delete_topic("A", cluster);
+        table.register(T0, registration("m", 0, 2, &["A", "B"]), false);
+        assert_eq!(table.route("A", false).unwrap().topic_queue_mapping_by_broker, None, "{cluster:?}");
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{TopicConfig, TopicFilterType};
+use super::{DataVersion, TopicConfig, TopicFilterType};
 
 /// 513: the logical queues of a static topic that a broker holds, or once held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,16 @@ pub struct LogicQueueMappingItem {
     pub time_of_end: i64,
     /// When its first message was stored; -1: unknown.
     pub time_of_start: i64,
+}
+
+/// `topicQueueMapping.json`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopicQueueMappingTable {
+    /// Its version.
+    pub data_version: Option<DataVersion>,
+    /// The mappings by topic; Apache's name says otherwise.
+    pub topic_queue_mapping_info_map: BTreeMap<String, TopicQueueMappingDetail>,
 }
 
 /// The answer to 351: a topic, and its mapping if it is static.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::DataVersion;
+use super::{DataVersion, TopicQueueMappingDetail};
 use crate::sys_flag::perm;
 
 /// A topic.
@@ -94,7 +94,7 @@ pub struct TopicConfigTable {
     /// The topics by name.
     pub topic_config_table: BTreeMap<String, TopicConfig>,
     /// Static topics, in full.
-    pub topic_queue_mapping_detail_map: Option<BTreeMap<String, serde_json::Value>>,
+    pub topic_queue_mapping_detail_map: Option<BTreeMap<String, TopicQueueMappingDetail>>,
     /// Static topics, as name servers need them.
     pub topic_queue_mapping_info_map: Option<BTreeMap<String, TopicQueueMappingInfo>>,
 }

@@ -45,6 +45,12 @@ headers! {
         lo: Option<bool> = "lo",
     }
 
+    /// What a broker adds to a request about a static topic that it asks another one: whether it means a logical queue or a physical one.
+    WhichQueue<'a> {
+        lo: bool = "lo",
+        broker_name: &'a str = "bname",
+    }
+
     /// 300: which groups consume a topic.
     QueryTopicConsumeByWho<'a> {
         topic: &'a str = "topic",

@@ -63,8 +63,7 @@ final class Differences {
         at("getBrokerConfig .*", ".*", "keys without effect, each named at start when somebody sets it; and keys of its own"),
         at("getNamesrvConfig", ".*", "likewise"),
         at("getColdDataFlowCtrInfo .*", ".*", "the same members in another order"),
-        at("(create|update|delete|get|list|copy)(User|Acl) .*", ".*", ".*(system error occurred|is not configured|keeps no users and no rules).*", "names the settings that are off"),
-        at("(updateStaticTopic|remappingStaticTopic) .*", ".*", "static topics do not exist yet; 513 is refused with code 3")
+        at("(create|update|delete|get|list|copy)(User|Acl) .*", ".*", ".*(system error occurred|is not configured|keeps no users and no rules).*", "names the settings that are off")
     );
 
     static final List<Reason> ON_PURPOSE = List.of(

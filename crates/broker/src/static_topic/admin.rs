@@ -1,0 +1,95 @@
+//! 513: an operator's tool gives a static topic its mapping on this broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::{Outgoing, Request};
+use protocol::body::{TopicConfig, TopicFilterType, TopicQueueMappingDetail};
+use protocol::code::ResponseCode;
+use protocol::request::CreateTopic;
+
+use crate::admin::{attributes, body, reply_ok, topics};
+use crate::broker::Broker;
+use crate::hold::Errand;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::static_topic::accept;
+use crate::topics::Topic;
+use crate::topics::mapped::Remapped;
+
+/// How long the answer waits for sends that began under the mapping before. Tools wait for five seconds.
+const SENDS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// 513: the topic and its mapping, both or neither.
+///
+/// When a queue leaves, the tool asks next where it ended; so the answer leaves when all that was accepted for it is stored.
+pub(crate) fn create(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let wanted = CreateTopic::decode(&request.header.fields)?;
+    let mut detail: TopicQueueMappingDetail = body(request)?;
+    let config = TopicConfig {
+        attributes: attributes::parse(wanted.attributes.unwrap_or_default())?,
+        order: wanted.order,
+        perm: wanted.perm,
+        read_queue_nums: wanted.read_queue_nums,
+        topic_filter_type: TopicFilterType::from_name(wanted.topic_filter_type).unwrap_or_default(),
+        topic_name: wanted.topic.to_owned(),
+        topic_sys_flag: wanted.topic_sys_flag.unwrap_or(0),
+        write_queue_nums: wanted.write_queue_nums,
+    };
+    let config = topics::checked(broker, config)?;
+    let broker_name = broker.settings.load().broker_name.clone();
+    accept::check(&mut detail, &broker_name, wanted.topic, config.write_queue_nums)?;
+    let (epoch, queues, is_forced) = (detail.epoch, detail.hosted_queues.len(), wanted.force);
+    let Remapped { changed, old } = broker.topics.remap(config, |old| accept::succeed(old, detail, is_forced))?;
+    tracing::info!(
+        topic = wanted.topic,
+        epoch,
+        queues,
+        is_forced,
+        peer = %session.connection.peer(),
+        "static topic created or changed by request"
+    );
+    wake(broker, &changed.topic);
+    let position = changed.position;
+    let Some(old) = old else {
+        session.durable_after(position);
+        reply_ok(request, out);
+        return Ok(());
+    };
+    let gone = old.gone();
+    drop(old);
+    let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
+    let debt = inbox.owe();
+    tokio::spawn(async move {
+        let is_settled = tokio::time::timeout(SENDS_TIMEOUT, gone.notified()).await.is_ok();
+        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+            session.answering(broker, Some(reply_to), out, |session, out| {
+                session.durable_after(position);
+                if is_settled {
+                    return out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
+                }
+                let remark = format!(
+                    "[GANTRY]broker busy: the mapping is changed, but messages that were accepted before are not stored within {} ms; \
+                     apply it again before asking where queues end",
+                    SENDS_TIMEOUT.as_millis()
+                );
+                out.reply(reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+            });
+        })));
+        drop(debt);
+    });
+    Ok(())
+}
+
+/// Pulls that wait look again: their queue may have moved, or go on elsewhere.
+fn wake(broker: &Broker, topic: &Topic) {
+    let config = topic.config();
+    let queues = u32::try_from(config.read_queue_nums.max(config.write_queue_nums)).unwrap_or(0);
+    let lanes: Vec<_> = (0..queues).filter_map(|id| topic.opened_lane(id)).collect();
+    broker.hold.arrived(lanes.iter(), &mut Vec::new());
+}

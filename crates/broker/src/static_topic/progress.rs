@@ -1,0 +1,246 @@
+//! Where a logical queue begins and ends, and where it was at a time: 29 to 32.
+//!
+//! What another broker holds is asked for; what is here may lie on the disk, so a cold-read thread looks.
+
+use std::sync::Arc;
+
+use net::{Outgoing, Request};
+use protocol::body::LogicQueueMappingItem;
+use protocol::code::{ResponseCode, request};
+use protocol::header::EncodeFields;
+use protocol::request::{
+    EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset,
+};
+use store::{Boundary, Store};
+use tokio::sync::oneshot;
+
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::static_topic::forward::{Forward, answer_later};
+use crate::static_topic::mapping::{Mapping, find, has_end, is_decided, logical, logical_or_unknown};
+use crate::view;
+
+/// The physical queues of one topic, wherever they are.
+struct Queues {
+    store: Arc<Store>,
+    forward: Arc<Forward>,
+    own: String,
+    topic: String,
+}
+
+impl Queues {
+    fn of(broker: &Broker, mapping: &Mapping) -> Queues {
+        Queues {
+            store: Arc::clone(&broker.store),
+            forward: Arc::clone(&broker.forward),
+            own: mapping.detail().bname.clone(),
+            topic: mapping.detail().topic.clone(),
+        }
+    }
+
+    fn is_here(&self, item: &LogicQueueMappingItem) -> bool {
+        item.bname == self.own
+    }
+
+    /// Runs a read on a cold-read thread.
+    async fn read<T: Send + 'static>(
+        &self,
+        item: &LogicQueueMappingItem,
+        read: impl FnOnce(&Store, &store::ConsumeQueue) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<Option<T>, Refusal> {
+        let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(&self.topic, id));
+        let Some(queue) = queue else { return Ok(None) };
+        let (sender, receiver) = oneshot::channel();
+        let store = Arc::clone(&self.store);
+        // Whoever waits may have gone meanwhile; then nobody misses the result.
+        let job = move || drop(sender.send(read(&store, &queue)));
+        self.store.cold_read(Box::new(job)).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))?;
+        receiver
+            .await
+            .unwrap_or_else(|_| Err(Refusal::failed("the read failed by a bug, which is in the log")))
+            .map(Some)
+    }
+
+    async fn ask_offset(
+        &self,
+        item: &LogicQueueMappingItem,
+        code: i32,
+        fields: &(impl EncodeFields + Sync),
+    ) -> Result<i64, Refusal> {
+        let read = |answer: &net::Response| {
+            OffsetReply::decode(&answer.fields.as_fields()).map(|reply| reply.offset).map_err(|error| error.to_string())
+        };
+        self.forward.ask_for(&item.bname, code, fields, read).await
+    }
+
+    /// The physical offset behind the last message. `committed`: that consumers see.
+    async fn max(&self, item: &LogicQueueMappingItem, committed: bool) -> Result<i64, Refusal> {
+        if self.is_here(item) {
+            let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(&self.topic, id));
+            let end =
+                queue.map_or(0, |queue| if committed { self.store.visible_end(&queue) } else { queue.max_offset() });
+            return Ok(end as i64);
+        }
+        let fields = GetMaxOffset { topic: &self.topic, queue_id: item.queue_id, committed };
+        self.ask_offset(item, request::GET_MAX_OFFSET, &fields).await
+    }
+
+    async fn min(&self, item: &LogicQueueMappingItem) -> Result<i64, Refusal> {
+        if self.is_here(item) {
+            let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(&self.topic, id));
+            return Ok(queue.map_or(0, |queue| queue.min_offset()) as i64);
+        }
+        let fields = GetMinOffset { topic: &self.topic, queue_id: item.queue_id };
+        self.ask_offset(item, request::GET_MIN_OFFSET, &fields).await
+    }
+
+    /// The physical offset of a time.
+    async fn at(&self, item: &LogicQueueMappingItem, timestamp: i64, boundary: Boundary) -> Result<i64, Refusal> {
+        if self.is_here(item) {
+            let found = self.read(item, move |store, queue| {
+                store.offset_by_time(queue, timestamp, boundary).map_err(Refusal::failed)
+            });
+            return Ok(found.await?.unwrap_or(0) as i64);
+        }
+        let fields = SearchOffset {
+            topic: &self.topic,
+            queue_id: item.queue_id,
+            timestamp,
+            boundary_type: matches!(boundary, Boundary::Upper).then_some("UPPER"),
+            lite_topic: None,
+        };
+        self.ask_offset(item, request::SEARCH_OFFSET_BY_TIMESTAMP, &fields).await
+    }
+
+    /// The logical offset of the first message stored at a time or later; the end where there is none.
+    async fn first_since(&self, items: &[LogicQueueMappingItem], timestamp: i64) -> Result<i64, Refusal> {
+        let mut offset = 0;
+        for (place, item) in items.iter().enumerate() {
+            let found = self.at(item, timestamp, Boundary::Lower).await?;
+            offset = logical(item, found);
+            if place + 1 == items.len() {
+                break;
+            }
+            let max = self.max(item, false).await?;
+            if found < if has_end(item) { max.min(item.end_offset) } else { max } {
+                break;
+            }
+        }
+        Ok(offset)
+    }
+
+    /// The logical offset of the last message stored at a time or earlier; the beginning where there is none.
+    async fn last_until(&self, items: &[LogicQueueMappingItem], timestamp: i64) -> Result<i64, Refusal> {
+        let mut offset = 0;
+        for (place, item) in items.iter().enumerate().rev() {
+            let has_earlier = place == 0
+                || self.at(item, timestamp.saturating_add(1), Boundary::Lower).await? > self.min(item).await?;
+            if has_earlier {
+                offset = logical(item, self.at(item, timestamp, Boundary::Upper).await?);
+                break;
+            }
+        }
+        Ok(offset)
+    }
+
+    async fn earliest(&self, item: &LogicQueueMappingItem) -> Result<i64, Refusal> {
+        if self.is_here(item) {
+            let found =
+                self.read(item, |store, queue| match queue.unit_at(queue.min_offset()).map_err(Refusal::failed)? {
+                    Some(unit) => store.store_time_of(&unit).map_err(Refusal::failed),
+                    None => Ok(None),
+                });
+            return Ok(found.await?.flatten().unwrap_or(-1));
+        }
+        let fields = GetEarliestStoreTime { topic: &self.topic, queue_id: item.queue_id };
+        let read = |answer: &net::Response| {
+            let reply = EarliestStoreTimeReply::decode(&answer.fields.as_fields());
+            reply.map(|reply| reply.timestamp).map_err(|error| error.to_string())
+        };
+        self.forward.ask_for(&item.bname, request::GET_EARLIEST_MSG_STORETIME, &fields, read).await
+    }
+}
+
+/// The oldest, or youngest, physical queue of which it is decided where it begins.
+fn end_of(mapping: &Mapping, queue_id: i32, logical: i64) -> Result<LogicQueueMappingItem, Refusal> {
+    let items = mapping.led(queue_id)?;
+    find(items, logical).map(|at| items[at].clone()).ok_or_else(|| mapping.not_led(queue_id))
+}
+
+/// 29: the logical offset of a time.
+pub(crate) fn offset_by_time(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    mapping: &Mapping,
+    asked: &SearchOffset<'_>,
+) -> Result<(), Refusal> {
+    let items = mapping.led(asked.queue_id)?.iter().filter(|item| is_decided(item)).cloned();
+    let items: Vec<LogicQueueMappingItem> = items.collect();
+    let (queues, timestamp, boundary) = (Queues::of(broker, mapping), asked.timestamp, view::boundary(asked));
+    let reply_to = request.reply_to();
+    answer_later(broker, session, request, async move {
+        let offset = match boundary {
+            Boundary::Lower => queues.first_since(&items, timestamp).await?,
+            Boundary::Upper => queues.last_until(&items, timestamp).await?,
+        };
+        let mut out = Outgoing::new();
+        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
+        Ok(out)
+    })
+}
+
+/// 30: the logical offset behind the last message.
+pub(crate) fn max_offset(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    mapping: &Mapping,
+    asked: &GetMaxOffset<'_>,
+) -> Result<(), Refusal> {
+    let item = end_of(mapping, asked.queue_id, i64::MAX)?;
+    let (queues, reply_to, committed) = (Queues::of(broker, mapping), request.reply_to(), asked.committed);
+    answer_later(broker, session, request, async move {
+        let offset = logical(&item, queues.max(&item, committed).await?);
+        let mut out = Outgoing::new();
+        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
+        Ok(out)
+    })
+}
+
+/// 31: the logical offset of the first message.
+pub(crate) fn min_offset(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    mapping: &Mapping,
+    asked: &GetMinOffset<'_>,
+) -> Result<(), Refusal> {
+    let item = end_of(mapping, asked.queue_id, 0)?;
+    let (queues, reply_to) = (Queues::of(broker, mapping), request.reply_to());
+    answer_later(broker, session, request, async move {
+        let offset = logical_or_unknown(&item, queues.min(&item).await?);
+        let mut out = Outgoing::new();
+        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
+        Ok(out)
+    })
+}
+
+/// 32: when the first message was stored; -1 when there is none in the oldest physical queue.
+pub(crate) fn earliest_store_time(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    mapping: &Mapping,
+    asked: &GetEarliestStoreTime<'_>,
+) -> Result<(), Refusal> {
+    let item = end_of(mapping, asked.queue_id, 0)?;
+    let (queues, reply_to) = (Queues::of(broker, mapping), request.reply_to());
+    answer_later(broker, session, request, async move {
+        let reply = EarliestStoreTimeReply { timestamp: queues.earliest(&item).await? };
+        let mut out = Outgoing::new();
+        out.reply(reply_to, ResponseCode::Success, None, &reply, &[]);
+        Ok(out)
+    })
+}

@@ -1,0 +1,278 @@
+//! A pull from a static topic: its logical offset says which physical queue it reads, and where that ends the next one begins.
+//!
+//! What this broker holds itself is read like any other queue, with the answer rewritten. For the rest the pull is passed on to the
+//! holder, which answers at once.
+
+use std::sync::Arc;
+
+use net::{Outgoing, ReplyTo, Request, Response};
+use protocol::body::LogicQueueMappingItem;
+use protocol::code::{ResponseCode, request};
+use protocol::request::{PullMessage, PullReply};
+use protocol::sys_flag::pull as bits;
+use store::{Read, ReadStatus};
+
+use crate::broker::Broker;
+use crate::refusal::Refusal;
+use crate::session::Session;
+use crate::static_topic::forward::{answer_later, unexpected};
+use crate::static_topic::mapping::{find, has_end, known_end, logical, next, physical};
+use crate::static_topic::offsets;
+use crate::topics::Topic;
+
+/// What a client asked for when it asked for a logical queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    queue_id: i32,
+    offset: i64,
+    /// Of the physical queue that is read for it.
+    generation: i32,
+}
+
+impl Asked {
+    /// `offset` of a logical queue, for which this physical one is read.
+    pub(crate) fn of(queue_id: i32, offset: i64, item: &LogicQueueMappingItem) -> Asked {
+        Asked { queue_id, offset, generation: item.generation }
+    }
+}
+
+/// Who reads for a pull.
+pub(crate) enum Place {
+    /// This broker; the pull names the physical queue now.
+    Here(Option<Asked>),
+    /// Another one was asked, and a task answers.
+    Elsewhere,
+}
+
+/// Finds the physical queue of a pull, and asks whoever holds it if that is not this broker.
+pub(crate) fn place(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    topic: &Topic,
+    message: &mut PullMessage<'_>,
+) -> Result<Place, Refusal> {
+    let Some(mapping) = crate::static_topic::of_topic(topic, request) else { return Ok(Place::Here(None)) };
+    let queue_id = message.queue_id;
+    let items = mapping.led(queue_id).map_err(|refusal| {
+        let (topic, broker) = (topic.name(), &mapping.detail().bname);
+        let remark =
+            format!("{topic}-{queue_id} cannot find mapping item in request process of current broker {broker}");
+        Refusal { remark, ..refusal }
+    })?;
+    let at = find(items, message.queue_offset).ok_or_else(|| mapping.not_led(queue_id))?;
+    let item = &items[at];
+    let asked = Asked::of(queue_id, message.queue_offset, item);
+    if message.sys_flag & bits::COMMIT_OFFSET != 0 {
+        // Of the logical queue; Apache takes it for one of the physical queue that is read.
+        offsets::commit_with_pull(broker, &mapping, message);
+        message.sys_flag &= !bits::COMMIT_OFFSET;
+    }
+    message.queue_id = item.queue_id;
+    message.queue_offset = physical(item, asked.offset);
+    if has_end(item) {
+        let left = item.end_offset.saturating_sub(message.queue_offset.max(item.start_offset)).max(1);
+        message.max_msg_nums = message.max_msg_nums.min(i32::try_from(left).unwrap_or(i32::MAX));
+    }
+    if mapping.is_here(item) {
+        return Ok(Place::Here(Some(asked)));
+    }
+    pass_on(broker, session, request, Question::of(message), item.bname.clone(), items.to_vec(), asked)?;
+    Ok(Place::Elsewhere)
+}
+
+/// A pull, kept for a task.
+struct Question {
+    group: String,
+    topic: String,
+    subscription: Option<String>,
+    expression_type: Option<String>,
+    queue_id: i32,
+    queue_offset: i64,
+    max_msg_nums: i32,
+    max_msg_bytes: Option<i32>,
+    sys_flag: i32,
+    sub_version: i64,
+}
+
+impl Question {
+    fn of(message: &PullMessage<'_>) -> Question {
+        Question {
+            group: message.consumer_group.to_owned(),
+            topic: message.topic.to_owned(),
+            subscription: message.subscription.map(str::to_owned),
+            expression_type: message.expression_type.map(str::to_owned),
+            queue_id: message.queue_id,
+            queue_offset: message.queue_offset,
+            max_msg_nums: message.max_msg_nums,
+            max_msg_bytes: message.max_msg_bytes,
+            // The holder must not wait for a message that will not come.
+            sys_flag: message.sys_flag & !bits::SUSPEND,
+            sub_version: message.sub_version,
+        }
+    }
+
+    fn fields(&self) -> PullMessage<'_> {
+        PullMessage {
+            consumer_group: &self.group,
+            topic: &self.topic,
+            queue_id: self.queue_id,
+            queue_offset: self.queue_offset,
+            max_msg_nums: self.max_msg_nums,
+            sys_flag: self.sys_flag,
+            commit_offset: 0,
+            suspend_timeout_millis: 0,
+            subscription: self.subscription.as_deref(),
+            sub_version: self.sub_version,
+            expression_type: self.expression_type.as_deref(),
+            max_msg_bytes: self.max_msg_bytes,
+            request_source: None,
+            proxy_forward_client_id: None,
+            lite_topic: None,
+            broker_name: None,
+        }
+    }
+}
+
+fn pass_on(
+    broker: &Broker,
+    session: &Session,
+    request: &Request<'_>,
+    question: Question,
+    holder: String,
+    items: Vec<LogicQueueMappingItem>,
+    asked: Asked,
+) -> Result<(), Refusal> {
+    let (forward, reply_to) = (Arc::clone(&broker.forward), request.reply_to());
+    answer_later(broker, session, request, async move {
+        let answer = forward.ask(&holder, request::PULL_MESSAGE, &question.fields()).await?;
+        told(&items, &asked, question.queue_offset, &holder, &answer, reply_to)
+    })
+}
+
+/// The holder's answer, as the client gets it.
+fn told(
+    items: &[LogicQueueMappingItem],
+    asked: &Asked,
+    physical_offset: i64,
+    holder: &str,
+    answer: &Response,
+    reply_to: ReplyTo,
+) -> Result<Outgoing, Refusal> {
+    let code = match ResponseCode::from_i32(answer.code) {
+        Some(
+            code @ (ResponseCode::Success
+            | ResponseCode::PullNotFound
+            | ResponseCode::PullRetryImmediately
+            | ResponseCode::PullOffsetMoved),
+        ) => code,
+        Some(_) | None => return Err(unexpected(holder, answer)),
+    };
+    let fields = PullReply::decode(&answer.fields.as_fields()).map_err(Refusal::failed)?;
+    let found = Found { code, next: fields.next_begin_offset, min: fields.min_offset, max: fields.max_offset };
+    let (code, fields) = rewrite(items, asked, physical_offset, found, fields);
+    let mut out = Outgoing::new();
+    out.reply(reply_to, code, answer.remark.as_deref(), &fields, &answer.body);
+    Ok(out)
+}
+
+/// What reading a physical queue came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) code: ResponseCode,
+    pub(crate) next: i64,
+    pub(crate) min: i64,
+    pub(crate) max: i64,
+}
+
+/// The answer about a physical queue, told of the logical one. `offset`: where the physical queue was read from.
+pub(crate) fn rewrite(
+    items: &[LogicQueueMappingItem],
+    asked: &Asked,
+    offset: i64,
+    found: Found,
+    fields: PullReply,
+) -> (ResponseCode, PullReply) {
+    let Some(at) = items.iter().position(|item| item.generation == asked.generation) else {
+        // The queue has been cleaned away meanwhile: the client asks again, from where it was.
+        let (next, none) = (asked.offset, None);
+        let fields =
+            PullReply { next_begin_offset: next, min_offset: next, max_offset: next, offset_delta: none, ..fields };
+        return (ResponseCode::PullRetryImmediately, fields);
+    };
+    let (at, found) = revise(items, at, offset, found);
+    let item = &items[at];
+    let end = if has_end(item) { item.end_offset } else { i64::MAX };
+    let fields = PullReply {
+        suggest_which_broker_id: 0,
+        next_begin_offset: logical(item, found.next.min(end)),
+        min_offset: logical(item, found.min.max(item.start_offset)),
+        max_offset: logical(item, found.max).max(items.last().map_or(-1, known_end)),
+        offset_delta: Some(item.logic_offset.saturating_sub(item.start_offset)),
+        ..fields
+    };
+    (found.code, fields)
+}
+
+/// Where nothing was found: whether the client goes on in this physical queue, or in the next one.
+fn revise(items: &[LogicQueueMappingItem], at: usize, offset: i64, found: Found) -> (usize, Found) {
+    let again = ResponseCode::PullRetryImmediately;
+    if found.code == ResponseCode::Success {
+        return (at, found);
+    }
+    let is_first = find(items, 0) == Some(at);
+    if offset < found.min {
+        // Messages in the middle are gone by their age: no reason to ask the client where it wants to begin.
+        let code = if is_first { ResponseCode::PullOffsetMoved } else { again };
+        return (at, Found { code, next: found.min, ..found });
+    }
+    let end = if has_end(&items[at]) { found.max.min(items[at].end_offset) } else { found.max };
+    if offset < end {
+        return (at, found);
+    }
+    if let Some(next) = next(items, at) {
+        let start = items[next].start_offset;
+        return (next, Found { code: again, next: start, min: start, max: start });
+    }
+    if at + 1 < items.len() {
+        // It is not decided yet where the queue goes on.
+        return (at, Found { code: ResponseCode::PullNotFound, next: end, ..found });
+    }
+    (at, found)
+}
+
+/// Whether a pull that found nothing in the physical queue may wait there: nothing comes behind it.
+pub(crate) fn may_wait(topic: &Topic, asked: &Asked) -> bool {
+    let Some(mapping) = topic.mapping() else { return true };
+    let items = mapping.led(asked.queue_id);
+    items.is_ok_and(|items| items.last().is_some_and(|leader| leader.generation == asked.generation))
+}
+
+/// Refuses a pull that has waited, if its queue has moved to another broker meanwhile.
+pub(crate) fn still_led(topic: &Topic, asked: &Asked) -> Result<(), Refusal> {
+    topic.mapping().map_or(Ok(()), |mapping| mapping.led(asked.queue_id).map(|_| ()))
+}
+
+/// What this broker found in its own physical queue, as the client gets it. `offset`: where it was read from.
+pub(crate) fn tell(
+    topic: &Topic,
+    asked: &Asked,
+    offset: i64,
+    found: &Read,
+    code: ResponseCode,
+    fields: PullReply,
+) -> (ResponseCode, PullReply) {
+    // A topic that is gone meanwhile has no mapping, and neither has its successor of the same name anything of this queue.
+    let mapping = topic.mapping();
+    let items = mapping.as_ref().and_then(|mapping| mapping.led(asked.queue_id).ok()).unwrap_or_default();
+    let is_reset = found.status == ReadStatus::OffsetReset;
+    let read = Found { code, next: fields.next_begin_offset, min: fields.min_offset, max: fields.max_offset };
+    let (revised, mut told) = rewrite(items, asked, offset, read, fields);
+    let item = items.iter().find(|item| item.generation == asked.generation).filter(|_| is_reset);
+    if let Some(item) = item {
+        // The operator says where to go on, wherever the client is.
+        told.next_begin_offset = logical(item, found.next);
+        return (code, told);
+    }
+    (revised, told)
+}
