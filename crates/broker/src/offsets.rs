@@ -4,6 +4,7 @@
 //! while the journal writes, the next ones gather (Apache writes them every 5 s). So a commit costs one look-up, no allocation and no
 //! lock that a reader of another group would feel. Pulled offsets and pending resets live in memory only, as in Apache.
 
+mod carrier;
 pub(crate) mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use env::{Clock, TimeMs};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
@@ -171,39 +172,6 @@ struct Bundle {
     key: Vec<u8>,
     /// How many changes had gone to the journal when the data version was last looked at.
     looked_at: u64,
-}
-
-/// While it lives, nobody else carries changes to the journal.
-pub(crate) struct Carrier<'a> {
-    offsets: &'a Offsets,
-    _bundle: MutexGuard<'a, Bundle>,
-}
-
-impl Carrier<'_> {
-    /// Notes how far a group has come, and lets `put` carry it to the journal at once, together with what must not be there without it.
-    /// Returns the position that `put` gives.
-    pub(crate) fn commit(
-        &self,
-        key: KeyRef<'_>,
-        queue_id: i32,
-        offset: i64,
-        put: impl FnOnce(Change<'_>) -> u64,
-    ) -> u64 {
-        let KeyRef { group, topic } = key;
-        self.offsets.commit(group, topic, queue_id, offset);
-        let entry = self.offsets.entry(group, topic);
-        let committed = index(queue_id).map_or(NONE, |queue| {
-            entry.with(queue, |slot| {
-                // Unmarked before the number is read, as in `take_changes`.
-                slot.is_marked.store(false, Ordering::SeqCst);
-                slot.committed.load(Ordering::Relaxed)
-            })
-        });
-        let position = put(entry.change(queue_id, (committed >= 0).then_some(committed)));
-        entry.put_at.store(position, Ordering::Relaxed);
-        self.offsets.commits.fetch_add(1, Ordering::Relaxed);
-        position
-    }
 }
 
 /// The offsets of all groups.
@@ -374,11 +342,6 @@ impl Offsets {
     /// Waits until something is marked.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
-    }
-
-    /// For who commits and carries to the journal in one step. Take it before other locks that are held meanwhile.
-    pub(crate) fn carry(&self) -> Carrier<'_> {
-        Carrier { offsets: self, _bundle: self.bundle.lock() }
     }
 
     /// Takes what was marked since the last time, with a buffer for keys; `take` returns the journal's position of the change. Says
