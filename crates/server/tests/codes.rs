@@ -44,7 +44,6 @@ const CONTROLLER: &str = "for controllers; a broker or name server of Apache ans
 const CONTAINER: &str = "for broker containers; a broker of Apache that is none answers the same";
 const NO_ACCESS: Answer =
     Refused(1, "keeps no users and no rules", "access control is off; Apache says \"An system error occurred\" then");
-const LITE_POP: Answer = NotYet("pop consumption of lite topics");
 const LITE_OFF: Answer = Refused(
     3,
     "enableLmq or enableMultiDispatch is false",
@@ -61,9 +60,8 @@ const ANSWERS: &[(&[i32], Answer, Answer)] = &[
     (&[400, 401], Works, NotHere),
     (&[402, 200_050, 200_051, 200_052, 200_053, 200_054, 200_055, 200_056, 200_151], Works, NotHere),
     (&[60, 61, 370, 5001], Works, NotHere),
-    (&[200_070, 200_079], LITE_POP, NotHere),
-    (&[200_071], LITE_OFF, NotHere),
-    (&[200_074, 200_075, 200_076, 200_077, 200_078], Works, NotHere),
+    (&[200_070, 200_071], LITE_OFF, NotHere),
+    (&[200_074, 200_075, 200_076, 200_077, 200_078, 200_079], Works, NotHere),
     // Topics and groups.
     (&[17, 18, 21, 202, 215, 300, 305, 351], Works, NotHere),
     (&[513], NotYet("static topics"), NotHere),
