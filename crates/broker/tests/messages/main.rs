@@ -6,6 +6,7 @@ mod batch_queues;
 mod full_journal;
 mod light;
 mod limits;
+mod pop_kinds;
 mod popping;
 mod refusals;
 mod repeating;

@@ -9,20 +9,20 @@ use super::support::{DEADLINE, Message, Running, Setup, messages, properties, st
 
 /// The answer to a pop.
 #[derive(Debug)]
-struct Popped {
-    code: i32,
-    remark: Option<String>,
+pub(super) struct Popped {
+    pub(super) code: i32,
+    pub(super) remark: Option<String>,
     fields: std::collections::BTreeMap<String, String>,
-    messages: Vec<Message>,
+    pub(super) messages: Vec<Message>,
 }
 
 impl Popped {
-    fn field(&self, name: &str) -> &str {
+    pub(super) fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
 
     /// As the stock client makes it.
-    fn handle(&self, place: usize) -> String {
+    pub(super) fn handle(&self, place: usize) -> String {
         let message = &self.messages[place];
         if let Some(handle) = message.property("POP_CK") {
             return handle.to_owned();
@@ -43,7 +43,7 @@ impl Popped {
         )
     }
 
-    fn bodies(&self) -> Vec<&str> {
+    pub(super) fn bodies(&self) -> Vec<&str> {
         self.messages.iter().map(|message| message.body.as_str()).collect()
     }
 }
@@ -51,7 +51,7 @@ impl Popped {
 const FIELDS: [&str; 7] =
     ["popTime", "invisibleTime", "reviveQid", "restNum", "startOffsetInfo", "msgOffsetInfo", "orderCountInfo"];
 
-fn from(topic: &str, invisible_ms: i64) -> PopMessage<'_> {
+pub(super) fn from(topic: &str, invisible_ms: i64) -> PopMessage<'_> {
     PopMessage {
         consumer_group: "CG",
         topic,
@@ -68,7 +68,7 @@ fn from(topic: &str, invisible_ms: i64) -> PopMessage<'_> {
     }
 }
 
-async fn pop(broker: &Running, pop: &PopMessage<'_>) -> Popped {
+pub(super) async fn pop(broker: &Running, pop: &PopMessage<'_>) -> Popped {
     let response = broker.call(request::POP_MESSAGE, pop, Bytes::new()).await;
     let fields = FIELDS.iter().filter_map(|name| Some((name.to_string(), response.fields.get(name)?.to_owned())));
     Popped {
@@ -84,7 +84,7 @@ fn topic_of<'a>(handle: &str, topic: &'a str, retry: &'a str) -> &'a str {
     if handle.split(' ').nth(4) == Some("0") { topic } else { retry }
 }
 
-async fn ack(broker: &Running, topic: &str, handle: &str) -> i32 {
+pub(super) async fn ack(broker: &Running, topic: &str, handle: &str) -> i32 {
     let retry = format!("%RETRY%CG_{topic}");
     let mut parts = handle.split(' ').skip(6);
     let queue_id = parts.next().unwrap().parse().unwrap();
@@ -120,7 +120,7 @@ async fn change(broker: &Running, topic: &str, handle: &str, invisible_time: i64
 }
 
 /// Pops until something comes.
-async fn pop_any(broker: &Running, order: &PopMessage<'_>) -> Popped {
+pub(super) async fn pop_any(broker: &Running, order: &PopMessage<'_>) -> Popped {
     let deadline = Instant::now() + DEADLINE;
     loop {
         let found = pop(broker, &PopMessage { poll_time: 5000, ..order.clone() }).await;
