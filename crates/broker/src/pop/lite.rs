@@ -28,6 +28,9 @@ use crate::offsets::KeyRef;
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 
+/// What the device did not give is tried again so much later.
+const RETRY_MS: i64 = 1000;
+
 /// A pop of lite topics that has passed its checks.
 pub(crate) struct LiteOrder {
     /// Of the parent topic.
@@ -279,7 +282,12 @@ impl Shelf {
             return true;
         }
         let mut slices = Vec::new();
+        let rest_before = basket.rest;
         let Some((from, read)) = self.read(order, name, &lane, from, basket, &mut slices) else {
+            if basket.failure.is_some() || basket.rest > rest_before {
+                // Nobody would be told of what could not be read.
+                lite.look_at(name.group, queue, basket.pop_time.saturating_add(RETRY_MS));
+            }
             return !std::mem::take(&mut basket.is_cold);
         };
         let counts_before = std::mem::take(&mut basket.count_info);
