@@ -201,6 +201,21 @@ async fn a_pop_that_waits_gets_what_comes_and_who_subscribes_meanwhile_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_waits_for_the_disk_wakes_a_pop_when_it_may_be_seen() {
+    let running = start(Setup { is_sync: true, ..setup() }).await;
+    assert_eq!(make_parent(&running, "Chat", "+message.type=LITE").await.0, 0);
+    make_group(&running, "G", &[("lite.bind.topic", "Chat")]).await;
+    add(&running, "c1", &["a"]).await;
+    let one = patient("c1");
+    let (popped, ()) = tokio::join!(pop(&running, &one), async {
+        until_waiting(&running, 1).await;
+        say(&running, "a", "0").await;
+    });
+    assert_eq!(popped.bodies(), ["0"]);
+    assert_eq!(ack(&running, &popped, 0).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_acknowledged_in_time_comes_again_and_says_how_often() {
     let running = chat(&[]).await;
     add(&running, "c1", &["a", "b"]).await;
