@@ -104,8 +104,7 @@ pub struct Broker {
     /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
     pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
     pub(crate) order_locks: OrderLocks,
-    /// Guards nothing else.
-    pub(crate) lite: Mutex<lite::Subscriptions<Connection<Work>>>,
+    pub(crate) lite: Arc<lite::Lite>,
     pub(crate) stats: Stats,
     pub(crate) configuration: Configuration,
     pub(crate) exchange: Arc<Exchange>,
@@ -168,6 +167,8 @@ impl Broker {
             .transpose()?;
         let hold = Arc::new(Hold::new(clock.clone()));
         let registry = Arc::new(Registry::new(&name_servers, calls));
+        let lite = Arc::new(lite::Lite::new(&hold.rooms, clock.clone(), random.clone()));
+        topics.attach_lite(&lite);
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&topics)),
@@ -176,7 +177,7 @@ impl Broker {
             offsets: Arc::new(offsets),
             clients: Clients::new(),
             untold: Mutex::default(),
-            lite: Mutex::new(lite::Subscriptions::new()),
+            lite,
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
             stats: Stats::new(clock.clone(), store.has_light_queues() && !settings.enable_lmq_stats),
             configuration: Configuration::new(configuration, config_file),
@@ -330,6 +331,7 @@ impl Broker {
             request::NOTIFICATION => pop::notify(self, session, request, out),
             request::POLLING_INFO => pop::polling_info(self, session, request, out),
             request::PEEK_MESSAGE => pop::peek(self, session, request, out),
+            request::POP_LITE_MESSAGE if has_lite => pop::pop_lite(self, session, request, out),
             request::POP_ROLLBACK => pop::rollback(request, out),
             request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
             request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2 => {
@@ -416,6 +418,7 @@ impl Broker {
             request::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, session, request, out),
             request::GET_LITE_CLIENT_INFO => lite::of_client(self, request, out),
             request::GET_LITE_GROUP_INFO => lite::of_group(self, session, request, out),
+            request::TRIGGER_LITE_DISPATCH => lite::trigger(self, request, out),
             code => Err(unsupported(code)),
         };
         if let Err(refusal) = answered {
@@ -431,6 +434,7 @@ fn is_main_only(code: i32) -> bool {
         request::PULL_MESSAGE
             | request::LITE_PULL_MESSAGE
             | request::POP_MESSAGE
+            | request::POP_LITE_MESSAGE
             | request::PEEK_MESSAGE
             | request::NOTIFICATION
             | request::POLLING_INFO
@@ -442,17 +446,12 @@ fn not_registered(code: i32) -> Refusal {
     Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
 }
 
-/// Code 3. What exists in RocketMQ and not yet here says so; the rest gets Apache's sentence.
+/// Code 3. What is switched off says so; the rest gets Apache's sentence.
 fn unsupported(code: i32) -> Refusal {
-    let missing = match code {
-        request::POP_LITE_MESSAGE | request::ACK_LITE_MESSAGE | request::TRIGGER_LITE_DISPATCH => {
-            "pop consumption of lite topics"
-        }
-        request::LITE_SUBSCRIPTION_CTL => "lite topics, since enableLmq or enableMultiDispatch is false,",
-        _ => return not_registered(code),
-    };
     let mut refusal = not_registered(code);
-    refusal.remark.push_str(&format!(": this broker has no {missing} yet"));
+    if matches!(code, request::LITE_SUBSCRIPTION_CTL | request::POP_LITE_MESSAGE) {
+        refusal.remark.push_str(": this broker has no lite topics, since enableLmq or enableMultiDispatch is false");
+    }
     refusal
 }
 

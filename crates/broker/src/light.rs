@@ -5,7 +5,7 @@
 //! journal or at a name server: what is known of one is its consume queue, and while somebody uses it, a [`Topic`] of its own.
 
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -21,6 +21,7 @@ use store::{ConsumeQueue, RecordBatch, Store, TagsCode};
 use crate::append;
 use crate::facts::{self, Facts};
 use crate::hold::Lane;
+use crate::lite::Lite;
 use crate::refusal::Refusal;
 use crate::topics::Topic;
 
@@ -32,6 +33,8 @@ pub(crate) struct LightTopics {
     /// Taken before nothing, and by whoever has just appended to a light queue: a pull is parked on a topic that is found here, or has
     /// put it here before it looks at the queue.
     used: Mutex<Used>,
+    /// Told of what comes to lite topics.
+    lite: OnceLock<Arc<Lite>>,
 }
 
 #[derive(Default)]
@@ -43,7 +46,12 @@ struct Used {
 
 impl LightTopics {
     pub(crate) fn new() -> LightTopics {
-        LightTopics { used: Mutex::new(Used { sweep_at: SWEPT_FROM, ..Used::default() }) }
+        LightTopics { used: Mutex::new(Used { sweep_at: SWEPT_FROM, ..Used::default() }), lite: OnceLock::new() }
+    }
+
+    /// Says who is told of what comes to lite topics. Once.
+    pub(crate) fn attach(&self, lite: &Arc<Lite>) {
+        self.lite.get_or_init(|| Arc::clone(lite));
     }
 
     /// The topic of a light queue of this name; `make` makes it if nobody uses it.
@@ -66,10 +74,13 @@ impl LightTopics {
         self.used.lock().topics.remove(name)?.upgrade()
     }
 
-    /// Adds the lanes of those of the queues that somebody may wait on. Called after they were appended to.
+    /// Adds the lanes of those of the queues that somebody may wait on, and tells who pops them. Called after they were appended to.
     pub(crate) fn lanes(&self, queues: &[Arc<ConsumeQueue>], lanes: &mut Vec<Arc<Lane>>) {
         if queues.is_empty() {
             return;
+        }
+        if let Some(lite) = self.lite.get() {
+            lite.arrived(queues);
         }
         // Who waits has opened his lane, with a fence, before he looked at the queue: either we see it, or he the message.
         fence(Ordering::SeqCst);

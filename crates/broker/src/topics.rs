@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 
 use crate::hold::Lane;
 use crate::light::LightTopics;
+use crate::lite::Lite;
 use crate::refusal::Refusal;
 use crate::static_topic::mapping::Mapping;
 use crate::tables::{self, Keeper};
@@ -278,6 +279,13 @@ impl Topics {
     /// Whether the name is that of a light queue, of which no topic is made, changed or listed.
     pub(crate) fn is_light(&self, name: &str) -> bool {
         self.light.is_some() && known::is_lmq(name)
+    }
+
+    /// Says who is told of what comes to lite topics. Once.
+    pub(crate) fn attach_lite(&self, lite: &Arc<Lite>) {
+        if let Some(light) = &self.light {
+            light.attach(lite);
+        }
     }
 
     /// Adds the lanes of light queues, which have just been appended to and made visible, that somebody may wait on.

@@ -58,6 +58,7 @@ impl Upkeep {
         tasks.spawn(vital("configuration files", keep_files(Arc::clone(broker), stop.clone())));
         if broker.store.has_light_queues() {
             tasks.spawn(vital("lite topics", lite::keep(Arc::clone(broker), stop.clone())));
+            tasks.spawn(vital("events of lite topics", lite::dispatch(Arc::clone(broker), stop.clone())));
         }
         tasks.spawn(vital("mappings of static topics", clean::keep(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("placement of topics", placement::run(Arc::clone(broker), stop)));

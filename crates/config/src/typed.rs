@@ -334,6 +334,14 @@ settings! {
         lite_subscription_check_interval: u64 = "liteSubscriptionCheckInterval";
         /// One that is silent for so long is forgotten, in ms.
         lite_subscription_check_timeout_mills: u64 = "liteSubscriptionCheckTimeoutMills";
+        /// Pause between looks for clients of lite topics that do not read, in ms.
+        lite_event_check_interval: u64 = "liteEventCheckInterval";
+        /// A client that could not be told of more lite topics is told so much later, in ms.
+        lite_event_full_dispatch_delay_time: u64 = "liteEventFullDispatchDelayTime";
+        /// The same for groups that get all lite topics.
+        lite_event_full_dispatch_delay_time_for_wildcard_group: u64 = "liteEventFullDispatchDelayTimeForWildcardGroup";
+        /// Lite topics that a client is told of at once.
+        max_client_event_count: usize = "maxClientEventCount";
         /// Is each light queue counted for itself?
         enable_lmq_stats: bool = "enableLmqStats";
         /// Bursts of one connection that may wait for the device.

@@ -148,6 +148,14 @@ pub fn places<'a>(record: &RecordView<'a>) -> impl Iterator<Item = (&'a str, u64
     })
 }
 
+/// The number of a record in a queue of this topic: its own, or one of the light queues that it stands in.
+pub fn offset_in(record: &RecordView<'_>, topic: &str) -> Option<u64> {
+    if !names::is_lmq(topic) || record.topic() == topic {
+        return Some(record.queue_offset());
+    }
+    places(record).find(|(queue, _)| *queue == topic).map(|(_, offset)| offset)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -30,8 +30,6 @@ enum Answer {
     NotHere,
     /// Code 3, as from Apache.
     NoHandler(&'static str),
-    /// Code 3, where Apache serves it.
-    NotYet(&'static str),
 }
 
 use Answer::*;
@@ -44,7 +42,6 @@ const CONTROLLER: &str = "for controllers; a broker or name server of Apache ans
 const CONTAINER: &str = "for broker containers; a broker of Apache that is none answers the same";
 const NO_ACCESS: Answer =
     Refused(1, "keeps no users and no rules", "access control is off; Apache says \"An system error occurred\" then");
-const LITE_POP: Answer = NotYet("pop consumption of lite topics");
 const LITE_OFF: Answer = Refused(
     3,
     "enableLmq or enableMultiDispatch is false",
@@ -61,9 +58,8 @@ const ANSWERS: &[(&[i32], Answer, Answer)] = &[
     (&[400, 401], Works, NotHere),
     (&[402, 200_050, 200_051, 200_052, 200_053, 200_054, 200_055, 200_056, 200_151], Works, NotHere),
     (&[60, 61, 370, 5001], Works, NotHere),
-    (&[200_070, 200_079], LITE_POP, NotHere),
-    (&[200_071], LITE_OFF, NotHere),
-    (&[200_074, 200_075, 200_076, 200_077, 200_078], Works, NotHere),
+    (&[200_070, 200_071], LITE_OFF, NotHere),
+    (&[200_074, 200_075, 200_076, 200_077, 200_078, 200_079], Works, NotHere),
     // Topics and groups.
     (&[17, 18, 21, 202, 215, 300, 305, 351, 513], Works, NotHere),
     (&[200, 201, 207, 225, 343, 345, 352, 353], Works, NotHere),
@@ -126,7 +122,7 @@ async fn ask(client: &Client, address: &str, code: i32, expected: Answer) -> Res
     let is_right = match expected {
         Works | WorksAs(_) => answer.code != 3,
         Refused(refused, words, _) => answer.code == refused && remark.contains(words),
-        NotHere | NoHandler(_) | NotYet(_) => {
+        NotHere | NoHandler(_) => {
             answer.code == 3 && remark.starts_with(&format!(" request type {code} not supported"))
         }
     };
@@ -163,7 +159,6 @@ fn shown(answer: Answer) -> String {
         Refused(code, _, why) => format!("answers with code {code}: {why}"),
         NotHere => "–".to_owned(),
         NoHandler(why) => format!("code 3: {why}"),
-        NotYet(what) => format!("code 3: no {what} yet"),
     }
 }
 

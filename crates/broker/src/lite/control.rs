@@ -12,6 +12,7 @@ use protocol::names;
 use protocol::request::NotifyUnsubscribeLite;
 
 use super::LiteGroup;
+use super::dispatch::{hand_on, offer};
 use super::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::admin::{body, reply_ok};
 use crate::broker::Broker;
@@ -100,8 +101,14 @@ fn make(
     change: &LiteSubscription,
 ) -> Result<(), Refusal> {
     let lite = LiteGroup::of(config);
-    let client = Client { id: &change.client_id, group: &change.group, now_ms: broker.clock.now().0 };
-    let quota = Quota { all: broker.settings.load().max_lite_subscription_count, client: lite.client_quota() };
+    let settings = broker.settings.load();
+    let client = Client {
+        id: &change.client_id,
+        group: &change.group,
+        now_ms: broker.clock.now().0,
+        events_max: lite.events_max().unwrap_or(settings.max_client_event_count),
+    };
+    let quota = Quota { all: settings.max_lite_subscription_count, client: lite.client_quota() };
     let full = |error: QuotaError| Refusal::new(ResponseCode::LiteSubscriptionQuotaExceeded, error.to_string());
     let connection = session.connection.clone();
     let mut table = broker.lite.lock();
@@ -122,6 +129,7 @@ fn make(
             if let Some(option) = &change.offset_option {
                 queues.iter().for_each(|queue| reset(broker, &change.group, queue, option));
             }
+            queues.iter().for_each(|queue| offer(broker, &change.group, queue));
         }
         LiteSubscriptionAction::PartialRemove => {
             let gone = table.remove(client, queues);
@@ -129,11 +137,22 @@ fn make(
             if lite.resets_when_unsubscribed() {
                 gone.iter().for_each(|queue| broker.offsets.reset(&change.group, queue, 0, 0));
             }
+            gone.iter().for_each(|queue| offer(broker, &change.group, queue));
         }
         LiteSubscriptionAction::CompleteAdd => {
-            table.replace(client, queues, quota, connection).map_err(full)?;
+            let gone = table.replace(client, queues, quota, connection).map_err(full)?;
+            drop(table);
+            gone.iter().for_each(|queue| offer(broker, &change.group, queue));
+            // Also what it had before: whoever repeats what he wants may have missed something.
+            broker.lite.look_for_all(&change.group, Some(&change.client_id));
         }
-        LiteSubscriptionAction::CompleteRemove => table.forget(&change.client_id),
+        LiteSubscriptionAction::CompleteRemove => {
+            let left = table.forget(&change.client_id);
+            drop(table);
+            if let Some(left) = left {
+                hand_on(broker, &left);
+            }
+        }
     }
     Ok(())
 }

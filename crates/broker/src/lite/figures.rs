@@ -54,14 +54,17 @@ fn group(broker: &Broker, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Re
 
 /// 200074.
 pub(crate) fn of_broker(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let (subscriptions, told) = {
+        let table = broker.lite.lock();
+        (table.active(), table.told())
+    };
     let info = BrokerLiteInfo {
         cq_table_size: count(broker.store.topics().len()),
         current_lmq_num: count(broker.store.light_queues()),
-        // What pops of lite topics would leave behind.
-        event_map_size: 0,
-        order_info_count: 0,
+        event_map_size: count(told),
+        order_info_count: count(broker.pops.orders.lite_count()),
         group_meta: bound_groups(broker),
-        lite_subscription_count: count(broker.lite.lock().active()),
+        lite_subscription_count: count(subscriptions),
         max_lmq_num: count(broker.store_settings.load().max_lmq_consume_queue_num),
         offset_table_size: count(broker.offsets.table().len()),
         store_type: Some("default".to_owned()),
@@ -163,7 +166,7 @@ pub(crate) fn of_client(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
     let info = LiteClientInfo {
         client_id: client_id.to_owned(),
         group: group_name.to_owned(),
-        last_access_time: seen.as_ref().map_or(-1, |seen| seen.heard_ms),
+        last_access_time: seen.as_ref().and_then(|seen| seen.popped_ms).unwrap_or(-1),
         last_consume_time: 0,
         // -1 stands for a client that nobody knows.
         lite_topic_count: seen.as_ref().map_or(-1, |seen| count(seen.count)),

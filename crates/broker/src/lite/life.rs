@@ -8,6 +8,7 @@ use protocol::names;
 use store::Store;
 use tokio::sync::watch;
 
+use super::dispatch::hand_on;
 use super::{bound_groups, parents};
 use crate::broker::Broker;
 
@@ -31,8 +32,10 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         if now.saturating_sub(subscriptions_at) >= subscriptions {
             subscriptions_at = now;
             let silent_ms = i64::try_from(settings.lite_subscription_check_timeout_mills).unwrap_or(i64::MAX);
-            for client in broker.lite.lock().expire(broker.clock.now().0.saturating_sub(silent_ms)) {
-                tracing::info!(client, silent_ms, "lite subscriptions of a silent client removed");
+            let gone = broker.lite.lock().expire(broker.clock.now().0.saturating_sub(silent_ms));
+            for left in gone {
+                tracing::info!(client = left.client, silent_ms, "lite subscriptions of a silent client removed");
+                hand_on(&broker, &left);
             }
         }
         if now.saturating_sub(topics_at) >= topics {
@@ -80,6 +83,8 @@ fn silent_ms(store: &Store, queue: &str, now: TimeMs) -> Option<i64> {
 fn remove<'a>(broker: &Broker, queue: &str, groups: impl Iterator<Item = &'a str>) {
     for group in groups {
         broker.offsets.forget_one(group, queue);
+        broker.pops.orders.clear(group, queue, 0);
+        broker.lite.is_done(group, queue);
     }
     broker.topics.delete(queue);
     broker.lite.lock().forget_queue(queue);

@@ -1,13 +1,16 @@
 //! Lite topics: very many small topics within a topic of type LITE, each of them a light queue `%LMQ%$parent$lite`.
 //!
 //! A message names its lite topic in `__LITE_TOPIC`. Clients of a group that is bound to the parent topic say which lite topics they
-//! want (`control.rs`, `subscriptions.rs`); operators look at it (`figures.rs`); one that has been silent for the time that its parent
-//! states is removed (`life.rs`).
+//! want (`control.rs`, `subscriptions.rs`) and are told which of these have something (`dispatch.rs`), for their pops; operators look at
+//! it (`figures.rs`); one that has been silent for the time that its parent states is removed (`life.rs`).
 
 mod control;
+mod dispatch;
+mod events;
 mod figures;
 mod life;
 mod subscriptions;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +24,9 @@ use crate::facts::Facts;
 use crate::refusal::Refusal;
 
 pub(crate) use control::control;
+pub(crate) use dispatch::{Lite, dispatch, offer, room_of, trigger};
 pub(crate) use figures::{of_broker, of_client, of_group, of_lite_topic, of_parent_topic};
 pub(crate) use life::{forget_parent, keep};
-pub(crate) use subscriptions::Subscriptions;
 
 /// The light queue of a lite message, if it is one. A topic that takes no light queues (a retry) holds it as any other.
 pub(crate) fn queue_of(store: &Store, facts: &Facts<'_>, topic: &str) -> Result<Option<String>, Refusal> {
@@ -101,6 +104,11 @@ impl<'a> LiteGroup<'a> {
         // Apache's default; below zero there is no limit.
         let quota = self.attribute("lite.sub.client.quota").and_then(|text| text.parse::<i64>().ok()).unwrap_or(2000);
         usize::try_from(quota).unwrap_or(usize::MAX)
+    }
+
+    /// Lite topics that one client is told of at once; none where the broker's setting counts.
+    fn events_max(&self) -> Option<usize> {
+        self.attribute("lite.sub.client.max.event.cnt").and_then(|text| text.parse().ok()).filter(|max| *max > 0)
     }
 
     fn is_on(&self, name: &str) -> bool {

@@ -8,6 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use protocol::names;
+
+use super::events::Events;
+
+mod telling;
+
+pub(crate) use telling::{Behind, Woken};
 
 /// What one client subscribes to.
 struct Subscriber<C> {
@@ -17,6 +24,8 @@ struct Subscriber<C> {
     /// When it was last heard of, in the clock's milliseconds.
     heard_ms: i64,
     connection: C,
+    /// Those that have something.
+    events: Events,
 }
 
 /// Who speaks.
@@ -26,6 +35,8 @@ pub(crate) struct Client<'a> {
     pub(crate) group: &'a str,
     /// When, in the clock's milliseconds.
     pub(crate) now_ms: i64,
+    /// Lite topics that it is told of at once.
+    pub(crate) events_max: usize,
 }
 
 /// Limits of what may be added.
@@ -62,7 +73,8 @@ pub(crate) struct Seen {
     pub(crate) queues: Vec<Arc<str>>,
     /// In all.
     pub(crate) count: usize,
-    pub(crate) heard_ms: i64,
+    /// When it popped last; none if it never did.
+    pub(crate) popped_ms: Option<i64>,
 }
 
 /// All subscriptions.
@@ -70,8 +82,21 @@ pub(crate) struct Subscriptions<C> {
     clients: HashMap<String, Subscriber<C>>,
     /// By light queue, the clients that subscribe to it, and their groups.
     by_queue: HashMap<Arc<str>, BTreeMap<String, Arc<str>>>,
+    /// By parent topic, the groups that get all of its lite topics.
+    wildcards: HashMap<String, BTreeSet<String>>,
+    /// Clients that may lack some of what there is, and since when, in the clock's milliseconds.
+    behind: BTreeMap<String, i64>,
     /// Entries of `by_queue`, which are those of all clients.
     active: usize,
+}
+
+/// A client that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    pub(crate) client: String,
+    pub(crate) group: Arc<str>,
+    /// What it was told of and did not look into.
+    pub(crate) queues: Vec<Arc<str>>,
 }
 
 /// Stands for all lite topics of a parent topic, for one group.
@@ -79,9 +104,20 @@ pub(crate) fn wildcard(parent: &str, group: &str) -> String {
     format!("{parent}@{group}")
 }
 
+/// The parent topic, if this stands for all of its lite topics.
+pub(crate) fn wildcard_parent(queue: &str) -> Option<&str> {
+    queue.split_once('@').map(|(parent, _)| parent).filter(|_| !names::is_lmq(queue))
+}
+
 impl<C: Clone> Subscriptions<C> {
     pub(crate) fn new() -> Subscriptions<C> {
-        Subscriptions { clients: HashMap::new(), by_queue: HashMap::new(), active: 0 }
+        Subscriptions {
+            clients: HashMap::new(),
+            by_queue: HashMap::new(),
+            wildcards: HashMap::new(),
+            behind: BTreeMap::new(),
+            active: 0,
+        }
     }
 
     /// How many subscriptions there are.
@@ -147,21 +183,23 @@ impl<C: Clone> Subscriptions<C> {
         gone
     }
 
-    /// Forgets a client.
-    pub(crate) fn forget(&mut self, client: &str) {
-        let queues = self.clients.get(client).map(|known| known.queues.clone()).unwrap_or_default();
-        for queue in &queues {
-            self.unlink(client, queue);
+    /// Forgets a client. Returns what it was told of, for others of its group.
+    pub(crate) fn forget(&mut self, client: &str) -> Option<Left> {
+        let known = self.clients.get_mut(client)?;
+        let left = Left { client: client.to_owned(), group: Arc::clone(&known.group), queues: known.events.drain() };
+        for queue in known.queues.clone() {
+            self.unlink(client, &queue);
         }
         self.clients.remove(client);
+        self.behind.remove(client);
+        Some(left)
     }
 
     /// Forgets clients that were last heard of before `since_ms`. Returns who they were.
-    pub(crate) fn expire(&mut self, since_ms: i64) -> Vec<String> {
+    pub(crate) fn expire(&mut self, since_ms: i64) -> Vec<Left> {
         let silent = self.clients.iter().filter(|(_, known)| known.heard_ms < since_ms);
         let silent: Vec<String> = silent.map(|(client, _)| client.clone()).collect();
-        silent.iter().for_each(|client| self.forget(client));
-        silent
+        silent.iter().filter_map(|client| self.forget(client)).collect()
     }
 
     /// Takes a light queue that is gone from all who subscribe to it.
@@ -183,7 +221,7 @@ impl<C: Clone> Subscriptions<C> {
     pub(crate) fn of(&self, client: &str, max: usize) -> Option<Seen> {
         let known = self.clients.get(client)?;
         let queues = known.queues.iter().take(max).cloned().collect();
-        Some(Seen { queues, count: known.queues.len(), heard_ms: known.heard_ms })
+        Some(Seen { queues, count: known.queues.len(), popped_ms: known.events.popped_ms() })
     }
 
     fn check(&self, new: usize, of_client: usize, quota: Quota) -> Result<(), QuotaError> {
@@ -198,13 +236,15 @@ impl<C: Clone> Subscriptions<C> {
 
     /// Notes that a client spoke. Returns its group: that of its first word counts, as in Apache.
     fn hear(&mut self, client: Client<'_>, connection: C) -> Arc<str> {
-        let Client { id, group, now_ms } = client;
+        let Client { id, group, now_ms, events_max } = client;
         let known = self.clients.entry(id.to_owned()).or_insert_with(|| Subscriber {
             group: group.into(),
             queues: BTreeSet::new(),
             heard_ms: now_ms,
             connection: connection.clone(),
+            events: Events::new(events_max, now_ms),
         });
+        known.events.max = events_max;
         known.heard_ms = now_ms;
         known.connection = connection;
         Arc::clone(&known.group)
@@ -214,18 +254,31 @@ impl<C: Clone> Subscriptions<C> {
         let Some(known) = self.clients.get_mut(client) else { return };
         let name = self.by_queue.get_key_value(queue).map_or_else(|| Arc::from(queue), |(name, _)| Arc::clone(name));
         if known.queues.insert(Arc::clone(&name)) {
+            if let Some(parent) = wildcard_parent(&name) {
+                self.wildcards.entry(parent.to_owned()).or_default().insert(group.to_string());
+            }
             self.by_queue.entry(name).or_default().insert(client.to_owned(), Arc::clone(group));
             self.active += 1;
         }
     }
 
     fn unlink(&mut self, client: &str, queue: &str) -> Option<Arc<str>> {
-        let queue = self.clients.get_mut(client)?.queues.take(queue)?;
+        let known = self.clients.get_mut(client)?;
+        let queue = known.queues.take(queue)?;
+        known.events.remove(&queue);
         self.active -= 1;
         if let Some(clients) = self.by_queue.get_mut(&queue) {
-            clients.remove(client);
+            let group = clients.remove(client);
             if clients.is_empty() {
                 self.by_queue.remove(&queue);
+                if let Some((parent, group)) = wildcard_parent(&queue).zip(group)
+                    && let Some(groups) = self.wildcards.get_mut(parent)
+                {
+                    groups.remove(&*group);
+                    if groups.is_empty() {
+                        self.wildcards.remove(parent);
+                    }
+                }
             }
         }
         Some(queue)
@@ -248,6 +301,7 @@ impl<C: Clone> Subscriptions<C> {
     fn forget_if_idle(&mut self, client: &str) {
         if self.clients.get(client).is_some_and(|known| known.queues.is_empty()) {
             self.clients.remove(client);
+            self.behind.remove(client);
         }
     }
 }
@@ -265,7 +319,7 @@ mod tests {
     const QUOTA: Quota = Quota { all: 5, client: 3 };
 
     fn who(id: &str) -> Client<'_> {
-        Client { id, group: "G", now_ms: 10 }
+        Client { id, group: "G", now_ms: 10, events_max: 2 }
     }
 
     fn queues(names: &[&str]) -> Vec<String> {
@@ -327,9 +381,57 @@ mod tests {
         let mut table = Subscriptions::new();
         table.add(who("a"), &queues(&["x"]), false, QUOTA, 1).unwrap();
         table.add(Client { now_ms: 50, ..who("b") }, &queues(&["x"]), false, QUOTA, 2).unwrap();
-        assert_eq!(table.expire(50), ["a"]);
+        let gone: Vec<String> = table.expire(50).into_iter().map(|left| left.client).collect();
+        assert_eq!(gone, ["a"]);
         assert_eq!(table.subscribers("x").len(), 1);
         table.replace(Client { now_ms: 90, ..who("b") }, &queues(&["x"]), QUOTA, 2).unwrap();
         assert!(table.expire(90).is_empty());
+    }
+
+    #[test]
+    fn one_client_of_each_group_is_told_and_rather_one_that_reads() {
+        const LITE: &str = "%LMQ%$P$x";
+        let random = env::Random::seeded(3);
+        let mut table = Subscriptions::new();
+        let later = |id| Client { now_ms: 40_000, ..who(id) };
+        table.add(who("silent"), &queues(&[LITE]), false, QUOTA, 1).unwrap();
+        table.add(later("reads"), &queues(&[LITE]), false, QUOTA, 2).unwrap();
+        table.replace(Client { group: "all", ..later("w") }, &[wildcard("P", "all")], QUOTA, 3).unwrap();
+        for _ in 0..5 {
+            let mut woken = table.tell(LITE, None, 40_000, &random);
+            woken.sort_by(|one, other| one.client.cmp(&other.client));
+            let woken: Vec<_> = woken.iter().map(|woken| (woken.client.as_str(), &*woken.group)).collect();
+            assert_eq!(woken, [("reads", "G"), ("w", "all")]);
+        }
+        assert_eq!((table.take_event("reads", "all", 40_000), table.told()), (None, 2), "of another group");
+        assert_eq!(table.take_event("reads", "G", 40_000).as_deref(), Some(LITE));
+        assert_eq!(table.take_event("reads", "G", 40_000), None, "once");
+        assert!(table.tell(LITE, Some("nobody"), 40_000, &random).is_empty());
+
+        // Told, and gone silent: somebody else gets it.
+        assert_eq!(table.tell(LITE, Some("G"), 40_000, &random)[0].client, "reads");
+        assert!(table.pass_on(45_000, &random).is_empty());
+        assert_eq!(table.take_event("silent", "G", 60_000), None);
+        assert_eq!(table.pass_on(60_000, &random)[0].client, "silent");
+        assert_eq!(table.forget("silent").unwrap().queues, [Arc::from(LITE)]);
+    }
+
+    #[test]
+    fn what_has_no_room_is_looked_for_when_the_rest_is_taken_or_after_a_while() {
+        let random = env::Random::seeded(3);
+        let names = queues(&["%LMQ%$P$1", "%LMQ%$P$2", "%LMQ%$P$3"]);
+        let mut table = Subscriptions::new();
+        table.add(who("a"), &names, false, QUOTA, 1).unwrap();
+        let told: Vec<usize> = names.iter().map(|name| table.tell(name, None, 10, &random).len()).collect();
+        assert_eq!((told, table.behind()), (vec![1, 1, 0], (true, false)));
+        assert!(table.take_behind(500, |_| 100).is_empty(), "there is no room yet");
+        assert!(table.take_event("a", "G", 500).is_some() && table.take_event("a", "G", 500).is_some());
+        assert!(table.take_behind(501, |_| 100).is_empty(), "a moment ago");
+        assert_eq!((table.take_event("a", "G", 501), table.behind()), (None, (true, true)));
+        let behind = table.take_behind(502, |_| 100);
+        assert_eq!((behind[0].client.as_str(), behind[0].queues.len()), ("a", 3));
+        assert_eq!(table.behind(), (false, false));
+        assert!(table.fill("a", &behind[0].queues, 502).is_some());
+        assert!(table.behind().0, "two of three had room");
     }
 }

@@ -6,11 +6,13 @@
 use net::{Outgoing, Request};
 use protocol::body::{BatchAck, BatchAckBody};
 use protocol::code::ResponseCode;
+use protocol::names;
 use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply};
 
 use super::Held;
 use super::handle::{Handle, Origin, origin_topic};
 use super::ledger::{Change, QueueRef};
+use super::lite;
 use super::order::OrderAck;
 use super::take::{check_invisible, illegal_queue};
 use crate::admin::{body, reply_ok};
@@ -33,6 +35,9 @@ pub(crate) fn ack(
     let message = AckMessage::decode(&request.header.fields)?;
     let name = QueueRef { group: message.consumer_group, topic: message.topic, queue_id: message.queue_id };
     check_queue(broker, session, name)?;
+    if let Some(answered) = lite::ack(broker, session, request, &message, out) {
+        return answered;
+    }
     let handle = Handle::parse(message.extra_info)?;
     let offset = offset(broker, name, message.offset)?;
     finish(broker, session, Held { name, handle, offset })?;
@@ -111,7 +116,7 @@ fn done_before(broker: &Broker, session: &mut Session) {
     session.durable_after(broker.store.journal().position());
 }
 
-fn is_over(handle: Handle, offset: u64) -> Refusal {
+pub(super) fn is_over(handle: Handle, offset: u64) -> Refusal {
     let remark = format!(
         "nobody has offset {offset} by this handle any more: it was popped at {} for {} ms",
         handle.pop_time, handle.invisible_ms
@@ -119,7 +124,7 @@ fn is_over(handle: Handle, offset: u64) -> Refusal {
     Refusal::new(ResponseCode::NoMessage, remark)
 }
 
-fn finish_in_order(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), Refusal> {
+pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), Refusal> {
     let Held { name, handle, offset } = held;
     let QueueRef { group, topic, queue_id } = name;
     let committed = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
@@ -131,9 +136,12 @@ fn finish_in_order(broker: &Broker, session: &mut Session, held: Held<'_>) -> Re
     match acked {
         OrderAck::Next(next) => {
             session.durable_after(position);
-            broker.stats.acked(group, topic, 1);
+            broker.stats.acked(group, names::lite_parts(topic).map_or(topic, |(parent, _)| parent), 1);
             broker.offsets.commit(group, topic, queue_id, next as i64);
             session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
+            if names::lite_parts(topic).is_some() {
+                lite::go_on(broker, name);
+            }
             if !broker.pops.orders.is_blocked(name, None, broker.clock.now().0) {
                 broker.pops.rooms.arrived(KeyRef { group, topic: origin_topic(topic, group) });
             }
@@ -164,6 +172,9 @@ pub(crate) fn change(
     let message = ChangeInvisibleTime::decode(&request.header.fields)?;
     let name = QueueRef { group: message.consumer_group, topic: message.topic, queue_id: message.queue_id };
     check_queue(broker, session, name)?;
+    if let Some(answered) = lite::change(broker, session, request, &message, out) {
+        return answered;
+    }
     let handle = Handle::parse(message.extra_info)?;
     check_invisible(message.invisible_time, ResponseCode::MessageIllegal)?;
     let offset = offset(broker, name, message.offset)?;

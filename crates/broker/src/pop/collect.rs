@@ -8,19 +8,15 @@ use std::sync::atomic::Ordering;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
 use net::SharedSlice;
-use protocol::properties::name;
-use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
 use store::queue_log::UNIT_BYTES;
 use store::{LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
 
-use super::handle::{self, Handle, ORDER_QUEUE, Origin};
-use super::ledger::{Lease, LeaseId, NoLease, QueueRef};
+use super::Pops;
+use super::handle::{self, ORDER_QUEUE, Origin};
+use super::ledger::QueueRef;
 use super::look::Seen;
-use super::order::OrderPop;
 use super::take::PopOrder;
-use super::{Claim, Pops};
 use crate::broker::Broker;
-use crate::facts;
 use crate::groups::Group;
 use crate::hold::Lane;
 use crate::offsets::Offsets;
@@ -32,14 +28,14 @@ const FRUITLESS_READS: usize = 8;
 
 /// What a try needs of the broker.
 pub(super) struct Shelf {
-    pops: Arc<Pops>,
-    topics: Arc<Topics>,
-    offsets: Arc<Offsets>,
-    store: Arc<Store>,
-    settings: Arc<BrokerSettings>,
-    store_settings: Arc<StoreSettings>,
-    clock: Clock,
-    random: Random,
+    pub(super) pops: Arc<Pops>,
+    pub(super) topics: Arc<Topics>,
+    pub(super) offsets: Arc<Offsets>,
+    pub(super) store: Arc<Store>,
+    pub(super) settings: Arc<BrokerSettings>,
+    pub(super) store_settings: Arc<StoreSettings>,
+    pub(super) clock: Clock,
+    pub(super) random: Random,
 }
 
 /// What a try has brought.
@@ -65,7 +61,7 @@ pub(super) struct Basket {
     pub(super) failure: Option<String>,
     /// When the first queue that is popped in order is free.
     pub(super) free_at: Option<i64>,
-    may_fault: bool,
+    pub(super) may_fault: bool,
 }
 
 /// Where a pop looks, free of the pop.
@@ -91,13 +87,13 @@ impl Shelf {
         }
     }
 
-    /// One try.
-    pub(super) fn fill(&self, order: &PopOrder, may_fault: bool) -> Basket {
+    /// An empty one.
+    pub(super) fn basket(&self, is_order: bool, may_fault: bool) -> Basket {
         let turn = self.pops.pops.fetch_add(1, Ordering::Relaxed);
         let revive_queues = u64::try_from(self.settings.revive_queue_num).unwrap_or(1).max(1);
-        let mut basket = Basket {
+        Basket {
             pop_time: self.clock.now().0,
-            revive_qid: if order.is_order { ORDER_QUEUE } else { (turn % revive_queues) as i32 },
+            revive_qid: if is_order { ORDER_QUEUE } else { (turn % revive_queues) as i32 },
             parts: Vec::new(),
             count: 0,
             bytes: 0,
@@ -112,7 +108,12 @@ impl Shelf {
             failure: None,
             free_at: None,
             may_fault,
-        };
+        }
+    }
+
+    /// One try.
+    pub(super) fn fill(&self, order: &PopOrder, may_fault: bool) -> Basket {
+        let mut basket = self.basket(order.is_order, may_fault);
         let has_retries = !order.is_order;
         let is_retry_first = has_retries && self.random.below(100) < self.settings.pop_from_retry_probability;
         if is_retry_first {
@@ -283,16 +284,22 @@ impl Shelf {
         let mut slices = Vec::new();
         let Some((from, read)) = self.read(order, name, &lane, from, basket, &mut slices) else { return };
         basket.rest += read.max.saturating_sub(read.next).max(0);
-        self.give(order, topic, name, &claim, from, &read, slices, basket);
+        let given = match order.is_order {
+            true => self.hand_out(order, name, from, &read, &mut slices, basket),
+            false => self.lease(order, name, &claim, from, &read, &slices, basket),
+        };
+        if let Some(offsets) = given {
+            self.lay(order, topic, name, from, &offsets, slices, basket);
+        }
     }
 
     /// Bytes that the basket may still take.
-    fn room(&self, basket: &Basket) -> usize {
+    pub(super) fn room(&self, basket: &Basket) -> usize {
         self.store_settings.max_transfer_bytes_on_message_in_memory.max(1).saturating_sub(basket.bytes)
     }
 
     /// Where the group goes on in a queue.
-    fn begin(&self, order: &PopOrder, name: QueueRef<'_>, lane: &Lane, may_fault: bool) -> i64 {
+    pub(super) fn begin(&self, order: &PopOrder, name: QueueRef<'_>, lane: &Lane, may_fault: bool) -> i64 {
         let QueueRef { group, topic, queue_id } = name;
         if let Some(to) = self.offsets.take_pending_reset(group, topic, queue_id) {
             self.pops.orders.clear(group, topic, queue_id);
@@ -332,7 +339,7 @@ impl Shelf {
     }
 
     /// Reads on until something is found that is wanted. What is passed over is behind the group.
-    fn read(
+    pub(super) fn read(
         &self,
         order: &PopOrder,
         name: QueueRef<'_>,
@@ -376,120 +383,4 @@ impl Shelf {
         basket.rest += (lane.queue.max_offset() as i64).saturating_sub(from).max(0);
         None
     }
-
-    /// Leases what was read, and puts it into the basket.
-    #[allow(clippy::too_many_arguments, reason = "one step of `visit`, split off to be read at a sitting")]
-    fn give(
-        &self,
-        order: &PopOrder,
-        topic: &Arc<Topic>,
-        name: QueueRef<'_>,
-        claim: &Claim,
-        from: i64,
-        read: &Read,
-        mut slices: Vec<LogSlice>,
-        basket: &mut Basket,
-    ) {
-        let start = from.max(0) as u64;
-        let read_offsets: Vec<u64> = slices.iter().filter_map(queue_offset).collect();
-        if order.is_order {
-            let acked = self.pops.orders.acked(name);
-            slices.retain(|slice| !queue_offset(slice).is_some_and(|offset| acked.contains(&offset)));
-        }
-        let offsets: Vec<u64> = slices.iter().filter_map(queue_offset).collect();
-        let (group, topic_name, queue_id) = (name.group, name.topic, name.queue_id);
-        if order.is_order {
-            if offsets.is_empty() {
-                self.offsets.commit(group, topic_name, queue_id, read.next);
-                return;
-            }
-            let pop = OrderPop {
-                attempt_id: order.attempt_id.as_deref(),
-                pop_time: basket.pop_time,
-                invisible_ms: order.invisible_ms,
-                offsets: &read_offsets,
-            };
-            basket.position = basket.position.max(self.pops.orders.take(name, &pop, &mut basket.count_info));
-            self.offsets.commit(group, topic_name, queue_id, from);
-        } else {
-            let until = basket.pop_time.saturating_add(order.invisible_ms);
-            let Some(lease) = Lease::new(start, &offsets, until, basket.revive_qid as u16) else { return };
-            let id = LeaseId { queue: claim.queue, pop_time: basket.pop_time, start };
-            match self.pops.lease((id, lease), self.settings.pop_leases_max, &self.offsets, name, read.next) {
-                Ok(position) => basket.position = basket.position.max(position),
-                Err(NoLease::Full) => {
-                    basket.is_ledger_full = true;
-                    return;
-                }
-                // The queue was set back a moment ago; the next try has another time.
-                Err(NoLease::Taken) => return,
-            }
-        }
-        let origin = Origin::of(topic_name);
-        handle::add_start(&mut basket.start_info, origin, queue_id, start);
-        handle::add_offsets(&mut basket.offset_info, origin, queue_id, &offsets);
-        let bytes_before = basket.bytes;
-        let is_renamed = !Arc::ptr_eq(topic, &order.topic) && !self.settings.pop_response_return_actual_retry_topic;
-        for (slice, offset) in slices.into_iter().zip(&offsets) {
-            let part = if is_renamed {
-                let handle = Handle {
-                    start,
-                    pop_time: basket.pop_time,
-                    invisible_ms: order.invisible_ms,
-                    revive_qid: basket.revive_qid,
-                };
-                let mut text = String::new();
-                handle.write(&mut text, origin, &self.settings.broker_name, queue_id, *offset);
-                renamed(slice, order.topic.name(), &text)
-            } else {
-                let (owner, range) = slice.into_parts();
-                SharedSlice { owner, range }
-            };
-            basket.bytes += part.range.len();
-            basket.parts.push(part);
-        }
-        basket.count += offsets.len();
-        basket.got.push((Arc::clone(topic), queue_id, offsets.len(), basket.bytes - bytes_before));
-    }
-}
-
-fn queue_offset(slice: &LogSlice) -> Option<u64> {
-    view(slice).map(|view| view.queue_offset())
-}
-
-fn view(slice: &LogSlice) -> Option<RecordView<'_>> {
-    match record::scan(slice.as_ref(), false) {
-        Ok(Scanned::Record(view)) => Some(view),
-        Ok(_) | Err(_) => None,
-    }
-}
-
-/// A message of a retry topic as its consumers see it: under the topic that it came from, with its handle.
-fn renamed(slice: LogSlice, topic: &str, handle: &str) -> SharedSlice {
-    let mut bytes = Vec::with_capacity(slice.as_ref().len() + handle.len() + 16);
-    let is_written = view(&slice).is_some_and(|view| {
-        let mut properties = Vec::with_capacity(view.properties_bytes().len() + handle.len() + 16);
-        facts::put(&mut properties, name::POP_CK, handle);
-        let ours = properties.len();
-        facts::copy_except(&mut properties, &view.properties(), |key| key == name::POP_CK);
-        // Behind the handle: what does not fit is cut off there, for a message without a handle cannot be acknowledged.
-        if properties.len() > PROPERTIES_MAX {
-            let end = properties[..PROPERTIES_MAX].iter().rposition(|byte| *byte == protocol::properties::PROPERTY_END);
-            properties.truncate(end.map_or(ours, |end| end + 1));
-        }
-        let mut draft = view.to_draft();
-        draft.topic = topic;
-        draft.properties = &properties;
-        let is_encoded = draft.encode(&mut bytes).is_ok();
-        if is_encoded {
-            record::stamp(&mut bytes, view.queue_offset(), view.log_offset(), view.store_timestamp());
-        }
-        is_encoded
-    });
-    if !is_written {
-        let (owner, range) = slice.into_parts();
-        return SharedSlice { owner, range };
-    }
-    let range = 0..bytes.len();
-    SharedSlice { owner: Arc::new(bytes), range }
 }

@@ -2,14 +2,17 @@
 //!
 //! Who has what is in the ledger (`ledger.rs`, a state machine without a clock) and in the journal, a row a lease, put there under the
 //! ledger's lock and together with the group's offset: whatever a crash leaves of the journal, a message that is not done with is on one
-//! lease or ahead of its group. `take.rs` pops, `ack.rs` ends leases, `revive.rs` takes back what is over, `wait.rs` parks pops that find
-//! nothing, `order.rs` keeps queues that are popped in order, and `apache.rs` takes check-points over from Apache and hands them back.
+//! lease or ahead of its group. `take.rs` pops, `lite.rs` pops lite topics, `ack.rs` ends leases, `revive.rs` takes back what is over,
+//! `wait.rs` parks pops that find nothing, `order.rs` keeps queues that are popped in order, and `apache.rs` takes check-points over from
+//! Apache and hands them back.
 
 mod ack;
 mod apache;
 mod collect;
+mod give;
 mod handle;
 mod ledger;
+mod lite;
 mod look;
 pub(crate) mod mode;
 mod order;
@@ -25,6 +28,7 @@ use store::Store;
 use store::journal::{self, Journal, Table};
 use tokio::sync::Notify;
 
+use crate::broker::Broker;
 use crate::offsets::{KeyRef, Offsets, SEPARATOR};
 use crate::tables::{self, Keeper};
 use crate::topics::Topics;
@@ -35,6 +39,7 @@ pub(crate) use apache::{hand_over, take_over};
 use handle::Handle;
 pub(crate) use handle::{Origin, origin_topic, retry_topic};
 use ledger::{Change, Lease, LeaseId, Ledger, NoLease, PopQueue, QueueName, QueueRef};
+pub(crate) use lite::pop_lite;
 pub(crate) use look::{notify, peek, polling_info, rollback};
 use mode::Modes;
 pub(crate) use order::{OrderTable, Orders};
@@ -263,6 +268,16 @@ impl Pops {
             stopped.await;
         }
     }
+}
+
+/// Whether a group may not pop a queue now, since somebody has a batch of it.
+pub(crate) fn is_blocked(broker: &Broker, group: &str, topic: &str) -> bool {
+    broker.pops.orders.is_blocked(QueueRef { group, topic, queue_id: 0 }, None, broker.clock.now().0)
+}
+
+/// When the open batch of a queue is over.
+pub(crate) fn free_at(broker: &Broker, group: &str, topic: &str) -> Option<i64> {
+    broker.pops.orders.free_at(QueueRef { group, topic, queue_id: 0 })
 }
 
 impl Held<'_> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use protocol::names;
 use serde::{Deserialize, Serialize};
 use store::Store;
 use store::journal::Table;
@@ -234,6 +235,32 @@ impl Orders {
         Some(self.put(&key, Some(batch)))
     }
 
+    /// The queue of a batch is put off as a whole: nothing of it counts as a try. None when nobody has it by that pop.
+    pub(super) fn suspend(&self, name: QueueRef<'_>, pop_time: i64, visible_at: i64) -> Option<u64> {
+        let key = key_of(name);
+        let mut batches = self.batches.lock();
+        let batch = batches.get_mut(&key).filter(|batch| batch.pop_time == pop_time)?;
+        for times in batch.consumed.values_mut() {
+            *times = (*times - 1).max(0);
+        }
+        batch.visible_at.clear();
+        batch.invisible_ms = Some(visible_at.saturating_sub(pop_time));
+        Some(self.put(&key, Some(batch)))
+    }
+
+    /// How often each of these messages was consumed before.
+    pub(super) fn times(&self, name: QueueRef<'_>, offsets: &[u64]) -> Vec<i32> {
+        let batches = self.batches.lock();
+        let batch = batches.get(&key_of(name));
+        let times = |offset| batch.and_then(|batch| batch.consumed.get(offset)).copied().unwrap_or(0);
+        offsets.iter().map(times).collect()
+    }
+
+    /// Lite topics that somebody has messages of.
+    pub(crate) fn lite_count(&self) -> usize {
+        self.batches.lock().keys().filter(|(topic, _, _)| names::lite_parts(topic).is_some()).count()
+    }
+
     /// The queue was set back: the batch does not matter any more.
     pub(crate) fn clear(&self, group: &str, topic: &str, queue_id: i32) {
         let key = key_of(QueueRef { group, topic, queue_id });
@@ -243,10 +270,11 @@ impl Orders {
         }
     }
 
-    /// Everything, as RocketMQ's JSON holds it.
+    /// Everything, as RocketMQ's JSON holds it: without lite topics, of which Apache keeps this in memory only.
     pub(crate) fn table(&self) -> BTreeMap<String, BTreeMap<i32, Batch>> {
         let mut table: BTreeMap<String, BTreeMap<i32, Batch>> = BTreeMap::new();
-        for ((topic, group, queue_id), batch) in &*self.batches.lock() {
+        let batches = self.batches.lock();
+        for ((topic, group, queue_id), batch) in batches.iter().filter(|(key, _)| names::lite_parts(&key.0).is_none()) {
             table.entry(format!("{topic}{SEPARATOR}{group}")).or_default().insert(*queue_id, batch.clone());
         }
         table
@@ -255,7 +283,8 @@ impl Orders {
     /// Puts another table in the place of this one.
     pub(crate) fn replace(&self, table: BTreeMap<String, BTreeMap<i32, Batch>>) {
         let mut batches = self.batches.lock();
-        for key in std::mem::take(&mut *batches).into_keys() {
+        let gone = batches.extract_if(.., |(topic, _, _), _| names::lite_parts(topic).is_none());
+        for (key, _) in gone {
             self.put(&key, None);
         }
         for (names, queues) in table {

@@ -171,7 +171,7 @@ fn conclude(
             answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
             return None;
         }
-        Err((Waiting::Notify(_), _)) => return None,
+        Err((Waiting::Lite(_) | Waiting::Notify(_), _)) => return None,
     };
     if let Some(free_at) = basket.free_at {
         let wait_ms = free_at.saturating_sub(broker.clock.now().0).max(0);
@@ -184,7 +184,7 @@ fn conclude(
     match broker.pops.rooms.take_back(&ticket) {
         Some(Waiting::Pop(order)) => Some(order),
         // Woken in between: it lies in our inbox.
-        Some(Waiting::Notify(_)) | None => None,
+        Some(Waiting::Lite(_) | Waiting::Notify(_)) | None => None,
     }
 }
 
@@ -230,32 +230,16 @@ fn check(
     request: &Request<'_>,
     message: &PopMessage<'_>,
 ) -> Result<PopOrder, Refusal> {
-    let settings = broker.settings.load();
-    let ip = broker.advertised.ip();
-    let now = broker.clock.now().0;
-    let waited = now.saturating_sub(message.born_time);
-    if message.born_time > 0 && waited > message.poll_time.saturating_add(TOO_LATE_MS) {
-        let remark = format!(
-            "the broker[{ip}] pop message is timeout too much: born {waited} ms ago (bornTime {}), pollTime is {} ms",
-            message.born_time, message.poll_time
-        );
-        return Err(Refusal::new(ResponseCode::PollingTimeout, remark));
-    }
-    if !perm::is_readable(settings.broker_permission) {
-        return Err(Refusal::new(ResponseCode::NoPermission, format!("the broker[{ip}] pop message is forbidden")));
-    }
+    check_numbers(
+        broker,
+        &Numbers {
+            born_time: message.born_time,
+            poll_time: message.poll_time,
+            count: message.max_msg_nums,
+            invisible_time: message.invisible_time,
+        },
+    )?;
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
-    if message.max_msg_nums > COUNT_MAX {
-        let remark = format!(
-            "the broker[{ip}] pop message's num is greater than {COUNT_MAX}: maxMsgNums is {}",
-            message.max_msg_nums
-        );
-        return Err(invalid(remark));
-    }
-    if message.max_msg_nums < 1 {
-        return Err(invalid(format!("maxMsgNums is {}, it must be from 1 to {COUNT_MAX}", message.max_msg_nums)));
-    }
-    check_invisible(message.invisible_time, ResponseCode::InvalidParameter)?;
     if !matches!(message.init_mode, FROM_MIN | FROM_MAX) {
         let remark = format!("initMode is {}, it must be {FROM_MIN} (min) or {FROM_MAX} (max)", message.init_mode);
         return Err(invalid(remark));
@@ -278,6 +262,41 @@ fn check(
         want,
         tick: broker.pops.rooms.deadline(message.poll_time),
     })
+}
+
+/// What every pop says, by number.
+pub(super) struct Numbers {
+    pub(super) born_time: i64,
+    pub(super) poll_time: i64,
+    pub(super) count: i32,
+    pub(super) invisible_time: i64,
+}
+
+/// The first checks of a pop, in Apache's order.
+pub(super) fn check_numbers(broker: &Broker, numbers: &Numbers) -> Result<(), Refusal> {
+    let Numbers { born_time, poll_time, count, invisible_time } = *numbers;
+    let ip = broker.advertised.ip();
+    let waited = broker.clock.now().0.saturating_sub(born_time);
+    if born_time > 0 && waited > poll_time.saturating_add(TOO_LATE_MS) {
+        let remark = format!(
+            "the broker[{ip}] pop message is timeout too much: born {waited} ms ago (bornTime {born_time}), pollTime is \
+             {poll_time} ms"
+        );
+        return Err(Refusal::new(ResponseCode::PollingTimeout, remark));
+    }
+    if !perm::is_readable(broker.settings.load().broker_permission) {
+        return Err(Refusal::new(ResponseCode::NoPermission, format!("the broker[{ip}] pop message is forbidden")));
+    }
+    let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
+    if count > COUNT_MAX {
+        return Err(invalid(format!(
+            "the broker[{ip}] pop message's num is greater than {COUNT_MAX}: maxMsgNums is {count}"
+        )));
+    }
+    if count < 1 {
+        return Err(invalid(format!("maxMsgNums is {count}, it must be from 1 to {COUNT_MAX}")));
+    }
+    check_invisible(invisible_time, ResponseCode::InvalidParameter)
 }
 
 /// An invisible time that the broker can keep.

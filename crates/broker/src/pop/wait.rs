@@ -16,6 +16,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::lite::LiteOrder;
 use super::look::NotifyOrder;
 use super::take::PopOrder;
 use crate::hold::{Errand, Inbox, Lane};
@@ -27,6 +28,7 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 /// A request that waits.
 pub(crate) enum Waiting {
     Pop(PopOrder),
+    Lite(Box<LiteOrder>),
     Notify(NotifyOrder),
 }
 
@@ -34,6 +36,8 @@ impl Waiting {
     fn queue_id(&self) -> i32 {
         match self {
             Waiting::Pop(order) => order.queue_id,
+            // All of them.
+            Waiting::Lite(_) => -1,
             Waiting::Notify(order) => order.queue_id,
         }
     }
@@ -42,6 +46,7 @@ impl Waiting {
     fn wake(self, inbox: &Inbox, is_over: bool) {
         inbox.push(Errand::Then(Box::new(move |broker, session, out| match self {
             Waiting::Pop(order) => super::take::resume(broker, session, order, is_over, out),
+            Waiting::Lite(order) => super::lite::resume(broker, session, *order, is_over, out),
             Waiting::Notify(order) => super::look::resume(broker, session, order, is_over, out),
         })));
     }
@@ -253,7 +258,7 @@ impl Rooms {
         }
         let mut has_pop = false;
         let woken = self.take(room, |parked| match parked.waiting {
-            Waiting::Pop(_) => !std::mem::replace(&mut has_pop, true),
+            Waiting::Pop(_) | Waiting::Lite(_) => !std::mem::replace(&mut has_pop, true),
             Waiting::Notify(_) => true,
         });
         for parked in woken {

@@ -37,11 +37,11 @@ impl Inbound for Ear {
     }
 }
 
-fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup { light_queues: Some("100"), ..Setup::default() }
 }
 
-async fn make_parent(running: &Running, topic: &str, attributes: &str) -> (i32, String) {
+pub(super) async fn make_parent(running: &Running, topic: &str, attributes: &str) -> (i32, String) {
     let fields = CreateTopic {
         topic,
         default_topic: None,
@@ -58,7 +58,7 @@ async fn make_parent(running: &Running, topic: &str, attributes: &str) -> (i32, 
     (made.code, made.remark.unwrap_or_default())
 }
 
-async fn make_group(running: &Running, name: &str, attributes: &[(&str, &str)]) {
+pub(super) async fn make_group(running: &Running, name: &str, attributes: &[(&str, &str)]) {
     let attributes = attributes.iter().map(|(key, value)| (format!("+{key}"), (*value).to_owned())).collect();
     let group =
         SubscriptionGroupConfig { group_name: name.to_owned(), attributes, ..SubscriptionGroupConfig::default() };
@@ -67,7 +67,7 @@ async fn make_group(running: &Running, name: &str, attributes: &[(&str, &str)]) 
 }
 
 /// A broker with the parent topic `Chat` and a group that is bound to it.
-async fn chat(attributes: &[(&str, &str)]) -> Running {
+pub(super) async fn chat(attributes: &[(&str, &str)]) -> Running {
     let running = start(setup()).await;
     assert_eq!(make_parent(&running, "Chat", "+message.type=LITE,+lite.topic.expiration=60").await.0, 0);
     make_group(&running, "G", &[&[("lite.bind.topic", "Chat")], attributes].concat()).await;
@@ -75,29 +75,29 @@ async fn chat(attributes: &[(&str, &str)]) -> Running {
 }
 
 /// One change of subscriptions, as Apache's proxy writes it.
-fn change(action: &str, client: &str, group: &str, lite_topics: &[&str], option: &str) -> String {
+pub(super) fn change(action: &str, client: &str, group: &str, lite_topics: &[&str], option: &str) -> String {
     format!(
         r#"{{"subscriptionSet":[{{"action":"{action}","clientId":"{client}","group":"{group}","topic":"Chat","liteTopicSet":{},"version":1{option}}}]}}"#,
         serde_json::to_string(lite_topics).unwrap()
     )
 }
 
-async fn subscribe(running: &Running, change: String) -> (i32, String) {
+pub(super) async fn subscribe(running: &Running, change: String) -> (i32, String) {
     let answer = running.call(request::LITE_SUBSCRIPTION_CTL, &(), change).await;
     (answer.code, answer.remark.unwrap_or_default())
 }
 
-async fn ask<T: DeserializeOwned>(running: &Running, code: i32, fields: &(dyn EncodeFields + Sync)) -> T {
+pub(super) async fn ask<T: DeserializeOwned>(running: &Running, code: i32, fields: &(dyn EncodeFields + Sync)) -> T {
     let answer = running.call(code, fields, "").await;
     assert_eq!((answer.code, answer.remark), (0, None));
     fastjson::from_slice(&answer.body).unwrap()
 }
 
-async fn say(running: &Running, lite_topic: &str, body: &str) {
+pub(super) async fn say(running: &Running, lite_topic: &str, body: &str) {
     running.put("Chat", 0, &properties(&[("__LITE_TOPIC", lite_topic)]), body).await;
 }
 
-async fn client_info(running: &Running, client_id: &str) -> LiteClientInfo {
+pub(super) async fn client_info(running: &Running, client_id: &str) -> LiteClientInfo {
     let fields =
         GetLiteClientInfo { parent_topic: Some("Chat"), group: Some("G"), client_id: Some(client_id), max_count: 100 };
     ask(running, request::GET_LITE_CLIENT_INFO, &fields).await

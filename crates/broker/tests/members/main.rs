@@ -9,6 +9,7 @@ mod support;
 mod asking;
 mod cleaning;
 mod lite;
+mod lite_pops;
 mod relaying;
 mod replicas;
 mod replying;

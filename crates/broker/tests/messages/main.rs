@@ -7,6 +7,7 @@ mod full_journal;
 mod leases;
 mod light;
 mod limits;
+mod pop_kinds;
 mod popping;
 mod refusals;
 mod repeating;

@@ -93,7 +93,7 @@ pub async fn ack(broker: &Running, topic: &str, handle: &str) -> i32 {
     let queue_id = parts.next().unwrap().parse().unwrap();
     let offset = parts.next().unwrap().parse().unwrap();
     let topic = topic_of(handle, topic, &retry);
-    let ack = AckMessage { consumer_group: "CG", topic, queue_id, extra_info: handle, offset };
+    let ack = AckMessage { consumer_group: "CG", topic, queue_id, extra_info: handle, offset, lite_topic: None };
     broker.call(request::ACK_MESSAGE, &ack, Bytes::new()).await.code
 }
 
@@ -108,6 +108,7 @@ pub async fn change(broker: &Running, topic: &str, handle: &str, invisible_time:
         extra_info: handle,
         offset: offset.parse().unwrap(),
         invisible_time,
+        lite_topic: None,
         suspend: false,
     };
     let response = broker.call(request::CHANGE_MESSAGE_INVISIBLETIME, &change, Bytes::new()).await;
@@ -316,7 +317,8 @@ async fn pops_and_acknowledgements_that_make_no_sense_are_refused_by_name() {
     }
     let found = pop(&broker, &good).await;
     let handle = found.handle(0);
-    let good = AckMessage { consumer_group: "CG", topic: "T", queue_id: 0, extra_info: &handle, offset: 0 };
+    let good =
+        AckMessage { consumer_group: "CG", topic: "T", queue_id: 0, extra_info: &handle, offset: 0, lite_topic: None };
     for (ack, code, words) in [
         (AckMessage { topic: "NO", ..good.clone() }, 17, "topic[NO]"),
         (AckMessage { queue_id: -1, ..good.clone() }, 13, "queueId[-1]"),

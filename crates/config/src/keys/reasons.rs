@@ -34,7 +34,9 @@ pub(super) const IN_ROCKSDB: &str =
 pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";
 pub(super) const KEY_PASSWORD: &str = "an encrypted key cannot be opened: decrypt it once with `openssl pkcs8 -in KEY -out PLAIN_KEY` and remove this line";
 pub(super) const LABEL: &str = "a label that nothing reads";
-pub(super) const LITE_POP: &str = "pop consumption of lite topics is not part of this version and is refused";
+pub(super) const LITE_EVENTS: &str = "whoever pops lite topics is always told which of them have something";
+pub(super) const LITE_LAG: &str =
+    "how far groups are behind in lite topics is not measured all the time; getLiteGroupInfo looks it up";
 pub(super) const LMQ_QUOTA: &str = "maxLmqConsumeQueueNum is always kept to";
 pub(super) const LOCK: &str = "one short lock guards the end of the log, whatever the number of threads";
 pub(super) const LEASES: &str = "leases of popped messages are kept in the journal; there are no check-points to buffer and no revive queues to scan";

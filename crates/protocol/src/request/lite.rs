@@ -1,8 +1,28 @@
-//! Lite topics: figures for operators, 200075 to 200079 (200074 has no fields), and what a client is told, 200073.
+//! Lite topics: pops (200070), figures for operators, 200075 to 200079 (200074 has no fields), and what a client is told, 200073.
 
 use super::headers;
 
 headers! {
+    /// 200070: messages of the lite topics that a client subscribes to.
+    PopLiteMessage<'a> {
+        client_id: &'a str = "clientId",
+        consumer_group: &'a str = "consumerGroup",
+        topic: &'a str = "topic",
+        max_msg_num: i32 = "maxMsgNum",
+        invisible_time: i64 = "invisibleTime",
+        poll_time: i64 = "pollTime",
+        born_time: i64 = "bornTime" or 0,
+        attempt_id: Option<&'a str> = "attemptId",
+    }
+
+    /// The answer to 200070, also to one that found nothing.
+    PopLiteReply<'a> {
+        pop_time: i64 = "popTime",
+        invisible_time: i64 = "invisibleTime",
+        revive_qid: i32 = "reviveQid",
+        order_count_info: &'a str = "orderCountInfo",
+    }
+
     /// 200073, from broker to client: another client of its group has this lite topic now.
     NotifyUnsubscribeLite<'a> {
         lite_topic: &'a str = "liteTopic",

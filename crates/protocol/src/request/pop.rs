@@ -37,6 +37,7 @@ headers! {
         queue_id: i32 = "queueId",
         extra_info: &'a str = "extraInfo",
         offset: i64 = "offset",
+        lite_topic: Option<&'a str> = "liteTopic",
     }
 
     /// 200053: one message stays invisible for so long from now on.
@@ -47,6 +48,7 @@ headers! {
         extra_info: &'a str = "extraInfo",
         offset: i64 = "offset",
         invisible_time: i64 = "invisibleTime",
+        lite_topic: Option<&'a str> = "liteTopic",
         suspend: bool = "suspend" or false,
     }
 

@@ -19,32 +19,12 @@ import org.junit.jupiter.api.Test;
 class LiteTopicTest {
     private final Server server = new Server("lite").with("enableLmq", "true").with("enableMultiDispatch", "true").start();
     private final Stock stock = new Stock(server);
+    private final Lite lite = new Lite(server);
 
     @AfterEach
     void close() {
         stock.close();
         server.close();
-    }
-
-    private String parent() throws Exception {
-        String topic = Stock.name("chat");
-        var answer = Wire.call(server.brokerPort, 17, Map.of("topic", topic, "defaultTopic", "TBW102", "readQueueNums", "1",
-            "writeQueueNums", "1", "perm", "6", "topicFilterType", "SINGLE_TAG", "topicSysFlag", "0", "order", "false",
-            "attributes", "+message.type=LITE,+lite.topic.expiration=60"));
-        assertEquals(0, answer.getCode(), answer.getRemark());
-        Await.until("the name server knows " + topic, () -> Wire.call(server.registersAt, 105, Map.of("topic", topic)).getCode() == 0);
-        return topic;
-    }
-
-    private void group(String name, String attributes) throws Exception {
-        String body = "{\"groupName\":\"" + name + "\",\"consumeEnable\":true,\"attributes\":{" + attributes + "}}";
-        assertEquals(0, Wire.call(server.brokerPort, 200, Map.of(), body.getBytes(UTF_8)).getCode());
-    }
-
-    private int subscribe(String action, String client, String group, String topic, String lite) throws Exception {
-        String body = "{\"subscriptionSet\":[{\"action\":\"" + action + "\",\"clientId\":\"" + client + "\",\"group\":\"" + group
-            + "\",\"topic\":\"" + topic + "\",\"liteTopicSet\":[" + lite + "],\"version\":1}]}";
-        return Wire.call(server.brokerPort, 200071, Map.of(), body.getBytes(UTF_8)).getCode();
     }
 
     private String ask(int code, Map<String, String> fields) throws Exception {
@@ -61,9 +41,9 @@ class LiteTopicTest {
 
     @Test
     void a_lite_message_is_found_in_its_lite_topic_and_who_subscribes_is_shown() throws Exception {
-        String topic = parent();
+        String topic = lite.parent();
         String group = Stock.name("chatters");
-        group(group, "\"+lite.bind.topic\":\"" + topic + "\"");
+        lite.group(group, "\"+lite.bind.topic\":\"" + topic + "\"");
         var producer = stock.producer();
         for (String room : List.of("room-1", "room-2", "room-1")) {
             var message = new Message(topic, room.getBytes(UTF_8));
@@ -80,16 +60,16 @@ class LiteTopicTest {
         assertEquals(name, pulled.getMsgFoundList().get(1).getProperty("INNER_MULTI_DISPATCH"));
         assertEquals("1", pulled.getMsgFoundList().get(1).getProperty("INNER_MULTI_QUEUE_OFFSET"));
 
-        assertEquals(0, subscribe("PARTIAL_ADD", "c1", group, topic, "\"room-1\",\"room-2\""));
-        assertEquals(0, subscribe("COMPLETE_ADD", "c2", group, topic, "\"room-1\""));
+        assertEquals(0, lite.subscribe("PARTIAL_ADD", "c1", group, topic, "\"room-1\",\"room-2\""));
+        assertEquals(0, lite.subscribe("COMPLETE_ADD", "c2", group, topic, "\"room-1\""));
         says(ask(200076, Map.of("parentTopic", topic, "liteTopic", "room-1")), "\"maxOffset\":2", "\"minOffset\":0", "\"clientId\":\"c1\"", "\"clientId\":\"c2\"",
             "\"shardingToBroker\":true", "\"liteTopic\":\"room-1\"");
         says(ask(200075, Map.of("topic", topic)), "\"ttl\":60", "\"liteTopicCount\":2", "\"groups\":[\"" + group + "\"]");
         says(ask(200077, Map.of("parentTopic", topic, "group", group, "clientId", "c1", "maxCount", "10")), "\"liteTopicCount\":2");
         says(ask(200077, Map.of("parentTopic", topic, "group", group, "clientId", "nobody", "maxCount", "10")), "\"liteTopicCount\":-1");
         says(ask(200074, Map.of()), "\"liteSubscriptionCount\":3", "\"currentLmqNum\":2", "\"" + topic + "\":60");
-        assertEquals(0, subscribe("PARTIAL_REMOVE", "c1", group, topic, "\"room-1\""));
-        assertEquals(0, subscribe("COMPLETE_REMOVE", "c2", group, topic, ""));
+        assertEquals(0, lite.subscribe("PARTIAL_REMOVE", "c1", group, topic, "\"room-1\""));
+        assertEquals(0, lite.subscribe("COMPLETE_REMOVE", "c2", group, topic, ""));
         says(ask(200074, Map.of()), "\"liteSubscriptionCount\":1");
 
         var committed = Wire.call(server.brokerPort, 15, Map.of("consumerGroup", group, "topic", name, "queueId", "0", "commitOffset", "1"));
@@ -100,12 +80,12 @@ class LiteTopicTest {
 
     @Test
     void what_cannot_be_is_refused_with_apaches_codes() throws Exception {
-        String topic = parent();
+        String topic = lite.parent();
         String group = Stock.name("all");
-        group(group, "\"+lite.bind.topic\":\"" + topic + "\",\"+lite.sub.wildcard\":\"true\"");
-        assertEquals(604, subscribe("PARTIAL_ADD", "c1", group, topic, "\"a\""));
+        lite.group(group, "\"+lite.bind.topic\":\"" + topic + "\",\"+lite.sub.wildcard\":\"true\"");
+        assertEquals(604, lite.subscribe("PARTIAL_ADD", "c1", group, topic, "\"a\""));
         assertEquals(604, Wire.call(server.brokerPort, 200071, Map.of(), "{}".getBytes(UTF_8)).getCode());
-        assertEquals(0, subscribe("COMPLETE_ADD", "c1", group, topic, ""));
+        assertEquals(0, lite.subscribe("COMPLETE_ADD", "c1", group, topic, ""));
         says(ask(200076, Map.of("parentTopic", topic, "liteTopic", "any")), "\"clientId\":\"*\"");
         assertEquals(17, Wire.call(server.brokerPort, 200075, Map.of("topic", "nowhere")).getCode());
         assertEquals(29, Wire.call(server.brokerPort, 200075, Map.of("topic", "BenchmarkTest")).getCode());
@@ -117,10 +97,10 @@ class LiteTopicTest {
     void a_subscription_too_many_is_refused() throws Exception {
         server.stop();
         server.with("maxLiteSubscriptionCount", "1").start();
-        String topic = parent();
+        String topic = lite.parent();
         String group = Stock.name("few");
-        group(group, "\"+lite.bind.topic\":\"" + topic + "\"");
-        assertEquals(0, subscribe("PARTIAL_ADD", "c1", group, topic, "\"a\""));
-        assertEquals(2018, subscribe("PARTIAL_ADD", "c2", group, topic, "\"a\""));
+        lite.group(group, "\"+lite.bind.topic\":\"" + topic + "\"");
+        assertEquals(0, lite.subscribe("PARTIAL_ADD", "c1", group, topic, "\"a\""));
+        assertEquals(2018, lite.subscribe("PARTIAL_ADD", "c2", group, topic, "\"a\""));
     }
 }

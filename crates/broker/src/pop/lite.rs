@@ -1,0 +1,415 @@
+//! 200070: a client pops what there is in the lite topics that it subscribes to. As in Apache each of these is popped in order: one open
+//! batch for a group, and the next messages when all of that are acknowledged or its time is over. Acknowledgements (200051) and changes
+//! of the invisible time (200053) name the lite topic beside its parent.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use net::{Outgoing, Request, SharedSlice};
+use protocol::code::ResponseCode;
+use protocol::light;
+use protocol::names;
+use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply, PopLiteMessage, PopLiteReply};
+use protocol::sys_flag::perm;
+
+use super::Held;
+use super::ack::{finish_in_order, is_over};
+use super::collect::{Basket, Shelf};
+use super::handle::{Handle, ORDER_QUEUE};
+use super::ledger::QueueRef;
+use super::take::{Numbers, PopOrder, check_invisible, check_numbers};
+use super::wait::Waiting;
+use crate::admin::reply_ok;
+use crate::broker::Broker;
+use crate::hold::Errand;
+use crate::lite::{self, Lite, LiteGroup};
+use crate::offsets::KeyRef;
+use crate::refusal::{Refusal, SEE_FAQ};
+use crate::session::Session;
+
+/// What the device did not give is tried again so much later.
+const RETRY_MS: i64 = 1000;
+
+/// A pop of lite topics that has passed its checks.
+pub(crate) struct LiteOrder {
+    /// Of the parent topic.
+    pop: PopOrder,
+    client: Box<str>,
+}
+
+/// 200070.
+pub(crate) fn pop_lite(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let message = PopLiteMessage::decode(&request.header.fields)?;
+    let order = check(broker, session, request, &message)?;
+    run(broker, session, order, out);
+    Ok(())
+}
+
+/// A parked pop has come back.
+pub(super) fn resume(broker: &Broker, session: &mut Session, mut order: LiteOrder, is_over: bool, out: &mut Outgoing) {
+    if is_over {
+        order.pop.tick = None;
+    }
+    let reply_to = order.pop.reply_to;
+    session.answering(broker, Some(reply_to), out, |session, out| run(broker, session, order, out));
+}
+
+fn check(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &PopLiteMessage<'_>,
+) -> Result<LiteOrder, Refusal> {
+    check_numbers(
+        broker,
+        &Numbers {
+            born_time: message.born_time,
+            poll_time: message.poll_time,
+            count: message.max_msg_num,
+            invisible_time: message.invisible_time,
+        },
+    )?;
+    let name = message.topic;
+    let topic = session.topic(broker, name).ok_or_else(|| Refusal::topic_not_exist(name))?;
+    if !perm::is_readable(topic.settings().perm) {
+        let remark = format!("the topic [{name}] peeking message is forbidden");
+        return Err(Refusal::new(ResponseCode::NoPermission, remark));
+    }
+    let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
+    if !lite::is_parent(&topic.config()) {
+        return Err(invalid(format!("the topic [{name}] message type not match")));
+    }
+    let group = broker.groups.find(message.consumer_group).map_err(|refusal| {
+        if refusal.code != ResponseCode::SubscriptionGroupNotExist {
+            return refusal;
+        }
+        let remark = format!("subscription group [{}] not exist, {SEE_FAQ}", message.consumer_group);
+        Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+    })?;
+    let config = group.config.load_full();
+    if !config.consume_enable {
+        let remark = format!("subscription group no permission, {}", message.consumer_group);
+        return Err(Refusal::new(ResponseCode::NoPermission, remark));
+    }
+    if LiteGroup::of(&config).parent() != Some(name) {
+        return Err(invalid(format!("subscription bind topic not match, {}", message.consumer_group)));
+    }
+    Ok(LiteOrder {
+        pop: PopOrder {
+            reply_to: request.reply_to(),
+            group,
+            topic,
+            queue_id: -1,
+            count_max: message.max_msg_num as usize,
+            invisible_ms: message.invisible_time,
+            is_from_min: false,
+            is_order: true,
+            attempt_id: message.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
+            want: None,
+            tick: broker.pops.rooms.deadline(message.poll_time),
+        },
+        client: message.client_id.into(),
+    })
+}
+
+/// Tries until there is an answer, or the pop has found a place to wait.
+fn run(broker: &Broker, session: &mut Session, mut order: LiteOrder, out: &mut Outgoing) {
+    // Ends when the client was told of nothing between a look and the parking.
+    loop {
+        let basket = Shelf::of(broker).fill_lite(&broker.lite, &order, false);
+        if basket.is_cold && basket.count == 0 {
+            return fetch(broker, session, order, out);
+        }
+        match conclude(broker, session, order, &basket, out) {
+            Some(again) => order = again,
+            None => return,
+        }
+    }
+}
+
+/// Looks on a cold-read thread; the answer comes back through the inbox.
+fn fetch(broker: &Broker, session: &mut Session, order: LiteOrder, out: &mut Outgoing) {
+    let inbox = Arc::clone(&session.inbox);
+    let (shelf, lite) = (Shelf::of(broker), Arc::clone(&broker.lite));
+    let reply_to = order.pop.reply_to;
+    let debt = inbox.owe();
+    let job = move || {
+        let basket = shelf.fill_lite(&lite, &order, true);
+        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+            session.answering(broker, Some(reply_to), out, |session, out| {
+                if let Some(order) = conclude(broker, session, order, &basket, out) {
+                    run(broker, session, order, out);
+                }
+            });
+        })));
+        drop(debt);
+    };
+    if let Err(full) = broker.store.cold_read(Box::new(job)) {
+        out.reply(reply_to, ResponseCode::SystemBusy, Some(&full.to_string()), &(), &[]);
+    }
+}
+
+/// Answers or parks a pop. Gives it back if it must be tried again.
+fn conclude(
+    broker: &Broker,
+    session: &mut Session,
+    order: LiteOrder,
+    basket: &Basket,
+    out: &mut Outgoing,
+) -> Option<LiteOrder> {
+    let (client, group) = (order.client.clone(), Arc::clone(&order.pop.group));
+    let has_event = || broker.lite.lock().has_event(&client, &group.name);
+    if basket.count > 0 {
+        respond(broker, session, &order, basket, out);
+        if has_event() {
+            broker.lite.wake_next(&client, &group.name);
+        }
+        return None;
+    }
+    let reply_to = order.pop.reply_to;
+    if let Some(error) = &basket.failure {
+        broker.stats.missed();
+        out.reply(reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
+        return None;
+    }
+    let Some(tick) = order.pop.tick else {
+        broker.stats.missed();
+        answer_empty(&order, basket, ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE", out);
+        return None;
+    };
+    let settings = broker.settings.load();
+    let room = lite::room_of(&client);
+    let key = KeyRef { group: &group.name, topic: &room };
+    let rooms = &broker.pops.rooms;
+    let ticket =
+        match rooms.park(&session.inbox, key, std::iter::empty(), tick, Waiting::Lite(Box::new(order)), &settings) {
+            Ok(ticket) => ticket,
+            Err((Waiting::Lite(order), limit)) => {
+                let remark = format!("POLLING_FULL: {} pops wait already ({limit})", rooms.waiting());
+                answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
+                return None;
+            }
+            Err((Waiting::Pop(_) | Waiting::Notify(_), _)) => return None,
+        };
+    // The client may have been told of something between the look and the parking.
+    if !has_event() {
+        return None;
+    }
+    match rooms.take_back(&ticket) {
+        Some(Waiting::Lite(order)) => Some(*order),
+        // Woken in between: it lies in our inbox.
+        Some(Waiting::Pop(_) | Waiting::Notify(_)) | None => None,
+    }
+}
+
+fn respond(broker: &Broker, session: &mut Session, order: &LiteOrder, basket: &Basket, out: &mut Outgoing) {
+    // The batch must survive whatever the client does with its messages.
+    session.durable_after(basket.position);
+    for (_, _, count, bytes) in &basket.got {
+        // As in Apache, the parent's: there may be very many lite topics.
+        broker.stats.got(&order.pop.group.name, &order.pop.topic, light::QUEUE_ID as i32, *count, *bytes);
+    }
+    let parts =
+        basket.parts.iter().map(|part| SharedSlice { owner: Arc::clone(&part.owner), range: part.range.clone() });
+    let fields = fields(order, basket);
+    out.reply_shared(order.pop.reply_to, ResponseCode::Success, Some("FOUND"), &fields, basket.bytes, parts);
+}
+
+fn answer_empty(order: &LiteOrder, basket: &Basket, code: ResponseCode, remark: &str, out: &mut Outgoing) {
+    out.reply(order.pop.reply_to, code, Some(remark), &fields(order, basket), &[]);
+}
+
+/// Clients make handles of these, with the number that a message has in its lite topic.
+fn fields<'a>(order: &LiteOrder, basket: &'a Basket) -> PopLiteReply<'a> {
+    PopLiteReply {
+        pop_time: basket.pop_time,
+        invisible_time: order.pop.invisible_ms,
+        revive_qid: ORDER_QUEUE,
+        order_count_info: &basket.count_info,
+    }
+}
+
+impl Shelf {
+    /// One try: what the client is told of, in that order.
+    fn fill_lite(&self, lite: &Arc<Lite>, order: &LiteOrder, may_fault: bool) -> Basket {
+        let LiteOrder { pop, client } = order;
+        let mut basket = self.basket(true, may_fault);
+        let mut seen: HashSet<Arc<str>> = HashSet::new();
+        while basket.count < pop.count_max && self.room(&basket) > 0 {
+            let Some(queue) = lite.next(client, &pop.group.name) else { break };
+            // What comes to a lite topic that was looked into waits for the next pop, or a busy one would keep this one here.
+            if !seen.insert(Arc::clone(&queue)) {
+                lite.lock().put_back(client, queue);
+                break;
+            }
+            if !self.visit_lite(lite, pop, &queue, &mut basket) {
+                lite.lock().put_back(client, queue);
+                basket.is_cold = true;
+                break;
+            }
+        }
+        basket
+    }
+
+    /// One look into a light queue for the pop of a client that subscribes to it. False when its bytes have to come from the device.
+    fn visit_lite(&self, lite: &Arc<Lite>, order: &PopOrder, queue: &Arc<str>, basket: &mut Basket) -> bool {
+        // Not made by being looked at.
+        if self.store.existing_queue(queue, light::QUEUE_ID).is_none() {
+            return true;
+        }
+        let Some(topic) = self.topics.get(queue) else { return true };
+        let lane = match topic.lane(&self.store, light::QUEUE_ID) {
+            Ok(lane) => lane,
+            Err(error) => {
+                basket.failure = Some(error.to_string());
+                return true;
+            }
+        };
+        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
+        // Whoever has the turn tells the group again.
+        let Some(_turn) = lite.claim(name.group, queue) else { return true };
+        let from = self.begin(order, name, &lane, basket.may_fault);
+        if self.pops.orders.is_blocked(name, order.attempt_id.as_deref(), basket.pop_time) {
+            if let Some(free_at) = self.pops.orders.free_at(name) {
+                lite.look_at(name.group, queue, free_at);
+            }
+            return true;
+        }
+        let mut slices = Vec::new();
+        let rest_before = basket.rest;
+        let Some((from, read)) = self.read(order, name, &lane, from, basket, &mut slices) else {
+            if basket.failure.is_some() || basket.rest > rest_before {
+                // Nobody would be told of what could not be read.
+                lite.look_at(name.group, queue, basket.pop_time.saturating_add(RETRY_MS));
+            }
+            return !std::mem::take(&mut basket.is_cold);
+        };
+        let counts_before = std::mem::take(&mut basket.count_info);
+        let given = self.hand_out(order, name, from, &read, &mut slices, basket);
+        basket.count_info = counts_before;
+        if let Some(offsets) = given {
+            for times in self.pops.orders.times(name, &offsets) {
+                let between = if basket.count_info.is_empty() { "" } else { ";" };
+                // Writing to memory cannot fail.
+                let _ = write!(basket.count_info, "{between}{times}");
+            }
+            self.lay(order, &topic, name, from, &offsets, slices, basket);
+            if let Some(free_at) = self.pops.orders.free_at(name) {
+                lite.look_at(name.group, queue, free_at);
+            }
+        }
+        true
+    }
+}
+
+/// The light queue that an acknowledgement means, if it means one.
+fn queue_of(broker: &Broker, topic: &str, lite_topic: Option<&str>) -> Option<String> {
+    let lite_topic = lite_topic.filter(|name| !name.trim().is_empty() && broker.store.has_light_queues())?;
+    Some(names::lite_queue(topic, lite_topic))
+}
+
+/// What a client has of a lite topic, by its handle. None: it was acknowledged before.
+fn held<'a>(
+    broker: &Broker,
+    name: QueueRef<'a>,
+    queue_id: i32,
+    offset: i64,
+    handle: &str,
+) -> Result<Option<Held<'a>>, Refusal> {
+    let max = broker.store.existing_queue(name.topic, light::QUEUE_ID).map_or(0, |queue| queue.max_offset());
+    let illegal = || {
+        let remark = format!("ack offset illegal. {}: offset {offset}, store:0~{max}", name.topic);
+        Refusal::new(ResponseCode::NoMessage, remark)
+    };
+    let number = u64::try_from(offset).ok().filter(|offset| *offset <= max).ok_or_else(illegal)?;
+    let handle = Handle::parse(handle)?;
+    if queue_id != light::QUEUE_ID as i32 || !handle.is_order() {
+        let remark =
+            format!("ack queue illegal. A lite topic has queue {} only, and is popped in order", light::QUEUE_ID);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
+    let committed = broker.offsets.committed(name.group, name.topic, name.queue_id).unwrap_or(0);
+    Ok((offset >= committed).then_some(Held { name, handle, offset: number }))
+}
+
+/// 200051 of a lite message. None: it is none.
+pub(super) fn ack(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &AckMessage<'_>,
+    out: &mut Outgoing,
+) -> Option<Result<(), Refusal>> {
+    let queue = queue_of(broker, message.topic, message.lite_topic)?;
+    let group = message.consumer_group;
+    let config = broker.groups.get(group).map(|group| group.config.load_full());
+    if config.is_none_or(|config| LiteGroup::of(&config).parent() != Some(message.topic)) {
+        let remark = "group type or bind topic not match.";
+        return Some(Err(Refusal::new(ResponseCode::InvalidParameter, remark)));
+    }
+    let name = QueueRef { group, topic: &queue, queue_id: light::QUEUE_ID as i32 };
+    let finished = held(broker, name, message.queue_id, message.offset, message.extra_info)
+        .and_then(|held| held.map_or(Ok(()), |held| finish_in_order(broker, session, held)));
+    Some(finished.map(|()| reply_ok(request, out)))
+}
+
+/// After an acknowledgement: the group goes on in the lite topic when nobody has anything of it.
+pub(super) fn go_on(broker: &Broker, name: QueueRef<'_>) {
+    if broker.pops.orders.free_at(name).is_none() {
+        // Nothing of the batch is open, and there may be very many lite topics.
+        broker.pops.orders.clear(name.group, name.topic, name.queue_id);
+        broker.lite.is_done(name.group, name.topic);
+    }
+    lite::offer(broker, name.group, name.topic);
+}
+
+/// 200053 of a lite message. None: it is none.
+pub(super) fn change(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &ChangeInvisibleTime<'_>,
+    out: &mut Outgoing,
+) -> Option<Result<(), Refusal>> {
+    let queue = queue_of(broker, message.topic, message.lite_topic)?;
+    let name = QueueRef { group: message.consumer_group, topic: &queue, queue_id: light::QUEUE_ID as i32 };
+    Some(change_in(broker, session, request, message, name, out))
+}
+
+fn change_in(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &ChangeInvisibleTime<'_>,
+    name: QueueRef<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    check_invisible(message.invisible_time, ResponseCode::MessageIllegal)?;
+    let held = held(broker, name, message.queue_id, message.offset, message.extra_info)?;
+    let mut reply = ChangeInvisibleTimeReply { pop_time: 0, invisible_time: 0, revive_qid: 0 };
+    if let Some(Held { handle, offset, .. }) = held {
+        let orders = &broker.pops.orders;
+        let visible_at = broker.clock.now().0.saturating_add(message.invisible_time);
+        let position = match message.suspend {
+            true => orders.suspend(name, handle.pop_time, visible_at),
+            false => orders.change(name, handle.pop_time, offset, visible_at),
+        };
+        session.durable_after(position.ok_or_else(|| is_over(handle, offset))?);
+        if let Some(free_at) = orders.free_at(name) {
+            broker.lite.look_at(name.group, name.topic, free_at);
+        }
+        reply = ChangeInvisibleTimeReply {
+            pop_time: handle.pop_time,
+            invisible_time: visible_at.saturating_sub(handle.pop_time),
+            revive_qid: handle.revive_qid,
+        };
+    }
+    out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
+    Ok(())
+}
