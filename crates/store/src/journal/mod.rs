@@ -149,6 +149,8 @@ struct Shared {
     clock: Clock,
     /// Position up to which changes are in the kernel; in sync mode, on the device.
     written: Arc<Watermark>,
+    /// Position up to which changes are on the device.
+    synced: Watermark,
     /// Guards what is put and not yet taken by the thread, and who owns which table. Nothing is taken inside it.
     inner: Mutex<Inner>,
     /// Rings when the thread has something to do.
@@ -168,6 +170,8 @@ struct Inner {
     last: u64,
     tables: BTreeMap<TableId, Owner>,
     snapshot_wanted: bool,
+    /// Somebody waits for `synced`.
+    sync_wanted: bool,
     /// The sync that runs beside is over, and the thread has not taken note.
     sync_done: bool,
     /// What the snapshot that runs beside ended with, until the thread takes it.

@@ -70,6 +70,7 @@ pub(super) fn open(
         disk,
         clock,
         written: Arc::new(Watermark::new(end.position)),
+        synced: Watermark::new(end.position),
         inner: Mutex::new(Inner {
             options,
             pending: Vec::new(),
@@ -77,6 +78,7 @@ pub(super) fn open(
             last: end.position,
             tables,
             snapshot_wanted: false,
+            sync_wanted: false,
             sync_done: false,
             snapshot_done: None,
         }),

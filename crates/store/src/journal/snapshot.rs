@@ -2,17 +2,21 @@
 //!
 //! It is fuzzy: the owners are asked while changes go on. The journal was begun anew at the snapshot's position before, every
 //! change at or below it is in the owners' state (see [`Table`](super::Table)), and those above are replayed over it; they are
-//! absolute, so it does not matter which of them the snapshot has already.
+//! absolute, so it does not matter which of them the snapshot has already. But it must not have one that the journal on the device has
+//! not: a loss of power would leave that one and take others which belong to it. So it gets its name when the journal has come as far.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::{self, snapshot_path};
 use super::{JournalError, Owner, Shared};
 use crate::disk::{DiskFile, OpenHow};
 
+/// How often the writer is asked for a sync while a snapshot waits for it: one that is under way does not have what came since.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Entries gathered for one write.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -48,6 +52,8 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
             Owner::Attached(owner) => owner.for_each(&mut show),
         }
     }
+    // Owners change their state and put the change under one lock, so what they have shown is below this.
+    let newest = shared.inner.lock().last;
     if shared.is_closing.load(Ordering::Relaxed) {
         disk.remove(&unfinished).map_err(failed("remove"))?;
         return Ok(0);
@@ -60,6 +66,16 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
         return Err(failed("write")(error));
     }
     out.file.sync_data().map_err(failed("sync"))?;
+    // Ends with the journal, or when the device has the changes; a disk that takes none is tried again by the writer.
+    while shared.synced.get() < newest {
+        if shared.is_closing.load(Ordering::Relaxed) {
+            disk.remove(&unfinished).map_err(failed("remove"))?;
+            return Ok(0);
+        }
+        shared.inner.lock().sync_wanted = true;
+        shared.work.notify_one();
+        shared.synced.wait_until(newest, Instant::now() + ASK_AGAIN);
+    }
     disk.rename(&unfinished, &path).map_err(failed("rename"))?;
     disk.sync_dir(&shared.dir).map_err(|source| JournalError::disk("sync", &shared.dir, source))?;
     files::remove_before(&**disk, &shared.dir, position)?;

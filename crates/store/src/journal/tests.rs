@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -262,12 +262,32 @@ fn a_damaged_snapshot_and_a_missing_journal_are_errors() {
     assert!(matches!(try_open(dir.path(), options()), Err(JournalError::Missing { .. })));
 }
 
-/// A disk that is full while its flag says so.
+/// A disk that is full while its flag says so, and that keeps what a loss of power behind each rename would leave of the folder.
 #[derive(Debug, Default)]
-struct FullDisk(Arc<AtomicBool>);
+struct FullDisk(Arc<AtomicBool>, Arc<Lost>);
+
+#[derive(Debug, Default)]
+struct Lost {
+    /// Bytes of files that the device has for sure.
+    synced: Mutex<BTreeMap<PathBuf, u64>>,
+    images: Mutex<Vec<tempfile::TempDir>>,
+}
+
+impl Lost {
+    fn keep_image(&self, dir: &Path) {
+        let image = tempfile::tempdir().unwrap();
+        let synced = self.synced.lock();
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            let mut bytes = std::fs::read(entry.path()).unwrap();
+            bytes.truncate(synced.get(&entry.path()).map_or(bytes.len(), |synced| *synced as usize));
+            std::fs::write(image.path().join(entry.file_name()), bytes).unwrap();
+        }
+        self.images.lock().push(image);
+    }
+}
 
 #[derive(Debug)]
-struct FullFile(Arc<dyn DiskFile>, Arc<AtomicBool>);
+struct FullFile(Arc<dyn DiskFile>, Arc<AtomicBool>, PathBuf, Arc<Lost>);
 
 impl Disk for FullDisk {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -280,10 +300,15 @@ impl Disk for FullDisk {
         RealDisk.len(path)
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(FullFile(RealDisk.open(path, how)?, Arc::clone(&self.0))))
+        let file = RealDisk.open(path, how)?;
+        Ok(Arc::new(FullFile(file, Arc::clone(&self.0), path.to_owned(), Arc::clone(&self.1))))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
+        RealDisk.rename(from, to)?;
+        let synced = self.1.synced.lock().remove(from);
+        self.1.synced.lock().extend(synced.map(|synced| (to.to_owned(), synced)));
+        self.1.keep_image(to.parent().unwrap());
+        Ok(())
     }
     fn remove(&self, path: &Path) -> io::Result<()> {
         RealDisk.remove(path)
@@ -321,7 +346,10 @@ impl DiskFile for FullFile {
         self.0.len()
     }
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        let len = self.0.len()?;
+        self.0.sync_data()?;
+        self.3.synced.lock().insert(self.2.clone(), len);
+        Ok(())
     }
     fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.descriptor()
@@ -333,7 +361,9 @@ fn a_full_disk_holds_changes_back_in_bounded_memory_until_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let is_full = Arc::new(AtomicBool::new(false));
     let tight = JournalOptions { pending_bytes: 10_000, ..options() };
-    let journal = Journal::open(dir.path(), tight, Clock::real(), Arc::new(FullDisk(Arc::clone(&is_full)))).unwrap();
+    let journal =
+        Journal::open(dir.path(), tight, Clock::real(), Arc::new(FullDisk(Arc::clone(&is_full), Arc::default())))
+            .unwrap();
     wait(&journal, journal.put(TABLE, b"before", b""));
     is_full.store(true, Ordering::SeqCst);
     let mut last = 0;
@@ -395,5 +425,62 @@ proptest! {
             }
             prop_assert_eq!(&state(&journal), &model);
         }
+    }
+}
+
+const TWIN: TableId = TableId(2);
+
+/// One number in two tables, changed in both together.
+struct Twins {
+    number: Mutex<u32>,
+    journal: Arc<Journal>,
+}
+
+impl Twins {
+    fn change(&self, to: u32) -> u64 {
+        let mut number = self.number.lock();
+        *number = to;
+        let value = to.to_le_bytes();
+        self.journal.put_together(&[TABLE, TWIN].map(|table| Change { table, key: b"n", value: Some(&value) }))
+    }
+}
+
+struct Twin(Arc<Twins>, TableId);
+
+impl Table for Twin {
+    fn for_each(&self, show: &mut dyn FnMut(&[u8], &[u8])) {
+        let number = *self.0.number.lock();
+        show(b"n", &number.to_le_bytes());
+        // The tables are shown one after the other, and both change in between.
+        if self.1 == TABLE {
+            self.0.change(number + 1);
+        }
+    }
+}
+
+#[test]
+fn a_loss_of_power_behind_a_snapshot_parts_no_changes_that_belong_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let lost = Arc::new(Lost::default());
+    let late = JournalOptions { sync: JournalSync::Every(Duration::from_secs(3600)), ..options() };
+    let disk = FullDisk(Arc::default(), Arc::clone(&lost));
+    let journal = Arc::new(Journal::open(dir.path(), late, Clock::real(), Arc::new(disk)).unwrap());
+    let twins = Arc::new(Twins { number: Mutex::new(0), journal: Arc::clone(&journal) });
+    for table in [TABLE, TWIN] {
+        journal.attach(table, Arc::new(Twin(Arc::clone(&twins), table)));
+    }
+    wait(&journal, twins.change(1));
+    journal.snapshot();
+    until(|| journal.stats().snapshots == 1);
+    let images = std::mem::take(&mut *lost.images.lock());
+    assert!(!images.is_empty());
+    for image in images {
+        let found = open(image.path());
+        let of = |table| {
+            let mut values = Vec::new();
+            found.load(table, |_, value| values.push(value.to_vec()));
+            values
+        };
+        assert_eq!(of(TABLE), of(TWIN));
     }
 }

@@ -55,6 +55,7 @@ struct Turn {
     options: JournalOptions,
     is_closing: bool,
     snapshot_wanted: bool,
+    sync_wanted: bool,
     sync_done: bool,
     snapshot_done: Option<Result<u64, JournalError>>,
 }
@@ -91,7 +92,8 @@ impl Writer {
             }
             match turn.options.sync {
                 JournalSync::Every(period) if !turn.is_closing => {
-                    if self.syncing.is_none() && self.shared.clock.elapsed().saturating_sub(self.synced_at) >= period {
+                    let is_due = self.shared.clock.elapsed().saturating_sub(self.synced_at) >= period;
+                    if self.syncing.is_none() && (is_due || turn.sync_wanted) {
                         self.begin_sync();
                     }
                 }
@@ -129,7 +131,7 @@ impl Writer {
                 shared.work.wait_for(&mut inner, delay);
                 continue;
             }
-            let is_told = inner.sync_done || inner.snapshot_done.is_some();
+            let is_told = inner.sync_done || inner.sync_wanted || inner.snapshot_done.is_some();
             if has_work || is_closing || is_told || (inner.snapshot_wanted && may_snapshot) {
                 break;
             }
@@ -161,6 +163,7 @@ impl Writer {
             options: inner.options.clone(),
             is_closing: shared.is_closing.load(Ordering::Relaxed),
             snapshot_wanted,
+            sync_wanted: std::mem::take(&mut inner.sync_wanted),
             sync_done: std::mem::take(&mut inner.sync_done),
             snapshot_done: inner.snapshot_done.take(),
         }
@@ -242,6 +245,7 @@ impl Writer {
             return;
         }
         self.synced = self.synced.max(position);
+        self.shared.synced.advance(self.synced);
         self.synced_at = self.shared.clock.elapsed();
     }
 
@@ -255,6 +259,7 @@ impl Writer {
             self.synced = self.position;
         }
         self.synced_at = self.shared.clock.elapsed();
+        self.shared.synced.advance(self.synced);
         self.shared.written.advance(self.synced);
     }
 
