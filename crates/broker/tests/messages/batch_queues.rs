@@ -158,6 +158,20 @@ async fn a_message_of_a_batch_is_found_by_its_own_key_as_a_message_of_its_own() 
     assert_eq!(whole.len(), 1);
     assert_eq!((whole[0].0.as_bytes(), whole[0].1), (&three()[..], 1), "by the batch's own key the batch");
     assert_eq!(with_key(&running, "kb").await, []);
+    // More than it says, and far more than was sent: neither is looked at.
+    let more =
+        compression::compress(Compression::Zlib, &batch_of(&[("", ""), ("x", "KEYS\u{1}beyond\u{2}")]), 5).unwrap();
+    let bomb = "x".repeat(1 << 20);
+    let bomb = compression::compress(Compression::Zlib, &batch_of(&[(&bomb, "KEYS\u{1}bomb\u{2}")]), 5).unwrap();
+    for packed in [more, bomb] {
+        let unique = properties(&[("UNIQ_KEY", "B3"), ("INNER_NUM", "1")]);
+        let flag = Compression::Zlib.bits() | sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+        let one = SendMessage { sys_flag: flag, ..to(TOPIC, 0, &unique) };
+        assert_eq!(running.call(request::SEND_MESSAGE_V2, &one, packed).await.code, 0);
+    }
+    for key in ["beyond", "bomb"] {
+        assert_eq!(with_key(&running, key).await, []);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -210,6 +210,7 @@ async fn a_stop_delivers_the_slot_that_has_begun_and_begins_no_other() {
         send_at(&running, begin + number * 100, &number.to_string()).await;
     }
     running.wait_for("Orders", 1, 3).await;
+    let stopped = now();
     let dir = running.stop().await;
     let noted = std::fs::read(dir.path().join("config/timercheck")).unwrap();
     let done_before = i64::from_be_bytes(noted[..8].try_into().unwrap());
@@ -217,6 +218,8 @@ async fn a_stop_delivers_the_slot_that_has_begun_and_begins_no_other() {
     for message in again.all("Orders", 1).await {
         let slot: i64 = message.property("TIMER_OUT_MS").unwrap().parse().unwrap();
         assert!(slot < done_before, "another broker would deliver {} again", message.body);
+        // A busy machine may hear of the stop a second late; the last slot is fifteen seconds away.
+        assert!(slot <= stopped + 1_000, "the slot of {} has begun {} ms after the stop", message.body, slot - stopped);
     }
 }
 

@@ -11,7 +11,11 @@ use protocol::sys_flag;
 use super::KeyKind;
 
 /// A batch that unpacks to more is not looked into: a consumer could hardly take it.
-const UNPACKED_BYTES_MAX: usize = 32 << 20;
+const UNPACKED_BYTES_MAX: usize = 16 << 20;
+/// Nor one that unpacks to so many times its bytes: what looks at it costs is to be in proportion to what was sent.
+const UNPACKED_TIMES_MAX: usize = 100;
+/// Keys of one record that are put into the index; three for each message of the largest batch are 98,301.
+const KEYS_MAX: usize = 100_000;
 /// What a message does not have any more when it has been taken out of its batch.
 const OF_BATCH: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP | sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK;
 
@@ -20,10 +24,17 @@ pub(super) fn all_of(record: &RecordView<'_>, visit: &mut dyn FnMut(KeyKind, &st
     if is_rolled_back(record) {
         return;
     }
-    own(|name| record.property(name), visit);
+    let mut left = KEYS_MAX;
+    let mut visit = |kind: KeyKind, key: &str| {
+        if left > 0 {
+            left -= 1;
+            visit(kind, key);
+        }
+    };
+    own(|name| record.property(name), &mut visit);
     let Some(body) = unpacked(record) else { return };
-    for inner in batch::iter(&body).map_while(Result::ok) {
-        own(|name| properties::get(inner.properties, name), visit);
+    for inner in inner(record, &body) {
+        own(|name| properties::get(inner.properties, name), &mut visit);
     }
 }
 
@@ -32,12 +43,18 @@ pub(super) fn has_own(record: &RecordView<'_>, kind: KeyKind, key: &str) -> bool
     !is_rolled_back(record) && has(|name| record.property(name), kind, key)
 }
 
-/// The inner messages with this key, each as a record of its own: with its own offset in the queue, where the batch lies in the log.
-pub(super) fn inner_with(record: &RecordView<'_>, kind: KeyKind, key: &str) -> Vec<Vec<u8>> {
+/// The first `max` inner messages with this key, each as a record of its own: with its own offset in the queue, where the batch lies in
+/// the log.
+pub(super) fn inner_with(record: &RecordView<'_>, kind: KeyKind, key: &str, max: usize) -> Vec<Vec<u8>> {
     let Some(body) = unpacked(record) else { return Vec::new() };
-    let inner = (0u64..).zip(batch::iter(&body).map_while(Result::ok));
+    let inner = (0u64..).zip(inner(record, &body));
     let found = inner.filter(|(_, inner)| has(|name| properties::get(inner.properties, name), kind, key));
-    found.filter_map(|(index, inner)| as_record(record, index, &inner)).collect()
+    found.filter_map(|(index, inner)| as_record(record, index, &inner)).take(max).collect()
+}
+
+/// As many as the record says it holds: what is beyond has no offset in the queue.
+fn inner<'a>(record: &RecordView<'_>, body: &'a [u8]) -> impl Iterator<Item = InnerMessage<'a>> {
+    batch::iter(body).map_while(Result::ok).take(usize::from(record.message_count()))
 }
 
 /// In the order in which RocketMQ puts them into the index.
@@ -70,7 +87,10 @@ fn unpacked<'a>(record: &RecordView<'a>) -> Option<Cow<'a, [u8]>> {
     }
     match Compression::of(record.sys_flag()).ok()? {
         None => Some(Cow::Borrowed(record.body())),
-        Some(kind) => compression::decompress(kind, record.body(), UNPACKED_BYTES_MAX).ok().map(Cow::Owned),
+        Some(kind) => {
+            let max = record.body().len().saturating_mul(UNPACKED_TIMES_MAX).min(UNPACKED_BYTES_MAX);
+            compression::decompress(kind, record.body(), max).ok().map(Cow::Owned)
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! From a key to records.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,7 @@ impl Store {
             return Ok(answer);
         }
         let hash = hash_of(&query.topic, query.kind, &query.key);
-        let (mut seen, mut bytes) = (Vec::new(), 0);
+        let (mut seen, mut bytes) = (HashSet::new(), 0);
         let mut entries_left = ENTRIES_MAX;
         let files = index.files.read().clone();
         for file in files.iter().rev() {
@@ -105,12 +106,11 @@ impl Store {
             }
             let wants_more = file.find(hash, query.begin, query.end, &mut entries_left, &mut |at| {
                 // A record whose keys are in two files, or twice in one.
-                if seen.contains(&at) {
+                if !seen.insert(at) {
                     return Ok(true);
                 }
                 let Some(slice) = self.record_at_cold(LogOffset(at))? else { return Ok(true) };
-                seen.push(at);
-                for found in matches(slice, query) {
+                for found in matches(slice, query, query.max - answer.found.len()) {
                     bytes += found.bytes().len();
                     if bytes > BYTES_MAX && !answer.found.is_empty() {
                         return Ok(false);
@@ -131,8 +131,8 @@ impl Store {
     }
 }
 
-/// The messages of a record that the question is for: different keys share hashes, and an entry knows seconds only.
-fn matches(slice: LogSlice, query: &KeyQuery) -> Vec<KeyMatch> {
+/// The messages of a record, `max` at most, that the question is for: different keys share hashes, and an entry knows seconds only.
+fn matches(slice: LogSlice, query: &KeyQuery, max: usize) -> Vec<KeyMatch> {
     let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { return Vec::new() };
     let stored = view.store_timestamp();
     if view.topic() != query.topic || stored < query.begin || query.end < stored {
@@ -141,7 +141,7 @@ fn matches(slice: LogSlice, query: &KeyQuery) -> Vec<KeyMatch> {
     if keys::has_own(&view, query.kind, &query.key) {
         return vec![KeyMatch::Record(slice)];
     }
-    keys::inner_with(&view, query.kind, &query.key).into_iter().map(KeyMatch::Inner).collect()
+    keys::inner_with(&view, query.kind, &query.key, max).into_iter().map(KeyMatch::Inner).collect()
 }
 
 impl KeyIndex {
