@@ -8,6 +8,7 @@ pub(crate) mod accept;
 pub(crate) mod admin;
 pub(crate) mod clean;
 pub(crate) mod forward;
+mod handover;
 pub(crate) mod mapping;
 pub(crate) mod offsets;
 pub(crate) mod progress;

@@ -105,7 +105,7 @@ fn told(places: &Places, at: usize, offset: i64) -> OffsetReply {
 }
 
 /// A commit on its way to another broker.
-struct Commit {
+pub(super) struct Commit {
     group: String,
     topic: String,
     holder: String,
@@ -114,12 +114,12 @@ struct Commit {
 }
 
 impl Commit {
-    fn new(group: &str, topic: &str, item: &LogicQueueMappingItem, offset: i64) -> Commit {
+    pub(super) fn new(group: &str, topic: &str, item: &LogicQueueMappingItem, offset: i64) -> Commit {
         let (group, topic, holder) = (group.to_owned(), topic.to_owned(), item.bname.clone());
         Commit { group, topic, holder, queue_id: item.queue_id, offset }
     }
 
-    async fn tell(&self, forward: &Forward) -> Result<(), Refusal> {
+    pub(super) async fn tell(&self, forward: &Forward) -> Result<(), Refusal> {
         let fields = UpdateConsumerOffset {
             consumer_group: &self.group,
             topic: &self.topic,
@@ -190,7 +190,8 @@ pub(crate) fn query(
     Ok(None)
 }
 
-async fn ask(
+/// The offset of a group in another broker's physical queue.
+pub(super) async fn ask(
     forward: &Forward,
     group: &str,
     topic: &str,
