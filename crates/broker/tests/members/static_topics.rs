@@ -402,6 +402,17 @@ async fn a_group_that_goes_back_to_an_older_place_begins_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_light_queue_gets_no_mapping() {
+    let running = start(Setup { light_queues: Some("100"), ..Setup::default() }).await;
+    let fields = CreateTopic { topic: "%LMQ%x", read_queue_nums: 1, write_queue_nums: 1, ..create() };
+    let mapped = detail("broker-a", 1, &[(0, &[item(0, "broker-a", 0, 0)])]);
+    let mapped = TopicQueueMappingDetail { topic: "%LMQ%x".to_owned(), ..mapped };
+    let answer = running.call(request::UPDATE_AND_CREATE_STATIC_TOPIC, &fields, json(&mapped)).await;
+    assert_eq!(answer.code, 29, "{:?}", answer.remark);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_static_topic_keeps_the_queues_that_its_mapping_needs() {
     let running = start(Setup::default()).await;
     let mapped = detail("broker-a", 1, &[(0, &[item(0, "broker-a", 3, 0)])]);
