@@ -291,6 +291,17 @@ impl Offsets {
         self.forget(|key| *key.group == *group);
     }
 
+    /// Forgets how far a group has come in one queue, unless it has been told where to go on there and does not know yet.
+    pub(crate) fn forget_queue(&self, group: &str, topic: &str, queue_id: i32) {
+        let Some(queue) = index(queue_id) else { return };
+        let table = self.table.pin();
+        let Some(entry) = table.get(&KeyRef { group, topic }) else { return };
+        let is_news = entry.peek(queue, |slot| slot.reset.load(Ordering::Relaxed) == NONE && set(slot, NONE));
+        if is_news == Some(true) {
+            self.mark(entry);
+        }
+    }
+
     /// Forgets a group in a topic.
     pub(crate) fn forget_one(&self, group: &str, topic: &str) {
         if let Some(entry) = self.table.pin().get(&KeyRef { group, topic }) {

@@ -15,7 +15,7 @@ use protocol::sys_flag::{perm, pull as bits};
 use protocol::tags::Subscription;
 use protocol::{light, names};
 use store::queue_log::UNIT_BYTES;
-use store::{LogSlice, Read, ReadLimits, ReadStatus};
+use store::{LogSlice, Read, ReadLimits, ReadStatus, Store};
 
 use crate::broker::Broker;
 use crate::clients::is_tag;
@@ -25,7 +25,7 @@ use crate::late_subscription;
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::static_topic;
-use crate::static_topic::pull::{Asked as Logical, Place};
+use crate::static_topic::pull::{Asked as Logical, OFFSET_RESET, Place};
 use crate::topics::Topic;
 use crate::view::Unanswered;
 use crate::want::{Reader, SQL92, Want};
@@ -122,10 +122,13 @@ pub(crate) fn pull(
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
         broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id(), message.commit_offset);
     }
+    if let Some(logical) = &order.logical {
+        logical.commit(broker, &order.group.name, &order.topic);
+    }
     if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id()) {
         let (min, max) = bounds(&order.lane);
         let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);
-        answer(broker, &order, &read, ResponseCode::PullOffsetMoved, "OFFSET_RESET", out);
+        answer(broker, &order, &read, ResponseCode::PullOffsetMoved, OFFSET_RESET, out);
         return Ok(());
     }
     let patience = if message.sys_flag & bits::SUSPEND == 0 {
@@ -382,6 +385,7 @@ fn conclude(
     }
     let lane = Arc::clone(&order.lane);
     let seen = order.offset;
+    let logical = order.logical.as_ref().map(|logical| (Arc::clone(&order.topic), **logical));
     let ticket = match broker.hold.park(&session.inbox, order, expires_at, &broker.settings.load()) {
         Ok(ticket) => ticket,
         Err((order, full)) => {
@@ -396,7 +400,9 @@ fn conclude(
     broker.limits.parked(session.inbox.parked());
     // A message may have come between the read and the parking. If it is not confirmed yet, its wake-up is still to come.
     let is_visible = u64::try_from(seen).is_ok_and(|seen| broker.store.is_visible(&lane.queue, seen));
-    if !is_visible {
+    // So may a mapping by which nothing will come here any more.
+    let may_stay = logical.is_none_or(|(topic, logical)| static_topic::pull::may_wait(&topic, &logical));
+    if !is_visible && may_stay {
         return None;
     }
     // Woken in between: it lies in our inbox.
@@ -405,8 +411,15 @@ fn conclude(
 }
 
 fn read_once(broker: &Broker, order: &PullOrder, limits: &ReadLimits, slices: &mut Vec<LogSlice>) -> Read {
-    let offset = order.offset;
-    broker.store.read(&order.lane.queue, offset, limits, &mut Reader(order.filter.as_deref()), slices)
+    look(&broker.store, order, limits, slices)
+}
+
+fn look(store: &Store, order: &PullOrder, limits: &ReadLimits, slices: &mut Vec<LogSlice>) -> Read {
+    let found = store.read(&order.lane.queue, order.offset, limits, &mut Reader(order.filter.as_deref()), slices);
+    match &order.logical {
+        Some(logical) => logical.cut(found, slices),
+        None => found,
+    }
 }
 
 fn limits(broker: &Broker, order: &PullOrder, may_fault: bool) -> ReadLimits {
@@ -438,8 +451,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
     let job = move || {
         let unanswered = Unanswered::new(&inbox, Some(reply_to));
         let mut slices = Vec::new();
-        let found =
-            store.read(&order.lane.queue, order.offset, &limits, &mut Reader(order.filter.as_deref()), &mut slices);
+        let found = look(&store, &order, &limits, &mut slices);
         drop(unanswered);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.slices = slices;
@@ -479,7 +491,7 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
         ReadStatus::OffsetOverflowOne => (ResponseCode::PullNotFound, "OFFSET_OVERFLOW_ONE"),
         ReadStatus::OffsetOverflowBadly => (ResponseCode::PullOffsetMoved, "OFFSET_OVERFLOW_BADLY"),
         ReadStatus::OffsetTooSmall => (ResponseCode::PullOffsetMoved, "OFFSET_TOO_SMALL"),
-        ReadStatus::OffsetReset => (ResponseCode::PullOffsetMoved, "OFFSET_RESET"),
+        ReadStatus::OffsetReset => (ResponseCode::PullOffsetMoved, OFFSET_RESET),
         ReadStatus::Cold | ReadStatus::Failed => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
     };
     if code != ResponseCode::Success {
@@ -489,6 +501,12 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
     }
     broker.stats.got(&order.group.name, &order.topic, order.queue_id(), found.count, found.bytes);
     let (code, fields) = fields(order, found, code);
+    if code != ResponseCode::Success {
+        // By now the queue has ended before.
+        session.slices.clear();
+        out.reply(order.reply_to, code, Some(status), &fields, &[]);
+        return;
+    }
     let parts = session.slices.drain(..).map(|slice| {
         let (owner, range) = slice.into_parts();
         SharedSlice { owner, range }
@@ -516,11 +534,12 @@ fn fields(order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode,
     if !order.topic.is_static() {
         return (code, fields);
     }
+    let mapping = order.logical.as_ref().and_then(|_| order.topic.mapping());
     // Whoever reads a static topic takes this for the end of the physical queue, and goes on to the next one. What is stored and not
     // flushed yet still belongs to this one.
     let fields = PullReply { max_offset: found.max.max(bounds(&order.lane).1), ..fields };
     match &order.logical {
-        Some(logical) => static_topic::pull::tell(&order.topic, logical, order.asked, found, code, fields),
+        Some(logical) => static_topic::pull::tell(mapping.as_deref(), logical, order.asked, found, code, fields),
         None => (code, fields),
     }
 }

@@ -289,10 +289,8 @@ fn body_of(topics: Vec<TopicConfig>, data_version: DataVersion, broker_permissio
 /// Adds which queues of static topics are here.
 fn add_mappings(broker: &Broker, table: &mut TopicConfigTable) {
     table.mapping_data_version = Some(broker.topics.mapping_version());
-    let mappings = broker.topics.mappings().into_iter();
-    let told = mappings.filter(|(topic, _)| table.topic_config_table.contains_key(topic.name()));
-    let told = told.map(|(topic, mapping)| (topic.name().to_owned(), mapping.info())).collect();
-    table.topic_queue_mapping_info_map = Some(told);
+    let told = broker.topics.mappings_of(table.topic_config_table.keys()).into_iter();
+    table.topic_queue_mapping_info_map = Some(told.map(|(topic, mapping)| (topic, mapping.info())).collect());
 }
 
 /// Topics are ordered if the name server's table says so, and not otherwise.

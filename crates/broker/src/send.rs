@@ -53,13 +53,15 @@ pub(crate) fn gather(broker: &Broker, session: &mut Session, request: &Request<'
     let logical = static_topic::send::place(broker, &topic, request, &mut message)?;
     let queue_id = queue_of(broker, &topic, &message)?;
     let first = session.sends.records();
-    if is_batch(request, &message) {
+    let is_there = if is_batch(request, &message) {
         gather_batch(broker, session, &settings, request, &message, &topic, queue_id)?;
+        true
     } else {
         let route = retarget(broker, session, request, &message, topic, queue_id)?;
-        gather_one(broker, session, &settings, request, &message, &route)?;
-    }
-    if let Some(logical) = logical {
+        gather_one(broker, session, &settings, request, &message, &route)?
+    };
+    if let Some(logical) = logical.filter(|_| session.sends.records() > first) {
+        let logical = if is_there { logical } else { logical.parked() };
         session.sends.receipts.keep_logical(first, logical);
     }
     Ok(())
@@ -231,6 +233,7 @@ fn retarget(
     Ok(route)
 }
 
+/// Whether the record goes to the queue that was sent to, not to one where it waits, or to dead letters.
 fn gather_one(
     broker: &Broker,
     session: &mut Session,
@@ -238,7 +241,7 @@ fn gather_one(
     request: &Request<'_>,
     message: &SendMessage<'_>,
     route: &Route,
-) -> Result<(), Refusal> {
+) -> Result<bool, Refusal> {
     let properties = message.properties.unwrap_or_default();
     let facts = Facts::of(properties);
     let topic_settings = route.topic.settings();
@@ -272,7 +275,8 @@ fn gather_one(
     let light = light::wanted(&broker.store, lite_queue.as_deref().or(facts.light), route.topic.name())?;
     if facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0 {
         let is_plain = !is_half && level <= 0 && facts.timer().is_none() && !route.is_dead;
-        return gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain);
+        gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain)?;
+        return Ok(true);
     }
     let level = level.min(broker.delay_levels.max_level());
     // A delay level wins over a delivery time.
@@ -330,7 +334,8 @@ fn gather_one(
         Ok(Verdict::Store(claim)) => claim,
         Ok(Verdict::Repeated(first)) => {
             sends.receipts.forget(uniq_key);
-            return repeats::answer(broker, session, request.reply_to(), facts.uniq_key, facts.is_hasty, first);
+            repeats::answer(broker, session, request.reply_to(), facts.uniq_key, facts.is_hasty, first)?;
+            return Ok(true);
         }
         Err(refusal) => {
             sends.receipts.forget(uniq_key);
@@ -390,7 +395,7 @@ fn gather_one(
     // A half message counts for its topic when it is committed.
     let counted = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
     sends.count(Counted::Sent { topic: Arc::clone(counted.0), queue_id: counted.1, messages: 1, bytes: record_bytes });
-    Ok(())
+    Ok(!is_parked && !route.is_dead)
 }
 
 /// A message of which the producer says that it is a batch.

@@ -50,6 +50,8 @@ pub struct Topic {
     /// See `mapped.rs`.
     is_static: AtomicBool,
     mapping: ArcSwapOption<Mapping>,
+    /// Guards nothing else; taken when a mapping changes.
+    replaced: Mutex<mapped::Replaced>,
     /// Serialises growth of `lanes`.
     growing: Mutex<()>,
     /// Deleted: whoever still holds it looks the name up again.
@@ -77,6 +79,7 @@ impl Topic {
             lanes: ArcSwap::default(),
             is_static: AtomicBool::new(false),
             mapping: ArcSwapOption::empty(),
+            replaced: Mutex::default(),
             growing: Mutex::new(()),
             is_gone: AtomicBool::new(false),
             changed_at: AtomicU64::new(changed_at),
@@ -223,6 +226,8 @@ pub struct Topics {
     version: ArcSwap<DataVersion>,
     /// Of the mappings of static topics.
     mapping_version: ArcSwap<DataVersion>,
+    /// There is a static topic, or was one.
+    has_static: AtomicBool,
     on_change: ArcSwap<Option<OnChange>>,
     bells: Bells,
     /// Topics that are not in the table; none if `%LMQ%…` is a name like others.
@@ -240,6 +245,7 @@ impl Topics {
             changing: Mutex::new(()),
             version: ArcSwap::from_pointee(DataVersion::default()),
             mapping_version: ArcSwap::from_pointee(DataVersion::default()),
+            has_static: AtomicBool::new(false),
             on_change: ArcSwap::from_pointee(None),
             bells: Bells::default(),
             light: store.has_light_queues().then(LightTopics::new),
@@ -510,6 +516,11 @@ impl Topics {
 
     /// Under `changing`.
     fn put(&self, config: TopicConfig) -> Changed {
+        self.put_with(config, |_| ())
+    }
+
+    /// `change` is made in the same step: before a new topic is seen, and before the version says that an old one has changed.
+    fn put_with(&self, config: TopicConfig, change: impl FnOnce(&Topic)) -> Changed {
         let name = config.topic_name.clone();
         // A map of strings and numbers always serialises.
         let value = serde_json::to_vec(&config).unwrap_or_default();
@@ -519,8 +530,12 @@ impl Topics {
         topic.changed_at.store(PUTTING, Ordering::Release);
         // Memory first: a snapshot that is being taken must not miss what the journal has already.
         match known {
-            Some(known) => known.config.store(Arc::new(config)),
+            Some(known) => {
+                known.config.store(Arc::new(config));
+                change(&known);
+            }
             None => {
+                change(&topic);
                 self.table.pin().insert(Arc::clone(&topic.name), Arc::clone(&topic));
             }
         }

@@ -24,6 +24,7 @@ use crate::lite;
 use crate::pop::{Origin, retry_topic};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::static_topic::accept;
 use crate::stats::Stat;
 use crate::topics::{QUEUES_MAX, Topic};
 use crate::view;
@@ -46,7 +47,7 @@ pub(crate) fn create(
         topic_sys_flag: wanted.topic_sys_flag.unwrap_or(0),
         write_queue_nums: wanted.write_queue_nums,
     };
-    let config = checked(broker, config)?;
+    let config = checked_to_put(broker, config)?;
     put(broker, session, config);
     reply_ok(request, out);
     Ok(())
@@ -62,7 +63,7 @@ pub(crate) fn create_all(
     let wanted: TopicConfigList = body(request)?;
     let mut checked_all = Vec::with_capacity(wanted.topic_config_list.len());
     for config in wanted.topic_config_list {
-        checked_all.push(checked(broker, config)?);
+        checked_all.push(checked_to_put(broker, config)?);
     }
     let new: BTreeSet<&str> = checked_all
         .iter()
@@ -118,6 +119,15 @@ pub(crate) fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfi
         &config.attributes,
     )?;
     Ok(TopicConfig { attributes, ..config })
+}
+
+/// The same where the topic keeps its mapping, if it has one.
+fn checked_to_put(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal> {
+    let config = checked(broker, config)?;
+    if let Some(mapping) = broker.topics.with_static(&config.topic_name, Topic::mapping) {
+        accept::check_room(&mapping, config.read_queue_nums.min(config.write_queue_nums))?;
+    }
+    Ok(config)
 }
 
 /// Nothing is written, and nobody told, when nothing changes.
@@ -215,13 +225,12 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
         .collect();
     let total = i32::try_from(table.len()).unwrap_or(i32::MAX);
     let topic_config_table = piece(table, asked.topic_seq, asked.max_topic_num);
-    let mappings = broker.topics.mappings().into_iter();
-    let mappings = mappings.filter(|(topic, _)| topic_config_table.contains_key(topic.name()));
+    let mappings = broker.topics.mappings_of(topic_config_table.keys()).into_iter();
     let body = TopicConfigTable {
         data_version: broker.topics.version(),
         mapping_data_version: Some(broker.topics.mapping_version()),
         topic_queue_mapping_detail_map: Some(
-            mappings.map(|(topic, mapping)| (topic.name().to_owned(), mapping.detail().clone())).collect(),
+            mappings.map(|(topic, mapping)| (topic, mapping.detail().clone())).collect(),
         ),
         topic_queue_mapping_info_map: Some(BTreeMap::new()),
         topic_config_table,

@@ -10,6 +10,7 @@ use crate::admin::{reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::static_topic::offsets::Placed;
 use crate::{static_topic, upkeep, view};
 
 /// 15: a group has come this far.
@@ -21,10 +22,12 @@ pub(crate) fn update(
 ) -> Result<(), Refusal> {
     let said = UpdateConsumerOffset::decode(&request.header.fields)
         .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
-    let Some(said) = static_topic::offsets::place_commit(broker, session, request, said)? else { return Ok(()) };
     broker.groups.find(said.consumer_group).map_err(|_| {
         Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} not exist!", said.consumer_group))
     })?;
+    let Placed::Here(said, target) = static_topic::offsets::place_commit(broker, session, request, said)? else {
+        return Ok(());
+    };
     let Some(topic) = broker.topics.get(said.topic) else {
         return Err(Refusal::new(ResponseCode::TopicNotExist, format!("Topic {} not exist!", said.topic)));
     };
@@ -40,6 +43,9 @@ pub(crate) fn update(
         return Ok(());
     }
     broker.offsets.commit(said.consumer_group, said.topic, said.queue_id, said.commit_offset);
+    if let Some(target) = target {
+        target.forget_younger(&broker.offsets, said.consumer_group);
+    }
     reply_ok(request, out);
     Ok(())
 }

@@ -10,7 +10,7 @@ use protocol::code::ResponseCode;
 use protocol::names::GLOBAL_SCOPE;
 
 use crate::refusal::Refusal;
-use crate::static_topic::mapping::{is_decided, known_end};
+use crate::static_topic::mapping::{Mapping, has_end, is_decided, known_end};
 use crate::topics::QUEUES_MAX;
 
 /// Places that one logical queue may have had and still have messages in.
@@ -18,7 +18,7 @@ const ITEMS_MAX: usize = 1_000;
 /// Longest name of a broker in a mapping, in bytes.
 const BROKER_NAME_MAX: usize = 255;
 
-/// Checks a mapping by itself. `queues`: the physical queues that the topic has on this broker.
+/// Checks a mapping by itself. `queues`: the physical queues that the topic has on this broker, to read and to write.
 pub(crate) fn check(
     detail: &mut TopicQueueMappingDetail,
     broker: &str,
@@ -40,6 +40,12 @@ pub(crate) fn check(
         let total = detail.total_queues;
         return Err(refuse(format!("The total queue number {total} is not between 0 and {QUEUES_MAX}")));
     }
+    check_places(detail, queues)
+}
+
+/// Checks the places of all logical queues, of a mapping with the name of this broker.
+pub(crate) fn check_places(detail: &TopicQueueMappingDetail, queues: i32) -> Result<(), Refusal> {
+    let (broker, topic) = (&detail.bname, &detail.topic);
     let mut used = HashMap::new();
     for (id, items) in &detail.hosted_queues {
         if !(0..detail.total_queues).contains(id) {
@@ -54,12 +60,27 @@ pub(crate) fn check(
                     item.bname, item.queue_id
                 )));
             }
-            if item.bname == broker && item.queue_id >= queues {
+            if item.bname == *broker && item.queue_id >= queues {
                 return Err(refuse(format!(
                     "The physical queue id is overflow the write queues: queue {id} is {} of {queues}",
                     item.queue_id
                 )));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to make a topic smaller than its mapping needs it. `queues`: the physical queues that it would have, to read and to write.
+pub(crate) fn check_room(mapping: &Mapping, queues: i32) -> Result<(), Refusal> {
+    let detail = mapping.detail();
+    for (id, items) in &detail.hosted_queues {
+        if let Some(item) = items.iter().find(|item| item.bname == detail.bname && item.queue_id >= queues) {
+            let remark = format!(
+                "static topic {} cannot have {queues} queues to read or to write: its logical queue {id} uses queue {}",
+                detail.topic, item.queue_id
+            );
+            return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
         }
     }
     Ok(())
@@ -83,6 +104,9 @@ fn check_items(id: i32, items: &[LogicQueueMappingItem]) -> Result<(), Refusal> 
         }
         if item.end_offset != -1 && item.end_offset < item.start_offset {
             return Err(wrong("The endOffset is smaller than the start offset", item));
+        }
+        if later.is_none() && has_end(item) {
+            return Err(wrong("The latest item has an end offset", item));
         }
         if let Some(later) = later {
             if !is_decided(item) {

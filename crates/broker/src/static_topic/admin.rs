@@ -17,7 +17,7 @@ use crate::static_topic::accept;
 use crate::topics::Topic;
 use crate::topics::mapped::Remapped;
 
-/// How long the answer waits for sends that began under the mapping before. Tools wait for five seconds.
+/// How long the answer waits for sends that began under mappings before. Tools wait for five seconds.
 const SENDS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// 513: the topic and its mapping, both or neither.
@@ -41,11 +41,21 @@ pub(crate) fn create(
         topic_sys_flag: wanted.topic_sys_flag.unwrap_or(0),
         write_queue_nums: wanted.write_queue_nums,
     };
+    if broker.topics.is_light(wanted.topic) {
+        let remark = format!("topic {} is a light queue, which has no mapping", wanted.topic);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
     let config = topics::checked(broker, config)?;
     let broker_name = broker.settings.load().broker_name.clone();
-    accept::check(&mut detail, &broker_name, wanted.topic, config.write_queue_nums)?;
+    let physical_queues = config.read_queue_nums.min(config.write_queue_nums);
+    accept::check(&mut detail, &broker_name, wanted.topic, physical_queues)?;
     let (epoch, queues, is_forced) = (detail.epoch, detail.hosted_queues.len(), wanted.force);
-    let Remapped { changed, old } = broker.topics.remap(config, |old| accept::succeed(old, detail, is_forced))?;
+    let Remapped { changed, held } = broker.topics.remap(config, |old| {
+        let detail = accept::succeed(old, detail, is_forced)?;
+        // What is kept from before must fit to what is new.
+        accept::check_places(&detail, physical_queues)?;
+        Ok(detail)
+    })?;
     tracing::info!(
         topic = wanted.topic,
         epoch,
@@ -56,17 +66,21 @@ pub(crate) fn create(
     );
     wake(broker, &changed.topic);
     let position = changed.position;
-    let Some(old) = old else {
+    if held.is_empty() {
         session.durable_after(position);
         reply_ok(request, out);
         return Ok(());
-    };
-    let gone = old.gone();
-    drop(old);
+    }
     let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
     let debt = inbox.owe();
     tokio::spawn(async move {
-        let is_settled = tokio::time::timeout(SENDS_TIMEOUT, gone.notified()).await.is_ok();
+        let all = async {
+            for mut mapping in held {
+                // Nothing is sent; it fails when the mapping is gone.
+                while mapping.changed().await.is_ok() {}
+            }
+        };
+        let is_settled = tokio::time::timeout(SENDS_TIMEOUT, all).await.is_ok();
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.answering(broker, Some(reply_to), out, |session, out| {
                 session.durable_after(position);

@@ -1,6 +1,7 @@
 //! What a mapping no longer needs goes, every few minutes in the hours of `deleteWhen`, as in Apache.
 //!
-//! The oldest place of a logical queue goes when retention has taken all its messages. A queue that this broker gave away goes from its
+//! The oldest place of a logical queue goes when retention has taken all its messages, and groups that stood there have an offset in the
+//! next one. A queue that this broker gave away goes from its
 //! mapping when its new leader has given it away in turn: nobody comes here to ask about it.
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
 use crate::placement;
+use crate::static_topic::handover::hand_over;
 use crate::static_topic::mapping::{Mapping, is_decided};
 use crate::topics::Topic;
 
@@ -51,7 +53,16 @@ async fn clean(broker: &Broker) {
         let seen = mapping.detail().clone();
         drop(mapping);
         let ends = ends_of_oldest(broker, &topic, &seen).await;
-        amend(broker, &topic, &seen, without_empty(&seen, &ends), "places without messages left");
+        let mut done = Vec::new();
+        for id in with_empty_oldest(&seen, &ends) {
+            match hand_over(broker, &seen, id).await {
+                Ok(()) => done.push(id),
+                Err(refusal) => {
+                    tracing::warn!(topic = seen.topic, queue_id = id, remark = refusal.remark, "old place not cleaned")
+                }
+            }
+        }
+        amend(broker, &topic, &seen, without_oldest(&seen, &done), "places without messages left");
         let Some(seen) = topic.mapping().map(|mapping| mapping.detail().clone()) else { continue };
         let leaders = leaders_of_given_away(broker, &topic, &seen).await;
         amend(broker, &topic, &seen, without_gone(&seen, &leaders), "queues that moved on");
@@ -70,22 +81,31 @@ fn amend(
     }
 }
 
-/// The mapping without the oldest places of queues led here that have no message any more.
-fn without_empty(seen: &TopicQueueMappingDetail, ends: &Ends) -> Option<TopicQueueMappingDetail> {
-    let mut new = seen.clone();
-    let mut is_changed = false;
-    for items in new.hosted_queues.values_mut() {
+/// The queues led here whose oldest places have no message any more.
+fn with_empty_oldest(seen: &TopicQueueMappingDetail, ends: &Ends) -> Vec<i32> {
+    let mut found = Vec::new();
+    for (id, items) in &seen.hosted_queues {
         let [oldest, second, ..] = items.as_slice() else { continue };
         let is_led = items.last().is_some_and(|leader| leader.bname == seen.bname);
         let queue =
             MessageQueue { broker_name: oldest.bname.clone(), queue_id: oldest.queue_id, topic: seen.topic.clone() };
         let is_empty = ends.get(&queue).is_some_and(|ends| ends.max_offset == ends.min_offset || ends.max_offset == 0);
         if is_led && is_empty && is_decided(second) {
-            items.remove(0);
-            is_changed = true;
+            found.push(*id);
         }
     }
-    is_changed.then_some(new)
+    found
+}
+
+/// The mapping without the oldest places of these queues.
+fn without_oldest(seen: &TopicQueueMappingDetail, queues: &[i32]) -> Option<TopicQueueMappingDetail> {
+    let mut new = seen.clone();
+    for id in queues {
+        if let Some(items) = new.hosted_queues.get_mut(id) {
+            items.remove(0);
+        }
+    }
+    (!queues.is_empty()).then_some(new)
 }
 
 /// The mapping without the queues that were given to a broker which is not the leader any more. `leaders`: by queue, who says of itself
@@ -211,6 +231,10 @@ mod tests {
     fn ends(min_offset: i64, max_offset: i64) -> Ends {
         let queue = MessageQueue { broker_name: "b".to_owned(), queue_id: 0, topic: "T".to_owned() };
         [(queue, TopicOffset { last_update_timestamp: 0, max_offset, min_offset })].into()
+    }
+
+    fn without_empty(seen: &TopicQueueMappingDetail, ends: &Ends) -> Option<TopicQueueMappingDetail> {
+        without_oldest(seen, &with_empty_oldest(seen, ends))
     }
 
     #[test]

@@ -133,11 +133,14 @@ impl Forward {
             let masters = info.broker_addr_table.into_iter();
             let addresses = masters.filter_map(|(name, mut data)| Some((name, data.broker_addrs.remove(&MASTER_ID)?)));
             let asked_at = Some(self.clock.elapsed());
-            *self.known.lock() = Known { addresses: addresses.collect(), asked_at, is_doubted: false };
-            break;
+            let mut known = self.known.lock();
+            *known = Known { addresses: addresses.collect(), asked_at, is_doubted: false };
+            return known.addresses.get(broker).cloned();
         }
-        // When no name server answers, what was known before.
-        self.known.lock().addresses.get(broker).cloned()
+        // No name server answers: what was known before, for whoever waits for this answer too.
+        let mut known = self.known.lock();
+        (known.asked_at, known.is_doubted) = (Some(self.clock.elapsed()), true);
+        known.addresses.get(broker).cloned()
     }
 
     /// None: it is time to ask.

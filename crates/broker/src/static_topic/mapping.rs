@@ -3,32 +3,55 @@
 //! A snapshot, never changed: a new mapping replaces it. No clock and no I/O; everything here is arithmetic on what operators sent, so
 //! it saturates where they sent nonsense.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use protocol::body::{LogicQueueMappingItem, TopicQueueMappingDetail, TopicQueueMappingInfo};
 use protocol::code::ResponseCode;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::refusal::Refusal;
 
 /// The mapping of a static topic, as this broker has it.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    detail: TopicQueueMappingDetail,
-    /// Rung when nobody holds this mapping any more: sends that began under it hold it until they are stored.
-    gone: Arc<Notify>,
+    detail: Arc<TopicQueueMappingDetail>,
+    /// Closed when nobody holds this mapping any more: sends that began under it hold it until they are stored.
+    held: watch::Sender<()>,
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        self.gone.notify_one();
+/// The physical queues of a logical one that this broker leads, oldest first. To be kept as long as an answer takes: it does not hold the
+/// mapping.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    detail: Arc<TopicQueueMappingDetail>,
+    queue_id: i32,
+}
+
+impl Places {
+    /// The topic.
+    pub(crate) fn topic(&self) -> &str {
+        &self.detail.topic
+    }
+
+    /// Whether a physical queue is this broker's.
+    pub(crate) fn is_here(&self, item: &LogicQueueMappingItem) -> bool {
+        item.bname == self.detail.bname
+    }
+}
+
+impl Deref for Places {
+    type Target = [LogicQueueMappingItem];
+
+    fn deref(&self) -> &[LogicQueueMappingItem] {
+        self.detail.hosted_queues.get(&self.queue_id).map_or(&[], Vec::as_slice)
     }
 }
 
 impl Mapping {
     pub(crate) fn new(mut detail: TopicQueueMappingDetail) -> Mapping {
         detail.curr_id_map = Default::default();
-        Mapping { detail, gone: Arc::default() }
+        Mapping { detail: Arc::new(detail), held: watch::Sender::new(()) }
     }
 
     /// As tools see it.
@@ -36,9 +59,14 @@ impl Mapping {
         &self.detail
     }
 
-    /// Rung, once, when nobody holds this mapping any more.
-    pub(crate) fn gone(&self) -> Arc<Notify> {
-        Arc::clone(&self.gone)
+    /// Closed when nobody holds this mapping any more.
+    pub(crate) fn held(&self) -> watch::Receiver<()> {
+        self.held.subscribe()
+    }
+
+    /// The same as [`Mapping::led`], for a task that outlives the request.
+    pub(crate) fn places(&self, queue_id: i32) -> Result<Places, Refusal> {
+        self.led(queue_id).map(|_| Places { detail: Arc::clone(&self.detail), queue_id })
     }
 
     /// The physical queues of a logical one that this broker answers for, oldest first; the last one takes the messages.
@@ -102,6 +130,26 @@ pub(crate) fn next(items: &[LogicQueueMappingItem], place: usize) -> Option<usiz
 /// Whether it is decided where a physical queue ends.
 pub(crate) fn has_end(item: &LogicQueueMappingItem) -> bool {
     item.end_offset > item.start_offset
+}
+
+/// The physical offset where a place ends as part of the logical queue: where that was decided, and never behind the beginning of the
+/// next one. What comes later, because it waited for its time, belongs to nobody. The last place has no end.
+pub(crate) fn end(items: &[LogicQueueMappingItem], place: usize) -> i64 {
+    let Some((item, later)) = items.get(place).zip(items.get(place + 1)) else { return i64::MAX };
+    let decided = if has_end(item) { item.end_offset } else { i64::MAX };
+    if is_decided(later) { decided.min(physical(item, later.logic_offset)) } else { decided }
+}
+
+/// The place to read for a logical offset, and the physical offset there: where a place has ended, the beginning of the next one.
+pub(crate) fn locate(items: &[LogicQueueMappingItem], logical: i64) -> Option<(usize, i64)> {
+    let mut place = find(items, logical)?;
+    let mut offset = physical(&items[place], logical);
+    while offset >= end(items, place)
+        && let Some(later) = next(items, place)
+    {
+        (place, offset) = (later, items[later].start_offset);
+    }
+    Some((place, offset))
 }
 
 /// The logical offset of a physical one, which may lie beyond the end.

@@ -8,6 +8,7 @@ pub(crate) mod accept;
 pub(crate) mod admin;
 pub(crate) mod clean;
 pub(crate) mod forward;
+mod handover;
 pub(crate) mod mapping;
 pub(crate) mod offsets;
 pub(crate) mod progress;
@@ -27,13 +28,13 @@ pub(crate) fn of_topic(topic: &Topic, request: &Request<'_>) -> Option<Arc<Mappi
     if !topic.is_static() {
         return None;
     }
-    let is_physical = request.header.fields.get("lo").is_some_and(|lo| lo.eq_ignore_ascii_case("false"));
+    let is_physical = request.header.fields.get("lo").is_some_and(|lo| !lo.eq_ignore_ascii_case("true"));
     if is_physical { None } else { topic.mapping() }
 }
 
 /// The same by name.
 pub(crate) fn of(broker: &Broker, topic: &str, request: &Request<'_>) -> Option<Arc<Mapping>> {
-    of_topic(&*broker.topics.get(topic)?, request)
+    broker.topics.with_static(topic, |topic| of_topic(topic, request))
 }
 
 #[cfg(test)]

@@ -1,65 +1,111 @@
 //! Committed offsets of static topics: 14 and 15.
 //!
 //! They lie with the physical queue that they are in, on its broker, in its own numbers; so a group that is behind has its offset where
-//! its next message is. Who asks gets the one in the youngest queue that has one.
+//! its next message is. Who asks gets the one in the youngest queue that has one; so who goes back to an older queue leaves none in the younger
+//! ones, as far as they are here.
 
 use std::sync::Arc;
 
 use net::{Outgoing, Request};
 use protocol::body::LogicQueueMappingItem;
 use protocol::code::{ResponseCode, request};
-use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset};
+use protocol::request::{OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
 
 use crate::broker::Broker;
+use crate::offsets::Offsets;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::forward::{Forward, answer_later, unexpected};
-use crate::static_topic::mapping::{Mapping, find, is_decided, logical, physical};
+use crate::static_topic::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
 use crate::{static_topic, upkeep};
 
-/// 15: puts the physical queue and offset into a commit. `None`: they are another broker's, which is told, and a task answers.
+/// Where the offset of a group belongs.
+pub(crate) struct Target {
+    places: Places,
+    at: usize,
+    offset: i64,
+}
+
+impl Target {
+    /// One that lies before the queue counts as its beginning.
+    fn of(mapping: &Mapping, queue_id: i32, offset: i64) -> Result<Target, Refusal> {
+        let places = mapping.places(queue_id)?;
+        let at = find(&places, offset).ok_or_else(|| mapping.not_led(queue_id))?;
+        // A negative offset is no offset, as everywhere.
+        let offset = if offset < 0 { offset } else { physical(&places[at], offset).max(places[at].start_offset) };
+        Ok(Target { places, at, offset })
+    }
+
+    fn item(&self) -> &LogicQueueMappingItem {
+        &self.places[self.at]
+    }
+
+    fn is_here(&self) -> bool {
+        self.places.is_here(self.item())
+    }
+
+    /// Once the offset is noted: an older one in a younger queue would count in its place.
+    pub(crate) fn forget_younger(&self, offsets: &Offsets, group: &str) {
+        if self.offset < 0 {
+            return;
+        }
+        for item in self.places[self.at + 1..].iter().filter(|item| self.places.is_here(item)) {
+            offsets.forget_queue(group, self.places.topic(), item.queue_id);
+        }
+    }
+}
+
+/// What becomes of a commit.
+pub(crate) enum Placed<'a> {
+    /// It names the physical queue of this broker now.
+    Here(UpdateConsumerOffset<'a>, Option<Target>),
+    /// It is another broker's, which is told, and a task answers.
+    Elsewhere,
+}
+
+/// 15: puts the physical queue and offset into a commit.
 pub(crate) fn place_commit<'a>(
     broker: &Broker,
     session: &Session,
     request: &Request<'_>,
     said: UpdateConsumerOffset<'a>,
-) -> Result<Option<UpdateConsumerOffset<'a>>, Refusal> {
-    let Some(mapping) = static_topic::of(broker, said.topic, request) else { return Ok(Some(said)) };
-    let (item, offset) = target(&mapping, said.queue_id, said.commit_offset)?;
-    if mapping.is_here(item) {
-        return Ok(Some(UpdateConsumerOffset { queue_id: item.queue_id, commit_offset: offset, ..said }));
+) -> Result<Placed<'a>, Refusal> {
+    let Some(mapping) = static_topic::of(broker, said.topic, request) else { return Ok(Placed::Here(said, None)) };
+    let target = Target::of(&mapping, said.queue_id, said.commit_offset)?;
+    if target.is_here() {
+        let physical = UpdateConsumerOffset { queue_id: target.item().queue_id, commit_offset: target.offset, ..said };
+        return Ok(Placed::Here(physical, Some(target)));
     }
-    let commit = Commit::new(said.consumer_group, said.topic, item, offset);
-    let (forward, reply_to) = (Arc::clone(&broker.forward), request.reply_to());
+    let commit = Commit::new(said.consumer_group, said.topic, target.item(), target.offset);
+    let (forward, offsets, reply_to) = (Arc::clone(&broker.forward), Arc::clone(&broker.offsets), request.reply_to());
     answer_later(broker, session, request, async move {
         commit.tell(&forward).await?;
+        target.forget_younger(&offsets, &commit.group);
         let mut out = Outgoing::new();
         out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
         Ok(out)
     })?;
-    Ok(None)
-}
-
-/// Where the offset of a group belongs. One that lies before the queue counts as its beginning.
-fn target(mapping: &Mapping, queue_id: i32, offset: i64) -> Result<(&LogicQueueMappingItem, i64), Refusal> {
-    let items = mapping.led(queue_id)?;
-    let item = find(items, offset).map(|at| &items[at]).ok_or_else(|| mapping.not_led(queue_id))?;
-    // A negative offset is no offset, as everywhere.
-    Ok((item, if offset < 0 { offset } else { physical(item, offset).max(item.start_offset) }))
+    Ok(Placed::Elsewhere)
 }
 
 /// A commit that came with a pull, for which no answer says what became of it. One for another broker is left to the commits that
 /// clients send by themselves.
-pub(crate) fn commit_with_pull(broker: &Broker, mapping: &Mapping, message: &PullMessage<'_>) {
-    if let Ok((item, offset)) = target(mapping, message.queue_id, message.commit_offset)
-        && mapping.is_here(item)
+pub(crate) fn commit_with_pull(broker: &Broker, mapping: &Mapping, group: &str, queue_id: i32, offset: i64) {
+    if let Ok(target) = Target::of(mapping, queue_id, offset)
+        && target.is_here()
     {
-        broker.offsets.commit(message.consumer_group, message.topic, item.queue_id, offset);
+        broker.offsets.commit(group, target.places.topic(), target.item().queue_id, target.offset);
+        target.forget_younger(&broker.offsets, group);
     }
 }
 
+/// What a client is told of an offset that lies in a place; one that came behind its end counts as the end.
+fn told(places: &Places, at: usize, offset: i64) -> OffsetReply {
+    OffsetReply { offset: logical(&places[at], offset.min(end(places, at))) }
+}
+
 /// A commit on its way to another broker.
-struct Commit {
+pub(super) struct Commit {
     group: String,
     topic: String,
     holder: String,
@@ -68,12 +114,12 @@ struct Commit {
 }
 
 impl Commit {
-    fn new(group: &str, topic: &str, item: &LogicQueueMappingItem, offset: i64) -> Commit {
+    pub(super) fn new(group: &str, topic: &str, item: &LogicQueueMappingItem, offset: i64) -> Commit {
         let (group, topic, holder) = (group.to_owned(), topic.to_owned(), item.bname.clone());
         Commit { group, topic, holder, queue_id: item.queue_id, offset }
     }
 
-    async fn tell(&self, forward: &Forward) -> Result<(), Refusal> {
+    pub(super) async fn tell(&self, forward: &Forward) -> Result<(), Refusal> {
         let fields = UpdateConsumerOffset {
             consumer_group: &self.group,
             topic: &self.topic,
@@ -95,41 +141,47 @@ pub(crate) fn query(
     asked: &QueryConsumerOffset<'_>,
     out: &mut Outgoing,
 ) -> Result<Option<i32>, Refusal> {
-    let items = mapping.led(asked.queue_id)?;
-    if let [only] = items
+    let places = mapping.places(asked.queue_id)?;
+    if let [only] = &*places
         && only.logic_offset == 0
         && only.start_offset == 0
     {
         return Ok(Some(only.queue_id));
     }
-    let mut left: Vec<LogicQueueMappingItem> = items.iter().filter(|item| is_decided(item)).cloned().collect();
+    let mut left = places.len();
     // Nearly always the answer is here, in the queue that takes the messages.
-    while let Some(item) = left.pop_if(|item| mapping.is_here(item)) {
-        let Some(offset) = broker.offsets.committed(asked.consumer_group, asked.topic, item.queue_id) else { continue };
+    while let Some(at) = left.checked_sub(1) {
+        let item = &places[at];
+        if is_decided(item) && !mapping.is_here(item) {
+            break;
+        }
+        left = at;
+        let offset = broker.offsets.committed(asked.consumer_group, asked.topic, item.queue_id);
+        let Some(offset) = offset.filter(|_| is_decided(item)) else { continue };
         upkeep::put_offsets(&broker.store, &broker.offsets);
         if !broker.store.journal().stats().is_failing {
             session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
         }
-        let reply = OffsetReply { offset: logical(&item, offset) };
+        let reply = told(&places, at, offset);
         out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
         return Ok(None);
     }
-    if left.is_empty() {
+    if left == 0 {
         return Err(not_found());
     }
-    let (group, topic, own) = (asked.consumer_group.to_owned(), asked.topic.to_owned(), mapping.detail().bname.clone());
+    let group = asked.consumer_group.to_owned();
     let (forward, offsets, reply_to) = (Arc::clone(&broker.forward), Arc::clone(&broker.offsets), request.reply_to());
     answer_later(broker, session, request, async move {
-        while let Some(item) = left.pop() {
-            let found = if item.bname == own {
-                offsets.committed(&group, &topic, item.queue_id)
+        for at in (0..left).rev().filter(|at| is_decided(&places[*at])) {
+            let item = &places[at];
+            let found = if places.is_here(item) {
+                offsets.committed(&group, places.topic(), item.queue_id)
             } else {
-                ask(&forward, &group, &topic, &item).await?
+                ask(&forward, &group, places.topic(), item).await?
             };
             if let Some(offset) = found {
                 let mut out = Outgoing::new();
-                let reply = OffsetReply { offset: logical(&item, offset) };
-                out.reply(reply_to, ResponseCode::Success, None, &reply, &[]);
+                out.reply(reply_to, ResponseCode::Success, None, &told(&places, at, offset), &[]);
                 return Ok(out);
             }
         }
@@ -138,7 +190,8 @@ pub(crate) fn query(
     Ok(None)
 }
 
-async fn ask(
+/// The offset of a group in another broker's physical queue.
+pub(super) async fn ask(
     forward: &Forward,
     group: &str,
     topic: &str,

@@ -18,29 +18,33 @@ use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::forward::{Forward, answer_later};
-use crate::static_topic::mapping::{Mapping, find, has_end, is_decided, logical, logical_or_unknown};
+use crate::static_topic::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
 use crate::view;
 
-/// The physical queues of one topic, wherever they are.
+/// The physical queues of one logical queue, wherever they are.
 struct Queues {
     store: Arc<Store>,
     forward: Arc<Forward>,
-    own: String,
-    topic: String,
+    places: Places,
 }
 
 impl Queues {
-    fn of(broker: &Broker, mapping: &Mapping) -> Queues {
-        Queues {
-            store: Arc::clone(&broker.store),
-            forward: Arc::clone(&broker.forward),
-            own: mapping.detail().bname.clone(),
-            topic: mapping.detail().topic.clone(),
-        }
+    fn of(broker: &Broker, mapping: &Mapping, queue_id: i32) -> Result<Queues, Refusal> {
+        let places = mapping.places(queue_id)?;
+        Ok(Queues { store: Arc::clone(&broker.store), forward: Arc::clone(&broker.forward), places })
     }
 
     fn is_here(&self, item: &LogicQueueMappingItem) -> bool {
-        item.bname == self.own
+        self.places.is_here(item)
+    }
+
+    fn topic(&self) -> &str {
+        self.places.topic()
+    }
+
+    /// The place of a logical offset.
+    fn place(&self, mapping: &Mapping, queue_id: i32, logical: i64) -> Result<usize, Refusal> {
+        find(&self.places, logical).ok_or_else(|| mapping.not_led(queue_id))
     }
 
     /// Runs a read on a cold-read thread.
@@ -49,7 +53,7 @@ impl Queues {
         item: &LogicQueueMappingItem,
         read: impl FnOnce(&Store, &store::ConsumeQueue) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Option<T>, Refusal> {
-        let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(&self.topic, id));
+        let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(self.topic(), id));
         let Some(queue) = queue else { return Ok(None) };
         let (sender, receiver) = oneshot::channel();
         let store = Arc::clone(&self.store);
@@ -77,21 +81,21 @@ impl Queues {
     /// The physical offset behind the last message. `committed`: that consumers see.
     async fn max(&self, item: &LogicQueueMappingItem, committed: bool) -> Result<i64, Refusal> {
         if self.is_here(item) {
-            let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(&self.topic, id));
+            let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(self.topic(), id));
             let end =
                 queue.map_or(0, |queue| if committed { self.store.visible_end(&queue) } else { queue.max_offset() });
             return Ok(end as i64);
         }
-        let fields = GetMaxOffset { topic: &self.topic, queue_id: item.queue_id, committed };
+        let fields = GetMaxOffset { topic: self.topic(), queue_id: item.queue_id, committed };
         self.ask_offset(item, request::GET_MAX_OFFSET, &fields).await
     }
 
     async fn min(&self, item: &LogicQueueMappingItem) -> Result<i64, Refusal> {
         if self.is_here(item) {
-            let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(&self.topic, id));
+            let queue = u32::try_from(item.queue_id).ok().and_then(|id| self.store.existing_queue(self.topic(), id));
             return Ok(queue.map_or(0, |queue| queue.min_offset()) as i64);
         }
-        let fields = GetMinOffset { topic: &self.topic, queue_id: item.queue_id };
+        let fields = GetMinOffset { topic: self.topic(), queue_id: item.queue_id };
         self.ask_offset(item, request::GET_MIN_OFFSET, &fields).await
     }
 
@@ -104,7 +108,7 @@ impl Queues {
             return Ok(found.await?.unwrap_or(0) as i64);
         }
         let fields = SearchOffset {
-            topic: &self.topic,
+            topic: self.topic(),
             queue_id: item.queue_id,
             timestamp,
             boundary_type: matches!(boundary, Boundary::Upper).then_some("UPPER"),
@@ -114,16 +118,13 @@ impl Queues {
     }
 
     /// The logical offset of the first message stored at a time or later; the end where there is none.
-    async fn first_since(&self, items: &[LogicQueueMappingItem], timestamp: i64) -> Result<i64, Refusal> {
+    async fn first_since(&self, timestamp: i64) -> Result<i64, Refusal> {
         let mut offset = 0;
-        for (place, item) in items.iter().enumerate() {
+        for (place, item) in self.places.iter().enumerate().take_while(|(_, item)| is_decided(item)) {
+            let end = end(&self.places, place);
             let found = self.at(item, timestamp, Boundary::Lower).await?;
-            offset = logical(item, found);
-            if place + 1 == items.len() {
-                break;
-            }
-            let max = self.max(item, false).await?;
-            if found < if has_end(item) { max.min(item.end_offset) } else { max } {
+            offset = logical(item, found.min(end));
+            if place + 1 == self.places.len() || found < self.max(item, false).await?.min(end) {
                 break;
             }
         }
@@ -131,13 +132,15 @@ impl Queues {
     }
 
     /// The logical offset of the last message stored at a time or earlier; the beginning where there is none.
-    async fn last_until(&self, items: &[LogicQueueMappingItem], timestamp: i64) -> Result<i64, Refusal> {
+    async fn last_until(&self, timestamp: i64) -> Result<i64, Refusal> {
         let mut offset = 0;
-        for (place, item) in items.iter().enumerate().rev() {
-            let has_earlier = place == 0
-                || self.at(item, timestamp.saturating_add(1), Boundary::Lower).await? > self.min(item).await?;
+        let decided = self.places.iter().enumerate().filter(|(_, item)| is_decided(item));
+        for (place, item) in decided.rev() {
+            let first = self.min(item).await?.max(item.start_offset);
+            let has_earlier = place == 0 || self.at(item, timestamp.saturating_add(1), Boundary::Lower).await? > first;
             if has_earlier {
-                offset = logical(item, self.at(item, timestamp, Boundary::Upper).await?);
+                let last = end(&self.places, place).saturating_sub(1);
+                offset = logical(item, self.at(item, timestamp, Boundary::Upper).await?.min(last));
                 break;
             }
         }
@@ -153,19 +156,13 @@ impl Queues {
                 });
             return Ok(found.await?.flatten().unwrap_or(-1));
         }
-        let fields = GetEarliestStoreTime { topic: &self.topic, queue_id: item.queue_id };
+        let fields = GetEarliestStoreTime { topic: self.topic(), queue_id: item.queue_id };
         let read = |answer: &net::Response| {
             let reply = EarliestStoreTimeReply::decode(&answer.fields.as_fields());
             reply.map(|reply| reply.timestamp).map_err(|error| error.to_string())
         };
         self.forward.ask_for(&item.bname, request::GET_EARLIEST_MSG_STORETIME, &fields, read).await
     }
-}
-
-/// The oldest, or youngest, physical queue of which it is decided where it begins.
-fn end_of(mapping: &Mapping, queue_id: i32, logical: i64) -> Result<LogicQueueMappingItem, Refusal> {
-    let items = mapping.led(queue_id)?;
-    find(items, logical).map(|at| items[at].clone()).ok_or_else(|| mapping.not_led(queue_id))
 }
 
 /// 29: the logical offset of a time.
@@ -176,14 +173,13 @@ pub(crate) fn offset_by_time(
     mapping: &Mapping,
     asked: &SearchOffset<'_>,
 ) -> Result<(), Refusal> {
-    let items = mapping.led(asked.queue_id)?.iter().filter(|item| is_decided(item)).cloned();
-    let items: Vec<LogicQueueMappingItem> = items.collect();
-    let (queues, timestamp, boundary) = (Queues::of(broker, mapping), asked.timestamp, view::boundary(asked));
+    let queues = Queues::of(broker, mapping, asked.queue_id)?;
+    let (timestamp, boundary) = (asked.timestamp, view::boundary(asked));
     let reply_to = request.reply_to();
     answer_later(broker, session, request, async move {
         let offset = match boundary {
-            Boundary::Lower => queues.first_since(&items, timestamp).await?,
-            Boundary::Upper => queues.last_until(&items, timestamp).await?,
+            Boundary::Lower => queues.first_since(timestamp).await?,
+            Boundary::Upper => queues.last_until(timestamp).await?,
         };
         let mut out = Outgoing::new();
         out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
@@ -199,10 +195,12 @@ pub(crate) fn max_offset(
     mapping: &Mapping,
     asked: &GetMaxOffset<'_>,
 ) -> Result<(), Refusal> {
-    let item = end_of(mapping, asked.queue_id, i64::MAX)?;
-    let (queues, reply_to, committed) = (Queues::of(broker, mapping), request.reply_to(), asked.committed);
+    let queues = Queues::of(broker, mapping, asked.queue_id)?;
+    let place = queues.place(mapping, asked.queue_id, i64::MAX)?;
+    let (reply_to, committed) = (request.reply_to(), asked.committed);
     answer_later(broker, session, request, async move {
-        let offset = logical(&item, queues.max(&item, committed).await?);
+        let item = &queues.places[place];
+        let offset = logical(item, queues.max(item, committed).await?.min(end(&queues.places, place)));
         let mut out = Outgoing::new();
         out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
         Ok(out)
@@ -217,10 +215,11 @@ pub(crate) fn min_offset(
     mapping: &Mapping,
     asked: &GetMinOffset<'_>,
 ) -> Result<(), Refusal> {
-    let item = end_of(mapping, asked.queue_id, 0)?;
-    let (queues, reply_to) = (Queues::of(broker, mapping), request.reply_to());
+    let queues = Queues::of(broker, mapping, asked.queue_id)?;
+    let (place, reply_to) = (queues.place(mapping, asked.queue_id, 0)?, request.reply_to());
     answer_later(broker, session, request, async move {
-        let offset = logical_or_unknown(&item, queues.min(&item).await?);
+        let item = &queues.places[place];
+        let offset = logical_or_unknown(item, queues.min(item).await?.min(end(&queues.places, place)));
         let mut out = Outgoing::new();
         out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
         Ok(out)
@@ -235,10 +234,10 @@ pub(crate) fn earliest_store_time(
     mapping: &Mapping,
     asked: &GetEarliestStoreTime<'_>,
 ) -> Result<(), Refusal> {
-    let item = end_of(mapping, asked.queue_id, 0)?;
-    let (queues, reply_to) = (Queues::of(broker, mapping), request.reply_to());
+    let queues = Queues::of(broker, mapping, asked.queue_id)?;
+    let (place, reply_to) = (queues.place(mapping, asked.queue_id, 0)?, request.reply_to());
     answer_later(broker, session, request, async move {
-        let reply = EarliestStoreTimeReply { timestamp: queues.earliest(&item).await? };
+        let reply = EarliestStoreTimeReply { timestamp: queues.earliest(&queues.places[place]).await? };
         let mut out = Outgoing::new();
         out.reply(reply_to, ResponseCode::Success, None, &reply, &[]);
         Ok(out)

@@ -8,17 +8,21 @@ use std::sync::Arc;
 use net::{Outgoing, ReplyTo, Request, Response};
 use protocol::body::LogicQueueMappingItem;
 use protocol::code::{ResponseCode, request};
+use protocol::record::{self, Scanned};
 use protocol::request::{PullMessage, PullReply};
 use protocol::sys_flag::pull as bits;
-use store::{Read, ReadStatus};
+use store::{LogSlice, Read, ReadStatus};
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::forward::{answer_later, unexpected};
-use crate::static_topic::mapping::{find, has_end, known_end, logical, next, physical};
+use crate::static_topic::mapping::{Mapping, Places, end, find, known_end, locate, logical, next};
 use crate::static_topic::offsets;
 use crate::topics::Topic;
+
+/// The remark of an answer that tells of a reset.
+pub(crate) const OFFSET_RESET: &str = "OFFSET_RESET";
 
 /// What a client asked for when it asked for a logical queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +31,49 @@ pub(crate) struct Asked {
     offset: i64,
     /// Of the physical queue that is read for it.
     generation: i32,
+    /// Where that ends for the logical queue, in its own offsets.
+    end: i64,
+    /// The logical offset that the pull commits.
+    commit_offset: Option<i64>,
 }
 
 impl Asked {
-    /// `offset` of a logical queue, for which this physical one is read.
-    pub(crate) fn of(queue_id: i32, offset: i64, item: &LogicQueueMappingItem) -> Asked {
-        Asked { queue_id, offset, generation: item.generation }
+    /// `offset` of a logical queue, for which the physical one at `place` is read.
+    pub(crate) fn of(queue_id: i32, offset: i64, items: &[LogicQueueMappingItem], place: usize) -> Asked {
+        Asked { queue_id, offset, generation: items[place].generation, end: end(items, place), commit_offset: None }
+    }
+
+    /// Commits what the pull says, once it has passed its checks.
+    pub(crate) fn commit(&self, broker: &Broker, group: &str, topic: &Topic) {
+        if let Some(offset) = self.commit_offset
+            && let Some(mapping) = topic.mapping()
+        {
+            offsets::commit_with_pull(broker, &mapping, group, self.queue_id, offset);
+        }
+    }
+
+    /// Takes away what a read found behind the end of its place: a filter may have passed over all that lies before.
+    pub(crate) fn cut(&self, mut found: Read, slices: &mut Vec<LogSlice>) -> Read {
+        if found.next <= self.end || found.status != ReadStatus::Found {
+            return found;
+        }
+        let kept = slices.iter().take_while(|slice| is_before(slice.as_ref(), self.end)).count();
+        found.next = self.end;
+        found.count = found.count.saturating_sub(slices.len() - kept);
+        slices.truncate(kept);
+        found.bytes = slices.iter().map(|slice| slice.as_ref().len()).sum();
+        if kept == 0 {
+            found.status = ReadStatus::NoMatchedMessage;
+        }
+        found
+    }
+}
+
+/// Whether a record lies before a physical offset.
+fn is_before(record: &[u8], end: i64) -> bool {
+    match record::scan(record, false) {
+        Ok(Scanned::Record(view)) => i64::try_from(view.queue_offset()).is_ok_and(|offset| offset < end),
+        Ok(_) | Err(_) => false,
     }
 }
 
@@ -54,30 +95,30 @@ pub(crate) fn place(
 ) -> Result<Place, Refusal> {
     let Some(mapping) = crate::static_topic::of_topic(topic, request) else { return Ok(Place::Here(None)) };
     let queue_id = message.queue_id;
-    let items = mapping.led(queue_id).map_err(|refusal| {
+    let places = mapping.places(queue_id).map_err(|refusal| {
         let (topic, broker) = (topic.name(), &mapping.detail().bname);
         let remark =
             format!("{topic}-{queue_id} cannot find mapping item in request process of current broker {broker}");
         Refusal { remark, ..refusal }
     })?;
-    let at = find(items, message.queue_offset).ok_or_else(|| mapping.not_led(queue_id))?;
-    let item = &items[at];
-    let asked = Asked::of(queue_id, message.queue_offset, item);
+    let (at, offset) = locate(&places, message.queue_offset).ok_or_else(|| mapping.not_led(queue_id))?;
+    let item = &places[at];
+    let mut asked = Asked::of(queue_id, message.queue_offset, &places, at);
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
         // Of the logical queue; Apache takes it for one of the physical queue that is read.
-        offsets::commit_with_pull(broker, &mapping, message);
+        asked.commit_offset = Some(message.commit_offset);
         message.sys_flag &= !bits::COMMIT_OFFSET;
     }
     message.queue_id = item.queue_id;
-    message.queue_offset = physical(item, asked.offset);
-    if has_end(item) {
-        let left = item.end_offset.saturating_sub(message.queue_offset.max(item.start_offset)).max(1);
-        message.max_msg_nums = message.max_msg_nums.min(i32::try_from(left).unwrap_or(i32::MAX));
-    }
+    message.queue_offset = offset;
+    let left = asked.end.saturating_sub(offset.max(item.start_offset)).max(1);
+    message.max_msg_nums = message.max_msg_nums.min(i32::try_from(left).unwrap_or(i32::MAX));
     if mapping.is_here(item) {
         return Ok(Place::Here(Some(asked)));
     }
-    pass_on(broker, session, request, Question::of(message), item.bname.clone(), items.to_vec(), asked)?;
+    let (question, holder) = (Question::of(message), item.bname.clone());
+    pass_on(broker, session, request, question, holder, places, asked)?;
+    asked.commit(broker, message.consumer_group, topic);
     Ok(Place::Elsewhere)
 }
 
@@ -140,13 +181,13 @@ fn pass_on(
     request: &Request<'_>,
     question: Question,
     holder: String,
-    items: Vec<LogicQueueMappingItem>,
+    places: Places,
     asked: Asked,
 ) -> Result<(), Refusal> {
     let (forward, reply_to) = (Arc::clone(&broker.forward), request.reply_to());
     answer_later(broker, session, request, async move {
         let answer = forward.ask(&holder, request::PULL_MESSAGE, &question.fields()).await?;
-        told(&items, &asked, question.queue_offset, &holder, &answer, reply_to)
+        told(&places, &asked, question.queue_offset, &holder, &answer, reply_to)
     })
 }
 
@@ -169,11 +210,38 @@ fn told(
         Some(_) | None => return Err(unexpected(holder, answer)),
     };
     let fields = PullReply::decode(&answer.fields.as_fields()).map_err(Refusal::failed)?;
-    let found = Found { code, next: fields.next_begin_offset, min: fields.min_offset, max: fields.max_offset };
-    let (code, fields) = rewrite(items, asked, physical_offset, found, fields);
+    let mut found = Found { code, next: fields.next_begin_offset, min: fields.min_offset, max: fields.max_offset };
+    let mut body = &answer.body[..];
+    if code == ResponseCode::Success && found.next > asked.end {
+        body = &body[..bytes_before(body, asked.end)];
+        if body.is_empty() {
+            found = Found { code: ResponseCode::PullRetryImmediately, next: asked.end, ..found };
+        }
+    }
+    // As Apache's brokers name it, and ours.
+    let is_reset = code == ResponseCode::PullOffsetMoved && answer.remark.as_deref() == Some(OFFSET_RESET);
+    let (code, fields) = if is_reset {
+        reset(items, asked, physical_offset, found, fields)
+    } else {
+        rewrite(items, asked, physical_offset, found, fields)
+    };
+    if code != ResponseCode::Success {
+        body = &[];
+    }
     let mut out = Outgoing::new();
-    out.reply(reply_to, code, answer.remark.as_deref(), &fields, &answer.body);
+    out.reply(reply_to, code, answer.remark.as_deref(), &fields, body);
     Ok(out)
+}
+
+/// How many bytes of records, one behind the other, lie before a physical offset.
+fn bytes_before(records: &[u8], end: i64) -> usize {
+    let mut bytes = 0;
+    while let Ok(Scanned::Record(view)) = record::scan(&records[bytes..], false)
+        && i64::try_from(view.queue_offset()).is_ok_and(|offset| offset < end)
+    {
+        bytes += view.bytes().len();
+    }
+    bytes
 }
 
 /// What reading a physical queue came to.
@@ -201,32 +269,48 @@ pub(crate) fn rewrite(
         return (ResponseCode::PullRetryImmediately, fields);
     };
     let (at, found) = revise(items, at, offset, found);
-    let item = &items[at];
-    let end = if has_end(item) { item.end_offset } else { i64::MAX };
+    let (item, end) = (&items[at], end(items, at));
     let fields = PullReply {
         suggest_which_broker_id: 0,
         next_begin_offset: logical(item, found.next.min(end)),
-        min_offset: logical(item, found.min.max(item.start_offset)),
-        max_offset: logical(item, found.max).max(items.last().map_or(-1, known_end)),
+        min_offset: logical(item, found.min.max(item.start_offset).min(end)),
+        max_offset: logical(item, found.max.min(end)).max(items.last().map_or(-1, known_end)),
         offset_delta: Some(item.logic_offset.saturating_sub(item.start_offset)),
         ..fields
     };
     (found.code, fields)
 }
 
-/// Where nothing was found: whether the client goes on in this physical queue, or in the next one.
+/// The same where an operator says where to go on, wherever the client is.
+fn reset(
+    items: &[LogicQueueMappingItem],
+    asked: &Asked,
+    offset: i64,
+    found: Found,
+    fields: PullReply,
+) -> (ResponseCode, PullReply) {
+    let (code, mut fields) = rewrite(items, asked, offset, found, fields);
+    let Some(item) = items.iter().find(|item| item.generation == asked.generation) else { return (code, fields) };
+    fields.next_begin_offset = logical(item, found.next);
+    (found.code, fields)
+}
+
+/// Where nothing was found, or what does not belong to the logical queue: whether the client goes on in this physical queue, or in the next
+/// one.
 fn revise(items: &[LogicQueueMappingItem], at: usize, offset: i64, found: Found) -> (usize, Found) {
     let again = ResponseCode::PullRetryImmediately;
-    if found.code == ResponseCode::Success {
+    let (start, end) = (items[at].start_offset, end(items, at));
+    if found.code == ResponseCode::Success && (start..end).contains(&offset) {
         return (at, found);
     }
     let is_first = find(items, 0) == Some(at);
-    if offset < found.min {
+    let first = found.min.max(start);
+    if offset < first {
         // Messages in the middle are gone by their age: no reason to ask the client where it wants to begin.
         let code = if is_first { ResponseCode::PullOffsetMoved } else { again };
-        return (at, Found { code, next: found.min, ..found });
+        return (at, Found { code, next: first, ..found });
     }
-    let end = if has_end(&items[at]) { found.max.min(items[at].end_offset) } else { found.max };
+    let end = found.max.min(end);
     if offset < end {
         return (at, found);
     }
@@ -254,8 +338,10 @@ pub(crate) fn still_led(topic: &Topic, asked: &Asked) -> Result<(), Refusal> {
 }
 
 /// What this broker found in its own physical queue, as the client gets it. `offset`: where it was read from.
+///
+/// `mapping`: as it was before anybody looked where the queue ends; by a newer one the client might pass over what came in between.
 pub(crate) fn tell(
-    topic: &Topic,
+    mapping: Option<&Mapping>,
     asked: &Asked,
     offset: i64,
     found: &Read,
@@ -263,16 +349,10 @@ pub(crate) fn tell(
     fields: PullReply,
 ) -> (ResponseCode, PullReply) {
     // A topic that is gone meanwhile has no mapping, and neither has its successor of the same name anything of this queue.
-    let mapping = topic.mapping();
-    let items = mapping.as_ref().and_then(|mapping| mapping.led(asked.queue_id).ok()).unwrap_or_default();
-    let is_reset = found.status == ReadStatus::OffsetReset;
+    let items = mapping.and_then(|mapping| mapping.led(asked.queue_id).ok()).unwrap_or_default();
     let read = Found { code, next: fields.next_begin_offset, min: fields.min_offset, max: fields.max_offset };
-    let (revised, mut told) = rewrite(items, asked, offset, read, fields);
-    let item = items.iter().find(|item| item.generation == asked.generation).filter(|_| is_reset);
-    if let Some(item) = item {
-        // The operator says where to go on, wherever the client is.
-        told.next_begin_offset = logical(item, found.next);
-        return (code, told);
+    if found.status == ReadStatus::OffsetReset {
+        return reset(items, asked, offset, read, fields);
     }
-    (revised, told)
+    rewrite(items, asked, offset, read, fields)
 }

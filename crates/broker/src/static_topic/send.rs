@@ -20,16 +20,27 @@ use crate::topics::Topic;
 pub(crate) struct Logical {
     mapping: Arc<Mapping>,
     queue_id: i32,
+    /// The record waits elsewhere: its offset there is no offset of the logical queue.
+    is_parked: bool,
 }
 
 impl Logical {
+    /// For a message that waits elsewhere: for its time, or for the end of its transaction, which names it by its offset there.
+    pub(crate) fn parked(self) -> Logical {
+        Logical { is_parked: true, ..self }
+    }
+
     /// What the answer names.
     pub(crate) fn queue_id(&self) -> i32 {
         self.queue_id
     }
 
-    /// The logical offset of what landed at a physical one; -1 while the queue moves and its new offsets are not decided.
+    /// The logical offset of what landed at a physical one; -1 while the queue moves and its new offsets are not decided. What
+    /// waits elsewhere keeps the offset that it has there.
     pub(crate) fn offset(&self, physical: i64) -> i64 {
+        if self.is_parked {
+            return physical;
+        }
         self.mapping
             .led(self.queue_id)
             .ok()
@@ -49,7 +60,7 @@ pub(crate) fn place(
     let queue_id = if message.queue_id < 0 { any(broker, &mapping, message.queue_id)? } else { message.queue_id };
     let leader = mapping.led(queue_id)?.last().ok_or_else(|| mapping.not_led(queue_id))?;
     message.queue_id = leader.queue_id;
-    Ok(Some(Logical { mapping, queue_id }))
+    Ok(Some(Logical { mapping, queue_id, is_parked: false }))
 }
 
 /// Any queue that this broker leads.

@@ -6,8 +6,8 @@ use protocol::code::ResponseCode;
 use protocol::names::GLOBAL_SCOPE;
 use protocol::request::PullReply;
 
-use super::accept::{check, succeed};
-use super::mapping::{Mapping, find, logical, logical_or_unknown, next, physical};
+use super::accept::{check, check_places, check_room, succeed};
+use super::mapping::{Mapping, end, find, locate, logical, logical_or_unknown, next, physical};
 use super::pull::{Asked, Found, rewrite};
 use crate::topics::QUEUES_MAX;
 
@@ -139,6 +139,31 @@ fn a_mapping_follows_only_one_that_it_continues() {
     assert!(refused(succeed(Some(&decided(10_000)), back, false)).contains("goes back from 1 to 0"));
 }
 
+#[test]
+fn what_is_kept_of_a_mapping_must_fit_to_what_is_new() {
+    let old = detail(5, vec![(0, vec![item(0, "a", 0, 0)]), (1, vec![item(0, "a", 5, 0)])]);
+    let twice = succeed(Some(&old), detail(6, vec![(2, vec![item(0, "a", 0, 0)])]), false).unwrap();
+    assert!(refused(check_places(&twice, 8)).contains("global queue id 2 and 0 shared the same physical queue a-0"));
+    let smaller = succeed(Some(&old), detail(6, vec![(0, vec![item(0, "a", 0, 0)])]), false).unwrap();
+    assert!(refused(check_places(&smaller, 5)).contains("queue 1 is 5 of 5"));
+    let mapping = Mapping::new(smaller);
+    assert!(check_room(&mapping, 6).is_ok());
+    assert_eq!(check_room(&mapping, 5).unwrap_err().code, ResponseCode::InvalidParameter);
+}
+
+#[test]
+fn the_place_that_takes_messages_has_no_end() {
+    let ended = LogicQueueMappingItem { end_offset: 5, ..item(0, "a", 0, 0) };
+    assert!(refused(check_it(detail(1, vec![(0, vec![ended.clone()])]))).contains("The latest item has an end offset"));
+    let moved = vec![ended, item(1, "b", 0, 10_000)];
+    assert!(check_it(detail(1, vec![(0, moved.clone())])).is_ok());
+    assert_eq!((end(&moved, 0), end(&moved, 1)), (5, i64::MAX));
+    assert_eq!(
+        (locate(&moved, 4), locate(&moved, 5), locate(&moved, 10_003)),
+        (Some((0, 4)), Some((1, 0)), Some((1, 3)))
+    );
+}
+
 fn reply() -> PullReply {
     PullReply {
         suggest_which_broker_id: 0,
@@ -152,27 +177,51 @@ fn reply() -> PullReply {
     }
 }
 
-/// A logical queue: for each place its logical beginning, how many of its first messages are gone, and how many it had.
+/// A physical queue of a logical one.
 #[derive(Clone, Debug)]
-struct Model(Vec<(i64, i64, i64)>);
+struct Stock {
+    /// Logical offset of its beginning, and the physical one.
+    begin: i64,
+    start: i64,
+    /// Messages are there from `min` to before `max`; those before `start`, and behind the end, are not of the logical queue.
+    min: i64,
+    max: i64,
+    end: i64,
+}
+
+/// A logical queue as a row of physical ones.
+#[derive(Clone, Debug)]
+struct Model(Vec<Stock>);
 
 impl Model {
     fn items(&self) -> Vec<LogicQueueMappingItem> {
-        let places = (0..).zip(&self.0);
-        places.map(|(at, (begin, ..))| item(at, if at % 2 == 0 { "a" } else { "b" }, at, *begin)).collect()
+        let places = (0..).zip(&self.0).map(|(at, stock)| LogicQueueMappingItem {
+            start_offset: stock.start,
+            end_offset: stock.end,
+            ..item(at, if at % 2 == 0 { "a" } else { "b" }, at, stock.begin)
+        });
+        places.collect()
     }
 
     /// The logical offsets of all messages that are left.
     fn messages(&self) -> Vec<i64> {
-        self.0.iter().flat_map(|(begin, gone, count)| (*gone..*count).map(move |at| begin + at)).collect()
+        let mut all = Vec::new();
+        for (at, stock) in self.0.iter().enumerate() {
+            let before_next = self.0.get(at + 1).map_or(i64::MAX, |next| next.begin);
+            let offsets = stock.min.max(stock.start)..if stock.end > stock.start { stock.end } else { stock.max };
+            let logical = offsets.map(|offset| stock.begin + offset - stock.start);
+            all.extend(logical.filter(|logical| *logical < before_next));
+        }
+        all
     }
 
     /// Reads up to `count` messages of a place from a physical offset, as a broker does.
     fn read(&self, place: usize, offset: i64, count: i64) -> (Found, Vec<i64>) {
-        let (_, min, max) = self.0[place];
+        let Stock { min, max, .. } = self.0[place];
         let found = |code, next| Found { code, next, min, max };
-        if max == 0 && offset == 0 {
-            return (found(ResponseCode::PullNotFound, 0), vec![]);
+        if max == 0 {
+            let code = if offset == 0 { ResponseCode::PullNotFound } else { ResponseCode::PullOffsetMoved };
+            return (found(code, 0), vec![]);
         }
         if offset < min {
             return (found(ResponseCode::PullOffsetMoved, min), vec![]);
@@ -193,15 +242,17 @@ impl Model {
         let (mut at, mut got) = (from, Vec::new());
         // Each pull brings messages, goes on to another place, or waits.
         for _ in 0..self.messages().len() + 3 * items.len() + 3 {
-            let place = find(&items, at).unwrap();
-            let offset = physical(&items[place], at);
-            let asked = Asked::of(0, at, &items[place]);
-            let (found, physical_offsets) = self.read(place, offset, count);
+            let (place, offset) = locate(&items, at).unwrap();
+            let asked = Asked::of(0, at, &items, place);
+            let left = end(&items, place).saturating_sub(offset.max(items[place].start_offset));
+            let (found, physical_offsets) = self.read(place, offset, count.min(left).max(1));
             let fields =
                 PullReply { next_begin_offset: found.next, min_offset: found.min, max_offset: found.max, ..reply() };
             let (code, told) = rewrite(&items, &asked, offset, found, fields);
-            let delta = told.offset_delta.unwrap();
-            got.extend(physical_offsets.iter().map(|physical| physical + delta));
+            if code == ResponseCode::Success {
+                let delta = told.offset_delta.unwrap();
+                got.extend(physical_offsets.iter().map(|physical| physical + delta));
+            }
             assert!(told.next_begin_offset <= told.max_offset.max(at), "{told:?}");
             if code == ResponseCode::PullNotFound {
                 return got;
@@ -214,14 +265,19 @@ impl Model {
 }
 
 fn models() -> impl Strategy<Value = Model> {
-    prop::collection::vec((0i64..6, 0i64..6, 1i64..50), 1..5).prop_map(|places| {
-        let mut begin = 0;
-        let places = places.into_iter().map(|(left, gone, gap)| {
-            let place = (begin, gone, gone + left);
-            begin += gone + left + gap;
-            place
+    // The last two: messages that came when the place had ended already, and by how much the next place begins behind the end.
+    let stock = (0i64..4, 0i64..6, 0i64..6, 0i64..4, any::<bool>(), 1i64..50);
+    (0i64..5, prop::collection::vec(stock, 1..5)).prop_map(|(first, stocks)| {
+        let (mut begin, last) = (first, stocks.len() - 1);
+        let stocks = stocks.into_iter().enumerate().map(|(at, (start, gone, left, late, is_decided, gap))| {
+            let sent = (gone + left).max(start);
+            let end = if is_decided && at < last { sent } else { -1 };
+            let stock = Stock { begin, start, min: gone, max: sent + late, end };
+            // Where no end is decided, the next place may begin before the messages of this one are at an end.
+            begin += if is_decided { sent - start + gap } else { gap };
+            stock
         });
-        Model(places.collect())
+        Model(stocks.collect())
     })
 }
 
@@ -238,14 +294,14 @@ proptest! {
     fn logical_and_physical_offsets_are_each_others_inverse(model in models(), place in 0usize..4, offset in 0i64..100) {
         let items = model.items();
         let item = &items[place % items.len()];
-        prop_assert_eq!(physical(item, logical(item, offset)), offset);
+        prop_assert_eq!(physical(item, logical(item, item.start_offset + offset)), item.start_offset + offset);
     }
 
     #[test]
     fn a_logical_offset_lies_in_the_last_place_that_begins_before_it(model in models(), offset in 0i64..300) {
         let items = model.items();
         let at = find(&items, offset).unwrap();
-        prop_assert!(items[at].logic_offset <= offset);
+        prop_assert!(at == 0 || items[at].logic_offset <= offset);
         prop_assert!(next(&items, at).is_none_or(|next| items[next].logic_offset > offset));
     }
 }

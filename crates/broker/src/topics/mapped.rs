@@ -1,11 +1,12 @@
 //! The mappings of static topics: kept with their topics, in the journal under the topic's name, and gone with them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use protocol::body::{DataVersion, TopicConfig, TopicQueueMappingDetail};
 use store::journal::Table;
+use tokio::sync::watch;
 
 use super::{Changed, Topic, Topics};
 use crate::refusal::Refusal;
@@ -15,8 +16,26 @@ use crate::tables;
 /// What a change of a mapping did.
 pub(crate) struct Remapped {
     pub(crate) changed: Changed,
-    /// The mapping before, which sends may still hold.
-    pub(crate) old: Option<Arc<Mapping>>,
+    /// Of the mappings before that sends still hold: closed when they do not any more.
+    pub(crate) held: Vec<watch::Receiver<()>>,
+}
+
+/// Mappings that were replaced, as long as somebody holds them.
+#[derive(Default)]
+pub(super) struct Replaced(Vec<Weak<Mapping>>);
+
+impl Replaced {
+    /// Those that are left.
+    fn held(&mut self) -> Vec<watch::Receiver<()>> {
+        let mut held = Vec::new();
+        self.0.retain(|mapping| {
+            mapping.upgrade().is_some_and(|mapping| {
+                held.push(mapping.held());
+                true
+            })
+        });
+        held
+    }
 }
 
 impl Topic {
@@ -31,21 +50,39 @@ impl Topic {
         if self.is_static() { self.mapping.load_full() } else { None }
     }
 
-    fn set_mapping(&self, mapping: Mapping) -> Option<Arc<Mapping>> {
+    /// Gives the mappings before that somebody still holds.
+    fn set_mapping(&self, mapping: Mapping) -> Vec<watch::Receiver<()>> {
+        let mut replaced = self.replaced.lock();
         let old = self.mapping.swap(Some(Arc::new(mapping)));
         self.is_static.store(true, Ordering::Release);
-        old
+        replaced.0.extend(old.as_ref().map(Arc::downgrade));
+        drop(old);
+        replaced.held()
     }
 }
 
 impl Topics {
+    /// Looks into a static topic. Where there never was one, that costs nothing.
+    pub(crate) fn with_static<T>(&self, name: &str, look: impl FnOnce(&Topic) -> Option<T>) -> Option<T> {
+        if !self.has_static.load(Ordering::Acquire) {
+            return None;
+        }
+        self.table.pin().get(name).filter(|topic| topic.is_static()).and_then(|topic| look(topic))
+    }
+
+    fn map(&self, topic: &Topic, mapping: Mapping) -> Vec<watch::Receiver<()>> {
+        // First, so that who comes after the answer finds it.
+        self.has_static.store(true, Ordering::Release);
+        topic.set_mapping(mapping)
+    }
+
     /// What the journal holds, once the topics are loaded.
     pub(super) fn load_mappings(&self, store: &store::Store) {
         let mut orphans = Vec::new();
         store.journal().load(tables::MAPPINGS, |name, value| {
             match serde_json::from_slice::<TopicQueueMappingDetail>(value) {
                 Ok(detail) => match self.table.pin().get(detail.topic.as_str()) {
-                    Some(topic) => drop(topic.set_mapping(Mapping::new(detail))),
+                    Some(topic) => drop(self.map(topic, Mapping::new(detail))),
                     // It was being put when the process died; nobody was told of it.
                     None => orphans.push(detail.topic),
                 },
@@ -90,10 +127,11 @@ impl Topics {
             drop(before);
             // In the journal the mapping comes first: a topic that a crash leaves without one would take messages for any of its queues.
             self.put_mapping(&config.topic_name, &detail);
-            let mut changed = self.put(config);
-            let old = changed.topic.set_mapping(Mapping::new(detail));
+            let mut held = Vec::new();
+            // And who hears of the topic's new version finds the mapping.
+            let mut changed = self.put_with(config, |topic| held = self.map(topic, Mapping::new(detail)));
             changed.position = self.bump_mapping_version();
-            Remapped { changed, old }
+            Remapped { changed, held }
         };
         self.tell(&remapped.changed.topic);
         Ok(remapped)
@@ -112,7 +150,7 @@ impl Topics {
             return false;
         }
         self.put_mapping(topic.name(), &detail);
-        topic.set_mapping(Mapping::new(detail));
+        self.map(topic, Mapping::new(detail));
         self.bump_mapping_version();
         true
     }
@@ -130,7 +168,7 @@ impl Topics {
         for (name, topic) in &self.table.pin() {
             if let Some(detail) = mappings.remove(&**name) {
                 self.put_mapping(name, &detail);
-                topic.set_mapping(Mapping::new(detail));
+                self.map(topic, Mapping::new(detail));
             }
         }
         for topic in mappings.into_keys() {
@@ -151,6 +189,11 @@ impl Topics {
     pub(crate) fn mappings(&self) -> Vec<(Arc<Topic>, Arc<Mapping>)> {
         let table = self.table.pin();
         table.values().filter_map(|topic| Some((Arc::clone(topic), topic.mapping()?))).collect()
+    }
+
+    /// The mappings of those of these topics that are static.
+    pub(crate) fn mappings_of<'a>(&self, names: impl Iterator<Item = &'a String>) -> Vec<(String, Arc<Mapping>)> {
+        names.filter_map(|name| self.with_static(name, |topic| Some((name.clone(), topic.mapping()?)))).collect()
     }
 
     fn put_mapping(&self, topic: &str, detail: &TopicQueueMappingDetail) {

@@ -14,12 +14,13 @@ use protocol::body::{
 };
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
+use protocol::message_id::parse_offset_message_id;
 use protocol::request::{
-    CreateTopic, DeleteTopic, EarliestStoreTimeReply, GetAllTopicConfig, GetConsumeStats, GetEarliestStoreTime,
-    GetMaxOffset, GetMinOffset, GetTopicConfig, OffsetReply, PullMessage, QueryConsumerOffset, SearchOffset,
-    UpdateConsumerOffset, WhichQueue,
+    CreateTopic, DeleteTopic, EarliestStoreTimeReply, EndTransaction, GetAllTopicConfig, GetConsumeStats,
+    GetEarliestStoreTime, GetMaxOffset, GetMinOffset, GetTopicConfig, OffsetReply, PullMessage, QueryConsumerOffset,
+    ResetOffset, SearchOffset, UpdateConsumerOffset, WhichQueue,
 };
-use protocol::sys_flag::pull as bits;
+use protocol::sys_flag::{self, pull as bits};
 
 use crate::support::{Device, Pulled, Running, Sent, Setup, from, start, start_on, to, until, waiting};
 use crate::{json, make_group};
@@ -253,8 +254,17 @@ async fn a_new_mapping_is_answered_when_what_was_accepted_under_the_old_one_is_s
         assert_eq!(map(&running, &moved, false).await, (0, None));
         answered.lock().push("mapping");
     };
-    let letting_go = async {
+    let again = async {
         while mapping(&running).await.is_none_or(|mapping| mapping.epoch != 2) {
+            tokio::task::yield_now().await;
+        }
+        // Nobody holds the mapping that this one replaces.
+        let moved = detail("broker-a", 3, &[(0, &[item(0, "broker-a", 0, 0), item(1, "broker-b", 0, 10_000)])]);
+        assert_eq!(map(&running, &moved, false).await, (0, None));
+        answered.lock().push("another mapping");
+    };
+    let letting_go = async {
+        while mapping(&running).await.is_none_or(|mapping| mapping.epoch != 3) {
             tokio::task::yield_now().await;
         }
         // Behind the mapping in the journal.
@@ -263,8 +273,8 @@ async fn a_new_mapping_is_answered_when_what_was_accepted_under_the_old_one_is_s
         device.hold_flush(false);
         assert_eq!(too_early, [""; 0]);
     };
-    tokio::join!(sending, mapping_anew, letting_go);
-    assert_eq!(answered.lock().as_slice(), ["send", "mapping"]);
+    tokio::join!(sending, mapping_anew, again, letting_go);
+    assert_eq!(answered.lock().len(), 3);
     running.stop().await;
 }
 
@@ -326,6 +336,99 @@ async fn a_mapping_that_does_not_fit_changes_nothing() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_waits_is_named_by_where_it_waits() {
+    let running = start(Setup::default()).await;
+    let moved = [item(0, "broker-b", 0, 0), item(1, "broker-a", 0, 10_000)];
+    assert_eq!(map(&running, &detail("broker-a", 1, &[(0, &moved)]), false).await.0, 0);
+    let properties = "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}PG\u{2}UNIQ_KEY\u{1}KEY\u{2}";
+    let half = Sent::of(&running.send(&to(T, 0, properties), "half").await);
+    assert_eq!((half.queue_id, half.queue_offset), (0, 0));
+    let end = EndTransaction {
+        producer_group: "PG",
+        tran_state_table_offset: half.queue_offset,
+        commit_log_offset: parse_offset_message_id(&half.id).unwrap().1 as i64,
+        commit_or_rollback: sys_flag::TRANSACTION_COMMIT,
+        from_transaction_check: false,
+        msg_id: "KEY",
+        transaction_id: None,
+        topic: None,
+    };
+    let answer = running.call(request::END_TRANSACTION, &end, "").await;
+    assert_eq!((answer.code, answer.remark), (0, None));
+    assert_eq!(bodies(&read(&running, 0, 10_000).await), [(10_000, "half")]);
+    let delayed = Sent::of(&running.send(&to(T, 0, "DELAY\u{1}18\u{2}"), "delayed").await);
+    assert_eq!((delayed.queue_id, delayed.queue_offset), (0, 0));
+    assert_eq!(put(&running, 0, "plain").await, (0, 10_001));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_has_ended_is_not_read_beyond_its_end() {
+    let running = start(Setup::default()).await;
+    let first = item(0, "broker-a", 0, 0);
+    assert_eq!(map(&running, &detail("broker-a", 1, &[(0, from_ref(&first))]), false).await.0, 0);
+    for body in ["a", "b"] {
+        put(&running, 0, body).await;
+    }
+    let ended = LogicQueueMappingItem { end_offset: 2, ..first };
+    let moved = [ended, item(1, "broker-a", 1, 10_000)];
+    assert_eq!(map(&running, &detail("broker-a", 2, &[(0, &moved)]), false).await, (0, None));
+    put(&running, 0, "c").await;
+    // It waited while the queue moved.
+    let physical = WhichQueue { lo: false, broker_name: "broker-a" };
+    let late = running.call(request::SEND_MESSAGE_V2, &(to(T, 0, "TAGS\u{1}late\u{2}"), physical), "late").await;
+    assert_eq!((late.code, late.remark), (0, None));
+    assert_eq!(bodies(&read(&running, 0, 0).await), [(0, "a"), (1, "b"), (10_000, "c")]);
+    assert_eq!(bodies(&read(&running, 0, 2).await), [(10_000, "c")]);
+    // A filter passes over all that is before the end.
+    let only = PullMessage { subscription: Some("late"), ..from(T, 0, 0) };
+    let response = running.pull(&only).await;
+    assert_eq!((response.code, response.next, response.messages.len()), (20, 2, 0));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_goes_back_to_an_older_place_begins_there() {
+    let running = start(Setup::default()).await;
+    let moved = [item(0, "broker-a", 0, 0), item(1, "broker-a", 1, 10_000)];
+    assert_eq!(map(&running, &detail("broker-a", 1, &[(0, &moved)]), false).await.0, 0);
+    make_group(&running, "CG", 1).await;
+    assert_eq!((commit(&running, 0, 10_050).await, committed(&running, 0).await), (0, Ok(10_050)));
+    assert_eq!((commit(&running, 0, 2).await, committed(&running, 0).await), (0, Ok(2)));
+    let left = running.stop().await;
+    let running = start_on(Setup::default(), left).await;
+    assert_eq!(committed(&running, 0).await, Ok(2));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_light_queue_gets_no_mapping() {
+    let running = start(Setup { light_queues: Some("100"), ..Setup::default() }).await;
+    let fields = CreateTopic { topic: "%LMQ%x", read_queue_nums: 1, write_queue_nums: 1, ..create() };
+    let mapped = detail("broker-a", 1, &[(0, &[item(0, "broker-a", 0, 0)])]);
+    let mapped = TopicQueueMappingDetail { topic: "%LMQ%x".to_owned(), ..mapped };
+    let answer = running.call(request::UPDATE_AND_CREATE_STATIC_TOPIC, &fields, json(&mapped)).await;
+    assert_eq!(answer.code, 29, "{:?}", answer.remark);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_static_topic_keeps_the_queues_that_its_mapping_needs() {
+    let running = start(Setup::default()).await;
+    let mapped = detail("broker-a", 1, &[(0, &[item(0, "broker-a", 3, 0)])]);
+    let fewer = CreateTopic { read_queue_nums: 3, ..create() };
+    let answer = running.call(request::UPDATE_AND_CREATE_STATIC_TOPIC, &fewer, json(&mapped)).await;
+    assert_eq!(answer.code, 1, "what cannot be read must not be sent to");
+    assert_eq!(map(&running, &mapped, false).await.0, 0);
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &fewer, "").await.code, 29);
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &create(), "").await.code, 0);
+    // The queue that is kept is one of those of the new mapping.
+    let twice = detail("broker-a", 2, &[(1, &[item(0, "broker-a", 3, 0)])]);
+    assert_eq!(map(&running, &twice, false).await.0, 1);
+    running.stop().await;
+}
+
 fn create() -> CreateTopic<'static> {
     CreateTopic {
         topic: T,
@@ -340,6 +443,8 @@ fn create() -> CreateTopic<'static> {
         force: false,
     }
 }
+
+const OF_B: &[(&str, &str)] = &[("brokerName", "broker-b"), ("autoCreateSubscriptionGroup", "false")];
 
 /// A name server that knows where brokers are, and nothing else.
 #[derive(Default)]
@@ -381,7 +486,7 @@ async fn what_lies_at_another_broker_is_asked_for_there() {
     let name_servers = vec![listener.local_addr().to_string()];
     let serving = tokio::spawn(listener.run(std::future::pending()));
     let a = start(Setup { name_servers: name_servers.clone(), ..Setup::default() }).await;
-    let b = start(Setup { name_servers, more: &[("brokerName", "broker-b")], ..Setup::default() }).await;
+    let b = start(Setup { name_servers, more: OF_B, ..Setup::default() }).await;
     let (first, second) = (item(0, "broker-a", 0, 0), item(1, "broker-b", 0, 10_000));
     assert_eq!(map(&a, &detail("broker-a", 1, &[(0, from_ref(&first))]), false).await.0, 0);
     for body in ["a", "b"] {
@@ -405,6 +510,14 @@ async fn what_lies_at_another_broker_is_asked_for_there() {
     assert_eq!(committed(&b, 0).await, Ok(1), "as it was committed at the broker before");
     assert_eq!((commit(&b, 0, 2).await, committed(&b, 0).await), (0, Ok(2)));
     assert_eq!((commit(&b, 0, 10_000).await, committed(&b, 0).await), (0, Ok(10_000)));
+    assert_eq!((commit(&b, 0, 1).await, committed(&b, 0).await), (0, Ok(1)), "back where the other broker holds it");
+    let nobody = UpdateConsumerOffset { consumer_group: "nobody", topic: T, queue_id: 0, commit_offset: 1 };
+    assert_eq!(b.call(request::UPDATE_CONSUMER_OFFSET, &nobody, "").await.code, 26, "whoever holds the place");
+    // A tool resets the group at the broker that holds the place; the consumer hears of it here.
+    let fields = ResetOffset { group: "CG", topic: T, queue_id: 0, offset: Some(0), timestamp: -1, is_force: true };
+    assert_eq!(a.call(request::INVOKE_BROKER_TO_RESET_OFFSET, &fields, "").await.code, 0);
+    let reset = b.pull(&from(T, 0, 2)).await;
+    assert_eq!((reset.code, reset.next, reset.remark.as_deref()), (21, 0, Some("OFFSET_RESET")));
     assert_eq!(at_time(&b, 0, 0, "LOWER").await, 0);
     assert_eq!(at_time(&b, 0, i64::MAX / 2, "LOWER").await, 10_001);
     let answer = b.call(request::GET_EARLIEST_MSG_STORETIME, &GetEarliestStoreTime { topic: T, queue_id: 0 }, "").await;

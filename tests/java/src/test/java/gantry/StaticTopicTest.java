@@ -157,9 +157,11 @@ class StaticTopicTest {
     /** What came, by logical queue and offset. */
     private static final class Seen {
         final Map<Integer, ConcurrentSkipListMap<Long, String>> queues = new ConcurrentHashMap<>();
+        final java.util.concurrent.atomic.LongAdder deliveries = new java.util.concurrent.atomic.LongAdder();
         final List<String> complaints = java.util.Collections.synchronizedList(new ArrayList<>());
 
         void add(MessageExt message) {
+            deliveries.increment();
             String body = new String(message.getBody(), UTF_8);
             var queue = queues.computeIfAbsent(message.getQueueId(), id -> new ConcurrentSkipListMap<>());
             String other = queue.put(message.getQueueOffset(), body);
@@ -354,6 +356,8 @@ class StaticTopicTest {
             cluster.consumer(Stock.name("late"), late, false);
             late.await(new TreeSet<>(bodies));
             assertEquals(live.queues, late.queues);
+            int stored = late.queues.values().stream().mapToInt(Map::size).sum();
+            assertEquals(stored, late.deliveries.sum(), "each message once, where nothing moves");
             for (int id = 0; id < 2; id++) {
                 var queue = new MessageQueue(cluster.topic, LOGICAL, id);
                 assertEquals(0, producer.minOffset(queue));
