@@ -112,7 +112,7 @@ fn finish(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), 
 }
 
 /// It was acknowledged before, and the answer to that got lost, or is still to come: this one is not to be sooner than the journal either.
-fn done_before(broker: &Broker, session: &mut Session) {
+pub(super) fn done_before(broker: &Broker, session: &mut Session) {
     session.durable_after(broker.store.journal().position());
 }
 
@@ -132,12 +132,12 @@ pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held
         done_before(broker, session);
         return Ok(());
     }
-    let (acked, position) = broker.pops.orders.ack(name, handle.pop_time, offset);
+    let commit = |next: u64| broker.offsets.commit(group, topic, queue_id, next as i64);
+    let (acked, position) = broker.pops.orders.ack(name, handle.pop_time, offset, commit);
     match acked {
-        OrderAck::Next(next) => {
+        OrderAck::Next => {
             session.durable_after(position);
             broker.stats.acked(group, names::lite_parts(topic).map_or(topic, |(parent, _)| parent), 1);
-            broker.offsets.commit(group, topic, queue_id, next as i64);
             session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
             if names::lite_parts(topic).is_some() {
                 lite::go_on(broker, name);

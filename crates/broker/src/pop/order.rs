@@ -92,8 +92,8 @@ pub(crate) struct OrderTable {
 /// What an acknowledgement does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrderAck {
-    /// The group goes on from here.
-    Next(u64),
+    /// The group has come further, or will when what is before it is acknowledged.
+    Next,
     /// Somebody has popped the queue since.
     Late,
     /// The offset is not in the batch; the group could go on from `next`.
@@ -105,7 +105,8 @@ type Key = (Arc<str>, Arc<str>, i32);
 
 /// All queues that are popped in order.
 pub(crate) struct Orders {
-    /// By topic, group and queue. Guards the order of its journal puts too, which never wait.
+    /// By topic, group and queue. Guards the order of its journal puts too, which never wait, and of the offsets that follow from
+    /// acknowledgements.
     batches: Mutex<BTreeMap<Key, Batch>>,
     keeper: Keeper,
 }
@@ -208,8 +209,15 @@ impl Orders {
         position
     }
 
-    /// One message is done with. Also says where the journal knows of it.
-    pub(super) fn ack(&self, name: QueueRef<'_>, pop_time: i64, offset: u64) -> (OrderAck, u64) {
+    /// One message is done with. Also says where the journal knows of it. `commit` notes where the group goes on, before anybody else
+    /// acknowledges or looks: of two acknowledgements the later one is to be noted last.
+    pub(super) fn ack(
+        &self,
+        name: QueueRef<'_>,
+        pop_time: i64,
+        offset: u64,
+        commit: impl FnOnce(u64),
+    ) -> (OrderAck, u64) {
         let key = key_of(name);
         let mut batches = self.batches.lock();
         let Some(batch) = batches.get_mut(&key) else { return (OrderAck::Late, 0) };
@@ -218,9 +226,10 @@ impl Orders {
         }
         let Some(place) = batch.offsets().position(|other| other == offset) else { return (OrderAck::Unknown, 0) };
         batch.acked |= 1u64.checked_shl(place as u32).unwrap_or(0);
-        let next = batch.next();
+        let Some(next) = batch.next() else { return (OrderAck::Unknown, 0) };
         let position = self.put(&key, Some(batch));
-        (next.map_or(OrderAck::Unknown, OrderAck::Next), position)
+        commit(next);
+        (OrderAck::Next, position)
     }
 
     /// One message becomes visible at another time. False when nobody has it by that pop.
@@ -259,6 +268,22 @@ impl Orders {
     /// Lite topics that somebody has messages of.
     pub(crate) fn lite_count(&self) -> usize {
         self.batches.lock().keys().filter(|(topic, _, _)| names::lite_parts(topic).is_some()).count()
+    }
+
+    /// Whether all of the last batch is acknowledged, and it is still known.
+    pub(super) fn is_finished(&self, name: QueueRef<'_>) -> bool {
+        self.batches.lock().get(&key_of(name)).is_some_and(|batch| batch.free_at().is_none())
+    }
+
+    /// Forgets the last batch if all of it is acknowledged. Only for whoever has the turn to pop the queue: of a batch that others have
+    /// read but not taken yet, this would forget what is done with.
+    pub(super) fn clear_finished(&self, name: QueueRef<'_>) {
+        let key = key_of(name);
+        let mut batches = self.batches.lock();
+        if batches.get(&key).is_some_and(|batch| batch.free_at().is_none()) {
+            batches.remove(&key);
+            self.put(&key, None);
+        }
     }
 
     /// The queue was set back: the batch does not matter any more.
