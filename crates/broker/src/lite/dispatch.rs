@@ -97,6 +97,14 @@ impl Lite {
         queue
     }
 
+    /// What a client was to look into could not be: it is the next one again, or somebody else's when the client has gone.
+    pub(crate) fn put_back(&self, client: &str, group: &str, queue: Arc<str>) {
+        let is_back = self.lock().put_back(client, group, &queue);
+        if !is_back {
+            self.tell(&queue, Some(group));
+        }
+    }
+
     /// The turn to pop a light queue. None when somebody else has it; whoever that is tells the group again.
     pub(crate) fn claim(self: &Arc<Lite>, group: &str, queue: &Arc<str>) -> Option<Turn> {
         let key: Key = (Arc::from(group), Arc::clone(queue));

@@ -417,6 +417,26 @@ mod tests {
     }
 
     #[test]
+    fn what_could_not_be_looked_into_goes_back_to_whoever_still_subscribes() {
+        const LITE: &str = "%LMQ%$P$x";
+        let random = env::Random::seeded(3);
+        let mut table = Subscriptions::new();
+        table.add(who("a"), &queues(&[LITE]), false, QUOTA, 1).unwrap();
+        table.add(Client { group: "all", ..who("w") }, &[wildcard("P", "all")], false, QUOTA, 2).unwrap();
+        assert_eq!(table.tell(LITE, None, 10, &random).len(), 2);
+        for (client, group) in [("a", "G"), ("w", "all")] {
+            let taken = table.take_event(client, group, 10).unwrap();
+            assert!(table.put_back(client, group, &taken), "{client}");
+            assert_eq!(table.take_event(client, group, 10).as_deref(), Some(LITE));
+            table.forget(client);
+            assert!(!table.put_back(client, group, &taken), "{client} is gone");
+        }
+        table.add(who("a"), &queues(&["%LMQ%$P$other"]), false, QUOTA, 1).unwrap();
+        assert!(!table.put_back("a", "G", &Arc::from(LITE)), "it wants another one now");
+        assert!(!table.has_event("a", "G"));
+    }
+
+    #[test]
     fn what_has_no_room_is_looked_for_when_the_rest_is_taken_or_after_a_while() {
         let random = env::Random::seeded(3);
         let names = queues(&["%LMQ%$P$1", "%LMQ%$P$2", "%LMQ%$P$3"]);

@@ -247,11 +247,11 @@ impl Shelf {
             let Some(queue) = lite.next(client, &pop.group.name) else { break };
             // What comes to a lite topic that was looked into waits for the next pop, or a busy one would keep this one here.
             if !seen.insert(Arc::clone(&queue)) {
-                lite.lock().put_back(client, queue);
+                lite.put_back(client, &pop.group.name, queue);
                 break;
             }
             if !self.visit_lite(lite, pop, &queue, &mut basket) {
-                lite.lock().put_back(client, queue);
+                lite.put_back(client, &pop.group.name, queue);
                 basket.is_cold = true;
                 break;
             }
@@ -266,14 +266,15 @@ impl Shelf {
             return true;
         }
         let Some(topic) = self.topics.get(queue) else { return true };
+        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         let lane = match topic.lane(&self.store, light::QUEUE_ID) {
             Ok(lane) => lane,
             Err(error) => {
                 basket.failure = Some(error.to_string());
+                lite.look_at(name.group, queue, basket.pop_time.saturating_add(RETRY_MS));
                 return true;
             }
         };
-        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         // Whoever has the turn tells the group again.
         let Some(_turn) = lite.claim(name.group, queue) else { return true };
         // Before the offset is looked at: what is acknowledged later is still known when the messages are handed out.
@@ -307,6 +308,9 @@ impl Shelf {
             if let Some(free_at) = self.pops.orders.free_at(name) {
                 lite.look_at(name.group, queue, free_at);
             }
+        } else {
+            // All that was read is acknowledged; there may be more behind it.
+            lite.look_at(name.group, queue, basket.pop_time);
         }
         true
     }

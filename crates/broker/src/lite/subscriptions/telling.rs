@@ -72,11 +72,16 @@ impl<C: Clone> Subscriptions<C> {
         queue
     }
 
-    /// The reverse of [`Subscriptions::take_event`].
-    pub(crate) fn put_back(&mut self, client: &str, queue: Arc<str>) {
-        if let Some(known) = self.clients.get_mut(client) {
-            known.events.put_back(queue);
+    /// The reverse of [`Subscriptions::take_event`]. False when the client does not subscribe to it any more: somebody else is to be told.
+    pub(crate) fn put_back(&mut self, client: &str, group: &str, queue: &Arc<str>) -> bool {
+        let Some(known) = self.clients.get_mut(client).filter(|known| *known.group == *group) else { return false };
+        let parent = names::lite_parts(queue).map(|(parent, _)| parent);
+        let gets_all = parent.is_some_and(|parent| known.queues.contains(wildcard(parent, group).as_str()));
+        if !gets_all && !known.queues.contains(queue) {
+            return false;
         }
+        known.events.put_back(Arc::clone(queue));
+        true
     }
 
     /// Whether a client is told of something.
