@@ -217,6 +217,11 @@ impl<C: Clone> Subscriptions<C> {
         clients.map(|(client, group)| (client.clone(), Arc::clone(group))).collect()
     }
 
+    /// The group that a client first spoke for.
+    pub(crate) fn group_of(&self, client: &str) -> Option<&Arc<str>> {
+        self.clients.get(client).map(|known| &known.group)
+    }
+
     /// What a client subscribes to, so many at most.
     pub(crate) fn of(&self, client: &str, max: usize) -> Option<Seen> {
         let known = self.clients.get(client)?;
