@@ -428,6 +428,22 @@ async fn a_batch_survives_a_kill_and_its_messages_come_from_the_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_acknowledgements_that_names_no_lite_topic_is_refused() {
+    let running = chat(&[]).await;
+    add(&running, "c1", &["a"]).await;
+    say(&running, "a", "0").await;
+    let popped = pop(&running, &order("c1")).await;
+    let body = format!(
+        r#"{{"acks":[{{"b":"AQ==","c":"G","it":60000,"pt":{},"q":0,"r":"0","rq":999,"so":0,"t":"Chat"}}]}}"#,
+        popped.pop_time
+    );
+    let refused = running.call(request::BATCH_ACK_MESSAGE, &(), body).await;
+    assert_eq!((refused.code, refused.remark.unwrap().contains("one by one")), (29, true));
+    assert_eq!(put_off(&running, &popped, 0, 60_000, false).await, 0, "it is still held");
+    assert_eq!(ack(&running, &popped, 0).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_popped_is_refused_with_apaches_codes() {
     let running = chat(&[]).await;
     make_group(&running, "plain", &[]).await;
