@@ -299,7 +299,7 @@ impl Orders {
     pub(crate) fn table(&self) -> BTreeMap<String, BTreeMap<i32, Batch>> {
         let mut table: BTreeMap<String, BTreeMap<i32, Batch>> = BTreeMap::new();
         let batches = self.batches.lock();
-        for ((topic, group, queue_id), batch) in batches.iter().filter(|(key, _)| names::lite_parts(&key.0).is_none()) {
+        for ((topic, group, queue_id), batch) in batches.iter().filter(|(key, _)| is_in_table(key)) {
             table.entry(format!("{topic}{SEPARATOR}{group}")).or_default().insert(*queue_id, batch.clone());
         }
         table
@@ -308,7 +308,7 @@ impl Orders {
     /// Puts another table in the place of this one.
     pub(crate) fn replace(&self, table: BTreeMap<String, BTreeMap<i32, Batch>>) {
         let mut batches = self.batches.lock();
-        let gone = batches.extract_if(.., |(topic, _, _), _| names::lite_parts(topic).is_none());
+        let gone = batches.extract_if(.., |key, _| is_in_table(key));
         for (key, _) in gone {
             self.put(&key, None);
         }
@@ -322,15 +322,18 @@ impl Orders {
         }
     }
 
-    /// Changes whenever the table does.
+    /// Changes whenever [`Orders::table`] does.
     pub(crate) fn stamp(&self) -> (i64, u64) {
         let batches = self.batches.lock();
-        let sum = batches.values().fold(0i64, |sum, batch| {
+        let (mut sum, mut count) = (0i64, 0);
+        for (_, batch) in batches.iter().filter(|(key, _)| is_in_table(key)) {
             let acked = batch.acked as i64;
             let visible = batch.visible_at.values().fold(0i64, |sum, at| sum.wrapping_add(*at));
-            sum.wrapping_mul(31).wrapping_add(batch.pop_time).wrapping_mul(31).wrapping_add(acked).wrapping_add(visible)
-        });
-        (sum, batches.len() as u64)
+            sum = sum.wrapping_mul(31).wrapping_add(batch.pop_time).wrapping_mul(31).wrapping_add(acked);
+            sum = sum.wrapping_add(visible);
+            count += 1;
+        }
+        (sum, count)
     }
 
     pub(super) fn forget(&self, is_gone: &impl Fn(&str, &str) -> bool) {
@@ -348,6 +351,11 @@ pub(super) struct OrderPop<'a> {
     pub(super) pop_time: i64,
     pub(super) invisible_ms: i64,
     pub(super) offsets: &'a [u64],
+}
+
+/// Whether RocketMQ's JSON holds the batch.
+fn is_in_table((topic, _, _): &Key) -> bool {
+    names::lite_parts(topic).is_none()
 }
 
 fn key_of(name: QueueRef<'_>) -> Key {
@@ -375,5 +383,27 @@ impl Table for Orders {
         for (key, batch) in rows {
             f(&key_bytes(&key), &serde_json::to_vec(&batch).unwrap_or_default());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{StoreEnv, StoreOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_batch_of_a_lite_topic_does_not_have_the_json_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
+        let orders = Orders::load(&store);
+        let pop = OrderPop { attempt_id: None, pop_time: 5, invisible_ms: 1000, offsets: &[0, 1] };
+        let take = |topic| orders.take(QueueRef { group: "G", topic, queue_id: 0 }, &pop, &mut String::new());
+        let at_first = orders.stamp();
+        take("%LMQ%$Chat$a");
+        assert_eq!((orders.stamp(), orders.table().len(), orders.lite_count()), (at_first, 0, 1));
+        take("T");
+        assert_ne!(orders.stamp(), at_first);
+        store.close().unwrap();
     }
 }
