@@ -178,6 +178,10 @@ fn has_more(broker: &Broker, group: &str, name: &str) -> bool {
 }
 
 fn blocked_until(broker: &Broker, group: &str, queue: &str) -> Option<i64> {
+    // The next pop forgets the batch of a queue that was set back.
+    if broker.offsets.is_reset_pending(group, queue, 0) {
+        return None;
+    }
     is_blocked(broker, group, queue).then(|| free_at(broker, group, queue)).flatten()
 }
 

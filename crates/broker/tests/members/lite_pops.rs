@@ -8,7 +8,7 @@ use net::{Client, Response};
 use protocol::body::BrokerLiteInfo;
 use protocol::code::request;
 use protocol::request::{
-    AckMessage, ChangeInvisibleTime, PopLiteMessage, PopMessage, TriggerLiteDispatch, UpdateConsumerOffset,
+    AckMessage, ChangeInvisibleTime, PopLiteMessage, PopMessage, ResetOffset, TriggerLiteDispatch, UpdateConsumerOffset,
 };
 
 use super::lite::*;
@@ -441,6 +441,28 @@ async fn a_batch_of_acknowledgements_that_names_no_lite_topic_is_refused() {
     assert_eq!((refused.code, refused.remark.unwrap().contains("one by one")), (29, true));
     assert_eq!(put_off(&running, &popped, 0, 60_000, false).await, 0, "it is still held");
     assert_eq!(ack(&running, &popped, 0).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pop_that_waits_gets_what_its_group_is_set_back_to() {
+    let running = chat(&[]).await;
+    let settings = "useServerSideResetOffset=true";
+    assert_eq!(running.call(request::UPDATE_BROKER_CONFIG, &(), settings).await.code, 0);
+    add(&running, "c1", &["a"]).await;
+    let reset =
+        ResetOffset { group: "G", topic: "%LMQ%$Chat$a", queue_id: 0, offset: Some(0), timestamp: -1, is_force: true };
+    say(&running, "a", "0").await;
+    let first = pop(&running, &order("c1")).await;
+    for is_held in [true, false] {
+        let waiting = patient("c1");
+        let (again, code) = tokio::join!(pop(&running, &waiting), async {
+            until_waiting(&running, 1).await;
+            running.call(request::INVOKE_BROKER_TO_RESET_OFFSET, &reset, "").await.code
+        });
+        assert_eq!((code, again.bodies()), (0, vec!["0"]), "while it is held: {is_held}");
+        assert_eq!(ack(&running, &first, 0).await, 0, "late, and without effect");
+        assert_eq!(ack(&running, &again, 0).await, 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
