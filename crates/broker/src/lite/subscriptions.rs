@@ -442,6 +442,19 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_is_always_busy_is_looked_for_all_the_same() {
+        let random = env::Random::seeded(3);
+        let names = queues(&["%LMQ%$P$1", "%LMQ%$P$2", "%LMQ%$P$3"]);
+        let mut table = Subscriptions::new();
+        table.add(who("a"), &names, false, QUOTA, 1).unwrap();
+        for now in [10, 50, 90] {
+            names.iter().for_each(|name| drop(table.tell(name, None, now, &random)));
+        }
+        assert!(table.take_event("a", "G", 100).is_some() && table.take_event("a", "G", 100).is_some());
+        assert_eq!(table.take_behind(110, |_| 100).len(), 1, "so long after the first that had no room");
+    }
+
+    #[test]
     fn what_has_no_room_is_looked_for_when_the_rest_is_taken_or_after_a_while() {
         let random = env::Random::seeded(3);
         let names = queues(&["%LMQ%$P$1", "%LMQ%$P$2", "%LMQ%$P$3"]);
