@@ -12,6 +12,7 @@ use protocol::body::{MessageQueue, QueueOffsetForC, ResetOffsetBody, ResetOffset
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
 use protocol::header::Language;
+use protocol::names;
 use protocol::request::ResetOffset;
 use store::{Boundary, ConsumeQueue, Store};
 
@@ -20,7 +21,7 @@ use crate::broker::Broker;
 use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
-use crate::{upkeep, view};
+use crate::{lite, upkeep, view};
 
 /// Clients before this (3.0.7) do not know request 220.
 const VERSION_WITH_RESET: i32 = 28;
@@ -150,6 +151,9 @@ fn on_server(
     session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
     // Who waits to pop may have something now; who pulls asks again by himself.
     broker.pops.rooms.arrived(KeyRef { group: &order.group, topic: &order.topic });
+    if names::lite_parts(&order.topic).is_some() {
+        lite::offer(broker, &order.group, &order.topic);
+    }
     reply(broker, &order, &targets, out);
 }
 

@@ -112,6 +112,13 @@ fn make(
     let full = |error: QuotaError| Refusal::new(ResponseCode::LiteSubscriptionQuotaExceeded, error.to_string());
     let connection = session.connection.clone();
     let mut table = broker.lite.lock();
+    if let Some(group) = table.group_of(&change.client_id).filter(|group| ***group != *change.group) {
+        // Its pops in the name of the other group would find nothing, for ever.
+        return Err(illegal(format!(
+            "client {} subscribes to lite topics for group {group} already, not for {}",
+            change.client_id, change.group
+        )));
+    }
     match change.action {
         LiteSubscriptionAction::PartialAdd => {
             let excluded = table.add(client, queues, lite.is_exclusive(), quota, connection).map_err(full)?;

@@ -5,6 +5,8 @@
 //! afterwards. A lite topic is popped in order, so what is behind an open batch is told when that is acknowledged, or over: the alarms
 //! in `turns.rs`.
 
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use protocol::names;
 use protocol::request::TriggerLiteDispatch;
 use store::ConsumeQueue;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 
 use super::LiteGroup;
 use super::subscriptions::{Behind, Left, Subscriptions, Woken, wildcard_parent};
@@ -97,6 +100,14 @@ impl Lite {
         queue
     }
 
+    /// What a client was to look into could not be: it is the next one again, or somebody else's when the client has gone.
+    pub(crate) fn put_back(&self, client: &str, group: &str, queue: Arc<str>) {
+        let is_back = self.lock().put_back(client, group, &queue);
+        if !is_back {
+            self.tell(&queue, Some(group));
+        }
+    }
+
     /// The turn to pop a light queue. None when somebody else has it; whoever that is tells the group again.
     pub(crate) fn claim(self: &Arc<Lite>, group: &str, queue: &Arc<str>) -> Option<Turn> {
         let key: Key = (Arc::from(group), Arc::clone(queue));
@@ -170,6 +181,10 @@ fn has_more(broker: &Broker, group: &str, name: &str) -> bool {
 }
 
 fn blocked_until(broker: &Broker, group: &str, queue: &str) -> Option<i64> {
+    // The next pop forgets the batch of a queue that was set back.
+    if broker.offsets.is_reset_pending(group, queue, 0) {
+        return None;
+    }
     is_blocked(broker, group, queue).then(|| free_at(broker, group, queue)).flatten()
 }
 
@@ -177,6 +192,7 @@ fn blocked_until(broker: &Broker, group: &str, queue: &str) -> Option<i64> {
 pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let lite = &broker.lite;
     let mut passed_on_at = broker.clock.elapsed();
+    let mut looking: Option<JoinHandle<()>> = None;
     while !*stop.borrow() {
         let alarm = lite.turns.lock().next();
         let until_alarm = alarm.map(|at_ms| u64::try_from(at_ms - broker.clock.now().0).unwrap_or(0));
@@ -184,7 +200,8 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool
         tokio::select! {
             () = lite.bell.notified() => {}
             () = tokio::time::sleep(wait) => {}
-            _ = stop.changed() => return,
+            () = ended(&mut looking) => {}
+            _ = stop.changed() => break,
         }
         let due = lite.turns.lock().take_due(broker.clock.now().0);
         for (group, queue) in due {
@@ -201,29 +218,49 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool
             i64::try_from(settings.lite_event_full_dispatch_delay_time).unwrap_or(i64::MAX),
             i64::try_from(settings.lite_event_full_dispatch_delay_time_for_wildcard_group).unwrap_or(i64::MAX),
         );
-        let delay = |queues: &[Arc<str>]| {
-            let gets_all = queues.iter().any(|queue| wildcard_parent(queue).is_some());
+        let delay = |queues: &BTreeSet<Arc<str>>| {
+            // Appends wait meanwhile: of very many queues only the last one, which a client that gets all has no other beside.
+            let gets_all = queues.last().is_some_and(|queue| wildcard_parent(queue).is_some());
             if gets_all { all_ms } else { client_ms }
         };
+        if looking.is_some() {
+            continue;
+        }
         let behind = lite.lock().take_behind(broker.clock.now().0, delay);
         if !behind.is_empty() {
             let broker = Arc::clone(&broker);
-            // Looks at all lite topics of a parent. The task cannot be cancelled here.
-            let _ = tokio::task::spawn_blocking(move || behind.iter().for_each(|one| look_for(&broker, one))).await;
+            // Looks at all lite topics of a parent; alarms ring meanwhile.
+            looking = Some(tokio::task::spawn_blocking(move || {
+                let light_queues = LazyCell::new(|| broker.store.light_queue_names());
+                behind.iter().for_each(|one| look_for(&broker, one, &light_queues));
+            }));
         }
+    }
+    if looking.is_some() {
+        ended(&mut looking).await;
     }
 }
 
-/// Tells a client of everything that there is for it.
-fn look_for(broker: &Broker, behind: &Behind) {
+/// Waits until a task has come to its end, and takes it away; for ever if there is none.
+async fn ended(task: &mut Option<JoinHandle<()>>) {
+    let Some(running) = task else { return std::future::pending().await };
+    // It cannot be cancelled here.
+    let _ = running.await;
+    *task = None;
+}
+
+/// Tells a client of everything that there is for it. `light_queues`: all that there are, for clients that get all.
+fn look_for<F>(broker: &Broker, behind: &Behind, light_queues: &LazyCell<Vec<Arc<str>>, F>)
+where
+    F: FnOnce() -> Vec<Arc<str>>,
+{
     let Behind { client, group, queues } = behind;
     let parents: Vec<&str> = queues.iter().filter_map(|queue| wildcard_parent(queue)).collect();
     let named = queues.iter().filter(|queue| wildcard_parent(queue).is_none()).cloned();
     let mut all: Vec<Arc<str>> = named.collect();
     if !parents.is_empty() {
-        let names = broker.store.light_queue_names().into_iter();
-        let wanted = names.filter(|name| names::lite_parts(name).is_some_and(|(parent, _)| parents.contains(&parent)));
-        all.extend(wanted);
+        let is_wanted = |name: &str| names::lite_parts(name).is_some_and(|(parent, _)| parents.contains(&parent));
+        all.extend(light_queues.iter().filter(|name| is_wanted(name)).cloned());
     }
     all.retain(|queue| has_more(broker, group, queue));
     // What somebody has a batch of is told when that is over: it would take the places of what can be had.
@@ -234,6 +271,9 @@ fn look_for(broker: &Broker, behind: &Behind) {
         }
         None => true,
     });
+    // From anywhere, or those at the end would have no room as long as those before have something.
+    let first = broker.lite.random.below(u32::try_from(all.len()).unwrap_or(u32::MAX)) as usize;
+    all.rotate_left(first);
     let woken = broker.lite.lock().fill(client, &all, broker.clock.now().0);
     broker.lite.wake(woken.as_slice());
 }

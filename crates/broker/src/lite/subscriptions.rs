@@ -217,6 +217,11 @@ impl<C: Clone> Subscriptions<C> {
         clients.map(|(client, group)| (client.clone(), Arc::clone(group))).collect()
     }
 
+    /// The group that a client first spoke for.
+    pub(crate) fn group_of(&self, client: &str) -> Option<&Arc<str>> {
+        self.clients.get(client).map(|known| &known.group)
+    }
+
     /// What a client subscribes to, so many at most.
     pub(crate) fn of(&self, client: &str, max: usize) -> Option<Seen> {
         let known = self.clients.get(client)?;
@@ -414,6 +419,39 @@ mod tests {
         assert_eq!(table.take_event("silent", "G", 60_000), None);
         assert_eq!(table.pass_on(60_000, &random)[0].client, "silent");
         assert_eq!(table.forget("silent").unwrap().queues, [Arc::from(LITE)]);
+    }
+
+    #[test]
+    fn what_could_not_be_looked_into_goes_back_to_whoever_still_subscribes() {
+        const LITE: &str = "%LMQ%$P$x";
+        let random = env::Random::seeded(3);
+        let mut table = Subscriptions::new();
+        table.add(who("a"), &queues(&[LITE]), false, QUOTA, 1).unwrap();
+        table.add(Client { group: "all", ..who("w") }, &[wildcard("P", "all")], false, QUOTA, 2).unwrap();
+        assert_eq!(table.tell(LITE, None, 10, &random).len(), 2);
+        for (client, group) in [("a", "G"), ("w", "all")] {
+            let taken = table.take_event(client, group, 10).unwrap();
+            assert!(table.put_back(client, group, &taken), "{client}");
+            assert_eq!(table.take_event(client, group, 10).as_deref(), Some(LITE));
+            table.forget(client);
+            assert!(!table.put_back(client, group, &taken), "{client} is gone");
+        }
+        table.add(who("a"), &queues(&["%LMQ%$P$other"]), false, QUOTA, 1).unwrap();
+        assert!(!table.put_back("a", "G", &Arc::from(LITE)), "it wants another one now");
+        assert!(!table.has_event("a", "G"));
+    }
+
+    #[test]
+    fn a_client_that_is_always_busy_is_looked_for_all_the_same() {
+        let random = env::Random::seeded(3);
+        let names = queues(&["%LMQ%$P$1", "%LMQ%$P$2", "%LMQ%$P$3"]);
+        let mut table = Subscriptions::new();
+        table.add(who("a"), &names, false, QUOTA, 1).unwrap();
+        for now in [10, 50, 90] {
+            names.iter().for_each(|name| drop(table.tell(name, None, now, &random)));
+        }
+        assert!(table.take_event("a", "G", 100).is_some() && table.take_event("a", "G", 100).is_some());
+        assert_eq!(table.take_behind(110, |_| 100).len(), 1, "so long after the first that had no room");
     }
 
     #[test]

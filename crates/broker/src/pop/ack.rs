@@ -10,13 +10,14 @@ use protocol::names;
 use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply};
 
 use super::Held;
-use super::handle::{Handle, Origin, origin_topic};
+use super::handle::{Handle, ORDER_QUEUE, Origin, origin_topic};
 use super::ledger::{Change, QueueRef};
 use super::lite;
 use super::order::OrderAck;
 use super::take::{check_invisible, illegal_queue};
 use crate::admin::{body, reply_ok};
 use crate::broker::Broker;
+use crate::lite::is_parent;
 use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -55,6 +56,15 @@ pub(crate) fn ack_batch(
     let batch: BatchAckBody = body(request)?;
     if batch.acks.is_empty() {
         return Err(Refusal::new(ResponseCode::NoMessage, "the batch acknowledges nothing"));
+    }
+    // Nothing in a batch names a lite topic, so what was popped of one cannot be acknowledged by it.
+    let is_of_lite = |acks: &&BatchAck| {
+        let is_parent = || broker.topics.get(&acks.topic).is_some_and(|topic| is_parent(&topic.config()));
+        acks.revive_queue_id == ORDER_QUEUE && is_parent()
+    };
+    if let Some(acks) = batch.acks.iter().find(is_of_lite) {
+        let remark = format!("messages of lite topics of {} are acknowledged one by one (200051)", acks.topic);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     let mut left = BATCH_MESSAGES_MAX;
     for acks in &batch.acks {
@@ -112,7 +122,7 @@ fn finish(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), 
 }
 
 /// It was acknowledged before, and the answer to that got lost, or is still to come: this one is not to be sooner than the journal either.
-fn done_before(broker: &Broker, session: &mut Session) {
+pub(super) fn done_before(broker: &Broker, session: &mut Session) {
     session.durable_after(broker.store.journal().position());
 }
 
@@ -132,12 +142,12 @@ pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held
         done_before(broker, session);
         return Ok(());
     }
-    let (acked, position) = broker.pops.orders.ack(name, handle.pop_time, offset);
+    let commit = |next: u64| broker.offsets.commit(group, topic, queue_id, next as i64);
+    let (acked, position) = broker.pops.orders.ack(name, handle.pop_time, offset, commit);
     match acked {
-        OrderAck::Next(next) => {
+        OrderAck::Next => {
             session.durable_after(position);
             broker.stats.acked(group, names::lite_parts(topic).map_or(topic, |(parent, _)| parent), 1);
-            broker.offsets.commit(group, topic, queue_id, next as i64);
             session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
             if names::lite_parts(topic).is_some() {
                 lite::go_on(broker, name);

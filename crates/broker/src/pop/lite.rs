@@ -12,21 +12,23 @@ use protocol::light;
 use protocol::names;
 use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply, PopLiteMessage, PopLiteReply};
 use protocol::sys_flag::perm;
+use store::Store;
 
-use super::Held;
-use super::ack::{finish_in_order, is_over};
+use super::ack::{done_before, finish_in_order, is_over};
 use super::collect::{Basket, Shelf};
 use super::handle::{Handle, ORDER_QUEUE};
 use super::ledger::QueueRef;
 use super::take::{Numbers, PopOrder, check_invisible, check_numbers};
 use super::wait::Waiting;
+use super::{Held, Pops};
 use crate::admin::reply_ok;
 use crate::broker::Broker;
 use crate::hold::Errand;
 use crate::lite::{self, Lite, LiteGroup};
-use crate::offsets::KeyRef;
+use crate::offsets::{KeyRef, Offsets};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
+use crate::upkeep;
 
 /// What the device did not give is tried again so much later.
 const RETRY_MS: i64 = 1000;
@@ -245,11 +247,11 @@ impl Shelf {
             let Some(queue) = lite.next(client, &pop.group.name) else { break };
             // What comes to a lite topic that was looked into waits for the next pop, or a busy one would keep this one here.
             if !seen.insert(Arc::clone(&queue)) {
-                lite.lock().put_back(client, queue);
+                lite.put_back(client, &pop.group.name, queue);
                 break;
             }
             if !self.visit_lite(lite, pop, &queue, &mut basket) {
-                lite.lock().put_back(client, queue);
+                lite.put_back(client, &pop.group.name, queue);
                 basket.is_cold = true;
                 break;
             }
@@ -264,16 +266,19 @@ impl Shelf {
             return true;
         }
         let Some(topic) = self.topics.get(queue) else { return true };
+        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         let lane = match topic.lane(&self.store, light::QUEUE_ID) {
             Ok(lane) => lane,
             Err(error) => {
                 basket.failure = Some(error.to_string());
+                lite.look_at(name.group, queue, basket.pop_time.saturating_add(RETRY_MS));
                 return true;
             }
         };
-        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         // Whoever has the turn tells the group again.
         let Some(_turn) = lite.claim(name.group, queue) else { return true };
+        // Before the offset is looked at: what is acknowledged later is still known when the messages are handed out.
+        tidy(&self.store, &self.offsets, &self.pops, name);
         let from = self.begin(order, name, &lane, basket.may_fault);
         if self.pops.orders.is_blocked(name, order.attempt_id.as_deref(), basket.pop_time) {
             if let Some(free_at) = self.pops.orders.free_at(name) {
@@ -303,6 +308,9 @@ impl Shelf {
             if let Some(free_at) = self.pops.orders.free_at(name) {
                 lite.look_at(name.group, queue, free_at);
             }
+        } else {
+            // All that was read is acknowledged; there may be more behind it.
+            lite.look_at(name.group, queue, basket.pop_time);
         }
         true
     }
@@ -314,14 +322,14 @@ fn queue_of(broker: &Broker, topic: &str, lite_topic: Option<&str>) -> Option<St
     Some(names::lite_queue(topic, lite_topic))
 }
 
-/// What a client has of a lite topic, by its handle. None: it was acknowledged before.
+/// What a client has, or had, of a lite topic, by its handle.
 fn held<'a>(
     broker: &Broker,
     name: QueueRef<'a>,
     queue_id: i32,
     offset: i64,
     handle: &str,
-) -> Result<Option<Held<'a>>, Refusal> {
+) -> Result<Held<'a>, Refusal> {
     let max = broker.store.existing_queue(name.topic, light::QUEUE_ID).map_or(0, |queue| queue.max_offset());
     let illegal = || {
         let remark = format!("ack offset illegal. {}: offset {offset}, store:0~{max}", name.topic);
@@ -334,8 +342,7 @@ fn held<'a>(
             format!("ack queue illegal. A lite topic has queue {} only, and is popped in order", light::QUEUE_ID);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    let committed = broker.offsets.committed(name.group, name.topic, name.queue_id).unwrap_or(0);
-    Ok((offset >= committed).then_some(Held { name, handle, offset: number }))
+    Ok(Held { name, handle, offset: number })
 }
 
 /// 200051 of a lite message. None: it is none.
@@ -355,18 +362,30 @@ pub(super) fn ack(
     }
     let name = QueueRef { group, topic: &queue, queue_id: light::QUEUE_ID as i32 };
     let finished = held(broker, name, message.queue_id, message.offset, message.extra_info)
-        .and_then(|held| held.map_or(Ok(()), |held| finish_in_order(broker, session, held)));
+        .and_then(|held| finish_in_order(broker, session, held));
     Some(finished.map(|()| reply_ok(request, out)))
 }
 
 /// After an acknowledgement: the group goes on in the lite topic when nobody has anything of it.
 pub(super) fn go_on(broker: &Broker, name: QueueRef<'_>) {
-    if broker.pops.orders.free_at(name).is_none() {
-        // Nothing of the batch is open, and there may be very many lite topics.
-        broker.pops.orders.clear(name.group, name.topic, name.queue_id);
+    // Whoever has the turn may have read what is acknowledged, and has to know of it; he tells the group again.
+    if let Some(_turn) = broker.lite.claim(name.group, &Arc::from(name.topic))
+        && tidy(&broker.store, &broker.offsets, &broker.pops, name)
+    {
         broker.lite.is_done(name.group, name.topic);
     }
     lite::offer(broker, name.group, name.topic);
+}
+
+/// Forgets a batch of which nothing is open, for there may be very many lite topics. Only for whoever has the turn. False if there is none.
+fn tidy(store: &Store, offsets: &Offsets, pops: &Pops, name: QueueRef<'_>) -> bool {
+    let is_finished = pops.orders.is_finished(name);
+    if is_finished {
+        // The journal is to know how far the group has come before it forgets what is acknowledged.
+        upkeep::put_offsets(store, offsets);
+        pops.orders.clear_finished(name);
+    }
+    is_finished
 }
 
 /// 200053 of a lite message. None: it is none.
@@ -393,7 +412,11 @@ fn change_in(
     check_invisible(message.invisible_time, ResponseCode::MessageIllegal)?;
     let held = held(broker, name, message.queue_id, message.offset, message.extra_info)?;
     let mut reply = ChangeInvisibleTimeReply { pop_time: 0, invisible_time: 0, revive_qid: 0 };
-    if let Some(Held { handle, offset, .. }) = held {
+    let Held { handle, offset, .. } = held;
+    let committed = broker.offsets.committed(name.group, name.topic, name.queue_id).unwrap_or(0);
+    if message.offset < committed {
+        done_before(broker, session);
+    } else {
         let orders = &broker.pops.orders;
         let visible_at = broker.clock.now().0.saturating_add(message.invisible_time);
         let position = match message.suspend {

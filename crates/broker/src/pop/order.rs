@@ -92,8 +92,8 @@ pub(crate) struct OrderTable {
 /// What an acknowledgement does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrderAck {
-    /// The group goes on from here.
-    Next(u64),
+    /// The group has come further, or will when what is before it is acknowledged.
+    Next,
     /// Somebody has popped the queue since.
     Late,
     /// The offset is not in the batch; the group could go on from `next`.
@@ -105,7 +105,8 @@ type Key = (Arc<str>, Arc<str>, i32);
 
 /// All queues that are popped in order.
 pub(crate) struct Orders {
-    /// By topic, group and queue. Guards the order of its journal puts too, which never wait.
+    /// By topic, group and queue. Guards the order of its journal puts too, which never wait, and of the offsets that follow from
+    /// acknowledgements.
     batches: Mutex<BTreeMap<Key, Batch>>,
     keeper: Keeper,
 }
@@ -208,8 +209,15 @@ impl Orders {
         position
     }
 
-    /// One message is done with. Also says where the journal knows of it.
-    pub(super) fn ack(&self, name: QueueRef<'_>, pop_time: i64, offset: u64) -> (OrderAck, u64) {
+    /// One message is done with. Also says where the journal knows of it. `commit` notes where the group goes on, before anybody else
+    /// acknowledges or looks: of two acknowledgements the later one is to be noted last.
+    pub(super) fn ack(
+        &self,
+        name: QueueRef<'_>,
+        pop_time: i64,
+        offset: u64,
+        commit: impl FnOnce(u64),
+    ) -> (OrderAck, u64) {
         let key = key_of(name);
         let mut batches = self.batches.lock();
         let Some(batch) = batches.get_mut(&key) else { return (OrderAck::Late, 0) };
@@ -218,9 +226,10 @@ impl Orders {
         }
         let Some(place) = batch.offsets().position(|other| other == offset) else { return (OrderAck::Unknown, 0) };
         batch.acked |= 1u64.checked_shl(place as u32).unwrap_or(0);
-        let next = batch.next();
+        let Some(next) = batch.next() else { return (OrderAck::Unknown, 0) };
         let position = self.put(&key, Some(batch));
-        (next.map_or(OrderAck::Unknown, OrderAck::Next), position)
+        commit(next);
+        (OrderAck::Next, position)
     }
 
     /// One message becomes visible at another time. False when nobody has it by that pop.
@@ -261,6 +270,22 @@ impl Orders {
         self.batches.lock().keys().filter(|(topic, _, _)| names::lite_parts(topic).is_some()).count()
     }
 
+    /// Whether all of the last batch is acknowledged, and it is still known.
+    pub(super) fn is_finished(&self, name: QueueRef<'_>) -> bool {
+        self.batches.lock().get(&key_of(name)).is_some_and(|batch| batch.free_at().is_none())
+    }
+
+    /// Forgets the last batch if all of it is acknowledged. Only for whoever has the turn to pop the queue: of a batch that others have
+    /// read but not taken yet, this would forget what is done with.
+    pub(super) fn clear_finished(&self, name: QueueRef<'_>) {
+        let key = key_of(name);
+        let mut batches = self.batches.lock();
+        if batches.get(&key).is_some_and(|batch| batch.free_at().is_none()) {
+            batches.remove(&key);
+            self.put(&key, None);
+        }
+    }
+
     /// The queue was set back: the batch does not matter any more.
     pub(crate) fn clear(&self, group: &str, topic: &str, queue_id: i32) {
         let key = key_of(QueueRef { group, topic, queue_id });
@@ -274,7 +299,7 @@ impl Orders {
     pub(crate) fn table(&self) -> BTreeMap<String, BTreeMap<i32, Batch>> {
         let mut table: BTreeMap<String, BTreeMap<i32, Batch>> = BTreeMap::new();
         let batches = self.batches.lock();
-        for ((topic, group, queue_id), batch) in batches.iter().filter(|(key, _)| names::lite_parts(&key.0).is_none()) {
+        for ((topic, group, queue_id), batch) in batches.iter().filter(|(key, _)| is_in_table(key)) {
             table.entry(format!("{topic}{SEPARATOR}{group}")).or_default().insert(*queue_id, batch.clone());
         }
         table
@@ -283,7 +308,7 @@ impl Orders {
     /// Puts another table in the place of this one.
     pub(crate) fn replace(&self, table: BTreeMap<String, BTreeMap<i32, Batch>>) {
         let mut batches = self.batches.lock();
-        let gone = batches.extract_if(.., |(topic, _, _), _| names::lite_parts(topic).is_none());
+        let gone = batches.extract_if(.., |key, _| is_in_table(key));
         for (key, _) in gone {
             self.put(&key, None);
         }
@@ -297,15 +322,18 @@ impl Orders {
         }
     }
 
-    /// Changes whenever the table does.
+    /// Changes whenever [`Orders::table`] does.
     pub(crate) fn stamp(&self) -> (i64, u64) {
         let batches = self.batches.lock();
-        let sum = batches.values().fold(0i64, |sum, batch| {
+        let (mut sum, mut count) = (0i64, 0);
+        for (_, batch) in batches.iter().filter(|(key, _)| is_in_table(key)) {
             let acked = batch.acked as i64;
             let visible = batch.visible_at.values().fold(0i64, |sum, at| sum.wrapping_add(*at));
-            sum.wrapping_mul(31).wrapping_add(batch.pop_time).wrapping_mul(31).wrapping_add(acked).wrapping_add(visible)
-        });
-        (sum, batches.len() as u64)
+            sum = sum.wrapping_mul(31).wrapping_add(batch.pop_time).wrapping_mul(31).wrapping_add(acked);
+            sum = sum.wrapping_add(visible);
+            count += 1;
+        }
+        (sum, count)
     }
 
     pub(super) fn forget(&self, is_gone: &impl Fn(&str, &str) -> bool) {
@@ -323,6 +351,11 @@ pub(super) struct OrderPop<'a> {
     pub(super) pop_time: i64,
     pub(super) invisible_ms: i64,
     pub(super) offsets: &'a [u64],
+}
+
+/// Whether RocketMQ's JSON holds the batch.
+fn is_in_table((topic, _, _): &Key) -> bool {
+    names::lite_parts(topic).is_none()
 }
 
 fn key_of(name: QueueRef<'_>) -> Key {
@@ -350,5 +383,27 @@ impl Table for Orders {
         for (key, batch) in rows {
             f(&key_bytes(&key), &serde_json::to_vec(&batch).unwrap_or_default());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{StoreEnv, StoreOptions};
+
+    use super::*;
+
+    #[test]
+    fn a_batch_of_a_lite_topic_does_not_have_the_json_written_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
+        let orders = Orders::load(&store);
+        let pop = OrderPop { attempt_id: None, pop_time: 5, invisible_ms: 1000, offsets: &[0, 1] };
+        let take = |topic| orders.take(QueueRef { group: "G", topic, queue_id: 0 }, &pop, &mut String::new());
+        let at_first = orders.stamp();
+        take("%LMQ%$Chat$a");
+        assert_eq!((orders.stamp(), orders.table().len(), orders.lite_count()), (at_first, 0, 1));
+        take("T");
+        assert_ne!(orders.stamp(), at_first);
+        store.close().unwrap();
     }
 }

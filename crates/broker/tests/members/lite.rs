@@ -276,6 +276,20 @@ async fn bad_subscriptions_are_refused_and_nothing_of_them_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_speaks_for_another_group_is_refused_until_it_has_left_the_first() {
+    let running = chat(&[]).await;
+    make_group(&running, "H", &[("lite.bind.topic", "Chat")]).await;
+    assert_eq!(subscribe(&running, change("PARTIAL_ADD", "c1", "G", &["a"], "")).await.0, 0);
+    for action in ["PARTIAL_ADD", "COMPLETE_ADD", "PARTIAL_REMOVE", "COMPLETE_REMOVE"] {
+        let (code, remark) = subscribe(&running, change(action, "c1", "H", &["a"], "")).await;
+        assert!(code == 604 && remark.contains("for group G already"), "{action}: {code} {remark}");
+    }
+    assert_eq!(client_info(&running, "c1").await.lite_topic_set, set(&["a"]));
+    assert_eq!(subscribe(&running, change("COMPLETE_REMOVE", "c1", "G", &[], "")).await.0, 0);
+    assert_eq!(subscribe(&running, change("PARTIAL_ADD", "c1", "H", &["a"], "")).await.0, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn subscriptions_of_a_silent_client_end() {
     let running = chat(&[]).await;
     assert_eq!(subscribe(&running, change("PARTIAL_ADD", "c1", "G", &["a"], "")).await.0, 0);

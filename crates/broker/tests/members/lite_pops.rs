@@ -4,30 +4,30 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::{Clock, TimeMs};
-use net::Response;
+use net::{Client, Response};
 use protocol::body::BrokerLiteInfo;
 use protocol::code::request;
 use protocol::request::{
-    AckMessage, ChangeInvisibleTime, PopLiteMessage, PopMessage, TriggerLiteDispatch, UpdateConsumerOffset,
+    AckMessage, ChangeInvisibleTime, PopLiteMessage, PopMessage, ResetOffset, TriggerLiteDispatch, UpdateConsumerOffset,
 };
 
 use super::lite::*;
 use crate::support::*;
 
 /// The answer to a pop.
-struct Popped {
-    code: i32,
-    remark: String,
-    pop_time: String,
-    invisible: String,
-    revive_queue: String,
+pub(super) struct Popped {
+    pub(super) code: i32,
+    pub(super) remark: String,
+    pub(super) pop_time: String,
+    pub(super) invisible: String,
+    pub(super) revive_queue: String,
     /// How often each message was consumed before.
-    times: Vec<i32>,
-    messages: Vec<Message>,
+    pub(super) times: Vec<i32>,
+    pub(super) messages: Vec<Message>,
 }
 
 impl Popped {
-    fn of(response: &Response) -> Popped {
+    pub(super) fn of(response: &Response) -> Popped {
         let field = |name: &str| response.fields.get(name).unwrap_or_default().to_owned();
         let times = field("orderCountInfo");
         Popped {
@@ -41,26 +41,26 @@ impl Popped {
         }
     }
 
-    fn bodies(&self) -> Vec<&str> {
+    pub(super) fn bodies(&self) -> Vec<&str> {
         self.messages.iter().map(|message| message.body.as_str()).collect()
     }
 
-    fn offset(&self, place: usize) -> i64 {
+    pub(super) fn offset(&self, place: usize) -> i64 {
         self.messages[place].property("INNER_MULTI_QUEUE_OFFSET").unwrap().parse().unwrap()
     }
 
     /// As the stock client makes it.
-    fn handle(&self, place: usize) -> String {
+    pub(super) fn handle(&self, place: usize) -> String {
         let Popped { pop_time, invisible, revive_queue, .. } = self;
         format!("0 {pop_time} {invisible} {revive_queue} 0 broker-a 0 {}", self.offset(place))
     }
 
-    fn lite_topic(&self, place: usize) -> &str {
+    pub(super) fn lite_topic(&self, place: usize) -> &str {
         self.messages[place].property("__LITE_TOPIC").unwrap()
     }
 }
 
-fn order(client: &str) -> PopLiteMessage<'_> {
+pub(super) fn order(client: &str) -> PopLiteMessage<'_> {
     PopLiteMessage {
         client_id: client,
         consumer_group: "G",
@@ -74,15 +74,20 @@ fn order(client: &str) -> PopLiteMessage<'_> {
 }
 
 /// A pop that waits.
-fn patient(client: &str) -> PopLiteMessage<'_> {
+pub(super) fn patient(client: &str) -> PopLiteMessage<'_> {
     PopLiteMessage { poll_time: 15_000, ..order(client) }
 }
 
-async fn pop(running: &Running, order: &PopLiteMessage<'_>) -> Popped {
+pub(super) async fn pop(running: &Running, order: &PopLiteMessage<'_>) -> Popped {
     Popped::of(&running.call(request::POP_LITE_MESSAGE, order, Bytes::new()).await)
 }
 
-async fn ack(running: &Running, popped: &Popped, place: usize) -> i32 {
+pub(super) async fn ack(running: &Running, popped: &Popped, place: usize) -> i32 {
+    ack_by(running, &running.client, popped, place).await
+}
+
+/// An acknowledgement over the connection of somebody else.
+pub(super) async fn ack_by(running: &Running, client: &Client, popped: &Popped, place: usize) -> i32 {
     let handle = popped.handle(place);
     let ack = AckMessage {
         consumer_group: "G",
@@ -92,10 +97,16 @@ async fn ack(running: &Running, popped: &Popped, place: usize) -> i32 {
         offset: popped.offset(place),
         lite_topic: Some(popped.lite_topic(place)),
     };
-    running.call(request::ACK_MESSAGE, &ack, Bytes::new()).await.code
+    client.call(&running.address, request::ACK_MESSAGE, &ack, Bytes::new(), DEADLINE).await.unwrap().code
 }
 
-async fn put_off(running: &Running, popped: &Popped, place: usize, invisible_time: i64, suspend: bool) -> i32 {
+pub(super) async fn put_off(
+    running: &Running,
+    popped: &Popped,
+    place: usize,
+    invisible_time: i64,
+    suspend: bool,
+) -> i32 {
     let handle = popped.handle(place);
     let change = ChangeInvisibleTime {
         consumer_group: "G",
@@ -110,12 +121,12 @@ async fn put_off(running: &Running, popped: &Popped, place: usize, invisible_tim
     running.call(request::CHANGE_MESSAGE_INVISIBLETIME, &change, Bytes::new()).await.code
 }
 
-async fn add(running: &Running, client: &str, lite_topics: &[&str]) {
+pub(super) async fn add(running: &Running, client: &str, lite_topics: &[&str]) {
     let (code, remark) = subscribe(running, change("PARTIAL_ADD", client, "G", lite_topics, "")).await;
     assert_eq!(code, 0, "{remark}");
 }
 
-async fn until_waiting(running: &Running, count: usize) {
+pub(super) async fn until_waiting(running: &Running, count: usize) {
     until("pops wait", || running.broker.waiting_pops() == count).await;
 }
 
@@ -414,6 +425,44 @@ async fn a_batch_survives_a_kill_and_its_messages_come_from_the_disk() {
     let dir = running.stop().await;
     let orders = std::fs::read_to_string(dir.path().join("config/consumerOrderInfo.json")).unwrap_or_default();
     assert!(!orders.contains("%LMQ%"), "{orders}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_acknowledgements_that_names_no_lite_topic_is_refused() {
+    let running = chat(&[]).await;
+    add(&running, "c1", &["a"]).await;
+    say(&running, "a", "0").await;
+    let popped = pop(&running, &order("c1")).await;
+    let body = format!(
+        r#"{{"acks":[{{"b":"AQ==","c":"G","it":60000,"pt":{},"q":0,"r":"0","rq":999,"so":0,"t":"Chat"}}]}}"#,
+        popped.pop_time
+    );
+    let refused = running.call(request::BATCH_ACK_MESSAGE, &(), body).await;
+    assert_eq!((refused.code, refused.remark.unwrap().contains("one by one")), (29, true));
+    assert_eq!(put_off(&running, &popped, 0, 60_000, false).await, 0, "it is still held");
+    assert_eq!(ack(&running, &popped, 0).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pop_that_waits_gets_what_its_group_is_set_back_to() {
+    let running = chat(&[]).await;
+    let settings = "useServerSideResetOffset=true";
+    assert_eq!(running.call(request::UPDATE_BROKER_CONFIG, &(), settings).await.code, 0);
+    add(&running, "c1", &["a"]).await;
+    let reset =
+        ResetOffset { group: "G", topic: "%LMQ%$Chat$a", queue_id: 0, offset: Some(0), timestamp: -1, is_force: true };
+    say(&running, "a", "0").await;
+    let first = pop(&running, &order("c1")).await;
+    for is_held in [true, false] {
+        let waiting = patient("c1");
+        let (again, code) = tokio::join!(pop(&running, &waiting), async {
+            until_waiting(&running, 1).await;
+            running.call(request::INVOKE_BROKER_TO_RESET_OFFSET, &reset, "").await.code
+        });
+        assert_eq!((code, again.bodies()), (0, vec!["0"]), "while it is held: {is_held}");
+        assert_eq!(ack(&running, &first, 0).await, 0, "late, and without effect");
+        assert_eq!(ack(&running, &again, 0).await, 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

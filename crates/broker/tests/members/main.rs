@@ -10,6 +10,7 @@ mod asking;
 mod cleaning;
 mod lite;
 mod lite_pops;
+mod lite_races;
 mod relaying;
 mod replicas;
 mod replying;

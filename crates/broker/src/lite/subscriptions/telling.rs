@@ -1,6 +1,6 @@
 //! Who of a group is told of a lite topic that has something: one of its subscribers, by chance, and rather one that reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use env::Random;
@@ -72,11 +72,16 @@ impl<C: Clone> Subscriptions<C> {
         queue
     }
 
-    /// The reverse of [`Subscriptions::take_event`].
-    pub(crate) fn put_back(&mut self, client: &str, queue: Arc<str>) {
-        if let Some(known) = self.clients.get_mut(client) {
-            known.events.put_back(queue);
+    /// The reverse of [`Subscriptions::take_event`]. False when the client does not subscribe to it any more: somebody else is to be told.
+    pub(crate) fn put_back(&mut self, client: &str, group: &str, queue: &Arc<str>) -> bool {
+        let Some(known) = self.clients.get_mut(client).filter(|known| *known.group == *group) else { return false };
+        let parent = names::lite_parts(queue).map(|(parent, _)| parent);
+        let gets_all = parent.is_some_and(|parent| known.queues.contains(wildcard(parent, group).as_str()));
+        if !gets_all && !known.queues.contains(queue) {
+            return false;
         }
+        known.events.put_back(Arc::clone(queue));
+        true
     }
 
     /// Whether a client is told of something.
@@ -104,19 +109,19 @@ impl<C: Clone> Subscriptions<C> {
     }
 
     /// Clients for which everything is to be looked for now: `delay_ms` after there was no room for it, or sooner when they have taken all.
-    pub(crate) fn take_behind(&mut self, now_ms: i64, delay_ms: impl Fn(&[Arc<str>]) -> i64) -> Vec<Behind> {
+    pub(crate) fn take_behind(&mut self, now_ms: i64, delay_ms: impl Fn(&BTreeSet<Arc<str>>) -> i64) -> Vec<Behind> {
         let mut due = Vec::new();
         let clients = &self.clients;
         self.behind.retain(|client, since| {
             let Some(known) = clients.get(client) else { return false };
-            let queues: Vec<Arc<str>> = known.queues.iter().cloned().collect();
-            if *since != AT_ONCE && now_ms.saturating_sub(*since) < delay_ms(&queues) {
+            if *since != AT_ONCE && now_ms.saturating_sub(*since) < delay_ms(&known.queues) {
                 return true;
             }
             if !known.events.is_low() {
                 *since = now_ms;
                 return true;
             }
+            let queues = known.queues.iter().cloned().collect();
             due.push(Behind { client: client.clone(), group: Arc::clone(&known.group), queues });
             false
         });
@@ -127,7 +132,7 @@ impl<C: Clone> Subscriptions<C> {
     pub(crate) fn fill(&mut self, client: &str, queues: &[Arc<str>], now_ms: i64) -> Option<Woken> {
         let known = self.clients.get_mut(client)?;
         if !queues.iter().all(|queue| known.events.offer(queue)) {
-            self.behind.insert(client.to_owned(), now_ms);
+            self.behind.entry(client.to_owned()).or_insert(now_ms);
         }
         (!known.events.is_empty()).then(|| Woken { client: client.to_owned(), group: Arc::clone(&known.group) })
     }
@@ -176,6 +181,9 @@ fn choose<'a, C>(
             }
         }
     }
-    behind.extend(candidates.map(|client| (client.clone(), now_ms)));
+    // Since the first that had no room, or a busy client would never be looked for.
+    candidates.for_each(|client| {
+        behind.entry(client.clone()).or_insert(now_ms);
+    });
     None
 }
