@@ -1,6 +1,6 @@
 //! Lite topics popped by the clients that subscribe to them (200070).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use env::{Clock, TimeMs};
@@ -324,7 +324,9 @@ async fn what_a_client_was_told_of_goes_to_others_when_it_leaves_or_does_not_rea
     got.extend(second.bodies().into_iter().map(str::to_owned));
     assert!(got.len() < 10, "c3 reads, for all that is known");
     hand.advance(Duration::from_secs(2));
+    let deadline = Instant::now() + DEADLINE;
     while got.len() < 10 {
+        assert!(Instant::now() < deadline, "{got:?}");
         let more = pop(&running, &order("c1")).await;
         got.extend(more.bodies().into_iter().map(str::to_owned));
         tokio::time::sleep(Duration::from_millis(5)).await;
