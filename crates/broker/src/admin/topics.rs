@@ -29,15 +29,9 @@ use crate::stats::Stat;
 use crate::topics::{QUEUES_MAX, Topic};
 use crate::view;
 
-/// 17: make or change a topic.
-pub(crate) fn create(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
-    let wanted = CreateTopic::decode(&request.header.fields)?;
-    let config = TopicConfig {
+/// The topic that 17 or 513 asks for.
+pub(crate) fn wanted_config(wanted: &CreateTopic<'_>) -> Result<TopicConfig, Refusal> {
+    Ok(TopicConfig {
         attributes: attributes::parse(wanted.attributes.unwrap_or_default())?,
         order: wanted.order,
         perm: wanted.perm,
@@ -46,8 +40,18 @@ pub(crate) fn create(
         topic_name: wanted.topic.to_owned(),
         topic_sys_flag: wanted.topic_sys_flag.unwrap_or(0),
         write_queue_nums: wanted.write_queue_nums,
-    };
-    let config = checked_to_put(broker, config)?;
+    })
+}
+
+/// 17: make or change a topic.
+pub(crate) fn create(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let wanted = CreateTopic::decode(&request.header.fields)?;
+    let config = checked_to_put(broker, wanted_config(&wanted)?)?;
     put(broker, session, config);
     reply_ok(request, out);
     Ok(())

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::{Outgoing, Request};
-use protocol::body::{TopicConfig, TopicFilterType, TopicQueueMappingDetail};
+use protocol::body::TopicQueueMappingDetail;
 use protocol::code::ResponseCode;
 use protocol::request::CreateTopic;
 
-use crate::admin::{attributes, body, reply_ok, topics};
+use crate::admin::{body, reply_ok, topics};
 use crate::broker::Broker;
 use crate::hold::Errand;
 use crate::refusal::Refusal;
@@ -31,16 +31,7 @@ pub(crate) fn create(
 ) -> Result<(), Refusal> {
     let wanted = CreateTopic::decode(&request.header.fields)?;
     let mut detail: TopicQueueMappingDetail = body(request)?;
-    let config = TopicConfig {
-        attributes: attributes::parse(wanted.attributes.unwrap_or_default())?,
-        order: wanted.order,
-        perm: wanted.perm,
-        read_queue_nums: wanted.read_queue_nums,
-        topic_filter_type: TopicFilterType::from_name(wanted.topic_filter_type).unwrap_or_default(),
-        topic_name: wanted.topic.to_owned(),
-        topic_sys_flag: wanted.topic_sys_flag.unwrap_or(0),
-        write_queue_nums: wanted.write_queue_nums,
-    };
+    let config = topics::wanted_config(&wanted)?;
     if broker.topics.is_light(wanted.topic) {
         let remark = format!("topic {} is a light queue, which has no mapping", wanted.topic);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
