@@ -1,7 +1,7 @@
 //! One file of the commit log, mapped.
 //!
 //! Bytes below `published` never change again and may be read by anybody; bytes above belong to the one thread that holds the
-//! log's lock. This is the only file of the crate with `unsafe` code.
+//! log's lock. Here and in `journal/window.rs` is the crate's `unsafe` code.
 
 use std::fmt;
 use std::io;

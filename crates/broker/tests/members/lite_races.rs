@@ -47,7 +47,7 @@ async fn nothing_comes_twice_though_two_connections_acknowledge_while_messages_c
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_acknowledgement_is_answered_no_sooner_than_the_journal_has_the_first() {
-    let setup = setup();
+    let setup = Setup { device: Device::to_be_filled(), ..setup() };
     let device = setup.device.clone();
     let running = start(setup).await;
     assert_eq!(make_parent(&running, "Chat", "+message.type=LITE").await.0, 0);

@@ -12,6 +12,8 @@ use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 struct Faults {
     is_journal_full: bool,
     is_flush_held: bool,
+    /// The journal's file system gives blocks only for what is written: every change is a call that can be refused.
+    has_no_room_ahead: bool,
 }
 
 /// Clones are the same device.
@@ -21,7 +23,14 @@ pub struct Device {
 }
 
 impl Device {
-    /// From now on nothing more can be written into the journal, or it can again.
+    /// One whose journal can be filled.
+    pub fn to_be_filled() -> Device {
+        let device = Device::default();
+        device.faults.0.lock().has_no_room_ahead = true;
+        device
+    }
+
+    /// From now on nothing more can be written into the journal, or it can again. Of [`Device::to_be_filled`].
     pub fn fill_journal(&self, is_full: bool) {
         self.faults.0.lock().is_journal_full = is_full;
     }
@@ -115,5 +124,12 @@ impl DiskFile for File {
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.inner.descriptor()
+    }
+
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        if self.is_journal && self.device.faults.0.lock().has_no_room_ahead {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.inner.allocate(at, bytes)
     }
 }

@@ -38,7 +38,7 @@ fn create(topic: &str) -> CreateTopic<'_> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn consumers_go_on_and_changes_are_refused_while_the_journal_cannot_be_written() {
-    let setup = Setup::default();
+    let setup = Setup { device: Device::to_be_filled(), ..Setup::default() };
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;
@@ -65,7 +65,7 @@ async fn consumers_go_on_and_changes_are_refused_while_the_journal_cannot_be_wri
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_of_a_topic_stay_as_long_as_its_deletion_is_not_written_down() {
-    let setup = Setup::default();
+    let setup = Setup { device: Device::to_be_filled(), ..Setup::default() };
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;
@@ -82,7 +82,7 @@ async fn files_of_a_topic_stay_as_long_as_its_deletion_is_not_written_down() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_requests_of_a_connection_are_answered_while_one_waits_for_the_journal() {
-    let setup = Setup::default();
+    let setup = Setup { device: Device::to_be_filled(), ..Setup::default() };
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;
@@ -105,7 +105,7 @@ async fn other_requests_of_a_connection_are_answered_while_one_waits_for_the_jou
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_stops_though_its_journal_cannot_be_written() {
-    let setup = Setup::default();
+    let setup = Setup { device: Device::to_be_filled(), ..Setup::default() };
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;
@@ -118,7 +118,7 @@ async fn a_broker_stops_though_its_journal_cannot_be_written() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_and_a_copy_of_offsets_are_not_answered_before_they_are_written_down() {
-    let setup = Setup::default();
+    let setup = Setup { device: Device::to_be_filled(), ..Setup::default() };
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;

@@ -2,7 +2,8 @@
 //!
 //! A [`Journal`] is an append-only file of small absolute changes and, now and then, a snapshot that lets it begin anew. The
 //! state itself stays with its owners ([`Table`]); the journal keeps no copy, so its memory does not grow with its file.
-//! Changes gather in memory while the thread `journal` writes the bundle before, so the pace is the device's own.
+//! Where the kernel's having a change is enough, whoever puts it copies it into the mapped end of the file ([`window`]). Else, and when
+//! that has no room, changes gather in memory while the thread `journal` writes the bundle before, so the pace is the device's own.
 //! Invariant: a change is in the kernel (in sync mode: on the device) before `written` reaches its position, and opening finds
 //! the state as of some position at or above the last `written`, never half a bundle.
 
@@ -12,6 +13,7 @@ mod open;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod window;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -24,6 +26,8 @@ use std::time::Duration;
 
 use env::{Clock, TimeMs};
 use parking_lot::{Condvar, Mutex};
+
+use window::Window;
 
 use crate::Watermark;
 use crate::disk::Disk;
@@ -79,6 +83,13 @@ pub struct JournalOptions {
     pub idle_after: Duration,
     /// Changes that wait to be written, in bytes, from where on only the newest of each key is kept.
     pub pending_bytes: usize,
+}
+
+impl JournalOptions {
+    /// Whether a change may go by the thread that bundles and syncs.
+    fn may_copy(&self) -> bool {
+        matches!(self.sync, JournalSync::Every(_)) && self.bundle_delay.is_zero()
+    }
 }
 
 impl Default for JournalOptions {
@@ -162,7 +173,15 @@ struct Shared {
 
 struct Inner {
     options: JournalOptions,
-    /// Entries since the last bundle, encoded.
+    /// The end of the file, mapped; none while the thread writes the file itself.
+    window: Option<Window>,
+    /// The thread knows that there is something to sync.
+    is_told: bool,
+    /// The thread knows that the window has little room left.
+    is_told_low: bool,
+    /// Entries of one call, encoded; kept for its memory.
+    scratch: Vec<u8>,
+    /// Entries that wait for the thread, encoded.
     pending: Vec<u8>,
     /// Above this many bytes `pending` is worth folding; grows when folding did not help.
     fold_above: usize,
@@ -248,19 +267,32 @@ impl Journal {
     /// Puts changes of which a crash leaves all or none. As [`put`](Journal::put).
     pub fn put_together(&self, changes: &[Change<'_>]) -> u64 {
         let mut inner = self.shared.inner.lock();
-        let is_first = inner.pending.is_empty();
-        // The thread takes all that is pending as one bundle, so what is added under one lock is never parted.
+        let inner = &mut *inner;
+        inner.scratch.clear();
         for Change { table, key, value } in changes {
-            bundle::put_entry(&mut inner.pending, *table, key, *value);
+            bundle::put_entry(&mut inner.scratch, *table, key, *value);
             inner.last += 1;
             match inner.tables.entry(*table).or_insert_with(|| Owner::Held(Arc::default())) {
                 Owner::Held(entries) => open::apply(Arc::make_mut(entries), key, *value),
                 Owner::Attached(_) => {}
             }
         }
-        inner.fold_if_large();
         let position = inner.last;
-        drop(inner);
+        if inner.copy_scratch(self.shared.synced.get()) {
+            self.shared.gauges.bundles.fetch_add(1, Ordering::Relaxed);
+            self.shared.written.advance(position);
+            let is_low = inner.window.as_ref().is_some_and(Window::is_low);
+            let is_news = !inner.is_told || (is_low && !inner.is_told_low);
+            (inner.is_told, inner.is_told_low) = (true, is_low);
+            if is_news {
+                self.shared.work.notify_one();
+            }
+            return position;
+        }
+        // The thread takes all that is pending as one bundle, so what is added under one lock is never parted.
+        let is_first = inner.pending.is_empty();
+        inner.pending.extend_from_slice(&inner.scratch);
+        inner.fold_if_large();
         if is_first {
             self.shared.work.notify_one();
         }
@@ -351,6 +383,12 @@ impl Drop for Journal {
 }
 
 impl Inner {
+    /// Copies what was just encoded into the window, as a bundle that ends with `last`. False if the thread has to write it.
+    fn copy_scratch(&mut self, synced: u64) -> bool {
+        let may_copy = self.options.may_copy() && self.pending.is_empty();
+        self.window.as_mut().is_some_and(|window| may_copy && window.append(&self.scratch, self.last, synced))
+    }
+
     /// When the device stands still, `pending` must not grow with the number of changes: of each key the newest stays.
     fn fold_if_large(&mut self) {
         if self.pending.len() <= self.fold_above.max(self.options.pending_bytes) {

@@ -73,6 +73,10 @@ pub(super) fn open(
         synced: Watermark::new(end.position),
         inner: Mutex::new(Inner {
             options,
+            window: None,
+            is_told: false,
+            is_told_low: false,
+            scratch: Vec::new(),
             pending: Vec::new(),
             fold_above: 0,
             last: end.position,
@@ -193,6 +197,10 @@ impl Replay<'_> {
         let (mut at, mut position) = (0, start);
         while at < bytes.len() {
             let Some((head, payload)) = bundle::open(&bytes[at..]) else {
+                let is_unused = at > 0 && bytes[at..].iter().all(|byte| *byte == 0);
+                if is_unused && !is_last {
+                    break;
+                }
                 if at == 0 || !is_last || !is_torn_end(&bytes[at..], at, position) {
                     return Err(damaged(at, "these changes are not what was written"));
                 }
@@ -201,7 +209,11 @@ impl Replay<'_> {
                     .open(&path, OpenHow::Write)
                     .and_then(|file| file.set_len(at as u64))
                     .map_err(|source| JournalError::disk("cut", &path, source))?;
-                self.findings.push(format!("{}: cut {lost} bytes of an unfinished write at byte {at}", path.display()));
+                // Room was made ahead of what was written.
+                if !is_unused {
+                    self.findings
+                        .push(format!("{}: cut {lost} bytes of an unfinished write at byte {at}", path.display()));
+                }
                 break;
             };
             let Head { kind, previous, last, synced: _ } = head;

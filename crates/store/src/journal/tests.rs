@@ -83,6 +83,78 @@ fn a_change_is_in_the_file_before_it_counts_as_written() {
     }
 }
 
+/// Puts changes until one is written before anybody else had to do anything.
+fn put_until_copied(journal: &Journal) -> u64 {
+    let mut n = 0u32;
+    until(|| {
+        n += 1;
+        let position = journal.put(TABLE, b"k", &n.to_le_bytes());
+        journal.written().get() >= position
+    });
+    u64::from(n)
+}
+
+#[test]
+fn what_was_put_into_room_made_ahead_is_there_after_a_crash_and_a_torn_copy_of_it_is_not() {
+    let (dir, image) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let journal = open(dir.path());
+    let n = put_until_copied(&journal);
+    journal.put_together(&[b"a", b"b"].map(|key| Change { table: TABLE, key, value: Some(b"together") }));
+    let newest = State::from([
+        (b"k".to_vec(), (n as u32).to_le_bytes().to_vec()),
+        (b"a".to_vec(), b"together".to_vec()),
+        (b"b".to_vec(), b"together".to_vec()),
+    ]);
+    copy(dir.path(), image.path());
+    let path = files::journal_path(image.path(), 0);
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes.ends_with(&[0; 4096]), "room ahead");
+    let found = open(image.path());
+    assert_eq!(state(&found), newest);
+    assert_eq!(found.findings(), &[] as &[String]);
+    assert!(found.close());
+    assert!(std::fs::read(&path).unwrap().len() < bytes.len(), "a journal that is closed has no room ahead");
+
+    // The process died when half of the last bundle was copied.
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let mut torn = bytes.clone();
+    torn[end - 8..].fill(0);
+    std::fs::write(&path, &torn).unwrap();
+    let found = open(image.path());
+    assert_eq!(state(&found), State::from([(b"k".to_vec(), (n as u32).to_le_bytes().to_vec())]));
+    assert_eq!(found.findings().len(), 1);
+}
+
+#[test]
+fn changes_of_many_threads_through_many_windows_and_snapshots_are_all_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path());
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let journal = &journal;
+            scope.spawn(move || {
+                for n in 0..3_000u32 {
+                    let position = journal.put(TABLE, &[thread, (n % 200) as u8], &[n as u8; 300]);
+                    if n % 1_000 == 500 {
+                        journal.snapshot();
+                    }
+                    if n % 64 == 0 {
+                        wait(journal, position);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(journal.position(), 12_000);
+    assert!(journal.close());
+    let found = state(&open(dir.path()));
+    assert_eq!(found.len(), 800);
+    for (key, value) in found {
+        // The last of each key: 2,800 to 2,999.
+        assert_eq!(value, [(2_800 + u32::from(key[1])) as u8; 300]);
+    }
+}
+
 /// A journal of some bundles, each of two entries that must stay together, with the state after each.
 fn recorded(dir: &Path) -> Vec<State> {
     let mut states = vec![State::new()];
@@ -353,6 +425,9 @@ impl DiskFile for FullFile {
     }
     fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
         self.0.descriptor()
+    }
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        if self.1.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { self.0.allocate(at, bytes) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The thread `journal`: takes what was put, writes it as one bundle, syncs by policy, and calls for snapshots.
 //!
+//! What is copied into the window (`window.rs`) does not come by here; the thread makes the windows, and syncs what went through them.
+//!
 //! It clocks itself: while a bundle is on its way to the kernel or the device, the next one gathers. With nothing to do it
 //! waits without a timer. Where changes are safe as soon as the kernel has them, nobody waits for the device: syncs run on a
 //! thread of their own, one at a time, and bundles are written meanwhile.
@@ -14,12 +16,16 @@ use tracing::{error, info, warn};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::journal_path;
-use super::{JournalError, JournalOptions, JournalSync, Shared, snapshot};
+use super::window::Window;
+use super::{Inner, JournalError, JournalOptions, JournalSync, Shared, snapshot};
 use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::worker;
 
 /// How long after a failed write or snapshot the next attempt is made.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// How long after the file system refused to make room ahead it is asked again; changes are written by this thread meanwhile.
+const WINDOW_AFTER: Duration = Duration::from_secs(10);
 
 /// Capacity that the buffers keep between bundles.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -39,6 +45,11 @@ pub(super) struct Writer {
     synced_at: Duration,
     changed_at: Duration,
     snapshot_not_before: Duration,
+    /// Whether anything was put since start: an idle journal needs no window.
+    has_changed: bool,
+    window_not_before: Duration,
+    /// The file goes on with zeros behind its end.
+    has_room_ahead: bool,
     /// Bytes in earlier files that no snapshot covers yet.
     earlier_bytes: u64,
     /// The bundle that is being written: header and entries.
@@ -74,6 +85,9 @@ impl Writer {
             synced_at: now,
             changed_at: now,
             snapshot_not_before: Duration::ZERO,
+            has_changed: false,
+            window_not_before: Duration::ZERO,
+            has_room_ahead: false,
             earlier_bytes,
             bundle: Vec::new(),
             bundle_last: None,
@@ -112,6 +126,77 @@ impl Writer {
             if self.snapshot.is_none() && self.bundle_last.is_none() && self.is_snapshot_due(&turn) {
                 self.begin_snapshot();
             }
+            let wants_window = self.wants_window(&self.shared.inner.lock(), turn.is_closing);
+            if wants_window {
+                self.make_window();
+            }
+        }
+    }
+
+    /// Takes note of what was copied into the window, and takes the file back if this thread has to write it.
+    fn look(&mut self, inner: &mut Inner, is_closing: bool) {
+        if let Some(window) = &inner.window {
+            if window.position != self.position {
+                (self.at, self.position) = (window.at, window.position);
+                self.changed_at = self.shared.clock.elapsed();
+                self.shared.gauges.journal_bytes.store(self.unsnapshotted_bytes(), Ordering::Relaxed);
+            }
+            if is_closing || !inner.pending.is_empty() || !inner.options.may_copy() {
+                inner.window = None;
+            }
+        }
+        inner.is_told = self.synced < self.position;
+    }
+
+    fn wants_window(&self, inner: &Inner, is_closing: bool) -> bool {
+        self.has_changed
+            && !is_closing
+            && self.bundle_last.is_none()
+            && inner.options.may_copy()
+            && inner.window.as_ref().is_none_or(Window::is_low)
+            && self.shared.clock.elapsed() >= self.window_not_before
+    }
+
+    /// Makes the next stretch of the file ready for whoever puts changes. They go on in the one before, or wait for this thread.
+    fn make_window(&mut self) {
+        let mut window = match Window::open(&*self.file, self.at, self.position) {
+            Ok(window) => window,
+            Err(_) => {
+                self.window_not_before = self.shared.clock.elapsed() + WINDOW_AFTER;
+                return;
+            }
+        };
+        self.has_room_ahead = true;
+        let mut inner = self.shared.inner.lock();
+        if let Some(before) = &inner.window {
+            window.follow(before);
+        }
+        if !inner.options.may_copy() {
+            return;
+        }
+        // What came meanwhile. If it does not fit, this thread writes it and tries again.
+        if !inner.pending.is_empty() {
+            if !window.append(&inner.pending, inner.last, self.synced) {
+                return;
+            }
+            inner.pending.clear();
+            inner.fold_above = 0;
+            self.shared.gauges.bundles.fetch_add(1, Ordering::Relaxed);
+            self.shared.written.advance(inner.last);
+        }
+        inner.is_told_low = false;
+        inner.window = Some(window);
+    }
+
+    /// Takes the file back, and cuts off the room that was made ahead.
+    fn end_window(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut inner = shared.inner.lock();
+        self.look(&mut inner, true);
+        drop(inner);
+        // Zeros that stay do no harm: whoever opens the journal passes them over.
+        if std::mem::take(&mut self.has_room_ahead) && self.file.set_len(self.at).is_err() {
+            warn!("the room made ahead of the journal could not be given back");
         }
     }
 
@@ -123,6 +208,7 @@ impl Writer {
         // Ends when there is work or a timer is due: each turn waits.
         loop {
             let is_closing = shared.is_closing.load(Ordering::Relaxed);
+            self.look(&mut inner, is_closing);
             let has_work = !inner.pending.is_empty() && self.bundle_last.is_none();
             let may_snapshot = self.snapshot.is_none() && self.bundle_last.is_none();
             let delay = inner.options.bundle_delay;
@@ -132,7 +218,8 @@ impl Writer {
                 continue;
             }
             let is_told = inner.sync_done || inner.sync_wanted || inner.snapshot_done.is_some();
-            if has_work || is_closing || is_told || (inner.snapshot_wanted && may_snapshot) {
+            let is_for_us = inner.snapshot_wanted && may_snapshot || self.wants_window(&inner, is_closing);
+            if has_work || is_closing || is_told || is_for_us {
                 break;
             }
             match self.next_timer(&inner.options) {
@@ -158,6 +245,7 @@ impl Writer {
             inner.pending.shrink_to(BUFFER_BYTES);
             inner.fold_above = 0;
             self.bundle_last = Some(inner.last);
+            self.has_changed = true;
         }
         Turn {
             options: inner.options.clone(),
@@ -283,6 +371,7 @@ impl Writer {
 
     /// Begins the journal anew at this position, and a snapshot of the state at it beside.
     fn begin_snapshot(&mut self) {
+        self.end_window();
         self.sync();
         let position = self.position;
         if position > self.start {
@@ -342,6 +431,7 @@ impl Writer {
     /// Leaves behind a last bundle that says how far everything is on the device, so that damage shows later.
     fn close(&mut self) {
         self.join_snapshot();
+        self.end_window();
         if self.bundle_last.is_some() {
             return;
         }
