@@ -9,12 +9,12 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply};
 
-use super::Held;
 use super::handle::{Handle, ORDER_QUEUE, Origin, origin_topic};
 use super::ledger::{Change, QueueRef};
 use super::lite;
 use super::order::OrderAck;
 use super::take::{check_invisible, illegal_queue};
+use super::{Acked, Held};
 use crate::admin::{body, reply_ok};
 use crate::broker::Broker;
 use crate::lite::is_parent;
@@ -41,7 +41,11 @@ pub(crate) fn ack(
     }
     let handle = Handle::parse(message.extra_info)?;
     let offset = offset(broker, name, message.offset)?;
-    finish(broker, session, Held { name, handle, offset })?;
+    if handle.is_order() {
+        finish_in_order(broker, session, Held { name, handle, offset })?;
+    } else {
+        finish(broker, session, name, handle, std::iter::once(offset))?;
+    }
     reply_ok(request, out);
     Ok(())
 }
@@ -80,15 +84,18 @@ pub(crate) fn ack_batch(
             invisible_ms: acks.invisible_time,
             revive_qid: acks.revive_queue_id,
         };
-        for distance in places(acks) {
-            let Some(next) = left.checked_sub(1) else {
-                let remark =
-                    format!("the batch acknowledges more than {BATCH_MESSAGES_MAX} messages, which is the limit");
-                return Err(Refusal::new(ResponseCode::MessageIllegal, remark));
-            };
-            left = next;
-            // A lease that is over says nothing of the others.
-            let _ = finish(broker, session, Held { name, handle, offset: start.saturating_add(distance) });
+        let offsets: Vec<u64> = places(acks).take(left + 1).map(|distance| start.saturating_add(distance)).collect();
+        left = left.checked_sub(offsets.len()).ok_or_else(|| {
+            let remark = format!("the batch acknowledges more than {BATCH_MESSAGES_MAX} messages, which is the limit");
+            Refusal::new(ResponseCode::MessageIllegal, remark)
+        })?;
+        // A lease that is over says nothing of the others.
+        if handle.is_order() {
+            for offset in offsets {
+                let _ = finish_in_order(broker, session, Held { name, handle, offset });
+            }
+        } else {
+            let _ = finish(broker, session, name, handle, offsets.into_iter());
         }
     }
     reply_ok(request, out);
@@ -101,24 +108,26 @@ fn places(acks: &BatchAck) -> impl Iterator<Item = u64> {
     bytes.flat_map(|(byte, at)| (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| at * 8 + bit))
 }
 
-/// One message is done with.
-fn finish(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), Refusal> {
-    let Held { name, handle, offset } = held;
-    if handle.is_order() {
-        return finish_in_order(broker, session, held);
+/// Messages that one handle gave out are done with.
+fn finish(
+    broker: &Broker,
+    session: &mut Session,
+    name: QueueRef<'_>,
+    handle: Handle,
+    mut offsets: impl Iterator<Item = u64> + Clone,
+) -> Result<(), Refusal> {
+    let acked = broker.pops.ack(name, handle, offsets.clone());
+    if let Some(Acked { messages, position, .. }) = acked {
+        session.durable_after(position);
+        broker.stats.acked(name.group, name.topic, messages);
     }
-    match broker.pops.ack(held) {
-        Some(position) => {
-            session.durable_after(position);
-            broker.stats.acked(name.group, name.topic, 1);
-            Ok(())
+    if acked.is_none_or(|acked| acked.unknown > 0) {
+        if handle.until() <= broker.clock.now().0 {
+            return Err(is_over(handle, offsets.next().unwrap_or(handle.start)));
         }
-        None if handle.until() <= broker.clock.now().0 => Err(is_over(handle, offset)),
-        None => {
-            done_before(broker, session);
-            Ok(())
-        }
+        done_before(broker, session);
     }
+    Ok(())
 }
 
 /// It was acknowledged before, and the answer to that got lost, or is still to come: this one is not to be sooner than the journal either.

@@ -187,11 +187,16 @@ impl Pops {
         Ok(position)
     }
 
-    /// One message is done with; `None` when nobody has it by that handle.
-    fn ack(&self, held: Held<'_>) -> Option<u64> {
+    /// Messages that one handle gave out are done with; `None` when nobody has one of them by that handle.
+    fn ack(&self, name: QueueRef<'_>, handle: Handle, offsets: impl Iterator<Item = u64>) -> Option<Acked> {
         let mut ledger = self.ledger.lock();
-        let id = held.id(&ledger)?;
-        ledger.ack(id, held.offset).then(|| self.put(&ledger, id))
+        let id = Held { name, handle, offset: handle.start }.id(&ledger)?;
+        let (mut acked, mut unknown) = (0, 0);
+        for offset in offsets {
+            *if ledger.ack(id, offset) { &mut acked } else { &mut unknown } += 1;
+        }
+        // One row for all of them: what is journalled is what is left.
+        (acked > 0).then(|| Acked { messages: acked, unknown, position: self.put(&ledger, id) })
     }
 
     /// The invisible time of one message begins anew: the new pop time, and where the journal knows of it.
@@ -278,6 +283,16 @@ pub(crate) fn is_blocked(broker: &Broker, group: &str, topic: &str) -> bool {
 /// When the open batch of a queue is over.
 pub(crate) fn free_at(broker: &Broker, group: &str, topic: &str) -> Option<i64> {
     broker.pops.orders.free_at(QueueRef { group, topic, queue_id: 0 })
+}
+
+/// What became of acknowledgements.
+struct Acked {
+    /// That many messages are done with.
+    messages: u64,
+    /// That many are not, or not any more, on this lease.
+    unknown: u64,
+    /// Where the journal knows of it.
+    position: u64,
 }
 
 impl Held<'_> {
