@@ -212,6 +212,12 @@ pub fn stamp(record: &mut [u8], queue_offset: u64, log_offset: u64, store_timest
     put(record, store_timestamp_at, store_timestamp.to_be_bytes());
 }
 
+/// The queue offset of an encoded record, without a look at the rest of it.
+pub fn queue_offset(record: &[u8]) -> Option<u64> {
+    let (bytes, _) = record.get(at::QUEUE_OFFSET..)?.split_first_chunk()?;
+    Some(u64::from_be_bytes(*bytes))
+}
+
 /// The last property of a record that is a batch, before [`stamp_inner_base`] has written the offset of its first message there. RocketMQ
 /// writes as many digits as the number has; it reads leading zeros all the same.
 pub const INNER_BASE_PLACE: &str = "INNER_BASE\u{1}0000000000000000000\u{2}";

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use net::SharedSlice;
 use protocol::light;
+use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
 use store::{LogSlice, Read};
@@ -122,6 +123,10 @@ impl Shelf {
 }
 
 fn queue_offset(slice: &LogSlice, topic: &str) -> Option<u64> {
+    if !names::is_lmq(topic) {
+        // A scan would bring the whole head of each message into the processor's cache, and we send them without looking.
+        return record::queue_offset(slice.as_ref());
+    }
     view(slice).and_then(|view| light::offset_in(&view, topic))
 }
 
