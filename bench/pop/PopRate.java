@@ -1,3 +1,5 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -20,9 +22,10 @@ import org.apache.rocketmq.remoting.protocol.header.ExtraInfoUtil;
 import org.apache.rocketmq.remoting.protocol.header.PopMessageRequestHeader;
 
 /**
- * How fast the stock client (5.x) gets a backlog by pulls, and by pops with acknowledgements, one thread a queue, 32 messages a request.
+ * How fast the stock client (5.x) gets a backlog by pulls, and by pops with acknowledgements, one thread a queue, 32 messages a request;
+ * and what processor time that takes in the broker and in the client.
  *
- * <p>java -cp 'JARS/*' bench/pop/PopRate.java NAME_SERVER BROKER BROKER_NAME MESSAGES BYTES [rounds]
+ * <p>java -cp 'JARS/*' bench/pop/PopRate.java NAME_SERVER BROKER BROKER_NAME BROKER_PID MESSAGES BYTES [rounds]
  */
 public class PopRate {
     private static final int QUEUES = 8;
@@ -32,9 +35,10 @@ public class PopRate {
         String nameServer = args[0];
         String broker = args[1];
         String brokerName = args[2];
-        int messages = Integer.parseInt(args[3]);
-        int bytes = Integer.parseInt(args[4]);
-        int rounds = args.length > 5 ? Integer.parseInt(args[5]) : 3;
+        long brokerPid = Long.parseLong(args[3]);
+        int messages = Integer.parseInt(args[4]);
+        int bytes = Integer.parseInt(args[5]);
+        int rounds = args.length > 6 ? Integer.parseInt(args[6]) : 3;
         String topic = "PopRate" + System.currentTimeMillis();
         var producer = new DefaultMQProducer("PopRate");
         producer.setNamesrvAddr(nameServer);
@@ -60,14 +64,12 @@ public class PopRate {
         }
         var api = consumer.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory().getMQClientAPIImpl();
         for (int round = 0; round < rounds; round++) {
-            double pulls = rate(queue -> pull(consumer, new MessageQueue(topic, brokerName, queue)));
-            System.out.printf("pull %.0f/s", pulls);
+            double pulls = measure("pull", brokerPid, queue -> pull(consumer, new MessageQueue(topic, brokerName, queue)), 0);
             for (boolean isBatch : new boolean[] {true, false}) {
                 String group = "PopRate" + round + isBatch + System.currentTimeMillis();
-                double pops = rate(queue -> pop(api, broker, brokerName, topic, group, queue, isBatch));
-                System.out.printf(", pop and %s %.0f/s (%.0f %%)", isBatch ? "ack by batch" : "ack each", pops, 100 * pops / pulls);
+                measure(isBatch ? "pop, ack by batch" : "pop, ack each", brokerPid,
+                    queue -> pop(api, broker, brokerName, topic, group, queue, isBatch), pulls);
             }
-            System.out.println();
         }
         System.exit(0);
     }
@@ -76,9 +78,12 @@ public class PopRate {
         long run(int queue) throws Exception;
     }
 
-    private static double rate(Work work) throws Exception {
+    /** Runs the work for all queues at once and prints a line: messages a second, processor seconds per million messages. */
+    private static double measure(String name, long brokerPid, Work work, double pulls) throws Exception {
         var got = new AtomicLong();
         var threads = new ArrayList<Thread>();
+        double broker = processorSeconds(brokerPid);
+        double client = processorSeconds(ProcessHandle.current().pid());
         long start = System.nanoTime();
         for (int i = 0; i < QUEUES; i++) {
             int queue = i;
@@ -96,7 +101,20 @@ public class PopRate {
         for (var thread : threads) {
             thread.join();
         }
-        return got.get() * 1e9 / (System.nanoTime() - start);
+        double rate = got.get() * 1e9 / (System.nanoTime() - start);
+        double millions = got.get() / 1e6;
+        System.out.printf("%-18s %8.0f/s %s, processor seconds per million: broker %.2f, client %.2f%n", name, rate,
+            pulls == 0 ? "     " : String.format("(%2.0f %%)", 100 * rate / pulls),
+            (processorSeconds(brokerPid) - broker) / millions,
+            (processorSeconds(ProcessHandle.current().pid()) - client) / millions);
+        return rate;
+    }
+
+    /** utime and stime of /proc/PID/stat, in ticks of a hundredth of a second. */
+    private static double processorSeconds(long pid) throws Exception {
+        String stat = Files.readString(Path.of("/proc/" + pid + "/stat"));
+        String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
+        return (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / 100.0;
     }
 
     private static long pull(DefaultMQPullConsumer consumer, MessageQueue queue) throws Exception {

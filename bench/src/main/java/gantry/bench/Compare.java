@@ -11,10 +11,9 @@ import java.util.function.ToDoubleFunction;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
 
-/** Runs the chosen cases on both brokers in turn, round by round, and prints the medians beside each other. */
+/** Runs the chosen cases on both brokers in turn, round by round, and prints the medians beside each other; ratios are to the first. */
 public final class Compare {
     private static final String ALL = "start,sync,async,batch,push,pull,both,oneway,flush";
-    private static final List<String> PEERS = List.of("apache", "gantry");
 
     public static void main(String[] arguments) throws Exception {
         Map<String, String> args = new LinkedHashMap<>(Map.of("rounds", "2", "warm", "15", "secs", "15", "cases", ALL, "backlog", "2000000"));
@@ -25,15 +24,27 @@ public final class Compare {
         Path work = Path.of(args.get("work"));
         Map<String, Map<String, List<Load.Figures>>> results = new LinkedHashMap<>();
         Map<String, List<double[]>> starts = new LinkedHashMap<>();
+        List<String> peers = List.of(args.containsKey("before") ? "before" : "apache", "gantry");
+        warm(peers.get(0), args, work);
         for (int round = 0; round < Integer.parseInt(args.get("rounds")); round++) {
-            for (String name : PEERS) {
+            for (String name : peers) {
                 for (List<String> group : groups(args.get("cases"))) {
                     runGroup(name, group, args, work, results, starts);
                 }
             }
         }
-        print(args, results, starts);
+        print(args, peers.get(0), results, starts);
         System.exit(0);
+    }
+
+    /** One window that does not count: else whoever comes first has a load that is still being compiled. */
+    private static void warm(String name, Map<String, String> args, Path work) throws Exception {
+        Map<String, String> once = new LinkedHashMap<>(args);
+        once.put("backlog", "200000");
+        List<String> plain = groups(args.get("cases")).stream().filter(group -> !group.contains("start")).flatMap(List::stream).toList();
+        if (!plain.isEmpty()) {
+            runGroup(name, plain, once, work, new LinkedHashMap<>(), new LinkedHashMap<>());
+        }
     }
 
     /** Cases that share a broker, so that each is as warm as the one before made it; another flush mode needs another broker. */
@@ -114,18 +125,18 @@ public final class Compare {
         Files.writeString(work.resolve("results.txt"), text, StandardOpenOption.CREATE, StandardOpenOption.APPEND);
     }
 
-    private static void print(Map<String, String> args, Map<String, Map<String, List<Load.Figures>>> results, Map<String, List<double[]>> starts) {
+    private static void print(Map<String, String> args, String first, Map<String, Map<String, List<Load.Figures>>> results, Map<String, List<double[]>> starts) {
         System.out.printf("rounds %s, warm-up %s s, window %s s, medians%n%n", args.get("rounds"), args.get("warm"), args.get("secs"));
         System.out.println("| case | broker | msg/s | p50 / p99 / p99.9 / max ms | broker CPU-s per million | ratio CPU | ratio msg/s | VmRSS MiB | failed | stored of acknowledged |");
         System.out.println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
         results.forEach((name, byPeer) -> {
-            List<Load.Figures> apache = byPeer.get("apache");
+            List<Load.Figures> base = byPeer.get(first);
             byPeer.forEach((peer, runs) -> System.out.printf("| %s | %s | %,.0f | %s | %.2f | %s | %s | %.0f | %d | %.2f %% |%n", name, peer,
                 median(runs, Load.Figures::perSecond),
                 median(runs, Load.Figures::p50) < 0 ? "-" : String.format("%.2f / %.2f / %.2f / %.1f", median(runs, Load.Figures::p50),
                     median(runs, Load.Figures::p99), median(runs, Load.Figures::p999), median(runs, Load.Figures::max)),
                 median(runs, Load.Figures::cpuSecondsPerMillion),
-                ratio(peer, runs, apache, Load.Figures::cpuSecondsPerMillion), ratio(peer, runs, apache, Load.Figures::perSecond),
+                ratio(runs, base, Load.Figures::cpuSecondsPerMillion), ratio(runs, base, Load.Figures::perSecond),
                 median(runs, Load.Figures::residentMib), runs.stream().mapToLong(Load.Figures::failed).sum(),
                 100.0 * runs.stream().mapToLong(Load.Figures::stored).sum() / Math.max(1, runs.stream().mapToLong(Load.Figures::acknowledged).sum())));
         });
@@ -136,8 +147,8 @@ public final class Compare {
         }
     }
 
-    private static String ratio(String peer, List<Load.Figures> ours, List<Load.Figures> theirs, ToDoubleFunction<Load.Figures> figure) {
-        return peer.equals("apache") || theirs == null ? "1" : String.format("%.2f", median(ours, figure) / median(theirs, figure));
+    private static String ratio(List<Load.Figures> ours, List<Load.Figures> theirs, ToDoubleFunction<Load.Figures> figure) {
+        return ours == theirs || theirs == null ? "1" : String.format("%.2f", median(ours, figure) / median(theirs, figure));
     }
 
     private static <T> double median(List<T> runs, ToDoubleFunction<T> figure) {

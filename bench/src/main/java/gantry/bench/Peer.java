@@ -39,7 +39,7 @@ abstract class Peer implements AutoCloseable {
     static Peer of(String name, Map<String, String> args, Path folder, Map<String, String> conf) throws IOException {
         wipe(folder);
         Files.createDirectories(folder);
-        return name.equals("gantry") ? new Gantry(args.get("gantry"), folder, conf) : new Apache(args.get("lib"), folder, conf);
+        return name.equals("apache") ? new Apache(args.get("lib"), folder, conf) : new Gantry(name, args.get(name), folder, conf);
     }
 
     /** CPU seconds that the peer's processes used so far. A tick is a hundredth of a second on Linux. */
@@ -119,8 +119,8 @@ abstract class Peer implements AutoCloseable {
         private static final Pattern READY = Pattern.compile("gantry: ready namesrv=(\\S+) broker=(\\S+)");
         private final String binary;
 
-        Gantry(String binary, Path folder, Map<String, String> conf) {
-            super("gantry", folder, conf);
+        Gantry(String name, String binary, Path folder, Map<String, String> conf) {
+            super(name, folder, conf);
             this.binary = binary;
         }
 
