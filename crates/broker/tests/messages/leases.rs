@@ -133,12 +133,13 @@ async fn whatever_of_the_journal_survives_each_message_is_on_one_lease_or_ahead_
     assert_eq!(last, 100);
 }
 
-/// Where a crash of the process may have ended a journal. A header has 40 bytes, of which those from 8 to 12 say how many follow it.
+/// Where a crash of the process may have ended a journal. A header has 40 bytes, of which those from 8 to 12 say how many follow it;
+/// behind the last bundle there may be zeros, the room that was made ahead.
 fn bundle_ends(journal: &[u8]) -> impl Iterator<Item = usize> {
     let mut end = 0;
     std::iter::from_fn(move || {
-        let bytes = journal.get(end + 8..end + 12)?;
-        end += 40 + u32::from_le_bytes(bytes.try_into().unwrap()) as usize;
+        let header = journal.get(end..end + 40).filter(|header| header.iter().any(|byte| *byte != 0))?;
+        end += 40 + u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
         Some(end)
     })
 }
