@@ -9,11 +9,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use protocol::body::{MessageQueue, TopicRemappingDetail, TopicStatsTable};
+use protocol::body::{ConsumeStats, MessageQueue, TopicRemappingDetail, TopicStatsTable};
 use protocol::code::{ResponseCode, request};
+use protocol::names::is_logical_broker;
 use protocol::request::{CreateTopic, GetTopicConfig, GetTopicStats};
 
-use super::mapping::{Brokers, details, empty, grown, leaders, logical, moved, next_block};
+use super::mapping::{
+    Brokers, details, empty, grown, leaders, logical, logical_place, logical_progress, logical_queue, moved, next_block,
+};
 use super::output::{Facts, Table};
 use super::session::Session;
 use super::truth;
@@ -264,6 +267,35 @@ fn show(session: &Session, change: &TopicRemappingDetail) -> Result<()> {
     session.out.facts(&Facts::new().with("Topic", &change.topic).with("Epoch", change.epoch))?;
     session.out.table("queues", &table)?;
     Ok(())
+}
+
+/// Whether clients see logical queues of a topic. One of which nothing is known is an ordinary one.
+async fn is_static(session: &Session, topic: &str) -> bool {
+    let route = session.client.route(topic).await;
+    route.is_ok_and(|route| route.readable.first().is_some_and(|queue| is_logical_broker(&queue.broker_name)))
+}
+
+/// Puts logical queues in the place of the physical ones of static topics.
+pub async fn as_clients_see(session: &Session, stats: &mut ConsumeStats) -> Result<()> {
+    let topics: BTreeSet<String> = stats.offset_table.keys().map(|queue| queue.topic.clone()).collect();
+    for topic in topics {
+        if is_static(session, &topic).await {
+            let progress = logical_progress(&topic, &leaders(&known(session, &topic).await?)?, stats);
+            stats.offset_table.0.retain(|queue, _| queue.topic != topic);
+            stats.offset_table.extend(progress);
+        }
+    }
+    Ok(())
+}
+
+/// The queue and the offset by which clients know a message of a physical queue; these themselves unless the topic is static.
+pub async fn place_of(session: &Session, queue: MessageQueue, offset: i64) -> Result<(MessageQueue, i64)> {
+    if !is_static(session, &queue.topic).await {
+        return Ok((queue, offset));
+    }
+    let leaders = leaders(&known(session, &queue.topic).await?)?;
+    let place = logical_place(&leaders, &queue.broker_name, queue.queue_id, offset);
+    Ok(place.map_or((queue.clone(), offset), |(id, offset)| (logical_queue(&queue.topic, id), offset)))
 }
 
 /// Adds the logical queues of a static topic to the offsets of its physical ones, as clients see them.
