@@ -11,6 +11,7 @@ pub(crate) mod forward;
 mod handover;
 pub(crate) mod mapping;
 pub(crate) mod offsets;
+pub(crate) mod order;
 pub(crate) mod progress;
 pub(crate) mod pull;
 pub(crate) mod send;
