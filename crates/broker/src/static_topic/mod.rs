@@ -9,6 +9,7 @@ pub(crate) mod admin;
 pub(crate) mod clean;
 pub(crate) mod forward;
 mod handover;
+pub(crate) mod late;
 pub(crate) mod mapping;
 pub(crate) mod offsets;
 pub(crate) mod order;

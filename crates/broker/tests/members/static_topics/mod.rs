@@ -1,6 +1,7 @@
 //! Logical queues, as clients and tools see them, on one broker and on two.
 
 mod brokers;
+mod late;
 mod mappings;
 mod offsets;
 mod queues;
