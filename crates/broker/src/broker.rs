@@ -39,6 +39,7 @@ use crate::repeats::Repeats;
 use crate::routes::Routes;
 use crate::session::{Session, Work};
 use crate::static_topic::forward::Forward;
+use crate::static_topic::order::Order;
 use crate::stats::Stats;
 use crate::tables;
 use crate::timer::{self, Timers};
@@ -112,6 +113,8 @@ pub struct Broker {
     pub(crate) routes: Arc<Routes>,
     pub(crate) placement: Placement,
     pub(crate) forward: Arc<Forward>,
+    /// The order of commits in logical queues.
+    pub(crate) commits: Arc<Order>,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
@@ -183,6 +186,7 @@ impl Broker {
             configuration: Configuration::new(configuration, config_file),
             exchange: Arc::new(Exchange::load(config_folder, &store)),
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
+            commits: Arc::default(),
             registry,
             routes: Arc::default(),
             placement: Placement::default(),

@@ -9,6 +9,7 @@ use protocol::sys_flag::pull as flag;
 use protocol::tags;
 
 use crate::error::ClientError;
+use crate::logical::Tries;
 use crate::member::Member;
 use crate::message::Received;
 
@@ -70,18 +71,32 @@ impl PullConsumer {
         expression: &str,
         wait: Duration,
     ) -> Result<Pulled, ClientError> {
-        let address = self.member.address(queue).await?;
         let suspend = if wait.is_zero() { 0 } else { flag::SUSPEND };
         let fields = PullMessage {
             sys_flag: flag::SUBSCRIPTION | suspend,
             ..pull_fields(&self.group, queue, offset, max, expression, wait)
         };
-        let broker_name: Arc<str> = queue.broker_name.as_str().into();
-        let mut pulled = self.member.pull(&address, &fields, &broker_name, wait + WAY).await?;
+        let mut pulled = self.pull_from_leader(queue, &fields, wait + WAY).await?;
         if let Some(wanted) = tags::Subscription::parse(expression) {
             pulled.messages.retain(|message| is_wanted(&wanted, message));
         }
         Ok(pulled)
+    }
+
+    async fn pull_from_leader(
+        &self,
+        queue: &MessageQueue,
+        fields: &PullMessage<'_>,
+        timeout: Duration,
+    ) -> Result<Pulled, ClientError> {
+        let mut tries = Tries::new(&self.member, queue);
+        loop {
+            let address = self.member.address(queue).await?;
+            let answer = self.member.pull(&address, fields, queue, timeout).await;
+            if !tries.go_on(&answer).await {
+                return answer;
+            }
+        }
     }
 
     /// The committed offset, if there is one.
