@@ -14,6 +14,7 @@ use serde_json::Value;
 use store::Store;
 use store::journal::Table;
 
+use crate::admin;
 use crate::broker::Broker;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::tables::{self, Keeper};
@@ -87,10 +88,15 @@ impl Known {
     }
 }
 
+/// Where Apache counts on from. We only write it: a start of ours counts what the timer log holds.
+const TIMER_COUNTS: &str = "timermetrics";
+
 /// The exchange of one broker with the folder `config`.
 pub(crate) struct Exchange {
     folder: PathBuf,
     known: Mutex<[Known; ALL.len()]>,
+    /// The hash of the counts of timer messages that were written last. Guards nothing else.
+    timer_counts: Mutex<Option<u64>>,
     keeper: Keeper,
 }
 
@@ -108,7 +114,7 @@ impl Exchange {
                 known[json as usize].extras = serde_json::from_slice(value).unwrap_or_default();
             }
         });
-        Exchange { folder, known: Mutex::new(known), keeper: Keeper::of(store) }
+        Exchange { folder, known: Mutex::new(known), timer_counts: Mutex::default(), keeper: Keeper::of(store) }
     }
 
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
@@ -190,6 +196,23 @@ impl Exchange {
                 written?;
             }
             self.known.lock()[json as usize].stamp = Some(stamp);
+        }
+        self.export_timer_counts(broker).await
+    }
+
+    async fn export_timer_counts(&self, broker: &Broker) -> Result<(), ExchangeError> {
+        let Some(timers) = &broker.timers else { return Ok(()) };
+        let text = text::text(&admin::timers::counts(timers), &Value::Null);
+        let new = hash(text.as_bytes());
+        if *self.timer_counts.lock() == Some(new) {
+            return Ok(());
+        }
+        let path = self.folder.join(TIMER_COUNTS);
+        let written = tokio::task::spawn_blocking(move || put_in_place(&path, text.as_bytes()));
+        // As above.
+        if let Ok(written) = written.await {
+            written?;
+            *self.timer_counts.lock() = Some(new);
         }
         Ok(())
     }

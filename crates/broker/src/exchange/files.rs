@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use protocol::body::{
-    ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, MessageRequestModes, SubscriptionGroupTable, TopicConfigTable,
-    TopicQueueMappingTable,
+    ConsumerFilterTable, ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, MessageRequestModes,
+    SubscriptionGroupTable, TopicConfigTable, TopicQueueMappingTable,
 };
 use serde_json::Value;
 
@@ -30,10 +30,11 @@ pub(super) enum Json {
     Modes,
     Orders,
     Mappings,
+    Conditions,
 }
 
 /// In the order in which they are taken over: of two files with offsets, the later one counts; a mapping needs its topic.
-pub(super) const ALL: [Json; 8] = [
+pub(super) const ALL: [Json; 9] = [
     Json::Topics,
     Json::Mappings,
     Json::Groups,
@@ -42,6 +43,7 @@ pub(super) const ALL: [Json; 8] = [
     Json::Delays,
     Json::Modes,
     Json::Orders,
+    Json::Conditions,
 ];
 
 impl Json {
@@ -55,6 +57,7 @@ impl Json {
             Json::Modes => "messageRequestMode.json",
             Json::Orders => "consumerOrderInfo.json",
             Json::Mappings => "topicQueueMapping.json",
+            Json::Conditions => "consumerFilter.json",
         }
     }
 }
@@ -130,6 +133,11 @@ pub(super) fn take(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Re
             broker.pops.orders.replace(orders.table);
             (count, extras)
         }
+        Json::Conditions => {
+            let (table, _) = parse::<ConsumerFilterTable>(path, bytes)?;
+            // Members that we do not know belong to a subscription, and would outlive it.
+            (broker.conditions.replace(table, broker.clock.now().0), Value::Null)
+        }
         Json::Mappings => {
             let (mut table, extras) = parse::<TopicQueueMappingTable>(path, bytes)?;
             let bad = |refusal: Refusal| ExchangeError::Content { path: path.to_owned(), cause: refusal.remark };
@@ -158,6 +166,7 @@ pub(super) fn stamp(broker: &Broker, json: Json) -> (i64, i64, u64) {
         }
         Json::Offsets | Json::LightOffsets => (0, 0, broker.offsets.changes()),
         Json::Modes => (0, 0, broker.pops.modes.changes()),
+        Json::Conditions => (0, 0, broker.conditions.changes()),
         Json::Orders => {
             let (sum, count) = broker.pops.orders.stamp();
             (0, sum, count)
@@ -203,6 +212,7 @@ pub(super) fn render(broker: &Broker, json: Json, extras: &Value) -> String {
             text(&table, extras)
         }
         Json::Modes => text(&broker.pops.modes.table(), extras),
+        Json::Conditions => text(&broker.conditions.table(), extras),
         Json::Orders => text(&OrderTable { table: broker.pops.orders.table() }, extras),
         Json::Mappings => {
             let mappings = broker.topics.mappings().into_iter();
