@@ -24,10 +24,12 @@ use super::wait::Waiting;
 use super::{Held, Pops};
 use crate::admin::reply_ok;
 use crate::broker::Broker;
+use crate::hold::Lane;
 use crate::lite::{self, Lite, LiteGroup};
 use crate::offsets::{KeyRef, Offsets};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
+use crate::topics::Topic;
 use crate::upkeep;
 
 /// What the device did not give is tried again so much later.
@@ -234,12 +236,14 @@ impl Shelf {
 
     /// One look into a light queue for the pop of a client that subscribes to it. False when its bytes have to come from the device.
     fn visit_lite(&self, lite: &Arc<Lite>, order: &PopOrder, queue: &Arc<str>, basket: &mut Basket) -> bool {
+        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
+        // Whoever has the turn tells the group again.
+        let Some(_turn) = lite.claim(name.group, queue) else { return true };
         // Not made by being looked at.
         if self.store.existing_queue(queue, light::QUEUE_ID).is_none() {
             return true;
         }
         let Some(topic) = self.topics.get(queue) else { return true };
-        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         let lane = match topic.lane(&self.store, light::QUEUE_ID) {
             Ok(lane) => lane,
             Err(error) => {
@@ -248,11 +252,30 @@ impl Shelf {
                 return true;
             }
         };
-        // Whoever has the turn tells the group again.
-        let Some(_turn) = lite.claim(name.group, queue) else { return true };
+        let is_warm = self.look_into(lite, order, name, &topic, &lane, basket);
+        if lane.queue.is_deleted() {
+            // Whoever deleted it did not know of what this pop has noted since, and its next life begins without.
+            self.pops.orders.clear(name.group, name.topic, name.queue_id);
+            self.offsets.forget_one(name.group, name.topic);
+            lite.is_done(name.group, name.topic);
+        }
+        is_warm
+    }
+
+    /// The look itself, for whoever has the turn.
+    fn look_into(
+        &self,
+        lite: &Lite,
+        order: &PopOrder,
+        name: QueueRef<'_>,
+        topic: &Arc<Topic>,
+        lane: &Lane,
+        basket: &mut Basket,
+    ) -> bool {
+        let queue = name.topic;
         // Before the offset is looked at: what is acknowledged later is still known when the messages are handed out.
         tidy(&self.store, &self.offsets, &self.pops, name);
-        let from = self.begin(order, name, &lane, basket.may_fault);
+        let from = self.begin(order, name, lane, basket.may_fault);
         if self.pops.orders.is_blocked(name, order.attempt_id.as_deref(), basket.pop_time) {
             if let Some(free_at) = self.pops.orders.free_at(name) {
                 lite.look_at(name.group, queue, free_at);
@@ -261,7 +284,7 @@ impl Shelf {
         }
         let mut slices = Vec::new();
         let rest_before = basket.rest;
-        let Some((from, read)) = self.read(order, name, &lane, from, basket, &mut slices) else {
+        let Some((from, read)) = self.read(order, name, lane, from, basket, &mut slices) else {
             if basket.failure.is_some() || basket.rest > rest_before {
                 // Nobody would be told of what could not be read.
                 lite.look_at(name.group, queue, basket.pop_time.saturating_add(RETRY_MS));
@@ -277,7 +300,7 @@ impl Shelf {
                 // Writing to memory cannot fail.
                 let _ = write!(basket.count_info, "{between}{times}");
             }
-            self.lay(order, &topic, name, from, &offsets, slices, basket);
+            self.lay(order, topic, name, from, &offsets, slices, basket);
             if let Some(free_at) = self.pops.orders.free_at(name) {
                 lite.look_at(name.group, queue, free_at);
             }
