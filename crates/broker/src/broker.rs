@@ -23,6 +23,7 @@ use store::{Store, StoreError};
 use crate::admin::cold_data::ColdLimits;
 use crate::admin::configuration::Configuration;
 use crate::clients::Clients;
+use crate::conditions::Conditions;
 use crate::delay::Delay;
 use crate::exchange::{Exchange, ExchangeError};
 use crate::groups::Groups;
@@ -102,6 +103,7 @@ pub struct Broker {
     pub(crate) groups: Arc<Groups>,
     pub(crate) offsets: Arc<Offsets>,
     pub(crate) clients: Clients<Connection<Work>>,
+    pub(crate) conditions: Arc<Conditions>,
     /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
     pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
     pub(crate) order_locks: OrderLocks,
@@ -168,6 +170,10 @@ impl Broker {
             .timer_wheel_enable
             .then(|| Timers::load(&store, &topics, &store_settings, clock.now().0).map(Arc::new))
             .transpose()?;
+        let (error_percent, consumers) =
+            (settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter);
+        let conditions = Conditions::load(&store, error_percent, consumers, clock.now().0)
+            .map_err(|error| StartError::Setting(error.to_string()))?;
         let hold = Arc::new(Hold::new(clock.clone()));
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(lite::Lite::new(&hold.rooms, clock.clone(), random.clone()));
@@ -179,6 +185,7 @@ impl Broker {
             groups: Arc::new(groups),
             offsets: Arc::new(offsets),
             clients: Clients::new(),
+            conditions: Arc::new(conditions),
             untold: Mutex::default(),
             lite,
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),

@@ -92,6 +92,7 @@ impl Upkeep {
         if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
             tracing::error!("the journal is not written in time; it may lack the offsets that were committed last");
         }
+        tend_conditions(broker);
         if let Err(error) = broker.exchange.export(broker).await {
             tracing::error!(%error, "configuration not exported; the journal holds it");
         }
@@ -138,9 +139,15 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
         broker.pops.rooms.sweep(Duration::from_secs(idle));
         broker.routes.expire(broker.clock.now());
+        tend_conditions(&broker);
         heartbeat::close_silent(&broker);
         heartbeat::tell_late(&broker);
     }
+}
+
+fn tend_conditions(broker: &Broker) {
+    let keep_ms = broker.settings.load().filter_data_clean_time_span;
+    broker.conditions.tend(&broker.clients, broker.clock.now().0, keep_ms);
 }
 
 /// Writes RocketMQ's JSON files when their state has changed.
@@ -263,6 +270,7 @@ pub(crate) fn attach(broker: &Broker) {
     journal.attach(tables::GROUPS, Arc::clone(groups) as Arc<dyn Table>);
     journal.attach(tables::FORBIDDEN, Arc::new(ForbiddenTable(Arc::clone(groups))));
     journal.attach(tables::OFFSETS, Arc::new(OffsetTable(Arc::clone(offsets))));
+    journal.attach(tables::CONDITIONS, Arc::clone(&broker.conditions) as Arc<dyn Table>);
     journal.attach(tables::EXPORTS, Arc::new(Exports(Arc::clone(&broker.exchange))));
     journal.attach(tables::EXTRAS, Arc::new(Extras(Arc::clone(&broker.exchange))));
     let versions = Versions { topics: Arc::clone(topics), groups: Arc::clone(groups), offsets: Arc::clone(offsets) };
