@@ -509,6 +509,13 @@ impl Delivery {
         Some(lane)
     }
 
+    /// Up to where the log has to be flushed before the journal knows of all that a level has delivered. None: it knows.
+    fn unflushed_with(&self, level: usize) -> Option<u64> {
+        let last = self.unflushed.iter().rposition(|one| one.level == level)?;
+        // They are noted in their order, which need not be that of their ends.
+        self.unflushed.iter().take(last + 1).map(|one| one.end.0).max()
+    }
+
     /// Sends a message to the broker that leads its queue; when that cannot take it now, it waits once more. False when nothing can be
     /// done but wait.
     ///
@@ -516,11 +523,10 @@ impl Delivery {
     /// other broker's answer and that makes the message come twice.
     async fn send(&mut self, level: usize, scheduled: &[u8], at: LogOffset, led: &Led) -> bool {
         let (broker, delay) = (Arc::clone(&self.broker), Arc::clone(&self.broker.delay));
-        let before = |task: &Delivery| task.unflushed.iter().rev().find(|one| one.level == level).map(|one| one.end.0);
-        if let Some(end) = before(self) {
+        if let Some(end) = self.unflushed_with(level) {
             let _ = tokio::time::timeout(RETRY, broker.store.flushed().reached(end)).await;
             self.note_progress(&delay);
-            if before(self).is_some() {
+            if self.unflushed_with(level).is_some() {
                 return true;
             }
         }
@@ -528,7 +534,8 @@ impl Delivery {
         let Ok(Scanned::Record(view)) = record::scan(scheduled, false) else { return false };
         let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
         self.away.retain(|_, until| *until > broker.clock.elapsed());
-        let sent = match self.away.contains_key(&led.leader) {
+        let is_away = self.away.contains_key(&led.leader);
+        let sent = match is_away {
             true => Err(Refusal::failed("it did not answer a moment ago")),
             false => late::send(&broker.forward, topic, &view, led).await,
         };
@@ -538,12 +545,10 @@ impl Delivery {
             put(&broker.store, level as u32 + 1, next);
             return true;
         };
-        tracing::warn!(
-            topic,
-            leader = led.leader,
-            remark = refusal.remark,
-            "delayed message not sent to its queue's leader"
-        );
+        if !is_away {
+            let (leader, remark) = (&led.leader, &refusal.remark);
+            tracing::warn!(topic, leader, remark, "delayed message not sent to its queue's leader");
+        }
         let is_hopeless = refusal.code == ResponseCode::MessageIllegal;
         let lane = if is_hopeless {
             // Where it was sent to it is of more use than nowhere.

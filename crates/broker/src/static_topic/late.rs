@@ -30,7 +30,7 @@ pub(crate) const SOON: usize = 1;
 /// The same once that broker did not take it: half a minute in the usual table.
 pub(crate) const LATER: usize = 4;
 /// So long a broker that did not answer is not asked again.
-pub(crate) const AWAY: Duration = Duration::from_secs(3);
+pub(crate) const AWAY: Duration = Duration::from_secs(5);
 
 /// Where a message goes that was sent to a physical queue.
 pub(crate) enum Destination {
