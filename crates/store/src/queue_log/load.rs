@@ -71,15 +71,10 @@ pub(super) fn load(
             loaded.rebuild_from = Some(loaded.rebuild_from.map_or(end, |from| from.min(end)));
             loaded.findings.extend(findings);
         }
-        let mut topics = logs.topics.write();
-        topics.entry(Arc::from(queue.topic())).or_default().push(queue);
+        logs.topics.write().insert(queue);
     }
-    let light = logs.topics.read().keys().filter(|topic| names::is_lmq(topic)).count();
+    let light = logs.topics.read().iter().flat_map(<[_]>::first).filter(|queue| names::is_lmq(queue.topic())).count();
     logs.light.store(light, Ordering::Relaxed);
-    for queues in logs.topics.write().values_mut() {
-        queues.sort_unstable_by_key(|queue| queue.id());
-        queues.shrink_to_fit();
-    }
     Ok((logs, loaded))
 }
 

@@ -15,6 +15,7 @@ mod layout;
 mod load;
 mod queue;
 mod reading;
+mod table;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ pub use unit::{UNIT_BYTES, Unit};
 use crate::disk::{Disk, DiskFile};
 use descriptors::Descriptors;
 use layout::Layout;
+use table::{Table, TopicQueues};
 
 /// What consume queues may use.
 #[derive(Clone, Debug)]
@@ -146,13 +148,10 @@ impl QueueError {
 pub struct QueueLogs {
     shared: Arc<Shared>,
     /// Guards which queues exist. Taken for writing only when a queue appears or a topic goes; no other lock inside.
-    topics: RwLock<HashMap<Arc<str>, TopicQueues, FixedState>>,
+    topics: RwLock<Table>,
     /// Light queues among them. Changed under `topics`.
     light: AtomicUsize,
 }
-
-/// The queues of a topic, by id, ascending.
-type TopicQueues = Vec<Arc<ConsumeQueue>>;
 
 /// What each queue shares with the others.
 struct Shared {
@@ -277,17 +276,14 @@ impl QueueLogs {
                 is_rung: AtomicBool::new(false),
                 bell: Bell::default(),
             }),
-            topics: RwLock::new(HashMap::default()),
+            topics: RwLock::default(),
             light: AtomicUsize::new(0),
         }
     }
 
     /// The queue, if it exists.
     pub fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<ConsumeQueue>> {
-        let topics = self.topics.read();
-        let queues = topics.get(topic)?;
-        let place = queues.binary_search_by_key(&queue_id, |queue| queue.id()).ok()?;
-        Some(Arc::clone(&queues[place]))
+        self.topics.read().get(topic, queue_id).cloned()
     }
 
     /// The queue; an empty one if there was none, of the kind of the topic's others, else an ordinary one. Touches no file: the first
@@ -306,23 +302,21 @@ impl QueueLogs {
             return queue;
         }
         let mut topics = self.topics.write();
-        let known = topics.get_key_value(topic).map(|(name, _)| Arc::clone(name));
-        if known.is_none() && names::is_lmq(topic) {
-            self.light.fetch_add(1, Ordering::Relaxed);
+        if let Some(queue) = topics.get(topic, queue_id) {
+            return Arc::clone(queue);
         }
-        let name = known.unwrap_or_else(|| Arc::from(topic));
-        // A light queue is the only one of its topic, and there are very many of them.
-        let usual = if names::is_lmq(topic) { 1 } else { 0 };
-        let queues = topics.entry(Arc::clone(&name)).or_insert_with(|| Vec::with_capacity(usual));
-        match queues.binary_search_by_key(&queue_id, |queue| queue.id()) {
-            Ok(place) => Arc::clone(&queues[place]),
-            Err(place) => {
-                let is_batch = queues.first().map_or(is_batch, |sibling| sibling.is_batch());
-                let queue = Arc::new(ConsumeQueue::new(Arc::clone(&self.shared), name, queue_id, is_batch));
-                queues.insert(place, Arc::clone(&queue));
-                queue
+        let (name, is_batch) = match topics.of(topic).first() {
+            Some(sibling) => (Arc::clone(sibling.shared_topic()), sibling.is_batch()),
+            None => {
+                if names::is_lmq(topic) {
+                    self.light.fetch_add(1, Ordering::Relaxed);
+                }
+                (Arc::from(topic), is_batch)
             }
-        }
+        };
+        let queue = Arc::new(ConsumeQueue::new(Arc::clone(&self.shared), name, queue_id, is_batch));
+        topics.insert(Arc::clone(&queue));
+        queue
     }
 
     /// How many light queues there are.
@@ -342,17 +336,17 @@ impl QueueLogs {
 
     /// The topics that have queues.
     pub fn topics(&self) -> Vec<Arc<str>> {
-        self.topics.read().keys().cloned().collect()
+        self.topics.read().iter().flat_map(<[_]>::first).map(|queue| Arc::clone(queue.shared_topic())).collect()
     }
 
     /// The queues of a topic, by id.
     pub fn queues_of(&self, topic: &str) -> Vec<Arc<ConsumeQueue>> {
-        self.topics.read().get(topic).cloned().unwrap_or_default()
+        self.topics.read().of(topic).to_vec()
     }
 
     /// Every queue.
     pub fn queues(&self) -> Vec<Arc<ConsumeQueue>> {
-        self.topics.read().values().flatten().cloned().collect()
+        self.topics.read().iter().flatten().cloned().collect()
     }
 
     /// Removes the queues of a topic. Whoever holds one still may push; it goes nowhere. Touches no file: those go with
@@ -362,7 +356,7 @@ impl QueueLogs {
     /// begin. It is not called if the topic has no queue. With it comes the journal's position that has to be written before files go; see
     /// [`journal_is_written`](Self::journal_is_written).
     pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> (G, u64)) {
-        if !self.topics.read().contains_key(topic) {
+        if self.topics.read().of(topic).is_empty() {
             return;
         }
         let (held, position) = hold_log();
@@ -377,7 +371,7 @@ impl QueueLogs {
             self.shared.deleted.lock().push(deleted);
             queues
         };
-        for queue in &queues {
+        for queue in queues.all() {
             let mut tail = queue.tail.lock();
             queue.is_deleted.store(true, Ordering::Release);
             if let Some(tail) = tail.take() {
@@ -407,24 +401,17 @@ impl QueueLogs {
     /// returned.
     fn remove_deleted_files(&self) -> Result<(), QueueError> {
         let written = self.shared.journal_written.load(Ordering::Relaxed);
-        let mut deleted = Vec::new();
-        self.shared.deleted.lock().retain_mut(|topic| {
-            let may_go = topic.position <= written;
-            if may_go {
-                let DeletedTopic { name, queues, position } = topic;
-                let (name, queues) = (std::mem::take(name), std::mem::take(queues));
-                deleted.push(DeletedTopic { name, queues, position: *position });
-            }
-            !may_go
-        });
+        let deleted: Vec<DeletedTopic> =
+            self.shared.deleted.lock().extract_if(.., |topic| topic.position <= written).collect();
         if deleted.is_empty() {
             return Ok(());
         }
         let mut first_error = None;
         self.shared.listed.lock().retain(|queue| !queue.is_deleted());
         for topic in deleted {
-            let is_batch = topic.queues.first().is_some_and(|queue| queue.is_batch());
-            for queue in &topic.queues {
+            let queues = topic.queues.all();
+            let is_batch = queues.first().is_some_and(|queue| queue.is_batch());
+            for queue in queues {
                 self.shared.descriptors.forget(queue.number, 0, u64::MAX);
                 self.shared.unsynced.lock().forget(queue.number, 0, u64::MAX);
             }
@@ -525,7 +512,7 @@ impl QueueLogs {
     /// Where the record of the newest unit of all queues ends: what the log has beyond is in no queue.
     pub fn max_log_end(&self) -> LogOffset {
         let topics = self.topics.read();
-        topics.values().flatten().map(|queue| queue.log_end()).max().unwrap_or_default()
+        topics.iter().flatten().map(|queue| queue.log_end()).max().unwrap_or_default()
     }
 
     /// Bytes of units that are not yet written.
@@ -550,7 +537,7 @@ impl QueueLogs {
 
     /// Queues that exist.
     pub fn count(&self) -> usize {
-        self.topics.read().values().map(Vec::len).sum()
+        self.topics.read().iter().map(<[_]>::len).sum()
     }
 
     /// Bytes of a file of ordinary queues, as found on disk or as configured.

@@ -81,6 +81,11 @@ impl ConsumeQueue {
         &self.topic
     }
 
+    /// The same, for those who keep it.
+    pub(super) fn shared_topic(&self) -> &Arc<str> {
+        &self.topic
+    }
+
     /// The queue's number in its topic.
     pub fn id(&self) -> u32 {
         self.id

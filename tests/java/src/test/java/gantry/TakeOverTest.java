@@ -145,6 +145,83 @@ class TakeOverTest {
     }
 
     @Test
+    void each_counts_on_the_timer_messages_that_the_other_has_counted() throws Exception {
+        try (var server = new Server("timer-counts")) {
+            String topic = null;
+            int sent = 0;
+            for (var kind : new Server.Kind[] {Server.DEFAULT, Server.Kind.APACHE_5, Server.DEFAULT, Server.Kind.APACHE_5}) {
+                if (sent > 0) {
+                    server.stop();
+                }
+                server.start(kind);
+                try (var stock = new Stock(server)) {
+                    topic = topic == null ? stock.topic(1) : topic;
+                    String due = String.valueOf(System.currentTimeMillis() + 3_600_000);
+                    var producer = stock.producer();
+                    for (int end = sent + 5; sent < end; sent++) {
+                        var message = new Message(topic, String.valueOf(sent).getBytes(UTF_8));
+                        org.apache.rocketmq.common.message.MessageAccessor.putProperty(message, "TIMER_DELIVER_MS", due);
+                        producer.send(message);
+                    }
+                    String counted = "." + topic + ".count";
+                    String all = String.valueOf(sent);
+                    Await.until(kind + " counts " + all, java.time.Duration.ofSeconds(30), () -> all.equals(timers(server).get(counted)),
+                        () -> leaves(server));
+                }
+            }
+        }
+    }
+
+    private static Map<String, String> timers(Server server) throws Exception {
+        var leaves = LooseJson.leaves(new String(Wire.call(server.brokerPort, 61, Map.of()).getBody(), UTF_8));
+        var counts = new java.util.TreeMap<String, String>();
+        leaves.forEach((path, leaf) -> counts.put(path.replaceFirst("^\\.?timingCount", ""), leaf));
+        return counts;
+    }
+
+    private static String leaves(Server server) {
+        try {
+            return timers(server).toString();
+        } catch (Exception e) {
+            return e.toString();
+        }
+    }
+
+    @Test
+    void each_goes_on_with_the_conditions_that_the_other_knows() throws Exception {
+        try (var server = new Server("conditions").with("enablePropertyFilter", "true")) {
+            String topic = null;
+            String group = Stock.name("by_condition");
+            String bornAtFirst = null;
+            for (var kind : new Server.Kind[] {Server.Kind.APACHE_5, Server.DEFAULT, Server.Kind.APACHE_5}) {
+                if (bornAtFirst != null) {
+                    server.stop();
+                }
+                server.start(kind);
+                try (var stock = new Stock(server)) {
+                    topic = topic == null ? stock.topic(1) : topic;
+                    var message = new Message(topic, "body".getBytes(UTF_8));
+                    message.putUserProperty("number", "1");
+                    stock.producer().send(message);
+                    var inbox = new Inbox();
+                    var consumer = stock.push(group);
+                    consumer.subscribe(topic, org.apache.rocketmq.client.consumer.MessageSelector.bySql("number > 0"));
+                    consumer.registerMessageListener(inbox.listener());
+                    consumer.start();
+                    inbox.await(1);
+                    var row = LooseJson.leaves(stock.admin().queryConsumeQueue(server.broker(), topic, 0, 0, 1, group).getFilterData());
+                    var known = new java.util.TreeMap<String, String>();
+                    row.forEach((path, leaf) -> known.put(path.replaceFirst("^\\.", ""), leaf));
+                    assertEquals("number > 0", known.get("expression"));
+                    assertEquals("false", known.get("dead"), known.toString());
+                    bornAtFirst = bornAtFirst == null ? known.get("bornTime") : bornAtFirst;
+                    assertEquals(bornAtFirst, known.get("bornTime"), kind + " takes it for another condition");
+                }
+            }
+        }
+    }
+
+    @Test
     void an_apache_broker_registers_with_gantrys_name_server() throws Exception {
         together(Server.DEFAULT, Server.Kind.APACHE_5);
     }
