@@ -61,12 +61,16 @@ impl Target {
 
     /// Notes what is this broker's of it. An older offset in a younger queue would count in its place.
     fn note(&self, offsets: &Offsets, group: &str) {
-        let topic = self.places.topic();
-        if self.is_here() {
-            offsets.commit(group, topic, self.item().queue_id, self.offset);
-        }
+        self.note_place(offsets, group);
         for item in self.places[self.at + 1..].iter().filter(|item| self.places.is_here(item)) {
-            offsets.forget_queue(group, topic, item.queue_id);
+            offsets.forget_queue(group, self.places.topic(), item.queue_id);
+        }
+    }
+
+    /// Notes the offset itself, if its place is this broker's.
+    fn note_place(&self, offsets: &Offsets, group: &str) {
+        if self.is_here() {
+            offsets.commit(group, self.places.topic(), self.item().queue_id, self.offset);
         }
     }
 
@@ -77,6 +81,8 @@ impl Target {
     }
 
     /// Tells the other brokers, and then notes what is this broker's.
+    ///
+    /// Where the group is comes first, so that it is never nowhere: until the younger places have forgotten it, theirs counts.
     async fn tell(&self, forward: &Forward, offsets: &Offsets, number: &Number, group: &str) -> Result<(), Refusal> {
         let _turn = number.turn().await;
         if number.is_overtaken() {
@@ -86,9 +92,8 @@ impl Target {
         if !self.is_here() {
             Commit::new(group, topic, self.item(), self.offset).tell(forward).await?;
         }
-        // Where the group is comes first: if another broker is away then, it is at a place that it has been at, and not nowhere.
         for item in self.younger_elsewhere() {
-            Commit::new(group, topic, item, FORGOTTEN).tell(forward).await?;
+            Commit::new(group, topic, item, FORGOTTEN).forget(forward).await?;
         }
         number.finish(|| self.note(offsets, group));
         Ok(())
@@ -127,8 +132,15 @@ pub(crate) fn place_commit<'a>(
         let physical = UpdateConsumerOffset { queue_id: target.item().queue_id, commit_offset: target.offset, ..said };
         return Ok(Placed::Here(physical, Some(target)));
     }
+    let item = target.item();
+    if target.is_here() && broker.offsets.is_reset_pending(said.consumer_group, said.topic, item.queue_id) {
+        return Ok(Placed::Here(UpdateConsumerOffset { queue_id: item.queue_id, ..said }, Some(target)));
+    }
     let group = said.consumer_group.to_owned();
     let number = broker.commits.join(&group, said.topic, said.queue_id)?;
+    // It counts only where no younger place has one, so it may be noted before these are asked: a group that only goes on keeps
+    // what it has done, whether their brokers are there or not.
+    number.finish(|| target.note_place(&broker.offsets, &group));
     let (forward, offsets, reply_to) = (Arc::clone(&broker.forward), Arc::clone(&broker.offsets), request.reply_to());
     answer_later(broker, session, request, async move {
         target.tell(&forward, &offsets, &number, &group).await?;
@@ -188,13 +200,31 @@ impl Commit {
     }
 
     pub(super) async fn tell(&self, forward: &Forward) -> Result<(), Refusal> {
-        let fields = UpdateConsumerOffset {
+        forward.ask_for(&self.holder, request::UPDATE_CONSUMER_OFFSET, &self.fields(), |_| Ok(())).await
+    }
+
+    /// The same for one that takes an offset away. A broker without the group, the topic or the queue has none to take away.
+    async fn forget(&self, forward: &Forward) -> Result<(), Refusal> {
+        let answer = forward.ask(&self.holder, request::UPDATE_CONSUMER_OFFSET, &self.fields()).await?;
+        match ResponseCode::from_i32(answer.code) {
+            Some(
+                ResponseCode::Success
+                | ResponseCode::SubscriptionGroupNotExist
+                | ResponseCode::TopicNotExist
+                | ResponseCode::QueryNotFound
+                | ResponseCode::InvalidParameter,
+            ) => Ok(()),
+            Some(_) | None => Err(unexpected(&self.holder, &answer)),
+        }
+    }
+
+    fn fields(&self) -> UpdateConsumerOffset<'_> {
+        UpdateConsumerOffset {
             consumer_group: &self.group,
             topic: &self.topic,
             queue_id: self.queue_id,
             commit_offset: self.offset,
-        };
-        forward.ask_for(&self.holder, request::UPDATE_CONSUMER_OFFSET, &fields, |_| Ok(())).await
+        }
     }
 }
 

@@ -147,5 +147,43 @@ async fn a_group_that_goes_back_leaves_no_offset_in_younger_places_of_other_brok
     // A broker that is away is told of: the group is where it was, and its client hears that it did not go back for good.
     b.stop().await;
     assert_eq!(commit(&a, 0, 3).await, 1);
+    assert_eq!(committed_there(&a, 0).await, Ok(3), "nothing is lost of what was consumed meanwhile");
     a.stop().await;
+}
+
+/// A broker `broker-a` that leads queue 0, of which `broker-h` holds the second of three places.
+async fn around(name_servers: Vec<String>) -> Running {
+    let running = start(Setup { name_servers, ..Setup::default() }).await;
+    make_group(&running, "CG", 1).await;
+    let places = [item(0, "broker-a", 0, 0), item(1, "broker-h", 0, 10_000), item(2, "broker-a", 1, 20_000)];
+    assert_eq!(map(&running, &detail("broker-a", 1, &[(0, &places)]), false).await, (0, None));
+    running
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_goes_on_in_an_older_place_while_the_broker_of_a_younger_one_is_away() {
+    let a = around(vec![listen(&Arc::new(Names::default()))]).await;
+    assert_eq!(commit(&a, 0, 3).await, 1, "the broker that is away is named");
+    assert_eq!(committed_there(&a, 0).await, Ok(3));
+    let a = start_on(Setup::default(), a.stop().await).await;
+    assert_eq!(committed_there(&a, 0).await, Ok(3));
+    a.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_of_a_younger_place_that_has_nothing_of_a_group_has_nothing_to_forget() {
+    for code in [
+        ResponseCode::SubscriptionGroupNotExist,
+        ResponseCode::TopicNotExist,
+        ResponseCode::QueryNotFound,
+        ResponseCode::InvalidParameter,
+    ] {
+        let holder = Holder::answering(code);
+        let names = Arc::new(Names::default());
+        names.0.lock().insert("broker-h".to_owned(), listen(&holder));
+        let a = around(vec![listen(&names)]).await;
+        assert_eq!((commit(&a, 0, 3).await, committed_there(&a, 0).await), (0, Ok(3)), "{code:?}");
+        assert_eq!(holder.commits(), [-1]);
+        a.stop().await;
+    }
 }
