@@ -134,11 +134,19 @@ impl Conditions {
 
     /// Notes which groups have left, and forgets those that left `keep_ms` ago.
     pub(crate) fn tend<C: Clone>(&self, clients: &Clients<C>, now: i64, keep_ms: i64) {
+        // A group that has gone over to tags does not filter by its condition any more.
+        let is_there = |group: &str, topic: &str| {
+            clients.subscription(group, topic).is_some_and(|said| said.expression_type == SQL92)
+        };
+        let mut known: Vec<_> =
+            self.rows.lock().iter().filter(|(_, row)| !row.dead).map(|(key, _)| key.clone()).collect();
+        // Without the lock, for which heartbeats wait.
+        known.retain(|(group, topic)| !is_there(group, topic));
         let mut rows = self.rows.lock();
-        let is_there = |row: &ConsumerFilterRow| clients.subscription(&row.consumer_group, &row.topic).is_some();
-        let gone: Vec<_> = rows.values().filter(|row| !row.dead && !is_there(row)).cloned().collect();
-        for row in gone {
-            self.put(&mut rows, left(row, now));
+        for key in known {
+            if let Some(row) = rows.get(&key).filter(|row| !row.dead && !is_there(&key.0, &key.1)).cloned() {
+                self.put(&mut rows, left(row, now));
+            }
         }
         self.forget(&mut rows, |_, row| row.dead && now.saturating_sub(row.dead_time) >= keep_ms);
     }

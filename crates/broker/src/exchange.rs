@@ -95,8 +95,6 @@ const TIMER_COUNTS: &str = "timermetrics";
 pub(crate) struct Exchange {
     folder: PathBuf,
     known: Mutex<[Known; ALL.len()]>,
-    /// The hash of the counts of timer messages that were written last. Guards nothing else.
-    timer_counts: Mutex<Option<u64>>,
     keeper: Keeper,
 }
 
@@ -114,7 +112,7 @@ impl Exchange {
                 known[json as usize].extras = serde_json::from_slice(value).unwrap_or_default();
             }
         });
-        Exchange { folder, known: Mutex::new(known), timer_counts: Mutex::default(), keeper: Keeper::of(store) }
+        Exchange { folder, known: Mutex::new(known), keeper: Keeper::of(store) }
     }
 
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
@@ -197,24 +195,17 @@ impl Exchange {
             }
             self.known.lock()[json as usize].stamp = Some(stamp);
         }
-        self.export_timer_counts(broker).await
+        Ok(())
     }
 
-    async fn export_timer_counts(&self, broker: &Broker) -> Result<(), ExchangeError> {
+    /// Writes how many timer messages wait, which matters to whoever takes over and changes with each message: at the stop.
+    pub(crate) async fn export_timer_counts(&self, broker: &Broker) -> Result<(), ExchangeError> {
         let Some(timers) = &broker.timers else { return Ok(()) };
         let text = text::text(&admin::timers::counts(timers), &Value::Null);
-        let new = hash(text.as_bytes());
-        if *self.timer_counts.lock() == Some(new) {
-            return Ok(());
-        }
         let path = self.folder.join(TIMER_COUNTS);
         let written = tokio::task::spawn_blocking(move || put_in_place(&path, text.as_bytes()));
         // As above.
-        if let Ok(written) = written.await {
-            written?;
-            *self.timer_counts.lock() = Some(new);
-        }
-        Ok(())
+        written.await.unwrap_or(Ok(()))
     }
 
     fn remember(&self, json: Json, hash: u64) -> u64 {

@@ -96,6 +96,9 @@ impl Upkeep {
         if let Err(error) = broker.exchange.export(broker).await {
             tracing::error!(%error, "configuration not exported; the journal holds it");
         }
+        if let Err(error) = broker.exchange.export_timer_counts(broker).await {
+            tracing::error!(%error, "counts of timer messages not exported; Apache's broker would count them anew");
+        }
     }
 }
 

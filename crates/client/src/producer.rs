@@ -119,7 +119,11 @@ impl Producer {
         self.deliver(&self.prepare(message)?).await
     }
 
-    /// Sends to one queue, once. Where a static topic's queue has moved, the message follows it.
+    /// Sends to one queue: a broker that does not answer is not asked again.
+    ///
+    /// Where a static topic's queue has moved, the message follows it. Brokers that refuse it for that reason, and have stored nothing, are
+    /// asked for up to [`ClientConfig::timeout`](crate::ClientConfig::timeout), and the last try may take
+    /// [`ProducerConfig::timeout`] more. A queue that nobody leads by the route is an error at once.
     pub async fn send_to(&self, queue: &MessageQueue, message: Message) -> Result<SendResult, ClientError> {
         self.send_once(queue, &self.prepare(message)?).await
     }

@@ -130,6 +130,8 @@ impl<H: Handler> Reader<H> {
     /// another member.
     async fn follow(&mut self) -> Option<()> {
         tracing::info!(topic = self.queue.topic, queue = self.queue.queue_id, "the queue has moved to another broker");
+        // The broker before may have refused the last commit, which nobody answers.
+        (self.sent, self.confirmed) = (None, None);
         let (group, topic) = (Arc::clone(&self.group), self.queue.topic.clone());
         self.during(async move {
             tokio::time::sleep(LOOK_EVERY).await;

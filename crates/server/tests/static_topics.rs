@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use client::{
     Client, ClientConfig, ConsumeFromWhere, Message, MessageQueue, Outcome, PullStatus, PushConfig, Received,
@@ -22,7 +22,7 @@ const T: &str = "Fixed";
 struct Cluster {
     first: Running,
     _second: Running,
-    _folders: [tempfile::TempDir; 2],
+    folders: [tempfile::TempDir; 2],
 }
 
 impl Cluster {
@@ -40,7 +40,7 @@ impl Cluster {
             format!("brokerName=broker-b\nbrokerIP1=127.0.0.1\nlistenPort=0\nstorePathRootDir={}\n", root.display());
         let file = write(1, settings);
         let second = Running::start(&mut gantry(&["broker", "-c", &file, "-n", first.address("namesrv")]));
-        let cluster = Cluster { first, _second: second, _folders: folders };
+        let cluster = Cluster { first, _second: second, folders };
         let admin = cluster.client().admin();
         until("both brokers are registered", async || admin.cluster().await.unwrap().broker_addr_table.len() == 2)
             .await;
@@ -57,18 +57,22 @@ impl Cluster {
 
     /// What the tool prints.
     async fn admin(&self, words: &[&str]) -> String {
+        let out = self.try_admin(words).await;
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{words:?}: {said}{}", String::from_utf8_lossy(&out.stderr));
+        said
+    }
+
+    async fn try_admin(&self, words: &[&str]) -> std::process::Output {
         let command = [&["admin", "-n", self.names()], words].concat();
         // Files of the tool lie in the folder of this test.
-        let folder = Path::new(self._folders[0].path()).to_owned();
+        let folder = Path::new(self.folders[0].path()).to_owned();
         let command: Vec<String> = command.into_iter().map(str::to_owned).collect();
         let out = tokio::task::spawn_blocking(move || {
             let words: Vec<&str> = command.iter().map(String::as_str).collect();
             gantry(&words).env("TMPDIR", folder).output().unwrap()
         });
-        let out = out.await.unwrap();
-        let said = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success(), "{words:?}: {said}{}", String::from_utf8_lossy(&out.stderr));
-        said
+        out.await.unwrap()
     }
 }
 
@@ -78,6 +82,10 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
         assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()
 }
 
 fn queue(queue_id: i32) -> MessageQueue {
@@ -234,5 +242,69 @@ async fn the_tool_shows_logical_queues_and_how_far_groups_are_in_them() {
     assert!(printed.contains("minOffset=0, maxOffset=10001"), "{printed}");
     let cloned = cluster.admin(&["cloneGroupOffset", "-s", "G", "-d", "Other", "-t", T]).await;
     assert_eq!(row(&cloned)[..3], [LOGICAL, "0", "2"]);
+    client.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tool_shows_how_far_a_group_is_behind_that_went_before_its_queue_moved() {
+    let cluster = Cluster::start().await;
+    cluster.admin(&["updateStaticTopic", "-b", "broker-a", "-t", T, "-qn", "1"]).await;
+    let client = cluster.client();
+    until("the topic has its queue", async || client.route(T).await.is_ok()).await;
+    let producer = client.producer("P");
+    producer.send(Message::new(T, "a")).await.unwrap();
+    // A group that is pushed to makes its retry topic where it is, which is on the first broker only.
+    cluster.admin(&["updateSubGroup", "-b", cluster.first.address("broker"), "-g", "G"]).await;
+    cluster
+        .admin(&["updateTopic", "-b", cluster.first.address("broker"), "-t", "%RETRY%G", "-r", "1", "-w", "1"])
+        .await;
+    client.pull_consumer("G").commit(&queue(0), 1).await.unwrap();
+    cluster.admin(&["remappingStaticTopic", "-b", "broker-b", "-t", T]).await;
+    producer.send(Message::new(T, "b")).await.unwrap();
+    until("the retry topic is known", async || client.route("%RETRY%G").await.is_ok()).await;
+    let said = cluster.admin(&["consumerProgress", "-g", "G"]).await;
+    let row = said.lines().find(|line| line.contains(LOGICAL)).unwrap_or_else(|| panic!("no logical queue: {said}"));
+    assert_eq!(row.split_whitespace().collect::<Vec<_>>()[..5], [T, LOGICAL, "0", "10001", "1"]);
+    client.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_to_a_time_before_a_move_goes_back_into_the_place_of_that_time() {
+    let cluster = Cluster::start().await;
+    cluster.admin(&["updateStaticTopic", "-b", "broker-a", "-t", T, "-qn", "1"]).await;
+    let client = cluster.client();
+    until("the topic has its queue", async || client.route(T).await.is_ok()).await;
+    let producer = client.producer("P");
+    producer.send(Message::new(T, "a")).await.unwrap();
+    let stored = now_ms();
+    until("a millisecond is over", async || now_ms() > stored).await;
+    let now = now_ms().to_string();
+    producer.send(Message::new(T, "b")).await.unwrap();
+    cluster.admin(&["remappingStaticTopic", "-b", "broker-b", "-t", T]).await;
+    producer.send(Message::new(T, "c")).await.unwrap();
+    cluster.admin(&["updateSubGroup", "-c", "DefaultCluster", "-g", "G"]).await;
+    let group = client.pull_consumer("G");
+    let second =
+        cluster.client().admin().cluster().await.unwrap().broker_addr_table["broker-b"].broker_addrs[&0].clone();
+    let ways: [&[&str]; 3] = [
+        &["resetOffsetByTimeOld", "-g", "G", "-t", T, "-s", &now],
+        &["resetOffsetByTime", "-g", "G", "-t", T, "-s", &now],
+        &["resetOffsetByTime", "-g", "G", "-t", T, "-s", &now, "-b", &second, "-q", "0"],
+    ];
+    for way in ways {
+        group.commit(&queue(0), 10_001).await.unwrap();
+        let said = cluster.admin(way).await;
+        assert_eq!(group.committed(&queue(0)).await.unwrap(), Some(1), "{said}");
+    }
+    let skipped = cluster.admin(&["skipAccumulatedMessage", "-g", "G", "-t", T]).await;
+    assert_eq!(group.committed(&queue(0)).await.unwrap(), Some(10_001), "{skipped}");
+
+    let config = PushConfig::new("G").subscribe(T, "*").unwrap();
+    let consumer = cluster.client().push_consumer(config, |_: Arc<[Received]>| async { Outcome::Done }).await.unwrap();
+    until("the group is known to have a consumer", async || {
+        !cluster.try_admin(&["resetOffsetByTime", "-g", "G", "-t", T, "-s", &now]).await.status.success()
+    })
+    .await;
+    consumer.stop().await;
     client.stop().await;
 }

@@ -13,9 +13,11 @@ use store::{ConsumeQueue, QueueError, Unit};
 use crate::admin::reply_json;
 use crate::admin::topics::ends;
 use crate::broker::Broker;
+use crate::clients::ClientSubscription;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::view;
+use crate::want::SQL92;
 
 /// Units in one answer: some 4 MB of JSON, a quarter of what a frame holds.
 const UNITS_MAX: i32 = 32_768;
@@ -67,7 +69,7 @@ pub(crate) fn units(
         None => (None, None),
         Some(group) => match broker.clients.subscription(group, topic) {
             None => (None, Some(format!("{group}@{topic} is not online!"))),
-            Some(found) => (Some(found.data.clone()), Some(filter_data(broker, group, topic))),
+            Some(found) => (Some(found.data.clone()), Some(filter_data(broker, group, topic, &found))),
         },
     };
     let mut reply = QueryConsumeQueueReply {
@@ -113,9 +115,11 @@ fn shown(unit: &Unit) -> ConsumeQueueUnit {
     }
 }
 
-/// The row of `consumerFilter.json` of a group that filters by a condition; others have none (`null`).
-fn filter_data(broker: &Broker, group: &str, topic: &str) -> String {
-    serde_json::to_string(&broker.conditions.of(group, topic)).unwrap_or_default()
+/// The row of `consumerFilter.json` of a group that filters by a condition; of others, also of those that did so once, there is nothing
+/// to show (`null`).
+fn filter_data(broker: &Broker, group: &str, topic: &str, said: &ClientSubscription) -> String {
+    let row = broker.conditions.of(group, topic).filter(|_| said.expression_type == SQL92);
+    serde_json::to_string(&row).unwrap_or_default()
 }
 
 /// 308: for each queue the smallest offset that a group has committed in a topic; without the groups that are left out.

@@ -120,6 +120,18 @@ fn a_group_that_leaves_is_remembered_for_a_while_and_goes_on_when_it_comes_back(
 }
 
 #[test]
+fn a_group_that_goes_over_to_tags_has_left_its_condition() {
+    let heard = heard();
+    heard.beat(7, SQL92, "a = 1", 100);
+    heard.beat(8, "TAG", "a", 150);
+    heard.conditions.tend(&heard.clients, 200, 1000);
+    assert_eq!((heard.row().dead, heard.row().dead_time), (true, 200));
+    heard.beat(9, SQL92, "a = 1", 300);
+    heard.conditions.tend(&heard.clients, 400, 1000);
+    assert!(!heard.row().dead);
+}
+
+#[test]
 fn a_restart_keeps_rows_and_knows_that_nobody_is_connected() {
     let heard = heard();
     heard.beat(7, SQL92, "a = 1", 100);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::TimeMs;
-use protocol::names;
+use protocol::{light, names};
 use store::Store;
 use tokio::sync::watch;
 
@@ -81,10 +81,20 @@ fn silent_ms(store: &Store, queue: &str, now: TimeMs) -> Option<i64> {
 }
 
 /// The queue goes first, so that a pop which is under way sees it and leaves nothing behind either (`pop/lite.rs`); then the batches, or an
-/// acknowledgement would note an offset where there is none any more.
+/// acknowledgement would note an offset where there is none any more. The groups' turns are held meanwhile: a pop of what is sent next,
+/// and with which the lite topic begins anew, would lose what it has noted.
 fn remove<'a>(broker: &Broker, queue: &str, groups: impl Iterator<Item = &'a str>) {
+    let name: Arc<str> = Arc::from(queue);
+    let claimed: Vec<_> = groups.map(|group| (group, broker.lite.claim(group, &name))).collect();
     broker.topics.delete(queue);
-    for group in groups {
+    for (group, turn) in claimed {
+        // Whoever has the turn clears away itself, unless it had looked before the queue went and is gone by now.
+        let Some(_turn) = turn.or_else(|| {
+            let is_anew = broker.store.existing_queue(queue, light::QUEUE_ID).is_some();
+            broker.lite.claim(group, &name).filter(|_| !is_anew)
+        }) else {
+            continue;
+        };
         broker.pops.orders.clear(group, queue, 0);
         broker.offsets.forget_one(group, queue);
         broker.lite.is_done(group, queue);

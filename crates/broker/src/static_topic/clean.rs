@@ -1,8 +1,8 @@
 //! What a mapping no longer needs goes, every few minutes in the hours of `deleteWhen`, as in Apache.
 //!
 //! The oldest place of a logical queue goes when retention has taken all its messages, and groups that stood there have an offset in the
-//! next one. A queue that this broker gave away goes from its
-//! mapping when its new leader has given it away in turn: nobody comes here to ask about it.
+//! next one. A queue that this broker gave away goes from its mapping when its new leader has given it away in turn: nobody comes here
+//! to ask about it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

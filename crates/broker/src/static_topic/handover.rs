@@ -31,6 +31,10 @@ pub(super) async fn hand_over(broker: &Broker, seen: &TopicQueueMappingDetail, q
         } else if !number.is_overtaken() {
             Commit::new(&group, &seen.topic, second, second.start_offset).tell(&broker.forward).await?;
         }
+        if number.is_overtaken() && !has_one(broker, seen, &group, younger).await? {
+            // A commit that came meanwhile put the group into the oldest place again.
+            return Err(Refusal::failed(format!("group {group} has gone back to it just now")));
+        }
     }
     Ok(())
 }

@@ -21,7 +21,8 @@ use crate::static_topic::order::{Number, Order};
 use crate::topics::Topic;
 use crate::{static_topic, upkeep};
 
-/// The offset by which one broker tells another that a group has none any more in a physical queue. Apache keeps it, and takes it for none.
+/// The offset by which one broker tells another that a group has none any more in a physical queue. Apache's broker keeps it; by its source
+/// (5.5.0, `ConsumerOffsetManager.queryOffset`) -1 is also what it finds where there is none, so it answers 14 as for none.
 const FORGOTTEN: i64 = -1;
 
 /// Where the offset of a group belongs.
@@ -59,14 +60,28 @@ impl Target {
         self.is_here() && self.younger_elsewhere().next().is_none()
     }
 
+    /// Refuses if the queue has moved meanwhile: its new leader may have heard of a later commit already.
+    fn check_still_led(&self, topic: &Topic) -> Result<(), Refusal> {
+        let Some(mapping) = topic.mapping() else { return Ok(()) };
+        let generation = |items: &[LogicQueueMappingItem]| items.last().map(|leader| leader.generation);
+        if generation(mapping.led(self.queue_id)?) != generation(&self.places) {
+            return Err(mapping.not_led(self.queue_id));
+        }
+        Ok(())
+    }
+
     /// Notes what is this broker's of it. An older offset in a younger queue would count in its place.
     fn note(&self, offsets: &Offsets, group: &str) {
-        let topic = self.places.topic();
-        if self.is_here() {
-            offsets.commit(group, topic, self.item().queue_id, self.offset);
-        }
+        self.note_place(offsets, group);
         for item in self.places[self.at + 1..].iter().filter(|item| self.places.is_here(item)) {
-            offsets.forget_queue(group, topic, item.queue_id);
+            offsets.forget_queue(group, self.places.topic(), item.queue_id);
+        }
+    }
+
+    /// Notes the offset itself, if its place is this broker's.
+    fn note_place(&self, offsets: &Offsets, group: &str) {
+        if self.is_here() {
+            offsets.commit(group, self.places.topic(), self.item().queue_id, self.offset);
         }
     }
 
@@ -77,22 +92,34 @@ impl Target {
     }
 
     /// Tells the other brokers, and then notes what is this broker's.
-    async fn tell(&self, forward: &Forward, offsets: &Offsets, number: &Number, group: &str) -> Result<(), Refusal> {
+    ///
+    /// Where the group is comes first, so that it is never nowhere: until the younger places have forgotten it, theirs counts.
+    async fn tell(&self, means: Means, number: &Number, group: &str) -> Result<(), Refusal> {
+        let Means { forward, offsets, topic } = means;
         let _turn = number.turn().await;
         if number.is_overtaken() {
             return Ok(());
         }
-        let topic = self.places.topic();
+        let name = self.places.topic();
         if !self.is_here() {
-            Commit::new(group, topic, self.item(), self.offset).tell(forward).await?;
+            self.check_still_led(&topic)?;
+            Commit::new(group, name, self.item(), self.offset).tell(&forward).await?;
         }
-        // Where the group is comes first: if another broker is away then, it is at a place that it has been at, and not nowhere.
         for item in self.younger_elsewhere() {
-            Commit::new(group, topic, item, FORGOTTEN).tell(forward).await?;
+            self.check_still_led(&topic)?;
+            Commit::new(group, name, item, FORGOTTEN).forget(&forward).await?;
         }
-        number.finish(|| self.note(offsets, group));
-        Ok(())
+        let mut done = Ok(());
+        number.finish(|| done = self.check_still_led(&topic).map(|()| self.note(&offsets, group)));
+        done
     }
+}
+
+/// What a task needs of the broker to carry out a commit.
+struct Means {
+    forward: Arc<Forward>,
+    offsets: Arc<Offsets>,
+    topic: Arc<Topic>,
 }
 
 /// What becomes of a commit.
@@ -127,11 +154,22 @@ pub(crate) fn place_commit<'a>(
         let physical = UpdateConsumerOffset { queue_id: target.item().queue_id, commit_offset: target.offset, ..said };
         return Ok(Placed::Here(physical, Some(target)));
     }
+    let Some(topic) = broker.topics.get(said.topic) else { return Err(mapping.not_led(said.queue_id)) };
+    let item = target.item();
+    if target.is_here() && broker.offsets.is_reset_pending(said.consumer_group, said.topic, item.queue_id) {
+        return Ok(Placed::Here(UpdateConsumerOffset { queue_id: item.queue_id, ..said }, Some(target)));
+    }
     let group = said.consumer_group.to_owned();
     let number = broker.commits.join(&group, said.topic, said.queue_id)?;
-    let (forward, offsets, reply_to) = (Arc::clone(&broker.forward), Arc::clone(&broker.offsets), request.reply_to());
+    if target.is_here() {
+        // It counts only where no younger place has one, so it may be noted before these are asked: a group that only goes on keeps
+        // what it has done, whether their brokers are there or not. What came before and is not done is not needed any more.
+        number.finish(|| target.note_place(&broker.offsets, &group));
+    }
+    let (forward, offsets) = (Arc::clone(&broker.forward), Arc::clone(&broker.offsets));
+    let (means, reply_to) = (Means { forward, offsets, topic }, request.reply_to());
     answer_later(broker, session, request, async move {
-        target.tell(&forward, &offsets, &number, &group).await?;
+        target.tell(means, &number, &group).await?;
         let mut out = Outgoing::new();
         out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
         Ok(out)
@@ -139,7 +177,7 @@ pub(crate) fn place_commit<'a>(
     Ok(Placed::Elsewhere)
 }
 
-/// A commit that came with a pull, for which no answer says what became of it. One that other brokers have to hear of is left to the
+/// A commit that came with a pull, for which no answer says what became of it. One that is not all of this broker's is left to the
 /// commits that clients send by themselves.
 pub(crate) struct PulledCommit {
     offsets: Arc<Offsets>,
@@ -188,13 +226,31 @@ impl Commit {
     }
 
     pub(super) async fn tell(&self, forward: &Forward) -> Result<(), Refusal> {
-        let fields = UpdateConsumerOffset {
+        forward.ask_for(&self.holder, request::UPDATE_CONSUMER_OFFSET, &self.fields(), |_| Ok(())).await
+    }
+
+    /// The same for one that takes an offset away. A broker without the group, the topic or the queue has none to take away.
+    async fn forget(&self, forward: &Forward) -> Result<(), Refusal> {
+        let answer = forward.ask(&self.holder, request::UPDATE_CONSUMER_OFFSET, &self.fields()).await?;
+        match ResponseCode::from_i32(answer.code) {
+            Some(
+                ResponseCode::Success
+                | ResponseCode::SubscriptionGroupNotExist
+                | ResponseCode::TopicNotExist
+                | ResponseCode::QueryNotFound
+                | ResponseCode::InvalidParameter,
+            ) => Ok(()),
+            Some(_) | None => Err(unexpected(&self.holder, &answer)),
+        }
+    }
+
+    fn fields(&self) -> UpdateConsumerOffset<'_> {
+        UpdateConsumerOffset {
             consumer_group: &self.group,
             topic: &self.topic,
             queue_id: self.queue_id,
             commit_offset: self.offset,
-        };
-        forward.ask_for(&self.holder, request::UPDATE_CONSUMER_OFFSET, &fields, |_| Ok(())).await
+        }
     }
 }
 

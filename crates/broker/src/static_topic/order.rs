@@ -12,7 +12,8 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::refusal::Refusal;
 
-/// Commits of one group that wait for other brokers about one queue. Clients commit every five seconds, and brokers are given up after three.
+/// Commits of one group that wait for other brokers about one queue. Clients commit every five seconds. A turn takes up to three for each
+/// broker that has to be told and does not answer, and as long for each name server that does not say where it is.
 const WAITING_MAX: usize = 16;
 
 /// A logical queue, as a group reads it.
@@ -157,13 +158,13 @@ mod tests {
         let turn = first.turn().await;
         let waiting = second.turn();
         tokio::pin!(waiting);
-        assert!(futures_now(&mut waiting).await.is_none());
+        assert!(now_or_never(&mut waiting).await.is_none());
         drop(turn);
-        assert!(futures_now(&mut waiting).await.is_some());
+        assert!(now_or_never(&mut waiting).await.is_some());
     }
 
     /// What a future has come to, if it has.
-    async fn futures_now<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+    async fn now_or_never<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
         std::future::poll_fn(|cx| {
             let polled = std::pin::Pin::new(&mut *future).poll(cx);
             std::task::Poll::Ready(match polled {

@@ -113,16 +113,11 @@ pub(crate) fn place(
         return Ok(Place::Here(Some(asked)));
     }
     let (question, holder) = (Question::of(message), item.bname.clone());
-    // The holder makes the checks of a pull: what it refuses commits nothing.
-    let commit = asked.commit(broker, message.consumer_group, topic);
+    // What it commits is left to 15: by the time the holder has answered, and so made the checks of a pull, a later commit may be done.
     let (forward, reply_to) = (Arc::clone(&broker.forward), request.reply_to());
     answer_later(broker, session, request, async move {
         let answer = forward.ask(&holder, request::PULL_MESSAGE, &question.fields()).await?;
-        let out = told(&places, &asked, question.queue_offset, &holder, &answer, reply_to)?;
-        if let Some(commit) = commit {
-            commit.note();
-        }
-        Ok(out)
+        told(&places, &asked, question.queue_offset, &holder, &answer, reply_to)
     })?;
     Ok(Place::Elsewhere)
 }

@@ -111,31 +111,33 @@ pub fn logical(
     queues.collect()
 }
 
-/// How far a group is in each logical queue, worked out from what it committed in the physical ones. Nothing is said of a queue in which
-/// it has committed nothing.
+/// How far a group is in each logical queue, worked out from what it committed in the physical ones, and from their ends. Nothing is said
+/// of a queue in which it has committed nothing.
 pub fn logical_progress(
     topic: &str,
     leaders: &BTreeMap<i32, Vec<LogicQueueMappingItem>>,
+    ends: &TopicStatsTable,
     stats: &ConsumeStats,
 ) -> Vec<(MessageQueue, ConsumeOffset)> {
     let of = |item: &LogicQueueMappingItem| {
         let (topic, broker_name) = (topic.to_owned(), item.bname.clone());
         stats.offset_table.get(&MessageQueue { topic, broker_name, queue_id: item.queue_id }).copied()
     };
-    let progress = leaders.iter().filter_map(|(id, items)| {
+    // A broker tells of a queue's end to a group only where that has an offset, so ends come from elsewhere.
+    let progress = logical(topic, leaders, ends).into_iter().filter_map(|(queue, end)| {
+        let items = leaders.get(&queue.queue_id)?;
         // As brokers do: what the youngest place says counts.
-        let known =
-            || items.iter().rev().filter(|item| item.logic_offset >= 0).filter_map(|item| Some((item, of(item)?)));
-        let (last, end) = known().next()?;
-        let (place, at) = known().find(|(_, offset)| offset.consumer_offset >= 0)?;
+        let mut known =
+            items.iter().rev().filter(|item| item.logic_offset >= 0).filter_map(|item| Some((item, of(item)?)));
+        let (place, at) = known.find(|(_, offset)| offset.consumer_offset >= 0)?;
         let consumed = logical_offset(place, at.consumer_offset);
         let progress = ConsumeOffset {
-            broker_offset: logical_offset(last, end.broker_offset),
+            broker_offset: end.max_offset,
             consumer_offset: consumed,
             last_timestamp: at.last_timestamp,
             pull_offset: logical_offset(place, at.pull_offset).max(consumed),
         };
-        Some((logical_queue(topic, *id), progress))
+        Some((queue, progress))
     });
     progress.collect()
 }
@@ -346,9 +348,14 @@ mod tests {
             pull_offset: consumer_offset,
             last_timestamp: 0,
         };
+        let end = |max_offset| TopicOffset { min_offset: 0, max_offset, last_update_timestamp: 0 };
+        let ends = [(queue("a"), end(40)), (queue("b"), end(7))].into_iter().collect();
+        let ends = TopicStatsTable { offset_table: ends, topic_put_tps: 0.0 };
         let seen = |in_a: i64, in_b: i64| {
-            let offset_table = [(queue("a"), offset(40, in_a)), (queue("b"), offset(7, in_b))].into_iter().collect();
-            let progress = logical_progress("t", &leaders, &ConsumeStats { consume_tps: 0.0, offset_table });
+            // A broker says nothing of a queue in which the group has no offset, unless it is asked about the topic.
+            let all = [(queue("a"), offset(40, in_a)), (queue("b"), offset(7, in_b))].into_iter();
+            let offset_table = all.filter(|(_, offset)| offset.consumer_offset >= 0).collect();
+            let progress = logical_progress("t", &leaders, &ends, &ConsumeStats { consume_tps: 0.0, offset_table });
             progress.into_iter().map(|(_, offset)| (offset.broker_offset, offset.consumer_offset)).collect::<Vec<_>>()
         };
         assert_eq!((seen(38, -1), seen(38, 3), seen(-1, -1)), (vec![(10_007, 38)], vec![(10_007, 10_003)], vec![]));

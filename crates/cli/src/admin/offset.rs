@@ -1,15 +1,17 @@
 //! Offsets of groups: copying them, and setting them back or forth.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
-use client::ClientError;
-use protocol::body::{ConsumeStats, MessageQueue, ResetOffsetBody};
+use client::{ClientError, Route};
+use protocol::body::{ConsumeStats, MessageQueue, ResetOffsetBody, TopicConfigAndQueueMapping, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::names::is_logical_broker;
 use protocol::request::{
-    GetConsumeStats, GetMaxOffset, OffsetReply, ResetOffset, SearchOffset, UpdateConsumerOffset, WhichQueue,
+    GetConsumeStats, GetMaxOffset, GetMinOffset, GetTopicConfig, OffsetReply, QueryConsumerOffset, ResetOffset,
+    SearchOffset, UpdateConsumerOffset, WhichQueue,
 };
 
+use super::mapping::logical_queue;
 use super::message::address_of;
 use super::output::Table;
 use super::progress::consume_stats;
@@ -101,7 +103,7 @@ pub struct ResetOffsetByTime {
     #[arg(short, long, requires = "broker")]
     queue: Option<i32>,
     /// For one queue: this offset instead of the one that the time names
-    #[arg(short, long, requires = "queue")]
+    #[arg(short, long, requires = "queue", value_parser = clap::value_parser!(i64).range(0..))]
     offset: Option<i64>,
 }
 
@@ -121,25 +123,49 @@ impl ResetOffsetByTime {
     }
 
     async fn one_queue(&self, session: &Session, address: &str, queue_id: i32, timestamp: i64) -> Result<()> {
-        let queue = MessageQueue { topic: self.topic.trim().to_owned(), queue_id, ..MessageQueue::default() };
+        let (group, topic) = (self.group.trim(), self.topic.trim());
+        let is_static = is_static_at(session, address, topic).await;
+        let queue = if is_static {
+            refuse_online(session, group, topic).await?;
+            logical_queue(topic, queue_id)
+        } else {
+            MessageQueue { topic: topic.to_owned(), queue_id, ..MessageQueue::default() }
+        };
         let offset = match self.offset {
             Some(offset) => offset,
             None => offset_at(session, address, &queue, timestamp).await?,
         };
-        let group = self.group.trim();
         commit(session, address, group, &queue, offset).await?;
-        let fields =
-            ResetOffset { group, topic: &queue.topic, queue_id, offset: Some(offset), timestamp: 0, is_force: false };
-        // Consumers that are there have to be told; where none is, the committed offset is all there is.
-        match session.admin.tell(address, request::INVOKE_BROKER_TO_RESET_OFFSET, &fields).await {
-            Err(error) if !is_offline(&error) => return Err(error.into()),
-            Ok(_) | Err(_) => {}
+        if !is_static {
+            let fields = ResetOffset { group, topic, queue_id, offset: Some(offset), timestamp: 0, is_force: false };
+            // Consumers that are there have to be told; where none is, the committed offset is all there is.
+            match session.admin.tell(address, request::INVOKE_BROKER_TO_RESET_OFFSET, &fields).await {
+                Err(error) if !is_offline(&error) => return Err(error.into()),
+                Ok(_) | Err(_) => {}
+            }
         }
         session
             .out
             .say(format!("reset offset of group {group} in queue {queue_id} at {address} to {offset} success."))?;
         Ok(())
     }
+}
+
+/// Whether a topic is static on a broker.
+async fn is_static_at(session: &Session, address: &str, topic: &str) -> bool {
+    let fields = GetTopicConfig { topic, lo: Some(true) };
+    let config = session.admin.ask::<TopicConfigAndQueueMapping>(address, request::GET_TOPIC_CONFIG, &fields).await;
+    config.is_ok_and(|config| config.mapping_detail.is_some())
+}
+
+/// Brokers tell consumers of a reset by physical queue, each for itself: of a logical queue that has moved every place would be reset, and
+/// the youngest, which begins after the time that is meant, would win.
+async fn refuse_online(session: &Session, group: &str, topic: &str) -> Result<()> {
+    let has_members = session.consumers(group, None).await.is_ok_and(|members| !members.connection_set.is_empty());
+    if has_members {
+        bail!("topic {topic} is static, and group {group} has consumers: stop them, then its offsets can be set");
+    }
+    Ok(())
 }
 
 /// The offset at a time; -1 is the end.
@@ -151,6 +177,28 @@ async fn offset_at(session: &Session, address: &str, queue: &MessageQueue, times
     } else {
         let fields = SearchOffset { topic, queue_id, timestamp, boundary_type: None, lite_topic: None };
         session.admin.tell(address, request::SEARCH_OFFSET_BY_TIMESTAMP, &(fields, which(queue))).await?
+    };
+    Ok(OffsetReply::decode(&response.fields.as_fields())?.offset)
+}
+
+/// The queues of a static topic, as clients see them; none of another.
+fn logical_queues(topic: &str, route: &TopicRoute) -> Vec<MessageQueue> {
+    let mut queues = Route::new(topic, route.clone()).readable;
+    queues.retain(|queue| is_logical_broker(&queue.broker_name));
+    queues
+}
+
+/// How far a group has come in a logical queue. One that never consumed is at the beginning.
+async fn reached(session: &Session, address: &str, group: &str, queue: &MessageQueue) -> Result<i64> {
+    let (topic, queue_id) = (queue.topic.as_str(), queue.queue_id);
+    let fields = QueryConsumerOffset { consumer_group: group, topic, queue_id, set_zero_if_not_found: Some(false) };
+    let code = request::QUERY_CONSUMER_OFFSET;
+    let response = match session.admin.tell(address, code, &(fields, which(queue))).await {
+        Err(error) if error.code() == Some(ResponseCode::QueryNotFound as i32) => {
+            let fields = GetMinOffset { topic, queue_id };
+            session.admin.tell(address, request::GET_MIN_OFFSET, &(fields, which(queue))).await?
+        }
+        response => response?,
     };
     Ok(OffsetReply::decode(&response.fields.as_fields())?.offset)
 }
@@ -168,6 +216,10 @@ impl Reset<'_> {
     /// Lets the brokers do it, who tell the consumers; where no consumer is, sets the committed offsets.
     async fn run(&self, session: &Session) -> Result<()> {
         let route = session.route_by(self.topic, self.parent).await?;
+        if !logical_queues(self.topic, &route).is_empty() {
+            refuse_online(session, self.group, self.topic).await?;
+            return self.commit_all(session).await;
+        }
         let mut all = ResetOffsetBody::default();
         for (_, address) in readable(&route) {
             let fields = ResetOffset {
@@ -204,32 +256,49 @@ impl Reset<'_> {
             "timestampOffset",
             "rollbackOffset",
         ]);
-        for (_, address) in readable(&route) {
-            for (queue, there, here) in self.offsets(session, &route, &address).await? {
-                let wanted = offset_at(session, &address, &queue, self.timestamp).await?;
-                let is_set = self.is_forced || wanted <= here;
-                if is_set {
-                    commit(session, &address, self.group, &queue, wanted).await?;
-                }
-                table.row([
-                    (&queue.broker_name).into(),
-                    queue.queue_id.into(),
-                    there.into(),
-                    here.into(),
-                    wanted.into(),
-                    (if is_set { wanted } else { here }).into(),
-                ]);
+        for (address, queue, there, here) in self.queues(session, &route).await? {
+            let wanted = offset_at(session, &address, &queue, self.timestamp).await?;
+            let is_set = self.is_forced || wanted <= here;
+            if is_set {
+                commit(session, &address, self.group, &queue, wanted).await?;
             }
+            table.row([
+                (&queue.broker_name).into(),
+                queue.queue_id.into(),
+                there.into(),
+                here.into(),
+                wanted.into(),
+                (if is_set { wanted } else { here }).into(),
+            ]);
         }
         session.out.table("queues", &table)?;
         Ok(())
+    }
+
+    /// Whom to ask about each queue, where it ends, and how far the group has come; of a static topic by logical queue.
+    async fn queues(&self, session: &Session, route: &TopicRoute) -> Result<Vec<(String, MessageQueue, i64, i64)>> {
+        let mut queues = Vec::new();
+        let logical = logical_queues(self.topic, route);
+        if logical.is_empty() {
+            for (_, address) in readable(route) {
+                let offsets = self.offsets(session, route, &address).await?.into_iter();
+                queues.extend(offsets.map(|(queue, there, here)| (address.clone(), queue, there, here)));
+            }
+        }
+        for queue in logical {
+            let address = address_of(route, &queue)?;
+            let there = offset_at(session, &address, &queue, -1).await?;
+            let here = reached(session, &address, self.group, &queue).await?;
+            queues.push((address, queue, there, here));
+        }
+        Ok(queues)
     }
 
     /// The queues of one broker: where each ends, and how far the group has come. A group that never consumed is at the beginning.
     async fn offsets(
         &self,
         session: &Session,
-        route: &protocol::body::TopicRoute,
+        route: &TopicRoute,
         address: &str,
     ) -> Result<Vec<(MessageQueue, i64, i64)>> {
         let fields = GetConsumeStats { consumer_group: self.group, topic: None, topic_list: None };
@@ -249,14 +318,14 @@ impl Reset<'_> {
         if !consumed.is_empty() {
             return Ok(consumed);
         }
-        let one = protocol::body::TopicRoute {
+        let one = TopicRoute {
             broker_datas: route
                 .broker_datas
                 .iter()
                 .filter(|broker| broker.broker_addrs.values().any(|known| known == address))
                 .cloned()
                 .collect(),
-            ..protocol::body::TopicRoute::default()
+            ..TopicRoute::default()
         };
         let stats = topic::stats(session, self.topic, &one).await?;
         let queues = stats.offset_table.0.into_iter();

@@ -169,7 +169,7 @@ pub async fn consume_stats(
         all.offset_table.extend(part.offset_table.0);
         all.consume_tps += part.consume_tps;
     }
-    as_clients_see(session, &mut all).await?;
+    as_clients_see(session, group, topic, &mut all).await?;
     Ok(all)
 }
 

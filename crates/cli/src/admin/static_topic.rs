@@ -1,8 +1,9 @@
 //! Static topics: a fixed number of logical queues over all brokers, which can move between brokers.
 //!
 //! What each broker is to have is decided in [`super::mapping`]. What was and what is to be are written into files first, because a
-//! change that fails half-way is finished, or taken back, with `-mf FILE`. Brokers take a change only of the mapping that it was made of:
-//! of two operators at once, the first broker that both ask lets one go on.
+//! change that fails half-way is finished with `-mf FILE`, or taken back with the file of before and `-fr true`. Brokers take a change only of
+//! the mapping that it was made of: of two operators at once, the first broker that has the topic, whom both ask first, lets one go on.
+//! An Apache broker in its place lets both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,16 +11,20 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use protocol::body::{ConsumeStats, MessageQueue, TopicConfigAndQueueMapping, TopicRemappingDetail, TopicStatsTable};
+use protocol::body::{
+    ConsumeOffset, ConsumeStats, MessageQueue, TopicConfigAndQueueMapping, TopicRemappingDetail, TopicRoute,
+    TopicStatsTable,
+};
 use protocol::code::{ResponseCode, request};
 use protocol::names::is_logical_broker;
-use protocol::request::{CreateTopic, ExpectedEpoch, GetTopicConfig, GetTopicStats};
+use protocol::request::{CreateTopic, ExpectedEpoch, GetConsumeStats, GetTopicConfig, GetTopicStats};
 
 use super::mapping::{
     Brokers, details, empty, grown, leaders, logical, logical_place, logical_progress, logical_queue, moved, next_block,
 };
 use super::output::{Facts, Table};
-use super::session::Session;
+use super::session::{Session, readable};
+use super::topic::stats;
 use super::truth;
 
 /// Of a broker without a mapping of the topic.
@@ -85,19 +90,24 @@ impl UpdateStaticTopic {
         let topic = self.topic.trim();
         let before = known(session, topic).await?;
         let is_forced = self.force_replace.unwrap_or(false);
-        let (mut change, mut writer) = match self.place.file()? {
+        let file = self.place.file()?;
+        let is_new = file.is_none();
+        let (mut change, mut writer) = match file {
             Some(change) => (change, Writer::without_a_look(session, is_forced)),
             None => {
                 let targets = self.place.brokers(session).await?;
                 note(session, &wrapped(topic, "CREATE_OR_UPDATE", &before), "before")?;
                 let writer = Writer::of(session, &before, is_forced);
-                let change = grown(topic, self.total_queue_num, &targets, before, session.now())?;
+                let change = grown(topic, self.total_queue_num, &targets, before.clone(), session.now())?;
                 note(session, &change, "after")?;
                 (change, writer)
             }
         };
         ensure!(change.topic == topic, "the file is about topic {}", change.topic);
         complete(session, &mut change).await?;
+        if is_new {
+            claim(&mut writer, &change, &before).await?;
+        }
         for (broker, config) in &change.broker_config_map {
             writer.put(&change.topic, broker, config).await?;
         }
@@ -146,12 +156,12 @@ impl RemappingStaticTopic {
     }
 }
 
-/// Gives the first of all brokers what it has, under an epoch between the old one and that of the change: whoever else has looked at the
-/// old mapping is refused there before he has changed anything.
+/// Gives the first broker that has the topic what it has, under an epoch between the old one and that of the change: whoever else has looked
+/// at the old mapping asks the same broker first, and is refused before he has changed anything. A new topic has no such broker; two who
+/// make it at once meet at the first that both name.
 async fn claim(writer: &mut Writer<'_>, change: &TopicRemappingDetail, before: &Brokers) -> Result<()> {
-    let Some(first) = change.broker_config_map.keys().next() else { return Ok(()) };
-    let total = details(before)?.map(|detail| detail.total_queues).max().unwrap_or(0);
-    let mut config = before.get(first).cloned().unwrap_or_else(|| empty(&change.topic, first, total, 0));
+    let Some((first, config)) = before.first_key_value() else { return Ok(()) };
+    let mut config = config.clone();
     if let Some(detail) = &mut config.mapping_detail {
         detail.epoch = change.epoch - 1;
     }
@@ -210,14 +220,27 @@ async fn decide_offsets(session: &Session, change: &mut TopicRemappingDetail, br
 /// The topic on every broker that has it.
 async fn known(session: &Session, topic: &str) -> Result<Brokers> {
     let info = session.cluster().await?;
-    let mut known = Brokers::new();
+    let mut brokers = BTreeMap::new();
     for name in info.broker_addr_table.keys() {
-        let address = session.master_of(name).await?;
+        brokers.insert(name.clone(), session.master_of(name).await?);
+    }
+    on(session, topic, brokers).await
+}
+
+/// The same for a look: those that name servers know to have it are enough, and others may be down.
+async fn seen(session: &Session, topic: &str, route: &TopicRoute) -> Result<Brokers> {
+    on(session, topic, readable(route)).await
+}
+
+/// The topic on those of these brokers that have it.
+async fn on(session: &Session, topic: &str, brokers: impl IntoIterator<Item = (String, String)>) -> Result<Brokers> {
+    let mut known = Brokers::new();
+    for (name, address) in brokers {
         // Without this the mapping is left out.
         let fields = GetTopicConfig { topic, lo: Some(true) };
         match session.admin.ask(&address, request::GET_TOPIC_CONFIG, &fields).await {
             Ok(config) => {
-                known.insert(name.clone(), config);
+                known.insert(name, config);
             }
             Err(error) if error.code() == Some(ResponseCode::TopicNotExist as i32) => {}
             Err(error) => return Err(error.into()),
@@ -331,17 +354,51 @@ async fn is_static(session: &Session, topic: &str) -> bool {
     route.is_ok_and(|route| route.readable.first().is_some_and(|queue| is_logical_broker(&queue.broker_name)))
 }
 
-/// Puts logical queues in the place of the physical ones of static topics.
-pub async fn as_clients_see(session: &Session, stats: &mut ConsumeStats) -> Result<()> {
-    let topics: BTreeSet<String> = stats.offset_table.keys().map(|queue| queue.topic.clone()).collect();
+/// Puts logical queues in the place of the physical ones of static topics. Where that cannot be worked out at the moment, because a broker
+/// is down or a queue is moving, they stay as brokers tell them, and the reason is told.
+///
+/// `asked`: the topic that is asked about, of which the brokers that told may know nothing.
+pub async fn as_clients_see(
+    session: &Session,
+    group: &str,
+    asked: Option<&str>,
+    stats: &mut ConsumeStats,
+) -> Result<()> {
+    let topics = stats.offset_table.keys().map(|queue| queue.topic.as_str()).chain(asked);
+    let topics: BTreeSet<String> = topics.map(str::to_owned).collect();
     for topic in topics {
-        if is_static(session, &topic).await {
-            let progress = logical_progress(&topic, &leaders(&known(session, &topic).await?)?, stats);
-            stats.offset_table.0.retain(|queue, _| queue.topic != topic);
-            stats.offset_table.extend(progress);
+        if !is_static(session, &topic).await {
+            continue;
+        }
+        match progress_in(session, group, &topic).await {
+            Ok(progress) => {
+                stats.offset_table.0.retain(|queue, _| queue.topic != topic);
+                stats.offset_table.extend(progress);
+            }
+            Err(error) => session.out.say(format!(
+                "group {group} is shown by physical queue in static topic {topic}, whose queues are not known now: {error:#}"
+            ))?,
         }
     }
     Ok(())
+}
+
+/// How far a group is in the logical queues of a topic. All brokers of it are asked: the group's offset may be on one on which its
+/// consumers have never been.
+async fn progress_in(session: &Session, group: &str, topic: &str) -> Result<Vec<(MessageQueue, ConsumeOffset)>> {
+    let route = session.route(topic).await?;
+    let leaders = leaders(&seen(session, topic, &route).await?)?;
+    let ends = stats(session, topic, &route).await?;
+    let mut there = ConsumeStats::default();
+    for (_, address) in readable(&route) {
+        let fields = GetConsumeStats { consumer_group: group, topic: Some(topic), topic_list: None };
+        match session.admin.ask::<ConsumeStats>(&address, request::GET_CONSUME_STATS, &fields).await {
+            Ok(part) => there.offset_table.extend(part.offset_table.0),
+            Err(error) if error.code() == Some(ResponseCode::SubscriptionGroupNotExist as i32) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(logical_progress(topic, &leaders, &ends, &there))
 }
 
 /// The queue and the offset by which clients know a message of a physical queue; these themselves unless the topic is static.
@@ -349,15 +406,20 @@ pub async fn place_of(session: &Session, queue: MessageQueue, offset: i64) -> Re
     if !is_static(session, &queue.topic).await {
         return Ok((queue, offset));
     }
-    let leaders = leaders(&known(session, &queue.topic).await?)?;
+    let route = session.route(&queue.topic).await?;
+    let leaders = leaders(&seen(session, &queue.topic, &route).await?)?;
     let place = logical_place(&leaders, &queue.broker_name, queue.queue_id, offset);
     Ok(place.map_or((queue.clone(), offset), |(id, offset)| (logical_queue(&queue.topic, id), offset)))
 }
 
 /// Adds the logical queues of a static topic to the offsets of its physical ones, as clients see them.
-pub async fn add_logical(session: &Session, topic: &str, stats: &mut TopicStatsTable) -> Result<()> {
-    let brokers = known(session, topic).await?;
-    let logical = logical(topic, &leaders(&brokers)?, stats);
+pub async fn add_logical(
+    session: &Session,
+    topic: &str,
+    route: &TopicRoute,
+    stats: &mut TopicStatsTable,
+) -> Result<()> {
+    let logical = logical(topic, &leaders(&seen(session, topic, route).await?)?, stats);
     stats.offset_table.extend(logical);
     Ok(())
 }

@@ -310,8 +310,8 @@ impl TopicStatus {
         let topic = self.topic.trim();
         let route = session.route(self.cluster.as_deref().map_or(topic, str::trim)).await?;
         let mut stats = stats(session, topic, &route).await?;
-        if self.cluster.is_none() && route.topic_queue_mapping_by_broker.is_some_and(|mapping| !mapping.is_empty()) {
-            add_logical(session, topic, &mut stats).await?;
+        if self.cluster.is_none() && route.topic_queue_mapping_by_broker.as_ref().is_some_and(|all| !all.is_empty()) {
+            add_logical(session, topic, &route, &mut stats).await?;
         }
         let mut table = Table::new(["Broker Name", "QID", "Min Offset", "Max Offset", "Last Updated"]);
         for (queue, offset) in stats.offset_table.iter() {

@@ -1,5 +1,8 @@
 //! Where groups are in logical queues.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
 use tokio::sync::watch;
 
 use super::*;
@@ -29,21 +32,29 @@ async fn committed_there(running: &Running, queue_id: i32) -> Result<i64, i32> {
     Ok(OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset)
 }
 
+struct Asked {
+    offset: Option<i64>,
+    at: Instant,
+}
+
 /// A broker that holds an older place. It notes what it is asked, and answers when it is let to.
 struct Holder {
-    asked: Mutex<Vec<(i32, Option<i64>)>>,
+    asked: Mutex<Vec<Asked>>,
     may_answer: watch::Sender<bool>,
+    /// What comes now is never answered.
+    is_deaf: AtomicBool,
     code: ResponseCode,
 }
 
 impl Holder {
     fn answering(code: ResponseCode) -> Arc<Holder> {
-        Arc::new(Holder { asked: Mutex::default(), may_answer: watch::Sender::new(true), code })
+        let may_answer = watch::Sender::new(true);
+        Arc::new(Holder { asked: Mutex::default(), may_answer, is_deaf: AtomicBool::new(false), code })
     }
 
     /// The offsets that were committed here.
     fn commits(&self) -> Vec<i64> {
-        self.asked.lock().iter().filter_map(|(_, offset)| *offset).collect()
+        self.asked.lock().iter().filter_map(|asked| asked.offset).collect()
     }
 }
 
@@ -56,7 +67,11 @@ impl Service for Holder {
     async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
         while let Some(request) = burst.next() {
             let offset = request.header.fields.get("commitOffset").and_then(|offset| offset.parse().ok());
-            self.asked.lock().push((request.header.code, offset));
+            let is_deaf = self.is_deaf.load(Ordering::SeqCst);
+            self.asked.lock().push(Asked { offset, at: Instant::now() });
+            if is_deaf {
+                continue;
+            }
             self.may_answer.subscribe().wait_for(|may| *may).await.unwrap();
             out.reply(request.reply_to(), self.code, None, &(), &[]);
         }
@@ -96,32 +111,56 @@ async fn a_later_commit_is_not_undone_by_an_earlier_one_that_took_longer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commits_come_to_another_broker_in_their_order() {
+async fn commits_come_to_another_broker_one_after_the_other_in_their_order() {
     let holder = Holder::answering(ResponseCode::Success);
     let leader = behind(&holder).await;
-    holder.may_answer.send_replace(false);
-    let release = async {
-        until("the first has come to the holder", || !holder.commits().is_empty()).await;
-        holder.may_answer.send_replace(true);
-    };
+    holder.is_deaf.store(true, Ordering::SeqCst);
     let commit = async |offset| commit(&leader, 0, offset).await;
-    let codes = tokio::join!(commit(1), commit(2), commit(3), commit(4), commit(5), release);
-    assert_eq!(codes, (0, 0, 0, 0, 0, ()));
+    let later = async {
+        until("the first has come to the holder", || holder.commits() == [1]).await;
+        holder.is_deaf.store(false, Ordering::SeqCst);
+        tokio::join!(commit(2), commit(3), commit(4), commit(5))
+    };
+    let codes = tokio::join!(commit(1), later);
+    assert_eq!(codes, (1, (0, 0, 0, 0)), "the first one is not answered");
     let commits = holder.commits();
     assert!(commits.is_sorted() && commits.last() == Some(&5), "{commits:?}");
+    let times: Vec<Instant> = holder.asked.lock().iter().map(|asked| asked.at).collect();
+    assert!(times[1] - times[0] > Duration::from_secs(2), "the second waited until the first was given up: {times:?}");
     leader.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pull_that_its_holder_refuses_commits_nothing() {
-    let holder = Holder::answering(ResponseCode::SubscriptionGroupNotExist);
+async fn a_commit_that_waited_while_its_queue_moved_is_refused() {
+    let holder = Holder::answering(ResponseCode::Success);
     let leader = behind(&holder).await;
-    let sys_flag = bits::SUBSCRIPTION | bits::COMMIT_OFFSET;
-    let pull = PullMessage { commit_offset: 10_000, sys_flag, ..from(T, 0, 0) };
-    let refused = leader.pull(&PullMessage { consumer_group: "CG", ..pull }).await;
-    assert_eq!(refused.code, 1, "{:?}", refused.remark);
-    assert_eq!(committed_there(&leader, 0).await, Err(22));
+    holder.may_answer.send_replace(false);
+    let moved = async {
+        until("one has come to the holder", || !holder.commits().is_empty()).await;
+        let places = [item(0, "broker-h", 0, 0), item(1, "broker-a", 0, 10_000), item(2, "broker-h", 1, 20_000)];
+        let mapped = map(&leader, &detail("broker-a", 2, &[(0, &places)]), false).await;
+        holder.may_answer.send_replace(true);
+        mapped
+    };
+    let refused = ResponseCode::NotLeaderForQueue as i32;
+    let (_, code, mapped) = tokio::join!(commit(&leader, 0, 1), commit(&leader, 0, 2), moved);
+    assert_eq!((code, mapped), (refused, (0, None)));
+    assert_eq!(holder.commits().len(), 1, "its new leader may have heard of a later one");
     leader.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_that_another_broker_answers_commits_nothing() {
+    for code in [ResponseCode::SubscriptionGroupNotExist, ResponseCode::PullNotFound] {
+        let holder = Holder::answering(code);
+        let leader = behind(&holder).await;
+        let sys_flag = bits::SUBSCRIPTION | bits::COMMIT_OFFSET;
+        let pull = PullMessage { commit_offset: 10_000, sys_flag, ..from(T, 0, 0) };
+        let answer = leader.pull(&PullMessage { consumer_group: "CG", ..pull }).await;
+        assert_ne!(answer.code, 0, "{:?}", answer.remark);
+        assert_eq!(committed_there(&leader, 0).await, Err(22), "a later commit may be done by the time of its answer");
+        leader.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,5 +186,43 @@ async fn a_group_that_goes_back_leaves_no_offset_in_younger_places_of_other_brok
     // A broker that is away is told of: the group is where it was, and its client hears that it did not go back for good.
     b.stop().await;
     assert_eq!(commit(&a, 0, 3).await, 1);
+    assert_eq!(committed_there(&a, 0).await, Ok(3), "nothing is lost of what was consumed meanwhile");
     a.stop().await;
+}
+
+/// A broker `broker-a` that leads queue 0, of which `broker-h` holds the second of three places.
+async fn around(name_servers: Vec<String>) -> Running {
+    let running = start(Setup { name_servers, ..Setup::default() }).await;
+    make_group(&running, "CG", 1).await;
+    let places = [item(0, "broker-a", 0, 0), item(1, "broker-h", 0, 10_000), item(2, "broker-a", 1, 20_000)];
+    assert_eq!(map(&running, &detail("broker-a", 1, &[(0, &places)]), false).await, (0, None));
+    running
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_goes_on_in_an_older_place_while_the_broker_of_a_younger_one_is_away() {
+    let a = around(vec![listen(&Arc::new(Names::default()))]).await;
+    assert_eq!(commit(&a, 0, 3).await, 1, "the broker that is away is named");
+    assert_eq!(committed_there(&a, 0).await, Ok(3));
+    let a = start_on(Setup::default(), a.stop().await).await;
+    assert_eq!(committed_there(&a, 0).await, Ok(3));
+    a.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_of_a_younger_place_that_has_nothing_of_a_group_has_nothing_to_forget() {
+    for code in [
+        ResponseCode::SubscriptionGroupNotExist,
+        ResponseCode::TopicNotExist,
+        ResponseCode::QueryNotFound,
+        ResponseCode::InvalidParameter,
+    ] {
+        let holder = Holder::answering(code);
+        let names = Arc::new(Names::default());
+        names.0.lock().insert("broker-h".to_owned(), listen(&holder));
+        let a = around(vec![listen(&names)]).await;
+        assert_eq!((commit(&a, 0, 3).await, committed_there(&a, 0).await), (0, Ok(3)), "{code:?}");
+        assert_eq!(holder.commits(), [-1]);
+        a.stop().await;
+    }
 }

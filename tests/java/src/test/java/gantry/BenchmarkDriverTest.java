@@ -10,10 +10,13 @@ import java.util.Set;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.IntStream;
+import org.apache.rocketmq.client.hook.SendMessageContext;
+import org.apache.rocketmq.client.hook.SendMessageHook;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageBatch;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.tools.command.CommandUtil;
 import org.junit.jupiter.api.Tag;
@@ -47,6 +50,8 @@ class BenchmarkDriverTest {
             consumer.start();
             var producer = stock.unstartedProducer();
             producer.setAutoBatch(true);
+            var batches = new AtomicInteger();
+            producer.getDefaultMQProducerImpl().registerSendMessageHook(counter(batches));
             producer.start();
             var stored = new AtomicInteger();
             var failed = new ConcurrentLinkedQueue<Throwable>();
@@ -65,6 +70,7 @@ class BenchmarkDriverTest {
             }
             Await.until("each send is answered", () -> stored.get() + failed.size() == MESSAGES);
             assertEquals(List.of(), List.copyOf(failed));
+            assertTrue(0 < batches.get() && batches.get() < MESSAGES, "the producer sent " + batches + " batches");
             inbox.await(MESSAGES);
             assertEquals(IntStream.range(0, MESSAGES).mapToObj(BenchmarkDriverTest::body).sorted().toList(), inbox.bodies().stream().sorted().toList());
             var records = new HashSet<Long>();
@@ -73,6 +79,26 @@ class BenchmarkDriverTest {
             }
             return records.size();
         }
+    }
+
+    /** Counts what is sent with code 320. */
+    private static SendMessageHook counter(AtomicInteger batches) {
+        return new SendMessageHook() {
+            @Override
+            public String hookName() {
+                return "counter";
+            }
+
+            @Override
+            public void sendMessageBefore(SendMessageContext context) {
+                if (context.getMessage() instanceof MessageBatch) {
+                    batches.incrementAndGet();
+                }
+            }
+
+            @Override
+            public void sendMessageAfter(SendMessageContext context) {}
+        };
     }
 
     private static String body(int number) {
