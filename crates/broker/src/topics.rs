@@ -432,6 +432,21 @@ impl Topics {
         Some(store.journal().position())
     }
 
+    /// Deletes a light queue if nothing stands at or behind `end` in it. Says whether it is gone.
+    pub(crate) fn delete_light_up_to(&self, name: &str, end: u64) -> bool {
+        let _changing = self.changing.lock();
+        let Some(store) = self.keeper.store() else { return false };
+        let is_over =
+            || store.existing_queue(name, protocol::light::QUEUE_ID).is_none_or(|queue| queue.max_offset() <= end);
+        if !store.delete_topic_if(name, is_over) {
+            return false;
+        }
+        if let Some(topic) = self.light.as_ref().and_then(|light| light.remove(name)) {
+            topic.is_gone.store(true, Ordering::Release);
+        }
+        true
+    }
+
     /// Removes the queues of topics that are not in the table: leftovers of another broker, or of a topic whose deletion a crash
     /// cut short. Returns the topics.
     pub(crate) fn delete_unknown_queues(&self) -> Vec<Arc<str>> {

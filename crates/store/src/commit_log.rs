@@ -203,11 +203,11 @@ impl CommitLog {
         Ok(())
     }
 
-    /// Calls `then` with the log's end while nothing can be appended, and goes on holding the log until the result is dropped.
-    pub fn hold(&self, then: impl FnOnce(u64)) -> impl Drop + '_ {
+    /// Lets nothing be appended as long as the result lives, which comes with the log's end.
+    pub fn hold(&self) -> (impl Drop + '_, u64) {
         let tail = self.tail.lock();
-        then(tail.at);
-        tail
+        let end = tail.at;
+        (tail, end)
     }
 
     /// Lets nothing be appended any more. What was appended before is in `end` when this returns.

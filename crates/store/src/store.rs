@@ -363,11 +363,20 @@ impl Store {
     /// Removes the queues of a topic; their files go with [`remove_deleted`](Self::remove_deleted), or soon by themselves. Its messages
     /// stay in the log until their file goes. Memory only.
     pub fn delete_topic(&self, topic: &str) {
+        self.delete_topic_if(topic, || true);
+    }
+
+    /// The same, if `may_go` holds in the moment in which nothing can be appended. Says whether it is done.
+    pub fn delete_topic_if(&self, topic: &str, may_go: impl FnOnce() -> bool) -> bool {
         let hold_log = || {
-            let held = self.shared.log.hold(|end| Deleted::remember(&self.journal, topic, end));
-            (held, self.journal.position())
+            let (held, end) = self.shared.log.hold();
+            if !may_go() {
+                return None;
+            }
+            Deleted::remember(&self.journal, topic, end);
+            Some((held, self.journal.position()))
         };
-        self.shared.queues.delete_topic(topic, hold_log);
+        self.shared.queues.delete_topic(topic, hold_log)
     }
 
     /// Removes the files of deleted topics. Waits for the device, and a little for the journal: where that does not hold a deletion yet, the

@@ -60,33 +60,50 @@ fn expire(broker: &Broker) {
         let Some((parent, _)) = names::lite_parts(&queue) else { continue };
         let Some(minutes) = parents.get(parent).filter(|minutes| **minutes > 0) else { continue };
         let lives_ms = min_ms.max(i64::from(*minutes) * MINUTE_MS);
-        if silent_ms(&broker.store, &queue, now).is_some_and(|silent| silent > lives_ms) {
-            tracing::info!(%queue, minutes, "lite topic expired");
-            remove(broker, &queue, groups.get(parent).into_iter().flatten().map(String::as_str));
+        if let Some(silent) = silence(&broker.store, &queue, now).filter(|silent| silent.ms > lives_ms) {
+            // A message that comes in this moment lets it live.
+            let delete = || broker.topics.delete_light_up_to(&queue, silent.end);
+            if remove(broker, &queue, groups.get(parent).into_iter().flatten().map(String::as_str), delete) {
+                tracing::info!(%queue, minutes, "lite topic expired");
+            }
         }
     }
 }
 
-/// How long ago the newest message of a light queue was stored; none where that cannot be told.
-fn silent_ms(store: &Store, queue: &str, now: TimeMs) -> Option<i64> {
+/// How long ago the newest message of a light queue was stored, and the offset behind it.
+struct Silence {
+    ms: i64,
+    end: u64,
+}
+
+/// None where it cannot be told.
+fn silence(store: &Store, queue: &str, now: TimeMs) -> Option<Silence> {
     let queue = store.existing_queue(queue, 0)?;
-    let last = queue.max_offset().checked_sub(1)?;
-    let unit = queue.unit_at(last).ok().flatten()?;
-    match store.store_time_of(&unit) {
-        Ok(Some(time)) => Some(now.since(TimeMs(time))),
+    let end = queue.max_offset();
+    let unit = queue.unit_at(end.checked_sub(1)?).ok().flatten()?;
+    let ms = match store.store_time_of(&unit) {
+        Ok(Some(time)) => now.since(TimeMs(time)),
         // The log has it no more: it is older than everything.
-        Ok(None) if unit.at < store.min_offset() => Some(i64::MAX),
-        Ok(None) | Err(_) => None,
-    }
+        Ok(None) if unit.at < store.min_offset() => i64::MAX,
+        Ok(None) | Err(_) => return None,
+    };
+    Some(Silence { ms, end })
 }
 
 /// The queue goes first, so that a pop which is under way sees it and leaves nothing behind either (`pop/lite.rs`); then the batches, or an
 /// acknowledgement would note an offset where there is none any more. The groups' turns are held meanwhile: a pop of what is sent next,
-/// and with which the lite topic begins anew, would lose what it has noted.
-fn remove<'a>(broker: &Broker, queue: &str, groups: impl Iterator<Item = &'a str>) {
+/// and with which the lite topic begins anew, would lose what it has noted. Does nothing more if `delete` does not delete the queue, and says so.
+fn remove<'a>(
+    broker: &Broker,
+    queue: &str,
+    groups: impl Iterator<Item = &'a str>,
+    delete: impl FnOnce() -> bool,
+) -> bool {
     let name: Arc<str> = Arc::from(queue);
     let claimed: Vec<_> = groups.map(|group| (group, broker.lite.claim(group, &name))).collect();
-    broker.topics.delete(queue);
+    if !delete() {
+        return false;
+    }
     for (group, turn) in claimed {
         // Whoever has the turn clears away itself, unless it had looked before the queue went and is gone by now.
         let Some(_turn) = turn.or_else(|| {
@@ -100,6 +117,7 @@ fn remove<'a>(broker: &Broker, queue: &str, groups: impl Iterator<Item = &'a str
         broker.lite.is_done(group, queue);
     }
     broker.lite.lock().forget_queue(queue);
+    true
 }
 
 /// A topic is deleted, and its lite topics with it.
@@ -107,7 +125,7 @@ pub(crate) fn forget_parent(broker: &Broker, parent: &str) {
     let groups = bound_groups(broker).remove(parent).unwrap_or_default();
     for queue in broker.store.light_queue_names() {
         if names::lite_parts(&queue).is_some_and(|(of, _)| of == parent) {
-            remove(broker, &queue, groups.iter().map(String::as_str));
+            remove(broker, &queue, groups.iter().map(String::as_str), || broker.topics.delete(&queue).is_some());
         }
     }
 }

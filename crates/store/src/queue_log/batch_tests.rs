@@ -76,7 +76,7 @@ fn a_deleted_topic_may_come_again_as_the_other_kind() {
     let queue = logs.get_or_create_batch("t", 0);
     push(&queue, &mut Vec::new(), 0, 3);
     logs.sync_all().unwrap();
-    logs.delete_topic("t", || ((), 0));
+    logs.delete_topic("t", || Some(((), 0)));
     assert_eq!(logs.pending_bytes(), 0);
     let queue = logs.get_or_create("t", 0);
     assert!(!queue.is_batch());

@@ -353,16 +353,16 @@ impl QueueLogs {
     /// [`remove_deleted`](Self::remove_deleted) or the next flush, before anything of a topic that comes again can be written.
     ///
     /// `hold_log` lets nobody push as long as what it returns lives: in that moment one life of the topic ends, and another may
-    /// begin. It is not called if the topic has no queue. With it comes the journal's position that has to be written before files go; see
-    /// [`journal_is_written`](Self::journal_is_written).
-    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> (G, u64)) {
+    /// begin. It is not called if the topic has no queue; where it gives nothing, the topic stays. With it comes the journal's position that has to be written before files go; see
+    /// [`journal_is_written`](Self::journal_is_written). Says whether the topic is gone.
+    pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> Option<(G, u64)>) -> bool {
         if self.topics.read().of(topic).is_empty() {
-            return;
+            return true;
         }
-        let (held, position) = hold_log();
+        let Some((held, position)) = hold_log() else { return false };
         let queues = {
             let mut topics = self.topics.write();
-            let Some(queues) = topics.remove(topic) else { return };
+            let Some(queues) = topics.remove(topic) else { return true };
             if names::is_lmq(topic) {
                 self.light.fetch_sub(1, Ordering::Relaxed);
             }
@@ -379,6 +379,7 @@ impl QueueLogs {
             }
         }
         drop(held);
+        true
     }
 
     /// Files of topics whose deletion the journal holds at or below this position may go.

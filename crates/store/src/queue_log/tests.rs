@@ -204,7 +204,7 @@ fn a_deleted_topic_is_gone_and_may_come_again() {
     let queue = logs.get_or_create("t", 0);
     (0..15).for_each(|n| queue.push(unit(n)));
     logs.flush_all().unwrap();
-    logs.delete_topic("t", || ((), 0));
+    logs.delete_topic("t", || Some(((), 0)));
     queue.push(unit(15));
     logs.flush_all().unwrap();
     assert!(logs.get("t", 0).is_none() && !dir.path().join("t").exists());
@@ -225,13 +225,13 @@ fn a_topic_is_deleted_while_files_are_written_and_keeps_what_comes_after_under_i
     (15..20).for_each(|n| queue.push(unit(n)));
     {
         let _writing = logs.shared.maintenance.lock();
-        logs.delete_topic("t", || ((), 0));
+        logs.delete_topic("t", || Some(((), 0)));
     }
     let again = logs.get_or_create("t", 0);
     (30..33).for_each(|n| again.push(unit(n)));
     logs.flush_all().unwrap();
     assert_eq!(logs.pending_bytes(), 0);
-    logs.delete_topic("u", || ((), 0));
+    logs.delete_topic("u", || Some(((), 0)));
     logs.remove_deleted().unwrap();
     drop(logs);
     let (logs, _) = open(dir.path());
@@ -364,7 +364,7 @@ fn a_topic_that_is_made_and_deleted_before_a_sync_leaves_nothing_to_sync() {
     let (logs, _) = open(dir.path());
     logs.get_or_create("t", 0).push(unit(0));
     logs.flush_all().unwrap();
-    logs.delete_topic("t", || ((), 0));
+    logs.delete_topic("t", || Some(((), 0)));
     logs.sync_all().unwrap();
     assert!(!dir.path().join("t").exists());
 }
@@ -375,7 +375,7 @@ fn files_of_a_deleted_topic_stay_until_the_journal_holds_the_deletion_and_nobody
     let (logs, _) = open(dir.path());
     (0..15).for_each(|n| logs.get_or_create("t", 0).push(unit(n)));
     logs.flush_all().unwrap();
-    logs.delete_topic("t", || ((), 7));
+    logs.delete_topic("t", || Some(((), 7)));
     let again = logs.get_or_create("t", 0);
     again.push(unit(20));
     logs.journal_is_written(6);
@@ -442,7 +442,7 @@ fn a_topic_whose_files_cannot_be_removed_stays_deleted_until_they_can() {
     (0..5).for_each(|n| logs.get_or_create("t", 0).push(unit(n)));
     logs.flush_all().unwrap();
     disk.cannot_remove.store(true, Ordering::Relaxed);
-    logs.delete_topic("t", || ((), 0));
+    logs.delete_topic("t", || Some(((), 0)));
     logs.get_or_create("t", 0).push(unit(20));
     assert!(logs.remove_deleted().is_err() && logs.flush_all().is_err());
     disk.cannot_remove.store(false, Ordering::Relaxed);

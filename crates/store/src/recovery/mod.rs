@@ -146,7 +146,7 @@ fn finish_deletions(queues: &QueueLogs, deleted: &Deleted) -> Result<(), StoreEr
             continue;
         }
         if left.iter().all(|queue| queue.log_end().0 <= end) {
-            queues.delete_topic(topic, || ((), 0));
+            queues.delete_topic(topic, || Some(((), 0)));
             continue;
         }
         // The topic lives again, in some of its queues.

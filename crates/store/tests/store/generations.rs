@@ -90,6 +90,22 @@ fn a_scan_that_begins_within_the_first_life_ends_with_the_last() {
 }
 
 #[test]
+fn a_topic_stays_whole_if_what_its_deletion_depends_on_holds_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_life(&store, 1, 0..300);
+    // Somebody looked when there were 299.
+    let is_unchanged = |end| store.existing_queue(TOPIC, 0).is_none_or(|queue| queue.max_offset() <= end);
+    let end = store.existing_queue(TOPIC, 0).unwrap().max_offset();
+    assert!(!store.delete_topic_if(TOPIC, || is_unchanged(end - 1)));
+    assert_life(&store, 1, 300);
+    assert_every_start(image(dir.path()).path(), 1, 300);
+    assert!(store.delete_topic_if(TOPIC, || is_unchanged(end)));
+    assert!(store.existing_queue(TOPIC, 0).is_none());
+    assert!(store.delete_topic_if(TOPIC, || false), "there is nothing");
+}
+
+#[test]
 fn a_topic_that_was_deleted_stays_deleted_over_a_crash() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path());
