@@ -19,8 +19,8 @@ use protocol::request::{PullMessage, PullReply};
 
 use crate::error::ClientError;
 use crate::member::Member;
-use crate::message::{Received, decode};
-use crate::pull_consumer::{PullStatus, Pulled};
+use crate::message::{Received, decode_from};
+use crate::pull_consumer::{PullStatus, Pulled, PulledRecords};
 use crate::route::Route;
 
 pub(crate) fn malformed(error: FieldError) -> ClientError {
@@ -78,6 +78,18 @@ impl Member {
         broker_name: &Arc<str>,
         timeout: Duration,
     ) -> Result<Pulled, ClientError> {
+        let PulledRecords { status, records, next_offset, min_offset, max_offset } =
+            self.pull_records(address, fields, timeout).await?;
+        let messages = decode_from(&records, broker_name, fields.queue_offset)?;
+        Ok(Pulled { status, messages, next_offset, min_offset, max_offset })
+    }
+
+    pub(crate) async fn pull_records(
+        &self,
+        address: &str,
+        fields: &PullMessage<'_>,
+        timeout: Duration,
+    ) -> Result<PulledRecords, ClientError> {
         let response = self.exchange(address, request::PULL_MESSAGE, fields, Bytes::new(), timeout).await?;
         let status = match ResponseCode::from_i32(response.code) {
             Some(ResponseCode::Success) => PullStatus::Found,
@@ -87,16 +99,12 @@ impl Member {
             _ => return Err(refused(address, response)),
         };
         let reply = PullReply::decode(&response.fields.as_fields()).map_err(malformed)?;
-        let messages = match status {
-            PullStatus::Found => decode(&response.body, broker_name)?,
-            PullStatus::NothingNew | PullStatus::NothingMatched | PullStatus::OffsetOutOfRange => Vec::new(),
-        };
-        Ok(Pulled {
+        Ok(PulledRecords {
             status,
-            messages,
             next_offset: reply.next_begin_offset,
             min_offset: reply.min_offset,
             max_offset: reply.max_offset,
+            records: if status == PullStatus::Found { response.body } else { Bytes::new() },
         })
     }
 

@@ -53,7 +53,7 @@ pub use message::{Message, Received, decode};
 pub use net::{ClientOptions, ClientTls, ServerCheck};
 pub use producer::{Producer, ProducerConfig, SendResult, SendStatus};
 pub use protocol::body::{ConsumeFromWhere, MessageModel, MessageQueue};
-pub use pull_consumer::{PullConsumer, PullStatus, Pulled};
+pub use pull_consumer::{PullConsumer, PullStatus, Pulled, PulledRecords};
 pub use push_consumer::{Handler, Outcome, PushConfig, PushConsumer};
 pub use route::Route;
 pub use sign::Credentials;

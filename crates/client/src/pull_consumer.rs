@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use protocol::body::MessageQueue;
 use protocol::request::PullMessage;
 use protocol::sys_flag::pull as flag;
@@ -43,6 +44,21 @@ pub struct Pulled {
     pub max_offset: i64,
 }
 
+/// The result of a pull, with the records as they are stored: for those who read millions and keep none.
+#[derive(Clone, Debug)]
+pub struct PulledRecords {
+    /// What it brought.
+    pub status: PullStatus,
+    /// Records, one behind the other: [`protocol::record::scan`] reads them, [`crate::decode`] makes messages of them.
+    pub records: Bytes,
+    /// Where to go on.
+    pub next_offset: i64,
+    /// The first offset of the queue.
+    pub min_offset: i64,
+    /// One past the last offset of the queue.
+    pub max_offset: i64,
+}
+
 /// A consumer that is asked for each step.
 #[derive(Clone)]
 pub struct PullConsumer {
@@ -71,17 +87,41 @@ impl PullConsumer {
         wait: Duration,
     ) -> Result<Pulled, ClientError> {
         let address = self.member.address(queue).await?;
-        let suspend = if wait.is_zero() { 0 } else { flag::SUSPEND };
-        let fields = PullMessage {
-            sys_flag: flag::SUBSCRIPTION | suspend,
-            ..pull_fields(&self.group, queue, offset, max, expression, wait)
-        };
+        let fields = self.fields(queue, offset, max, expression, wait);
         let broker_name: Arc<str> = queue.broker_name.as_str().into();
         let mut pulled = self.member.pull(&address, &fields, &broker_name, wait + WAY).await?;
         if let Some(wanted) = tags::Subscription::parse(expression) {
             pulled.messages.retain(|message| is_wanted(&wanted, message));
         }
         Ok(pulled)
+    }
+
+    /// As [`PullConsumer::pull`] of all messages, without making messages of the records.
+    pub async fn pull_records(
+        &self,
+        queue: &MessageQueue,
+        offset: i64,
+        max: i32,
+        wait: Duration,
+    ) -> Result<PulledRecords, ClientError> {
+        let address = self.member.address(queue).await?;
+        let fields = self.fields(queue, offset, max, tags::ALL, wait);
+        self.member.pull_records(&address, &fields, wait + WAY).await
+    }
+
+    fn fields<'a>(
+        &'a self,
+        queue: &'a MessageQueue,
+        offset: i64,
+        max: i32,
+        expression: &'a str,
+        wait: Duration,
+    ) -> PullMessage<'a> {
+        let suspend = if wait.is_zero() { 0 } else { flag::SUSPEND };
+        PullMessage {
+            sys_flag: flag::SUBSCRIPTION | suspend,
+            ..pull_fields(&self.group, queue, offset, max, expression, wait)
+        }
     }
 
     /// The committed offset, if there is one.
