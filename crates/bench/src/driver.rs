@@ -51,6 +51,17 @@ pub enum SendMode {
     Oneway,
 }
 
+impl SendMode {
+    /// As a driver file says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            SendMode::Sync => "sync",
+            SendMode::Async => "async",
+            SendMode::Oneway => "oneway",
+        }
+    }
+}
+
 /// Who keeps track of what is consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -61,6 +72,17 @@ pub enum ConsumeMode {
     Push,
     /// The broker gives out messages, which are acknowledged.
     Pop,
+}
+
+impl ConsumeMode {
+    /// As a driver file says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            ConsumeMode::Pull => "pull",
+            ConsumeMode::Push => "push",
+            ConsumeMode::Pop => "pop",
+        }
+    }
 }
 
 /// How headers of requests are written.
@@ -141,6 +163,11 @@ impl Driver {
             let expected = "with sendMode async backpressureConcurrency says how many sends wait at once".to_owned();
             return Err(fields.bad("threads", expected));
         }
+        // What a unit of a BatchCQ queue can state.
+        let batch_size = fields.number("batchSize", 1, 1..=32_767)?;
+        if send_mode == SendMode::Oneway && batch_size > 1 {
+            return Err(fields.bad("batchSize", "with sendMode oneway 1 is expected: batches are answered".to_owned()));
+        }
         let (access_key, secret_key) = (fields.text("accessKey"), fields.text("secretKey"));
         if access_key.is_some() != secret_key.is_some() {
             return Err(BenchError::Invalid("accessKey and secretKey are given together or not at all".to_owned()));
@@ -150,17 +177,20 @@ impl Driver {
             ConsumeMode::Pull,
             &[("pull", ConsumeMode::Pull), ("push", ConsumeMode::Push), ("pop", ConsumeMode::Pop)],
         )?;
+        let topic_attributes = attributes(fields)?;
+        if consume_mode == ConsumeMode::Pop && topic_attributes.contains_key("queue.type") {
+            return Err(fields.bad("consumeMode", "pull or push is expected where a queue.type is given".to_owned()));
+        }
         Ok(Driver {
             name: fields.text("name").unwrap_or_else(|| "RocketMQ".to_owned()),
             namesrv_addr: fields.text("namesrvAddr").unwrap_or_else(|| "127.0.0.1:9876".to_owned()),
             cluster_name: fields.text("clusterName").unwrap_or_default(),
             access_key,
             secret_key,
-            topic_attributes: attributes(fields)?,
+            topic_attributes,
             send_mode,
             in_flight: if send_mode == SendMode::Async { concurrency } else { threads },
-            // What a unit of a BatchCQ queue can state.
-            batch_size: fields.number("batchSize", 1, 1..=32_767)?,
+            batch_size,
             compress_over_bytes: fields.number("compressOverBytes", 0, 0..=1 << 30)?,
             send_timeout_millis: fields.number("sendTimeoutMillis", 3000, 1..=600_000)?,
             retries: fields.number("retries", 0, 0..=100)?,
@@ -262,6 +292,8 @@ mod tests {
             ("driverClass: a.KafkaDriver", "only targets that speak RocketMQ's protocol"),
             ("batchSize: 40000", "batchSize is \"40000\"; a number from 1 to 32767"),
             ("consumeMode: pop\npullBatch: 64", "pullBatch is \"64\"; a number from 1 to 32"),
+            ("sendMode: oneway\nbatchSize: 2", "batchSize is \"2\"; with sendMode oneway 1"),
+            ("consumeMode: pop\nbatchCQ: true", "consumeMode is \"pop\"; pull or push"),
             ("threads: 4", "backpressureConcurrency says"),
             ("topicAttributes: a", "\"a\" is not name=value"),
             ("accessKey: a", "accessKey and secretKey are given together"),

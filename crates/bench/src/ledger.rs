@@ -79,6 +79,11 @@ impl Ledger {
         Ledger { run, groups, accounts: (0..producers).map(|_| Mutex::default()).collect() }
     }
 
+    /// How many groups receive each message.
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
     /// `count` messages from `first` on are given to the client now.
     pub fn send(&self, producer: u32, first: u64, count: u64) {
         let Some(account) = self.accounts.get(producer as usize) else { return };

@@ -3,21 +3,44 @@
 //! A [`Case`] says what to send and consume and how; any endpoint that speaks RocketMQ's protocol is a target, Apache's included.
 
 mod case;
+mod chart;
+mod command;
+mod consume;
 mod driver;
 mod drops;
 mod error;
 mod fields;
+mod html;
 mod ledger;
 mod meter;
+mod pace;
+mod payload;
+mod pop;
 mod presets;
 mod process;
+mod produce;
+mod result;
+mod run;
+mod scene;
 mod stamp;
+mod sweep;
+mod target;
+mod text;
 mod workload;
 
 pub use case::Case;
+pub use command::{BenchArgs, execute};
 pub use driver::{ConsumeMode, Driver, HeaderKind, SendMode};
+pub use drops::{Drop, Steadiness};
 pub use error::BenchError;
+pub use html::page;
 pub use ledger::{Ledger, Tally};
+pub use meter::Latency;
 pub use presets::Preset;
+pub use result::{Phase, RunResult, Summary, Window};
+pub use run::{Options, Watcher, run};
 pub use stamp::Stamp;
+pub use sweep::{SweepWatcher, sweep};
+pub use text::{progress, summary, table};
+
 pub use workload::{KeyDistributor, Workload};

@@ -1,6 +1,5 @@
 //! What this machine is, and what a process of it takes: read from `/proc`.
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use serde::{Deserialize, Serialize};
@@ -72,11 +71,6 @@ fn kilobytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     let count: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     count.checked_mul(1024)
-}
-
-/// What a server says of itself, as far as a result needs it.
-pub fn version(info: &BTreeMap<String, String>) -> String {
-    info.get("brokerVersionDesc").cloned().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -41,6 +41,9 @@ const MEMBERS_MAX: u64 = 10_000;
 /// Bodies that are made before the run, together.
 const POOL_BYTES_MAX: u64 = 256 << 20;
 
+/// A week: a result has a row for each second.
+const MINUTES_MAX: f64 = 10_080.0;
+
 /// Which keys messages carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
@@ -120,8 +123,8 @@ impl Workload {
             consumer_per_subscription: fields.number("consumerPerSubscription", 1, 1..=1000)?,
             producer_rate: fields.number("producerRate", 0.0, 0.0..=100_000_000.0)?,
             consumer_backlog_size_gb: fields.number("consumerBacklogSizeGB", 0.0, 0.0..=1024.0)?,
-            test_duration_minutes: fields.number("testDurationMinutes", 1.0, 0.01..=100_000.0)?,
-            warmup_duration_minutes: fields.number("warmupDurationMinutes", 1.0, 0.0..=1000.0)?,
+            test_duration_minutes: fields.number("testDurationMinutes", 1.0, 0.001..=MINUTES_MAX)?,
+            warmup_duration_minutes: fields.number("warmupDurationMinutes", 1.0, 0.0..=MINUTES_MAX)?,
             messages: fields.number("messages", 0, 0..=1_000_000_000_000)?,
         };
         workload.check(fields)?;

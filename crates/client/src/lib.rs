@@ -50,7 +50,7 @@ pub use allocation::allocate;
 pub use error::ClientError;
 pub use member::{Client, ClientConfig};
 pub use message::{Message, Received, decode};
-pub use net::{ClientOptions, ClientTls, ServerCheck};
+pub use net::{CallError, ClientOptions, ClientTls, ServerCheck};
 pub use producer::{Producer, ProducerConfig, SendResult, SendStatus};
 pub use protocol::body::{ConsumeFromWhere, MessageModel, MessageQueue};
 pub use pull_consumer::{PullConsumer, PullStatus, Pulled, PulledRecords};
