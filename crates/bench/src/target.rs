@@ -170,8 +170,8 @@ impl Target {
         let failed = BenchError::target(format!("the settings of {address}"));
         let response = self.admin.tell(address, request::GET_BROKER_CONFIG, &()).await.map_err(failed)?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
-        let pairs = text.lines().filter_map(|line| line.split_once('='));
-        Ok(pairs.filter(|(known, _)| known.trim() == key).map(|(_, value)| value.trim().to_owned()).last())
+        let mut pairs = text.lines().filter_map(|line| line.split_once('='));
+        Ok(pairs.rfind(|(known, _)| known.trim() == key).map(|(_, value)| value.trim().to_owned()))
     }
 
     /// Changes a setting of a running broker.

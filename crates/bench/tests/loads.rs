@@ -92,7 +92,8 @@ async fn an_interrupt_ends_a_load_early_with_a_sound_result() {
     let (workload, driver) = cluster.case(&[("producerRate", "100"), ("testDurationMinutes", "60")]);
     let (stop, stopped) = watch::channel(false);
     let mut seen = Seen { stop: Some(stop), ..Seen::default() };
-    let running = bench::run(&workload, &driver, &Options::default(), &mut seen, stopped);
+    let options = Options::default();
+    let running = bench::run(&workload, &driver, &options, &mut seen, stopped);
     let result = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
     let tally = &result.summary.messages;
     assert!(result.was_interrupted && tally.sent > 0, "{tally:?}");
