@@ -76,7 +76,7 @@ impl Consumers {
         Consumers { clients: Vec::new(), pushing: Vec::new(), tasks: JoinSet::new() }
     }
 
-    /// Starts them, and waits until each queue has somebody who reads it.
+    /// Starts them, and waits until each queue has somebody who will read it when the scene's gate opens.
     pub async fn start(scene: &Arc<Scene>, driver: &Driver, wanted: &Groups<'_>) -> Result<Consumers, BenchError> {
         let mut consumers = Consumers::none();
         for (topic, groups) in wanted.topics.iter().zip(wanted.groups) {
@@ -228,6 +228,7 @@ async fn pull(
     mut order: Option<Order>,
 ) {
     let mut offset = 0;
+    reader.scene.gate().await;
     loop {
         let asked = reader.scene.clock.elapsed();
         match consumer.pull_records(&queue, offset, max, wait).await {
@@ -269,8 +270,12 @@ async fn push(
         ..PushConfig::new(group)
     };
     let handler = move |messages: Arc<[Received]>| {
-        reader.take(messages.iter().map(|message| &message.body[..]), None);
-        std::future::ready(Outcome::Done)
+        let reader = reader.clone();
+        async move {
+            reader.scene.gate().await;
+            reader.take(messages.iter().map(|message| &message.body[..]), None);
+            Outcome::Done
+        }
     };
     client.push_consumer(config.subscribe(topic, "*")?, handler).await
 }

@@ -44,7 +44,7 @@ pub struct Tally {
     pub lost: u64,
     /// Not answered with success, and received.
     pub failed_and_received: u64,
-    /// Given up to save memory before their end was known.
+    /// Not followed to their end, because the time was over or to save memory.
     pub untraced: u64,
     /// Received, and not of this run.
     pub foreign: u64,

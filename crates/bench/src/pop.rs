@@ -65,6 +65,7 @@ struct Popper {
 
 impl Popper {
     async fn work(self) {
+        self.reader.scene.gate().await;
         loop {
             let failure = match self.pop().await {
                 Ok(Some(response)) => match self.take(&response).await {

@@ -225,7 +225,7 @@ impl RunResult {
         }
         if tally.untraced > 0 {
             found.push(format!(
-                "of {} messages nobody knows what became of them: too many were open at once",
+                "of {} messages it is not known what became of them: the time was over, or too many were open at once",
                 tally.untraced
             ));
         }

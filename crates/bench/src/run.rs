@@ -24,7 +24,7 @@ use crate::workload::Workload;
 const DRAIN: Duration = Duration::from_secs(10);
 
 /// Between two looks whether anything is missing.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What is not part of the load.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +101,14 @@ fn names(workload: &Workload, run: u64) -> (Vec<String>, Vec<Vec<String>>) {
     (topics, groups)
 }
 
+/// How a load ended.
+struct Ending {
+    /// Messages that were due and never sent.
+    unsent: u64,
+    /// Before all of a backlog was consumed.
+    is_cut_off: bool,
+}
+
 struct Staged<'a> {
     workload: &'a Workload,
     driver: &'a Driver,
@@ -132,10 +140,15 @@ impl Staged<'_> {
         // Nobody may be left consuming or sending, also when the load could not be played to its end.
         consumers.stop().await;
         producers.stop().await;
-        let unsent = played?;
+        let Ending { unsent, is_cut_off } = played?;
         let mut summary = book.summary();
         summary.asked_rate = self.workload.producer_rate;
         summary.messages = self.scene.ledger.tally();
+        if is_cut_off {
+            // What is left of the backlog is not lost: nobody waited for it.
+            let left = std::mem::take(&mut summary.messages.lost);
+            summary.messages.untraced += left;
+        }
         summary.due_and_never_sent = unsent;
         summary.disordered = self.is_order_checked().then(|| self.scene.disordered());
         summary.stored = self.target.stored(self.topics).await.ok();
@@ -143,19 +156,20 @@ impl Staged<'_> {
         Ok((summary, book.windows, was_interrupted))
     }
 
-    /// The load itself. Returns how many messages were due and never sent.
+    /// The load itself.
     async fn acts(
         &self,
         producers: &Producers,
         consumers: &mut Consumers,
         book: &mut Book<'_>,
-    ) -> Result<u64, BenchError> {
+    ) -> Result<Ending, BenchError> {
         let workload = self.workload;
         let rate = Some(workload.producer_rate).filter(|rate| *rate > 0.0);
         let duration = minutes(workload.test_duration_minutes);
         let load = match workload.backlog_messages() {
             0 => {
                 *consumers = self.consumers(true).await?;
+                self.scene.open_gate();
                 let mut load = producers.run(rate, Some(workload.messages).filter(|messages| *messages > 0))?;
                 book.open();
                 let is_done =
@@ -173,30 +187,33 @@ impl Staged<'_> {
                 *consumers = self.consumers(false).await?;
                 let load = rate.map(|rate| producers.run(Some(rate), None)).transpose()?;
                 book.restart();
-                match load {
-                    Some(_) => book.during(Phase::Measure, duration, std::future::pending()).await,
-                    None => book.during(Phase::Measure, duration, drained(self.scene)).await,
-                };
+                self.scene.open_gate();
+                if load.is_none() {
+                    let is_done = book.during(Phase::Measure, duration, drained(self.scene)).await;
+                    return Ok(Ending { unsent: 0, is_cut_off: !is_done || book.is_stopped() });
+                }
+                book.during(Phase::Measure, duration, std::future::pending()).await;
                 load
             }
         };
-        match load {
-            Some(load) => Ok(self.wind_up(book, load).await),
-            None => Ok(0),
-        }
+        let unsent = match load {
+            Some(load) => self.wind_up(book, load).await,
+            None => 0,
+        };
+        Ok(Ending { unsent, is_cut_off: false })
     }
 
     /// Waits for answers and messages that are on their way.
     async fn wind_up(&self, book: &mut Book<'_>, load: Load) -> u64 {
-        let unsent = std::sync::atomic::AtomicU64::new(0);
+        let mut unsent = 0;
         let rest = async {
-            unsent.store(load.stop().await, std::sync::atomic::Ordering::Relaxed);
+            unsent = load.stop().await;
             if self.workload.subscriptions_per_topic > 0 {
                 drained(self.scene).await;
             }
         };
         book.during(Phase::Drain, Duration::MAX, rest).await;
-        unsent.into_inner()
+        unsent
     }
 
     async fn consumers(&self, has_latency: bool) -> Result<Consumers, BenchError> {
@@ -289,6 +306,10 @@ impl<'a> Book<'a> {
         self.all_produced.add(&self.scene.produced.take());
         self.all_consumed.add(&self.scene.consumed.take());
         self.open();
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
     }
 
     fn open(&mut self) {

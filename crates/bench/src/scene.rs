@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use client::{Client, ClientConfig, ClientOptions, Credentials};
 use env::{Clock, Random};
 use protocol::frame::Serialization;
+use tokio::sync::watch;
 
 use crate::driver::{Driver, HeaderKind};
 use crate::ledger::Ledger;
@@ -29,6 +30,8 @@ pub struct Scene {
     pub consumed: Meter,
     /// Bytes of a body.
     pub message_bytes: u64,
+    /// Whether consumers may begin: those of a backlog come to their places first.
+    gate: watch::Sender<bool>,
     /// Messages that came before one that was sent earlier. Relaxed: a count.
     disordered: AtomicU64,
 }
@@ -46,8 +49,20 @@ impl Scene {
             produced: Meter::new(SHARDS),
             consumed: Meter::new(SHARDS),
             message_bytes: message_bytes as u64,
+            gate: watch::Sender::new(false),
             disordered: AtomicU64::new(0),
         }
+    }
+
+    /// Lets consumers begin.
+    pub fn open_gate(&self) {
+        self.gate.send_replace(true);
+    }
+
+    /// Waits until consumers may begin.
+    pub async fn gate(&self) {
+        // The sender is here, so it cannot be gone.
+        let _ = self.gate.subscribe().wait_for(|is_open| *is_open).await;
     }
 
     /// A member of the target's cluster, with connections of its own.

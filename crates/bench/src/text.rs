@@ -37,7 +37,15 @@ pub fn summary(result: &RunResult) -> String {
         "run",
         format!("{} of {}{}", result.name, result.started, if result.was_interrupted { ", ended early" } else { "" }),
     );
-    row("target", format!("{} × {}, at {}", result.brokers, known(&result.target_version), result.driver.namesrv_addr));
+    row(
+        "target",
+        format!(
+            "{}, {}, at {}",
+            counted(result.brokers as u64, "broker"),
+            known(&result.target_version),
+            result.driver.namesrv_addr
+        ),
+    );
     row("machine", machine(result));
     row("load", load(result));
     let asked =
@@ -56,11 +64,11 @@ pub fn summary(result: &RunResult) -> String {
             tally.sent, tally.acknowledged, tally.failed, summary.due_and_never_sent, tally.received
         ),
     );
-    let disordered = summary.disordered.map_or("not looked at".to_owned(), |count| count.to_string());
+    let disordered = summary.disordered.map_or("order not looked at".to_owned(), |count| format!("{count} disordered"));
     row(
         "accounting",
         format!(
-            "{} lost, {} duplicates, {} failed and yet received, {disordered} disordered, {} foreign, {} untraced; stored {}",
+            "{} lost, {} duplicates, {} failed and yet received, {disordered}, {} foreign, {} untraced; stored {}",
             tally.lost,
             tally.duplicates,
             tally.failed_and_received,
@@ -189,20 +197,20 @@ pub fn load(result: &RunResult) -> String {
     let (workload, driver) = (&result.workload, &result.driver);
     let batch = if driver.batch_size > 1 { format!(" in batches of {}", driver.batch_size) } else { String::new() };
     let mut text = format!(
-        "{} topics × {} queues, {} B, {} producers × {} in flight, {}{batch}",
-        workload.topics,
-        workload.partitions_per_topic,
+        "{} × {}, {} B, {} × {} in flight, {}{batch}",
+        counted(u64::from(workload.topics), "topic"),
+        counted(u64::from(workload.partitions_per_topic), "queue"),
         workload.message_size,
-        u64::from(workload.topics) * u64::from(workload.producers_per_topic),
+        counted(u64::from(workload.topics) * u64::from(workload.producers_per_topic), "producer"),
         driver.in_flight,
         driver.send_mode.word(),
     );
     if workload.groups() > 0 {
         let _ = write!(
             text,
-            "; {} groups × {} consumers, {}",
-            workload.groups(),
-            workload.consumer_per_subscription,
+            "; {} × {}, {}",
+            counted(workload.groups(), "group"),
+            counted(u64::from(workload.consumer_per_subscription), "consumer"),
             driver.consume_mode.word()
         );
     }
@@ -250,6 +258,10 @@ pub fn grouped(number: f64) -> String {
         out.push(digit);
     }
     out
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn known(text: &str) -> &str {
