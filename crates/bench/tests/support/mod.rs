@@ -22,6 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// What a load can be put on.
 pub struct Cluster {
     pub names: SocketAddr,
+    at: SocketAddr,
     broker: Arc<Broker>,
     store: Arc<Store>,
     stops: Vec<oneshot::Sender<()>>,
@@ -86,7 +87,7 @@ impl Cluster {
         stops.push(stop);
         listening.push(tokio::spawn(port.run(async move { drop(stopped.await) })));
         let expiry = tokio::spawn(names_service.expire());
-        Cluster { names, broker, store, stops, listening, expiry, _dir: dir }
+        Cluster { names, at, broker, store, stops, listening, expiry, _dir: dir }
     }
 
     pub async fn stop(self) {
@@ -117,6 +118,16 @@ impl Cluster {
             case.set(key, value, "test").unwrap();
         }
         case.finish().unwrap()
+    }
+
+    /// A setting of the broker, as it tells it.
+    pub async fn setting(&self, key: &str) -> Option<String> {
+        let client = client::Client::start(client::ClientConfig::new(&self.names.to_string()));
+        let told = client.admin().tell(&self.at.to_string(), protocol::code::request::GET_BROKER_CONFIG, &()).await;
+        let text = String::from_utf8(told.unwrap().body.to_vec()).unwrap();
+        let found = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned);
+        client.stop().await;
+        found
     }
 
     pub async fn run(&self, values: &[(&str, &str)]) -> RunResult {
