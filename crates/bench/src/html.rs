@@ -113,3 +113,20 @@ fn marks(steadiness: &Option<Steadiness>, measured: &[(f64, f64)]) -> Vec<(f64, 
     let place = |from: usize, to: usize| Some((measured.get(from)?.0, measured.get(to.saturating_sub(1))?.1));
     drops.filter_map(|drop| place(drop.from, drop.to)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::tests::sample;
+
+    #[test]
+    fn a_drop_is_marked_where_it_was_and_a_page_without_one_says_so() {
+        let steady = page(&[sample(&[1000; 60])]);
+        assert!(steady.contains("no rate fell") && !steady.contains("class=\"drop\""));
+        let mut rates = [1000; 60];
+        rates[30..34].fill(100);
+        let page = page(&[sample(&rates)]);
+        // From second 22 to 42 of 59: 74 + 22 / 59 × 872.
+        assert!(page.contains("<rect class=\"drop\" x=\"399.2\"") && page.contains("class=\"problem\""), "{page}");
+    }
+}

@@ -273,3 +273,81 @@ impl RunResult {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::case::Case;
+    use crate::drops;
+
+    /// A run of so many seconds at these rates, of which nothing bad is known.
+    pub(crate) fn sample(rates: &[u64]) -> RunResult {
+        let (workload, driver) = Case::new().finish().unwrap();
+        let windows = rates.iter().enumerate().map(|(second, rate)| Window {
+            at_seconds: second as f64,
+            seconds: 1.0,
+            phase: Phase::Measure,
+            sent: *rate,
+            failed: 0,
+            received: *rate,
+            publish: Some(Brief { p50: 1.0, p99: 2.0, max: 3.0 }),
+            end_to_end: None,
+            outstanding: 0,
+            server_cpu_cores: None,
+            server_resident_bytes: None,
+            loader_cpu_cores: 0.5,
+        });
+        let sent = rates.iter().sum();
+        let all: Vec<f64> = rates.iter().map(|rate| *rate as f64).collect();
+        let messages = Tally { sent, acknowledged: sent, received: sent, ..Tally::default() };
+        RunResult {
+            format: FORMAT.to_owned(),
+            name: workload.name.clone(),
+            started: "2026-01-01T00:00:00Z".to_owned(),
+            version: "0".to_owned(),
+            target_version: String::new(),
+            brokers: 1,
+            machine: Machine::default(),
+            setting: None,
+            was_interrupted: false,
+            summary: Summary { messages, produce_steadiness: drops::find(&all), ..Summary::default() },
+            windows: windows.collect(),
+            units: units(),
+            workload,
+            driver,
+        }
+    }
+
+    #[test]
+    fn whatever_is_wrong_is_said_and_of_a_good_run_nothing() {
+        let mut result = sample(&[1000; 30]);
+        assert_eq!(result.problems(), Vec::<String>::new());
+        result.summary.messages.lost = 3;
+        result.summary.messages.duplicates = 2;
+        result.summary.disordered = Some(1);
+        result.summary.messages.failed = 4;
+        (result.summary.asked_rate, result.summary.produce_rate) = (1000.0, 900.0);
+        assert_eq!(
+            result.problems(),
+            [
+                "3 messages were acknowledged and not received",
+                "2 messages were received again",
+                "1 messages came before one that was sent earlier",
+                "4 messages were not sent with success",
+                "900 messages a second were sent of 1000 that were asked for",
+            ]
+        );
+    }
+
+    #[test]
+    fn ten_seconds_below_nine_tenths_of_the_median_are_a_problem_with_a_place() {
+        let mut rates = [1000; 60];
+        rates[30..34].fill(100);
+        let said = sample(&rates).problems();
+        assert_eq!(said.len(), 1);
+        assert!(
+            said[0].starts_with("sending fell to 640 a second between second 22 and 42 of the measured part"),
+            "{said:?}"
+        );
+    }
+}
