@@ -1,6 +1,6 @@
 //! Receiving: consumers, each with a connection of its own.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -280,23 +280,35 @@ async fn push(
     client.push_consumer(config.subscribe(topic, "*")?, handler).await
 }
 
-/// Waits until the members of a group read all queues of its topic.
+/// Waits until the members of a group have shared out all queues of its topic. While one still has what is another's already,
+/// messages come to both.
 async fn shared_out(members: &[PushConsumer], topic: &str, queues: usize) -> Result<(), BenchError> {
     let deadline = tokio::time::Instant::now() + SHARING_OUT;
     loop {
-        let of_topic = |member: &PushConsumer| member.assigned().iter().filter(|queue| queue.topic == topic).count();
-        let assigned: usize = members.iter().map(of_topic).sum();
-        if assigned >= queues {
+        let of_topic = |member: &PushConsumer| -> Vec<MessageQueue> {
+            member.assigned().into_iter().filter(|queue| queue.topic == topic).collect()
+        };
+        let shares: Vec<Vec<MessageQueue>> = members.iter().map(of_topic).collect();
+        if is_fair(&shares, queues) {
             return Ok(());
         }
         if tokio::time::Instant::now() > deadline {
-            let waited = SHARING_OUT.as_secs();
-            let text =
-                format!("after {waited} s {} consumers read {assigned} of {queues} queues of {topic}", members.len());
+            let (waited, counts) = (SHARING_OUT.as_secs(), shares.iter().map(Vec::len).collect::<Vec<_>>());
+            let text = format!(
+                "after {waited} s consumers of {topic} have {counts:?} queues, and not equal shares of {queues}"
+            );
             return Err(BenchError::Invalid(text));
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Whether each queue has one member, and each member its share.
+fn is_fair(shares: &[Vec<MessageQueue>], queues: usize) -> bool {
+    let different: HashSet<&MessageQueue> = shares.iter().flatten().collect();
+    let counts = || shares.iter().map(Vec::len);
+    let spread = counts().max().unwrap_or(0) - counts().min().unwrap_or(0);
+    different.len() == queues && counts().sum::<usize>() == queues && spread <= 1
 }
 
 #[cfg(test)]
@@ -335,6 +347,20 @@ mod tests {
         let scene = Arc::new(Scene::new(1, 1, 40));
         scene.ledger.send(0, 0, 100);
         Reader { scene, group: 0, who: 0, has_latency: true }
+    }
+
+    #[test]
+    fn queues_are_shared_out_when_each_has_one_member_and_each_member_as_many() {
+        let share = |ids: &[i32]| -> Vec<MessageQueue> {
+            let queue = |id: &i32| MessageQueue { topic: "t".into(), broker_name: "b".into(), queue_id: *id };
+            ids.iter().map(queue).collect()
+        };
+        assert!(is_fair(&[share(&[0, 1]), share(&[2])], 3));
+        assert!(is_fair(&[share(&[0]), share(&[]), share(&[1])], 2));
+        // The first has all, before the second has come; both have one; one has none.
+        assert!(!is_fair(&[share(&[0, 1, 2]), share(&[])], 3));
+        assert!(!is_fair(&[share(&[0, 1]), share(&[1, 2])], 3));
+        assert!(!is_fair(&[share(&[0]), share(&[1])], 3));
     }
 
     #[test]

@@ -180,11 +180,12 @@ impl Staged<'_> {
                 Some(load)
             }
             backlog => {
+                // Before there is anything to hand over from one to the other.
+                *consumers = self.consumers(false).await?;
                 let mut load = producers.run(None, Some(backlog))?;
                 book.open();
                 book.during(Phase::Fill, Duration::MAX, load.finished()).await;
                 load.stop().await;
-                *consumers = self.consumers(false).await?;
                 let load = rate.map(|rate| producers.run(Some(rate), None)).transpose()?;
                 book.restart();
                 self.scene.open_gate();
