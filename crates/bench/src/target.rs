@@ -38,12 +38,12 @@ impl Target {
             admin.cluster().await.map_err(BenchError::target(format!("the cluster at {}", driver.namesrv_addr)))?;
         let known: Vec<String> = info.cluster_addr_table.keys().cloned().collect();
         let cluster = match known.as_slice() {
-            _ if !driver.cluster_name.is_empty() => driver.cluster_name.clone(),
-            [only] => only.clone(),
             [] => {
                 let text = format!("the name server at {} knows no broker", driver.namesrv_addr);
                 return Err(BenchError::Invalid(text));
             }
+            _ if !driver.cluster_name.is_empty() => driver.cluster_name.clone(),
+            [only] => only.clone(),
             several => {
                 let text = format!("clusterName is not given, and there are {}", several.join(", "));
                 return Err(BenchError::Invalid(text));

@@ -87,6 +87,7 @@ impl Cluster {
         stops.push(stop);
         listening.push(tokio::spawn(port.run(async move { drop(stopped.await) })));
         let expiry = tokio::spawn(names_service.expire());
+        until_registered(&names_text).await;
         Cluster { names, at, broker, store, stops, listening, expiry, _dir: dir }
     }
 
@@ -139,6 +140,17 @@ impl Cluster {
             .unwrap()
             .unwrap()
     }
+}
+
+/// Waits until the name server knows the broker.
+async fn until_registered(names: &str) {
+    let client = client::Client::start(client::ClientConfig::new(names));
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while client.admin().cluster().await.is_ok_and(|info| info.broker_addr_table.is_empty()) {
+        assert!(tokio::time::Instant::now() < deadline, "the broker does not register");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    client.stop().await;
 }
 
 fn any() -> SocketAddr {
