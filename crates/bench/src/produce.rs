@@ -283,6 +283,7 @@ pub fn reason(error: &ClientError) -> String {
         }
         .to_owned(),
         ClientError::NoRoute { .. } => "no route".to_owned(),
+        ClientError::NoLeader { .. } => "no leader".to_owned(),
         ClientError::NoAddress { .. } => "no address".to_owned(),
         ClientError::Malformed { what, .. } => format!("cannot read {what}"),
         ClientError::Invalid(text) => text.clone(),

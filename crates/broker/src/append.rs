@@ -25,6 +25,7 @@ use crate::refusal::Refusal;
 use crate::reply;
 use crate::send::{recall_extra, reply_extra};
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
+use crate::static_topic::mapping::Mapping;
 use crate::static_topic::send::Logical;
 use crate::topics::Topic;
 use crate::transaction::Ending;
@@ -83,6 +84,8 @@ pub(crate) struct Receipts {
     text: String,
     /// Of sends to static topics: the first record of each, and the logical queue that its answer speaks of.
     logical: Vec<(usize, Logical)>,
+    /// Mappings by which messages that waited were given their queues: held until all of this is stored.
+    held: Vec<Arc<Mapping>>,
 }
 
 impl Receipts {
@@ -124,6 +127,11 @@ impl Receipts {
         self.list.push(receipt);
     }
 
+    /// Holds a mapping until all of this is stored.
+    pub(crate) fn hold(&mut self, mapping: Option<Arc<Mapping>>) {
+        self.held.extend(mapping);
+    }
+
     /// Notes the logical queue that the send whose first record this is was for.
     pub(crate) fn keep_logical(&mut self, first: usize, logical: Logical) {
         self.logical.push((first, logical));
@@ -142,6 +150,7 @@ impl Receipts {
     fn clear(&mut self) {
         self.list.clear();
         self.logical.clear();
+        self.held.clear();
         self.text.clear();
     }
 

@@ -23,6 +23,7 @@ use store::{Store, StoreError};
 use crate::admin::cold_data::ColdLimits;
 use crate::admin::configuration::Configuration;
 use crate::clients::Clients;
+use crate::conditions::Conditions;
 use crate::delay::Delay;
 use crate::exchange::{Exchange, ExchangeError};
 use crate::groups::Groups;
@@ -39,6 +40,7 @@ use crate::repeats::Repeats;
 use crate::routes::Routes;
 use crate::session::{Session, Work};
 use crate::static_topic::forward::Forward;
+use crate::static_topic::order::Order;
 use crate::stats::Stats;
 use crate::tables;
 use crate::timer::{self, Timers};
@@ -101,6 +103,7 @@ pub struct Broker {
     pub(crate) groups: Arc<Groups>,
     pub(crate) offsets: Arc<Offsets>,
     pub(crate) clients: Clients<Connection<Work>>,
+    pub(crate) conditions: Arc<Conditions>,
     /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
     pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
     pub(crate) order_locks: OrderLocks,
@@ -112,6 +115,8 @@ pub struct Broker {
     pub(crate) routes: Arc<Routes>,
     pub(crate) placement: Placement,
     pub(crate) forward: Arc<Forward>,
+    /// The order of commits in logical queues.
+    pub(crate) commits: Arc<Order>,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
@@ -165,6 +170,10 @@ impl Broker {
             .timer_wheel_enable
             .then(|| Timers::load(&store, &topics, &store_settings, clock.now().0).map(Arc::new))
             .transpose()?;
+        let (error_percent, consumers) =
+            (settings.max_error_rate_of_bloom_filter, settings.expect_consumer_num_use_filter);
+        let conditions = Conditions::load(&store, error_percent, consumers, clock.now().0)
+            .map_err(|error| StartError::Setting(error.to_string()))?;
         let hold = Arc::new(Hold::new(clock.clone()));
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(lite::Lite::new(&hold.rooms, clock.clone(), random.clone()));
@@ -176,6 +185,7 @@ impl Broker {
             groups: Arc::new(groups),
             offsets: Arc::new(offsets),
             clients: Clients::new(),
+            conditions: Arc::new(conditions),
             untold: Mutex::default(),
             lite,
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
@@ -183,6 +193,7 @@ impl Broker {
             configuration: Configuration::new(configuration, config_file),
             exchange: Arc::new(Exchange::load(config_folder, &store)),
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
+            commits: Arc::default(),
             registry,
             routes: Arc::default(),
             placement: Placement::default(),

@@ -146,6 +146,11 @@ impl<C> ConsumerGroup<C> {
         self.subscriptions.get(topic).cloned()
     }
 
+    /// What it subscribes to in each topic.
+    pub(crate) fn each_subscription(&self) -> impl Iterator<Item = (&str, &ClientSubscription)> {
+        self.subscriptions.iter().map(|(topic, subscription)| (&**topic, &**subscription))
+    }
+
     /// Everything that it subscribes to, by topic.
     pub fn subscriptions(&self) -> BTreeMap<String, SubscriptionData> {
         self.subscriptions.iter().map(|(topic, subscription)| (topic.to_string(), subscription.data.clone())).collect()

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
@@ -25,11 +25,15 @@ use store::journal::Table;
 use store::{RecordBatch, Store, StoreError, TagsCode, Unit};
 use tokio::sync::Notify;
 
+use crate::append;
 use crate::broker::Broker;
 use crate::fetch;
 use crate::hold::Lane;
 use crate::light;
+use crate::refusal::Refusal;
 use crate::schedule::{Schedule, Step};
+use crate::static_topic::late::{self, Destination, Led};
+use crate::static_topic::mapping::Mapping;
 use crate::tables;
 use crate::topics::{Topic, Topics};
 
@@ -118,6 +122,11 @@ impl Delay {
         &self.topic
     }
 
+    /// How many levels there are.
+    pub(crate) fn levels(&self) -> usize {
+        self.next.len()
+    }
+
     /// The next offset to deliver, by level, for those that have one: `delayOffset.json`.
     pub(crate) fn offsets(&self) -> impl Iterator<Item = (i32, i64)> {
         self.next
@@ -195,6 +204,20 @@ struct Delivery {
     scan_from_next: Option<LogOffset>,
     batch: RecordBatch,
     units: Vec<Unit>,
+    /// The mappings by which messages of the batch were given their queues.
+    mappings: Vec<Arc<Mapping>>,
+    /// Leaders of static topics' queues that did not answer, and until when they are not asked again, by the clock's elapsed time.
+    away: HashMap<String, Duration>,
+}
+
+/// What becomes of a message that is due.
+enum Prepared {
+    /// It is in the batch, for this queue.
+    Added(Arc<Lane>),
+    /// It goes nowhere.
+    Dropped,
+    /// Another broker leads its queue.
+    Elsewhere(Led),
 }
 
 /// Delivers until the broker stops.
@@ -212,6 +235,8 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         scan_from_next: None,
         batch: RecordBatch::new(),
         units: Vec::new(),
+        mappings: Vec::new(),
+        away: HashMap::new(),
         broker,
     };
     // Before the first delivery the journal must hold where to look for it.
@@ -349,6 +374,8 @@ impl Delivery {
         let mut unconfirmed = None;
         let mut is_unreadable = false;
         self.batch.clear();
+        self.mappings.clear();
+        let mut to_send = None;
         for unit in &units {
             if self.batch.bytes() >= BATCH_BYTES_MAX
                 || unit.is_message() && !self.schedule.is_due(level, unit.tags, now)
@@ -370,14 +397,20 @@ impl Delivery {
                 continue;
             }
             match fetch::record(&store, unit.at).await {
-                Ok(Some(slice)) => {
-                    if let Some(target) = self.prepare(slice.as_ref(), unit.at) {
+                Ok(Some(slice)) => match self.prepare(slice.as_ref(), unit.at) {
+                    Prepared::Added(target) => {
                         pushed.push(next);
                         if !lanes.iter().any(|known| Arc::ptr_eq(known, &target)) {
                             lanes.push(target);
                         }
                     }
-                }
+                    Prepared::Dropped => {}
+                    Prepared::Elsewhere(led) => {
+                        // By itself, when its turn comes: the level's progress is noted with it.
+                        to_send = (next == first).then_some((slice, unit.at, led));
+                        break;
+                    }
+                },
                 Ok(None) if unit.at < store.min_offset() => {
                     tracing::warn!(level, at = unit.at.0, "delayed message is no longer in the log");
                 }
@@ -396,6 +429,9 @@ impl Delivery {
             next += 1;
         }
         self.units = units;
+        if let Some((slice, at, led)) = to_send {
+            return self.send(level, slice.as_ref(), at, &led).await;
+        }
         if next == first {
             if let Some(end) = unconfirmed {
                 // A device that stalls must not keep a broker from stopping.
@@ -404,6 +440,7 @@ impl Delivery {
             return !is_unreadable;
         }
         let refused = if self.batch.is_empty() { None } else { self.broker.append(&mut self.batch).await.err() };
+        self.mappings.clear();
         let landed = self.batch.landed();
         // Whatever this level had delivered before the start lies in front of the first offset that was not.
         let before = if has_skipped { self.loaded_end } else { store.end() };
@@ -430,17 +467,31 @@ impl Delivery {
     }
 
     /// Adds the message to the batch as it will be in its own queue.
-    fn prepare(&mut self, scheduled: &[u8], at: LogOffset) -> Option<Arc<Lane>> {
+    fn prepare(&mut self, scheduled: &[u8], at: LogOffset) -> Prepared {
         let Ok(Scanned::Record(view)) = record::scan(scheduled, false) else {
             tracing::error!(at = at.0, "delayed message cannot be read");
-            return None;
+            return Prepared::Dropped;
         };
         let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
         let queue_id = view.property(name::REAL_QID).and_then(|text| text.parse::<u32>().ok());
         let Some(queue_id) = queue_id.filter(|_| !topic.is_empty() && topic != names::TRANS_HALF_TOPIC) else {
             tracing::warn!(at = at.0, topic, "delayed message has no queue to go to");
-            return None;
+            return Prepared::Dropped;
         };
+        let queue_id = match late::destination(&self.broker, topic, queue_id) {
+            Destination::Here(queue_id, mapping) => {
+                self.mappings.extend(mapping);
+                queue_id
+            }
+            Destination::Elsewhere(led) => return Prepared::Elsewhere(led),
+        };
+        match self.push(&view, at, topic, queue_id) {
+            Some(lane) => Prepared::Added(lane),
+            None => Prepared::Dropped,
+        }
+    }
+
+    fn push(&mut self, view: &RecordView<'_>, at: LogOffset, topic: &str, queue_id: u32) -> Option<Arc<Lane>> {
         light::make_room(&self.broker.store, topic);
         // A topic that was deleted meanwhile gets its message all the same, as in Apache.
         let lane = match self.broker.topics.get(topic) {
@@ -456,6 +507,74 @@ impl Delivery {
         let code = tags::code(view.property(name::TAGS).unwrap_or_default());
         light::push_again(&self.broker.store, &mut self.batch, &lane, TagsCode::Code(code), &draft);
         Some(lane)
+    }
+
+    /// Up to where the log has to be flushed before the journal knows of all that a level has delivered. None: it knows.
+    fn unflushed_with(&self, level: usize) -> Option<u64> {
+        let last = self.unflushed.iter().rposition(|one| one.level == level)?;
+        // They are noted in their order, which need not be that of their ends.
+        self.unflushed.iter().take(last + 1).map(|one| one.end.0).max()
+    }
+
+    /// Sends a message to the broker that leads its queue; when that cannot take it now, it waits once more. False when nothing can be
+    /// done but wait.
+    ///
+    /// The journal hears of it at once, which it may when nothing before it in the level is still to be flushed: only a crash between the
+    /// other broker's answer and that makes the message come twice.
+    async fn send(&mut self, level: usize, scheduled: &[u8], at: LogOffset, led: &Led) -> bool {
+        let (broker, delay) = (Arc::clone(&self.broker), Arc::clone(&self.broker.delay));
+        if let Some(end) = self.unflushed_with(level) {
+            let _ = tokio::time::timeout(RETRY, broker.store.flushed().reached(end)).await;
+            self.note_progress(&delay);
+            if self.unflushed_with(level).is_some() {
+                return true;
+            }
+        }
+        let next = self.schedule.next(level) + 1;
+        let Ok(Scanned::Record(view)) = record::scan(scheduled, false) else { return false };
+        let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
+        self.away.retain(|_, until| *until > broker.clock.elapsed());
+        let is_away = self.away.contains_key(&led.leader);
+        let sent = match is_away {
+            true => Err(Refusal::failed("it did not answer a moment ago")),
+            false => late::send(&broker.forward, topic, &view, led).await,
+        };
+        let Err(refusal) = sent else {
+            self.schedule.skip_to(level, next);
+            delay.next[level].store(next, Ordering::Release);
+            put(&broker.store, level as u32 + 1, next);
+            return true;
+        };
+        if !is_away {
+            let (leader, remark) = (&led.leader, &refusal.remark);
+            tracing::warn!(topic, leader, remark, "delayed message not sent to its queue's leader");
+        }
+        let is_hopeless = refusal.code == ResponseCode::MessageIllegal;
+        let lane = if is_hopeless {
+            // Where it was sent to it is of more use than nowhere.
+            let queue_id = view.property(name::REAL_QID).and_then(|text| text.parse().ok()).unwrap_or(0);
+            self.push(&view, at, topic, queue_id)
+        } else {
+            // Once: each message that waits meanwhile would make it longer.
+            let until = broker.clock.elapsed().saturating_add(late::AWAY);
+            self.away.entry(led.leader.clone()).or_insert(until);
+            let mut draft = view.to_draft();
+            draft.prepared_offset = !(at.0 as i64);
+            late::waiting(&broker, &mut draft, late::LATER).map(|(lane, tags)| {
+                append::push(&mut self.batch, &lane, tags, &draft);
+                lane
+            })
+        };
+        let Some(lane) = lane else { return false };
+        if let Err(refusal) = broker.append(&mut self.batch).await {
+            tracing::warn!(level, remark = refusal.remark, "delayed messages wait for the store");
+            return false;
+        }
+        let Some(end) = self.batch.landed().last().map(|landed| landed.end) else { return false };
+        broker.wake(vec![lane], self.batch.light_queues(), end);
+        self.schedule.skip_to(level, next);
+        self.unflushed.push_back(Unflushed { end, level, next });
+        true
     }
 }
 

@@ -77,6 +77,9 @@ pub(crate) fn beat(
         session.durable_after(position);
         let beat = Beat { data, fingerprint: said.heartbeat_fingerprint, without_sub: said.without_sub, may_notify };
         let beaten = broker.clients.consume(&client, &beat, now);
+        if let Some(group) = broker.clients.consumers(&data.group_name) {
+            broker.conditions.hear(&group, broker.clock.now().0);
+        }
         is_sub_change |= beaten.must_resend;
         if beaten.is_news {
             tracing::info!(group = data.group_name, client = said.client_id, peer = %client.peer, "consumers of a group changed");

@@ -9,6 +9,7 @@ mod append;
 mod assignment;
 mod broker;
 mod clients;
+mod conditions;
 mod delay;
 mod exchange;
 mod facts;

@@ -1,7 +1,7 @@
 //! How far each group has come in each queue.
 //!
-//! A commit changes one number in memory and marks it; the task of `upkeep.rs` carries marked numbers to the journal at once, and
-//! while the journal writes, the next ones gather (Apache writes them every 5 s). So a commit costs one look-up, no allocation and no
+//! A commit changes one number in memory and marks it; the task of `upkeep.rs` carries marked numbers to the journal some
+//! milliseconds later, those that came meanwhile with them (Apache writes them every 5 s). So a commit costs one look-up, no allocation and no
 //! lock that a reader of another group would feel. Pulled offsets and pending resets live in memory only, as in Apache.
 
 mod carrier;

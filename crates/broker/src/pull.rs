@@ -122,8 +122,10 @@ pub(crate) fn pull(
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
         broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id(), message.commit_offset);
     }
-    if let Some(logical) = &order.logical {
-        logical.commit(broker, &order.group.name, &order.topic);
+    if let Some(commit) =
+        order.logical.as_ref().and_then(|logical| logical.commit(broker, &order.group.name, &order.topic))
+    {
+        commit.note();
     }
     if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id()) {
         let (min, max) = bounds(&order.lane);

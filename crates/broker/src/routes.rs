@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use protocol::body::{MessageQueue, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
-use protocol::names::{GLOBAL_SCOPE, LOGICAL_BROKER_PREFIX};
+use protocol::names::logical_broker;
 use protocol::request::GetRouteInfo;
 use protocol::sys_flag::perm;
 
@@ -170,9 +170,7 @@ fn logical_queues(topic: &str, route: &TopicRoute) -> Vec<MessageQueue> {
     let mut queues: Vec<MessageQueue> = totals
         .into_iter()
         .flat_map(|(scope, (_, total))| {
-            // Apache leaves out the two characters that its one scope begins with.
-            let scope = if scope == GLOBAL_SCOPE { scope.strip_prefix("__").unwrap_or(scope) } else { scope };
-            let broker_name = format!("{LOGICAL_BROKER_PREFIX}{scope}");
+            let broker_name = logical_broker(scope);
             (0..total.min(QUEUES_MAX)).map(move |queue_id| MessageQueue {
                 broker_name: broker_name.clone(),
                 queue_id,
@@ -188,6 +186,7 @@ fn logical_queues(topic: &str, route: &TopicRoute) -> Vec<MessageQueue> {
 mod tests {
     use super::*;
     use protocol::body::{QueueData, TopicQueueMappingInfo};
+    use protocol::names::GLOBAL_SCOPE;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]

@@ -42,6 +42,9 @@ pub(crate) const REQUEST_MODES: TableId = TableId(24);
 /// Name of a static topic → its mapping as JSON.
 pub(crate) const MAPPINGS: TableId = TableId(30);
 
+/// Group, a zero byte, topic → how the group filters the topic by a condition, as JSON.
+pub(crate) const CONDITIONS: TableId = TableId(31);
+
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";
 pub(crate) const MAPPINGS_VERSION: &[u8] = b"mappings";

@@ -17,7 +17,7 @@ use protocol::delay::DelayLevels;
 use protocol::light as known_light;
 use protocol::names as known;
 use protocol::sys_flag::perm;
-use store::journal::Table;
+use store::journal::{Change, Table};
 use store::{ConsumeQueue, Journal, Store, StoreError};
 use tokio::sync::Notify;
 
@@ -516,11 +516,12 @@ impl Topics {
 
     /// Under `changing`.
     fn put(&self, config: TopicConfig) -> Changed {
-        self.put_with(config, |_| ())
+        self.put_with(config, None, |_| ())
     }
 
-    /// `change` is made in the same step: before a new topic is seen, and before the version says that an old one has changed.
-    fn put_with(&self, config: TopicConfig, change: impl FnOnce(&Topic)) -> Changed {
+    /// `change` is made in the same step: before a new topic is seen, and before the version says that an old one has changed. So is the
+    /// change `beside` it in the journal: a crash leaves both or neither.
+    fn put_with(&self, config: TopicConfig, beside: Option<Change<'_>>, change: impl FnOnce(&Topic)) -> Changed {
         let name = config.topic_name.clone();
         // A map of strings and numbers always serialises.
         let value = serde_json::to_vec(&config).unwrap_or_default();
@@ -539,7 +540,11 @@ impl Topics {
                 self.table.pin().insert(Arc::clone(&topic.name), Arc::clone(&topic));
             }
         }
-        self.keeper.put(tables::TOPICS, name.as_bytes(), &value);
+        let put = Change { table: tables::TOPICS, key: name.as_bytes(), value: Some(&value) };
+        match beside {
+            Some(beside) => self.keeper.put_together(&[put, beside]),
+            None => self.keeper.put_together(&[put]),
+        };
         let position = self.bump();
         topic.changed_at.store(position, Ordering::Release);
         drop(putting);

@@ -30,6 +30,9 @@ use crate::vital::vital;
 /// Longer than a last export and a last good-bye take.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
+/// How long committed offsets gather. A kill within it costs a group what it committed since.
+const GATHER_OFFSETS: Duration = Duration::from_millis(5);
+
 /// The tasks, and the word that ends them.
 pub(crate) struct Upkeep {
     stop: watch::Sender<bool>,
@@ -89,6 +92,7 @@ impl Upkeep {
         if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
             tracing::error!("the journal is not written in time; it may lack the offsets that were committed last");
         }
+        tend_conditions(broker);
         if let Err(error) = broker.exchange.export(broker).await {
             tracing::error!(%error, "configuration not exported; the journal holds it");
         }
@@ -102,12 +106,16 @@ async fn end(mut tasks: JoinSet<()>, what: &str) {
     }
 }
 
-/// Carries committed offsets to the journal. It clocks itself: while one bundle is written, commits gather for the next one, of each
-/// key the newest.
+/// Carries committed offsets to the journal, [`GATHER_OFFSETS`] after the first of them, of each key the newest. Whoever is told an
+/// offset (14) has it carried there before.
 async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         tokio::select! {
             () = broker.offsets.changed() => {}
+            _ = stop.changed() => return,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(GATHER_OFFSETS) => {}
             _ = stop.changed() => return,
         }
         let position = put_offsets(&broker.store, &broker.offsets);
@@ -131,9 +139,15 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
         broker.pops.rooms.sweep(Duration::from_secs(idle));
         broker.routes.expire(broker.clock.now());
+        tend_conditions(&broker);
         heartbeat::close_silent(&broker);
         heartbeat::tell_late(&broker);
     }
+}
+
+fn tend_conditions(broker: &Broker) {
+    let keep_ms = broker.settings.load().filter_data_clean_time_span;
+    broker.conditions.tend(&broker.clients, broker.clock.now().0, keep_ms);
 }
 
 /// Writes RocketMQ's JSON files when their state has changed.
@@ -256,6 +270,7 @@ pub(crate) fn attach(broker: &Broker) {
     journal.attach(tables::GROUPS, Arc::clone(groups) as Arc<dyn Table>);
     journal.attach(tables::FORBIDDEN, Arc::new(ForbiddenTable(Arc::clone(groups))));
     journal.attach(tables::OFFSETS, Arc::new(OffsetTable(Arc::clone(offsets))));
+    journal.attach(tables::CONDITIONS, Arc::clone(&broker.conditions) as Arc<dyn Table>);
     journal.attach(tables::EXPORTS, Arc::new(Exports(Arc::clone(&broker.exchange))));
     journal.attach(tables::EXTRAS, Arc::new(Extras(Arc::clone(&broker.exchange))));
     let versions = Versions { topics: Arc::clone(topics), groups: Arc::clone(groups), offsets: Arc::clone(offsets) };

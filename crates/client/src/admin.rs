@@ -130,7 +130,7 @@ impl Admin {
     ) -> Result<Pulled, ClientError> {
         let fields = pull_fields(group, queue, offset, max, expression, Duration::ZERO);
         let fields = protocol::request::PullMessage { sys_flag: flag::SUBSCRIPTION, ..fields };
-        self.member.pull(address, &fields, &queue.broker_name.as_str().into(), self.timeout).await
+        self.member.pull(address, &fields, queue, self.timeout).await
     }
 
     /// The message at a place of a broker's log.

@@ -1,6 +1,5 @@
 //! What a member asks of brokers: one function a request.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +17,9 @@ use protocol::request::{
 use protocol::request::{PullMessage, PullReply};
 
 use crate::error::ClientError;
+use crate::logical::{Tries, lo, which};
 use crate::member::Member;
-use crate::message::{Received, decode_from};
+use crate::message::Received;
 use crate::pull_consumer::{PullStatus, Pulled, PulledRecords};
 use crate::route::Route;
 
@@ -71,26 +71,27 @@ impl Member {
         address_in(&route, queue)
     }
 
+    /// Pulls from `queue`, which is at `address`. What comes has the queue's own numbers, wherever a logical queue's messages are.
     pub(crate) async fn pull(
         &self,
         address: &str,
         fields: &PullMessage<'_>,
-        broker_name: &Arc<str>,
+        queue: &MessageQueue,
         timeout: Duration,
     ) -> Result<Pulled, ClientError> {
-        let PulledRecords { status, records, next_offset, min_offset, max_offset } =
-            self.pull_records(address, fields, timeout).await?;
-        let messages = decode_from(&records, broker_name, fields.queue_offset)?;
-        Ok(Pulled { status, messages, next_offset, min_offset, max_offset })
+        self.pull_records(address, fields, queue, timeout).await?.messages(queue, fields.queue_offset)
     }
 
+    /// As [`Member::pull`], with the records as they are stored.
     pub(crate) async fn pull_records(
         &self,
         address: &str,
         fields: &PullMessage<'_>,
+        queue: &MessageQueue,
         timeout: Duration,
     ) -> Result<PulledRecords, ClientError> {
-        let response = self.exchange(address, request::PULL_MESSAGE, fields, Bytes::new(), timeout).await?;
+        let fields = (fields, lo(queue));
+        let response = self.exchange(address, request::PULL_MESSAGE, &fields, Bytes::new(), timeout).await?;
         let status = match ResponseCode::from_i32(response.code) {
             Some(ResponseCode::Success) => PullStatus::Found,
             Some(ResponseCode::PullNotFound) => PullStatus::NothingNew,
@@ -104,6 +105,7 @@ impl Member {
             next_offset: reply.next_begin_offset,
             min_offset: reply.min_offset,
             max_offset: reply.max_offset,
+            offset_delta: reply.offset_delta,
             records: if status == PullStatus::Found { response.body } else { Bytes::new() },
         })
     }
@@ -137,7 +139,6 @@ impl Member {
         offset: i64,
         is_oneway: bool,
     ) -> Result<(), ClientError> {
-        let address = self.address(queue).await?;
         let fields = UpdateConsumerOffset {
             consumer_group: group,
             topic: &queue.topic,
@@ -146,11 +147,10 @@ impl Member {
         };
         let code = request::UPDATE_CONSUMER_OFFSET;
         if is_oneway {
-            self.oneway(&address, code, &fields, Bytes::new()).await?;
-        } else {
-            self.call(&address, code, &fields, Bytes::new(), self.config.timeout).await?;
+            let address = self.address(queue).await?;
+            return Ok(self.oneway(&address, code, &(fields, which(queue)), Bytes::new()).await?);
         }
-        Ok(())
+        self.ask_leader(queue, code, &fields).await.map(drop)
     }
 
     pub(crate) async fn min_offset(&self, queue: &MessageQueue) -> Result<i64, ClientError> {
@@ -180,9 +180,25 @@ impl Member {
         code: i32,
         fields: &(dyn EncodeFields + Sync),
     ) -> Result<i64, ClientError> {
-        let address = self.address(queue).await?;
-        let response = self.call(&address, code, fields, Bytes::new(), self.config.timeout).await?;
+        let response = self.ask_leader(queue, code, fields).await?;
         Ok(OffsetReply::decode(&response.fields.as_fields()).map_err(malformed)?.offset)
+    }
+
+    /// Asks the broker that a queue is on, and where the queue has moved, the one that it is on now.
+    async fn ask_leader(
+        &self,
+        queue: &MessageQueue,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+    ) -> Result<Response, ClientError> {
+        let mut tries = Tries::new(self, queue);
+        loop {
+            let address = self.address(queue).await?;
+            let answer = self.call(&address, code, &(fields, which(queue)), Bytes::new(), self.config.timeout).await;
+            if !tries.go_on(&answer).await {
+                return answer;
+            }
+        }
     }
 
     /// Locks queues of one broker for this member of the group; says which are.
@@ -222,11 +238,17 @@ impl Member {
         delay_level: i32,
         max_reconsume_times: i32,
     ) -> Result<(), ClientError> {
-        // The route of the queue that was pulled is known; the topic that a retried message came from may be gone.
-        let route = self.route(&pulled_from.topic).await?;
-        let address = route
-            .master(&pulled_from.broker_name)
-            .ok_or_else(|| ClientError::NoAddress { broker: pulled_from.broker_name.clone() })?;
+        let address = if which(pulled_from).is_some() {
+            // It may lie in an older place of the queue, on another broker than the one that gave it to us.
+            message.store_host.to_string()
+        } else {
+            // The route of the queue that was pulled is known; the topic that a retried message came from may be gone.
+            let route = self.route(&pulled_from.topic).await?;
+            route
+                .master(&pulled_from.broker_name)
+                .map(str::to_owned)
+                .ok_or_else(|| ClientError::NoAddress { broker: pulled_from.broker_name.clone() })?
+        };
         let fields = SendBack {
             offset: message.log_offset,
             group,
@@ -237,14 +259,19 @@ impl Member {
             max_reconsume_times: Some(max_reconsume_times),
             broker_name: Some(&message.broker_name),
         };
-        self.call(address, request::CONSUMER_SEND_MSG_BACK, &fields, Bytes::new(), self.config.timeout).await?;
+        self.call(&address, request::CONSUMER_SEND_MSG_BACK, &fields, Bytes::new(), self.config.timeout).await?;
         Ok(())
     }
 }
 
 pub(crate) fn address_in(route: &Route, queue: &MessageQueue) -> Result<String, ClientError> {
-    let address = route.any(&queue.broker_name).map(str::to_owned);
-    address.ok_or_else(|| ClientError::NoAddress { broker: queue.broker_name.clone() })
+    let broker = broker_in(route, queue)?;
+    route.any(broker).map(str::to_owned).ok_or_else(|| ClientError::NoAddress { broker: broker.to_owned() })
+}
+
+/// The name of the broker that a queue is on.
+pub(crate) fn broker_in<'a>(route: &'a Route, queue: &'a MessageQueue) -> Result<&'a str, ClientError> {
+    route.broker_of(queue).ok_or_else(|| ClientError::NoLeader { topic: queue.topic.clone(), queue_id: queue.queue_id })
 }
 
 pub(crate) fn refused(address: &str, response: Response) -> ClientError {

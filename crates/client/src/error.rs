@@ -18,6 +18,14 @@ pub enum ClientError {
         /// Which broker.
         broker: String,
     },
+    /// No broker says that it leads this queue of a static topic.
+    #[error("no broker leads queue {queue_id} of static topic {topic}")]
+    NoLeader {
+        /// Which topic.
+        topic: String,
+        /// Which of its logical queues.
+        queue_id: i32,
+    },
     /// The request did not bring a response.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -69,6 +77,7 @@ impl ClientError {
             ClientError::Exhausted { last, .. } => last.code(),
             ClientError::NoRoute { .. }
             | ClientError::NoAddress { .. }
+            | ClientError::NoLeader { .. }
             | ClientError::Call(_)
             | ClientError::Malformed { .. }
             | ClientError::Invalid(_) => None,

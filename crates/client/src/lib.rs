@@ -34,6 +34,7 @@ pub mod admin;
 mod allocation;
 mod broker;
 mod error;
+mod logical;
 mod member;
 mod message;
 mod producer;

@@ -307,6 +307,7 @@ impl Member {
                 let found = model.map_err(|error| match error {
                     ClientError::NoRoute { .. } => ClientError::NoRoute { topic: missing },
                     other @ (ClientError::NoAddress { .. }
+                    | ClientError::NoLeader { .. }
                     | ClientError::Call(_)
                     | ClientError::Refused { .. }
                     | ClientError::Malformed { .. }
@@ -327,6 +328,22 @@ impl Member {
         if proves_route_wrong(error)
             && let Some(known) = self.routes.lock().get_mut(topic)
             && now >= known.doubts_from
+        {
+            known.is_doubted = true;
+        }
+    }
+
+    /// Takes note of a broker that does not lead a queue which the route says that it leads: the next caller waits until the route was
+    /// asked for again. Returns at once if it is older than `every`, and else when it is: many callers make few questions.
+    pub(crate) async fn doubt_leaders(&self, topic: &str, every: Duration) {
+        let learned = self.routes.lock().get(topic).map(|known| known.learned);
+        let Some(learned) = learned else { return };
+        let age = self.config.clock.elapsed().saturating_sub(learned);
+        if age < every {
+            tokio::time::sleep(every - age).await;
+        }
+        if let Some(known) = self.routes.lock().get_mut(topic)
+            && known.learned == learned
         {
             known.is_doubted = true;
         }
@@ -541,8 +558,10 @@ fn proves_route_wrong(error: &ClientError) -> bool {
             | CallError::Closed { .. } => true,
             CallError::Timeout { .. } | CallError::Busy { .. } | CallError::Tls(_) => false,
         },
-        ClientError::NoAddress { .. } => true,
-        ClientError::Refused { code, .. } => *code == ResponseCode::TopicNotExist as i32,
+        ClientError::NoAddress { .. } | ClientError::NoLeader { .. } => true,
+        ClientError::Refused { code, .. } => {
+            [ResponseCode::TopicNotExist, ResponseCode::NotLeaderForQueue].iter().any(|known| *known as i32 == *code)
+        }
         ClientError::NoRoute { .. }
         | ClientError::Malformed { .. }
         | ClientError::Invalid(_)
@@ -563,7 +582,7 @@ pub(crate) fn is_worth_another_try(error: &ClientError) -> bool {
             | CallError::Busy { .. } => true,
             CallError::Tls(_) => false,
         },
-        ClientError::NoAddress { .. } => true,
+        ClientError::NoAddress { .. } | ClientError::NoLeader { .. } => true,
         // As Java's producer: what another broker may do better.
         ClientError::Refused { code, .. } => [
             ResponseCode::TopicNotExist,
@@ -574,6 +593,8 @@ pub(crate) fn is_worth_another_try(error: &ClientError) -> bool {
             ResponseCode::NoBuyerId,
             ResponseCode::NotInCurrentUnit,
             ResponseCode::GoAway,
+            // Java's producer gives up here; but nothing was stored, and another queue may be had.
+            ResponseCode::NotLeaderForQueue,
         ]
         .iter()
         .any(|known| *known as i32 == *code),

@@ -94,11 +94,11 @@ impl Message {
 pub struct Received {
     /// The topic it was sent to, also when it comes again through the retry topic.
     pub topic: String,
-    /// The broker that keeps it.
+    /// The broker that keeps it; of a static topic the name that stands for all of them.
     pub broker_name: Arc<str>,
     /// Its queue there.
     pub queue_id: i32,
-    /// Its place in the queue.
+    /// Its place in the queue; in a static topic's queue its logical one.
     pub queue_offset: i64,
     /// Its place in the broker's log.
     pub log_offset: i64,

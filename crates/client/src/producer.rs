@@ -13,8 +13,9 @@ use protocol::compression::{Compression, compress};
 use protocol::properties::name;
 use protocol::request::{SendMessage, SendReply};
 
-use crate::broker::{malformed, refused};
+use crate::broker::{broker_in, malformed, refused};
 use crate::error::ClientError;
+use crate::logical::{Tries, lo};
 use crate::member::{Member, is_worth_another_try};
 use crate::message::Message;
 use crate::route::Route;
@@ -74,7 +75,9 @@ pub struct SendResult {
     pub offset_message_id: String,
     /// The queue.
     pub queue: MessageQueue,
-    /// Its place there; of a batch, the first one's.
+    /// The broker that stored it: the queue's own, or the one that leads it if it is a static topic's.
+    pub broker_name: String,
+    /// Its place in the queue; of a batch, the first one's. -1 while a static topic's queue moves.
     pub queue_offset: i64,
 }
 
@@ -116,11 +119,9 @@ impl Producer {
         self.deliver(&self.prepare(message)?).await
     }
 
-    /// Sends to one queue, once.
+    /// Sends to one queue, once. Where a static topic's queue has moved, the message follows it.
     pub async fn send_to(&self, queue: &MessageQueue, message: Message) -> Result<SendResult, ClientError> {
-        let prepared = self.prepare(message)?;
-        let route = self.route(&prepared.topic).await?;
-        self.send_once(&route, queue, &prepared).await
+        self.send_once(queue, &self.prepare(message)?).await
     }
 
     /// Sends the messages of one topic as one: stored together or not at all.
@@ -133,8 +134,8 @@ impl Producer {
         let prepared = self.prepare(message)?;
         let route = self.route(&prepared.topic).await?;
         let queue = self.next_queue(&route, &HashSet::new(), &prepared.topic)?;
-        let address = master_of(&route, queue)?;
-        let fields = self.fields(queue, &prepared);
+        let (broker, address) = master_of(&route, queue)?;
+        let fields = (self.fields(queue, broker, &prepared), lo(queue));
         let member = &self.inner.member;
         member.oneway(address, code_of(&prepared), &fields, prepared.body.clone()).await?;
         Ok(())
@@ -147,12 +148,12 @@ impl Producer {
         for _ in 0..attempts {
             let route = self.route(&prepared.topic).await?;
             let queue = self.next_queue(&route, &failed, &prepared.topic)?;
-            match self.send_once(&route, queue, prepared).await {
+            match self.send_once(queue, prepared).await {
                 Ok(sent) => return Ok(sent),
                 Err(error) if is_worth_another_try(&error) => {
                     // The broker may have moved, or given up the topic.
                     self.inner.member.doubt_route(&prepared.topic, &error);
-                    failed.insert(queue.broker_name.clone());
+                    failed.extend(route.broker_of(queue).map(str::to_owned));
                     last = Some(error);
                 }
                 Err(error) => return Err(error),
@@ -164,14 +165,26 @@ impl Producer {
         }
     }
 
-    async fn send_once(
+    /// Sends to the broker that a queue is on. One that refuses because the queue has moved has not stored anything.
+    async fn send_once(&self, queue: &MessageQueue, prepared: &Prepared) -> Result<SendResult, ClientError> {
+        let mut tries = Tries::new(&self.inner.member, queue);
+        loop {
+            let route = self.route(&prepared.topic).await?;
+            let answer = self.send_by(&route, queue, prepared).await;
+            if !tries.go_on(&answer).await {
+                return answer;
+            }
+        }
+    }
+
+    async fn send_by(
         &self,
         route: &Route,
         queue: &MessageQueue,
         prepared: &Prepared,
     ) -> Result<SendResult, ClientError> {
-        let address = master_of(route, queue)?;
-        let fields = self.fields(queue, prepared);
+        let (broker, address) = master_of(route, queue)?;
+        let fields = (self.fields(queue, broker, prepared), lo(queue));
         let (member, config) = (&self.inner.member, &self.inner.config);
         let response =
             member.exchange(address, code_of(prepared), &fields, prepared.body.clone(), config.timeout).await?;
@@ -189,6 +202,7 @@ impl Producer {
             message_id: prepared.message_id.clone(),
             offset_message_id: reply.msg_id.to_owned(),
             queue: MessageQueue { queue_id: reply.queue_id, ..queue.clone() },
+            broker_name: broker.to_owned(),
             queue_offset: reply.queue_offset,
         })
     }
@@ -204,7 +218,7 @@ impl Producer {
         failed: &HashSet<String>,
         topic: &str,
     ) -> Result<&'a MessageQueue, ClientError> {
-        choose(&route.writable, failed, self.inner.turn.fetch_add(1, Ordering::Relaxed))
+        choose(route, failed, self.inner.turn.fetch_add(1, Ordering::Relaxed))
             .ok_or_else(|| ClientError::NoRoute { topic: topic.to_owned() })
     }
 
@@ -247,7 +261,7 @@ impl Producer {
         Ok(Prepared { topic, body: body.into(), properties, flag: 0, sys_flag: 0, is_batch: true, message_id })
     }
 
-    fn fields<'a>(&'a self, queue: &'a MessageQueue, prepared: &'a Prepared) -> SendMessage<'a> {
+    fn fields<'a>(&'a self, queue: &MessageQueue, broker: &'a str, prepared: &'a Prepared) -> SendMessage<'a> {
         SendMessage {
             producer_group: &self.inner.config.group,
             topic: &prepared.topic,
@@ -262,7 +276,7 @@ impl Producer {
             unit_mode: Some(false),
             max_reconsume_times: None,
             batch: Some(prepared.is_batch),
-            broker_name: Some(&queue.broker_name),
+            broker_name: Some(broker),
         }
     }
 }
@@ -298,17 +312,22 @@ fn code_of(prepared: &Prepared) -> i32 {
     if prepared.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 }
 }
 
-fn master_of<'a>(route: &'a Route, queue: &MessageQueue) -> Result<&'a str, ClientError> {
-    route.master(&queue.broker_name).ok_or_else(|| ClientError::NoAddress { broker: queue.broker_name.clone() })
+/// The broker that a queue is on, and its master's address.
+fn master_of<'a>(route: &'a Route, queue: &'a MessageQueue) -> Result<(&'a str, &'a str), ClientError> {
+    let broker = broker_in(route, queue)?;
+    let address = route.master(broker).ok_or_else(|| ClientError::NoAddress { broker: broker.to_owned() })?;
+    Ok((broker, address))
 }
 
-fn choose<'a>(queues: &'a [MessageQueue], failed: &HashSet<String>, turn: usize) -> Option<&'a MessageQueue> {
+fn choose<'a>(route: &'a Route, failed: &HashSet<String>, turn: usize) -> Option<&'a MessageQueue> {
+    let queues = &route.writable;
     if queues.is_empty() {
         return None;
     }
     let start = turn % queues.len();
     let mut in_turn = queues[start..].iter().chain(&queues[..start]);
-    in_turn.find(|queue| !failed.contains(&queue.broker_name)).or_else(|| queues.get(start))
+    let is_worth_a_try = |queue: &&MessageQueue| route.broker_of(queue).is_some_and(|broker| !failed.contains(broker));
+    in_turn.find(is_worth_a_try).or_else(|| queues.get(start))
 }
 
 #[cfg(test)]
@@ -318,7 +337,12 @@ mod tests {
     #[test]
     fn queues_come_in_turn_and_a_broker_that_failed_is_passed_over_while_there_is_another() {
         let queue = |broker: &str, queue_id| MessageQueue { broker_name: broker.into(), queue_id, topic: "t".into() };
-        let queues = [queue("a", 0), queue("a", 1), queue("b", 0)];
+        let route = |writable: &[MessageQueue]| {
+            let mut route = Route::default();
+            route.writable = writable.to_vec();
+            route
+        };
+        let queues = route(&[queue("a", 0), queue("a", 1), queue("b", 0)]);
         let none = HashSet::new();
         let names = |failed: &HashSet<String>| -> Vec<(String, i32)> {
             (0..4)
@@ -331,7 +355,7 @@ mod tests {
         assert!(names(&a).iter().all(|(broker, _)| broker == "b"));
         let both: HashSet<String> = ["a".to_owned(), "b".to_owned()].into();
         assert_eq!(names(&both), names(&none));
-        assert_eq!(choose(&[], &none, 3), None);
+        assert_eq!(choose(&route(&[]), &none, 3), None);
     }
 
     #[test]

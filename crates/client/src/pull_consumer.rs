@@ -10,8 +10,9 @@ use protocol::sys_flag::pull as flag;
 use protocol::tags;
 
 use crate::error::ClientError;
+use crate::logical::Tries;
 use crate::member::Member;
-use crate::message::Received;
+use crate::message::{Received, decode_from};
 
 /// Beyond the time that the broker may hold a pull: the way there and back.
 const WAY: Duration = Duration::from_secs(15);
@@ -57,6 +58,24 @@ pub struct PulledRecords {
     pub min_offset: i64,
     /// One past the last offset of the queue.
     pub max_offset: i64,
+    /// Of a logical queue: what is added to an offset in the records to get the queue's own.
+    pub offset_delta: Option<i64>,
+}
+
+impl PulledRecords {
+    /// The messages of `queue` from offset `from` on.
+    pub(crate) fn messages(self, queue: &MessageQueue, from: i64) -> Result<Pulled, ClientError> {
+        let PulledRecords { status, records, next_offset, min_offset, max_offset, offset_delta } = self;
+        let delta = offset_delta.unwrap_or(0);
+        let mut messages = decode_from(&records, &queue.broker_name.as_str().into(), from.saturating_sub(delta))?;
+        if offset_delta.is_some() {
+            for message in &mut messages {
+                message.queue_id = queue.queue_id;
+                message.queue_offset = message.queue_offset.saturating_add(delta);
+            }
+        }
+        Ok(Pulled { status, messages, next_offset, min_offset, max_offset })
+    }
 }
 
 /// A consumer that is asked for each step.
@@ -86,10 +105,8 @@ impl PullConsumer {
         expression: &str,
         wait: Duration,
     ) -> Result<Pulled, ClientError> {
-        let address = self.member.address(queue).await?;
         let fields = self.fields(queue, offset, max, expression, wait);
-        let broker_name: Arc<str> = queue.broker_name.as_str().into();
-        let mut pulled = self.member.pull(&address, &fields, &broker_name, wait + WAY).await?;
+        let mut pulled = self.pull_from_leader(queue, &fields, wait + WAY).await?.messages(queue, offset)?;
         if let Some(wanted) = tags::Subscription::parse(expression) {
             pulled.messages.retain(|message| is_wanted(&wanted, message));
         }
@@ -104,9 +121,24 @@ impl PullConsumer {
         max: i32,
         wait: Duration,
     ) -> Result<PulledRecords, ClientError> {
-        let address = self.member.address(queue).await?;
         let fields = self.fields(queue, offset, max, tags::ALL, wait);
-        self.member.pull_records(&address, &fields, wait + WAY).await
+        self.pull_from_leader(queue, &fields, wait + WAY).await
+    }
+
+    async fn pull_from_leader(
+        &self,
+        queue: &MessageQueue,
+        fields: &PullMessage<'_>,
+        timeout: Duration,
+    ) -> Result<PulledRecords, ClientError> {
+        let mut tries = Tries::new(&self.member, queue);
+        loop {
+            let address = self.member.address(queue).await?;
+            let answer = self.member.pull_records(&address, fields, queue, timeout).await;
+            if !tries.go_on(&answer).await {
+                return answer;
+            }
+        }
     }
 
     fn fields<'a>(

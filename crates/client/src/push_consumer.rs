@@ -302,7 +302,7 @@ async fn mine<H: Handler>(group: &Group<H>, topic: &str) -> Result<Option<Vec<Me
     }
     let mut last = None;
     for queue in &route.readable {
-        let Some(address) = route.any(&queue.broker_name) else { continue };
+        let Some(address) = route.broker_of(queue).and_then(|broker| route.any(broker)) else { continue };
         match group.member.members(address, &group.config.group).await {
             Ok(members) if members.contains(&group.member.id) => {
                 return Ok(Some(allocate(&route.readable, &members, &group.member.id)));

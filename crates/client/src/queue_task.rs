@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::error::ClientError;
+use crate::logical::{LOOK_EVERY, is_elsewhere};
 use crate::message::Received;
 use crate::progress::Progress;
 use crate::pull_consumer::{PullStatus, Pulled, is_wanted, pull_fields};
@@ -48,7 +49,6 @@ pub(crate) async fn consume<H: Handler>(
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut reader = Reader {
         wanted: tags::Subscription::parse(&subscription.sub_string).unwrap_or_else(tags::Subscription::all),
-        broker_name: queue.broker_name.as_str().into(),
         group,
         queue,
         subscription,
@@ -69,7 +69,6 @@ pub(crate) async fn consume<H: Handler>(
 struct Reader<H> {
     group: Arc<Group<H>>,
     queue: MessageQueue,
-    broker_name: Arc<str>,
     subscription: SubscriptionData,
     wanted: tags::Subscription,
     stopping: watch::Receiver<bool>,
@@ -117,6 +116,7 @@ impl<H: Handler> Reader<H> {
                     next = pulled.next_offset;
                     self.hand_out(pulled).await?;
                 }
+                Err(error) if is_elsewhere(&error) => self.follow().await?,
                 Err(error) => {
                     tracing::warn!(topic = self.queue.topic, queue = self.queue.queue_id, %error, "pull failed");
                     self.group.member.doubt_route(&self.queue.topic, &error);
@@ -124,6 +124,23 @@ impl<H: Handler> Reader<H> {
                 }
             }
         }
+    }
+
+    /// Goes on at the broker to which the queue has moved. That one knows nothing of our lock, and may have given its own to
+    /// another member.
+    async fn follow(&mut self) -> Option<()> {
+        tracing::info!(topic = self.queue.topic, queue = self.queue.queue_id, "the queue has moved to another broker");
+        let (group, topic) = (Arc::clone(&self.group), self.queue.topic.clone());
+        self.during(async move {
+            tokio::time::sleep(LOOK_EVERY).await;
+            group.member.doubt_leaders(&topic, LOOK_EVERY).await;
+        })
+        .await?;
+        if self.group.config.needs_lock() {
+            self.locked = None;
+            self.try_lock().await;
+        }
+        Some(())
     }
 
     /// Locks the queue where that is needed, then asks where the group is. While the lock was not ours another member may have
@@ -168,7 +185,7 @@ impl<H: Handler> Reader<H> {
 
     async fn pull(&mut self, offset: i64) -> Option<Result<Pulled, ClientError>> {
         let (group, queue) = (Arc::clone(&self.group), self.queue.clone());
-        let (broker_name, subscription) = (Arc::clone(&self.broker_name), self.subscription.clone());
+        let subscription = self.subscription.clone();
         self.during(async move {
             let (member, config) = (&group.member, &group.config);
             let address = member.address(&queue).await?;
@@ -180,7 +197,7 @@ impl<H: Handler> Reader<H> {
                 subscription: None,
                 ..pull_fields(&config.group, &queue, offset, config.pull_batch, "", wait)
             };
-            member.pull(&address, &fields, &broker_name, wait + WAY).await
+            member.pull(&address, &fields, &queue, wait + WAY).await
         })
         .await
     }

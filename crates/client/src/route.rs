@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use protocol::body::{MASTER_ID, MessageQueue, TopicRoute};
+use protocol::names::is_logical_broker;
 use protocol::sys_flag::perm;
+
+use crate::logical;
 
 /// Queues of a topic on one broker, and all that an order configuration names: more are not believed.
 const QUEUES_MAX: i32 = 1 << 16;
@@ -11,12 +14,14 @@ const QUEUES_MAX: i32 = 1 << 16;
 /// A topic's route, as a client needs it.
 #[derive(Clone, Debug, Default)]
 pub struct Route {
-    /// Queues that take messages: of brokers with a master.
+    /// Queues that take messages: of brokers with a master. Of a static topic all, also those that nobody leads at the moment.
     pub writable: Vec<MessageQueue>,
-    /// Queues that give messages.
+    /// Queues that give messages; of a static topic all.
     pub readable: Vec<MessageQueue>,
     /// Addresses by broker name and broker id.
     pub addresses: HashMap<String, BTreeMap<i64, String>>,
+    /// The brokers that lead the queues of a static topic, whose own broker name is none.
+    leaders: HashMap<MessageQueue, String>,
 }
 
 impl Route {
@@ -55,6 +60,13 @@ impl Route {
                 .take(QUEUES_MAX as usize)
                 .collect();
         }
+        let logical = logical::queues(topic, found.topic_queue_mapping_by_broker.unwrap_or_default(), QUEUES_MAX);
+        if !logical.is_empty() {
+            // As in Java's client, whatever the brokers' permissions are: a key's queue must stay the same.
+            route.readable = logical.keys().cloned().collect();
+            route.writable.clone_from(&route.readable);
+            route.leaders = logical.into_iter().filter_map(|(queue, leader)| Some((queue, leader?))).collect();
+        }
         route.readable.sort();
         route.addresses = addresses;
         route
@@ -67,6 +79,14 @@ impl Route {
             queues.iter_mut().for_each(|queue| topic.clone_into(&mut queue.topic));
         }
         self
+    }
+
+    /// The broker that a queue is on: the one in its name, or the one that leads it now if it is a static topic's.
+    pub fn broker_of<'a>(&'a self, queue: &'a MessageQueue) -> Option<&'a str> {
+        if is_logical_broker(&queue.broker_name) {
+            return self.leaders.get(queue).map(String::as_str);
+        }
+        Some(&queue.broker_name)
     }
 
     /// A broker's master.

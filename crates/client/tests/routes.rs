@@ -3,13 +3,16 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use client::{ClientConfig, ClientError, Message};
+use client::{ClientConfig, ClientError, Message, MessageQueue};
 use env::{Clock, TimeMs};
+use protocol::body::{BrokerData, TopicQueueMappingInfo, TopicRoute};
 use protocol::code::{ResponseCode, request};
+use protocol::fastjson::{self, Dialect};
 use support::{Fake, until};
 
 #[tokio::test]
@@ -57,4 +60,64 @@ async fn a_broker_that_is_busy_is_no_reason_to_ask_for_the_route_and_one_that_ha
         assert!(matches!(refused, Err(ClientError::Exhausted { .. })), "{refused:?}");
         assert_eq!(asked(), routes);
     }
+}
+
+/// A route of a static topic with one queue, which is led by this broker.
+fn led_by(leader: &str, address: &str, epoch: i64) -> Vec<u8> {
+    let broker = |name: &str| BrokerData {
+        broker_name: name.to_owned(),
+        broker_addrs: [(0, address.to_owned())].into(),
+        ..BrokerData::default()
+    };
+    let info = TopicQueueMappingInfo {
+        bname: leader.to_owned(),
+        curr_id_map: [(0, 0)].into(),
+        epoch,
+        scope: Some("__global__".to_owned()),
+        total_queues: 1,
+        ..TopicQueueMappingInfo::default()
+    };
+    let route = TopicRoute {
+        broker_datas: vec![broker("old"), broker("new")],
+        topic_queue_mapping_by_broker: Some(BTreeMap::from([(leader.to_owned(), info)])),
+        ..TopicRoute::default()
+    };
+    fastjson::to_vec(&route, Dialect::FastJson)
+}
+
+#[tokio::test]
+async fn a_queue_that_has_moved_is_found_where_it_is_now_and_keeps_its_name() {
+    let (address, has_moved) = (Arc::new(OnceLock::<String>::new()), Arc::new(AtomicBool::new(false)));
+    let (at, moved) = (Arc::clone(&address), Arc::clone(&has_moved));
+    let fake = Fake::start(move |asked| match asked.code {
+        request::GET_ROUTEINFO_BY_TOPIC => {
+            let (leader, epoch) = if moved.load(Ordering::SeqCst) { ("new", 2) } else { ("old", 1) };
+            Some((ResponseCode::Success, Vec::new(), led_by(leader, at.get().unwrap(), epoch)))
+        }
+        request::SEND_MESSAGE_V2 if moved.load(Ordering::SeqCst) && asked.fields["n"] == "old" => {
+            Some((ResponseCode::NotLeaderForQueue, Vec::new(), Vec::new()))
+        }
+        request::SEND_MESSAGE_V2 => {
+            let fields = [("msgId", "ID"), ("queueId", "0"), ("queueOffset", "7")];
+            Some((ResponseCode::Success, fields.map(|(name, value)| (name, value.to_owned())).into(), Vec::new()))
+        }
+        _ => None,
+    });
+    address.set(fake.address()).unwrap();
+    let client = fake.client();
+    let producer = client.producer("p");
+    let logical = MessageQueue { topic: "t".into(), broker_name: "__syslo__global__".into(), queue_id: 0 };
+    for (leader, moved) in [("old", false), ("new", true)] {
+        has_moved.store(moved, Ordering::SeqCst);
+        let sent = producer.send_to(&logical, Message::new("t", "body")).await.unwrap();
+        assert_eq!((&sent.queue, sent.broker_name.as_str(), sent.queue_offset), (&logical, leader, 7));
+    }
+    let asked = fake.asked(request::SEND_MESSAGE_V2);
+    assert!(asked.iter().all(|asked| asked.fields["lo"] == "true"));
+    assert_eq!(asked.iter().map(|asked| asked.fields["n"].as_str()).collect::<Vec<_>>(), ["old", "old", "new"]);
+
+    // A queue that nobody leads is refused, and no name server is asked without end.
+    let other = MessageQueue { queue_id: 1, ..logical };
+    let refused = producer.send_to(&other, Message::new("t", "body")).await;
+    assert!(matches!(refused, Err(ClientError::NoLeader { queue_id: 1, .. })), "{refused:?}");
 }

@@ -240,6 +240,12 @@ settings! {
         reject_pull_consumer_enable: bool = "rejectPullConsumerEnable";
         /// May consumers filter by conditions on properties (SQL92)?
         enable_property_filter: bool = "enablePropertyFilter";
+        /// How many consumers a bloom filter of `consumerFilter.json` is for.
+        expect_consumer_num_use_filter: u32 = "expectConsumerNumUseFilter";
+        /// In how many percent of all cases it may err.
+        max_error_rate_of_bloom_filter: u32 = "maxErrorRateOfBloomFilter";
+        /// How long a group that has left is remembered there, in ms.
+        filter_data_clean_time_span: i64 = "filterDataCleanTimeSpan";
         /// Do retries pass the filter that their message passed?
         filter_support_retry: bool = "filterSupportRetry";
         /// Are half messages refused?

@@ -26,7 +26,7 @@ pub const NAMESPACE_SEPARATOR: char = '%';
 
 /// The one scope of static topics.
 pub const GLOBAL_SCOPE: &str = "__global__";
-/// Before the scope, without its first two characters: the broker name by which clients know the queues of a static topic.
+/// Begins the broker name by which clients know the queues of a static topic, see [`logical_broker`].
 pub const LOGICAL_BROKER_PREFIX: &str = "__syslo__";
 
 /// New topics inherit from this one.
@@ -248,6 +248,18 @@ pub fn retry_topic(group: &str) -> String {
 /// The topic of messages that a group gave up.
 pub fn dlq_topic(group: &str) -> String {
     [DLQ_PREFIX, group].concat()
+}
+
+/// The broker name by which clients know the queues of a static topic of this scope: it stays while they move between brokers.
+pub fn logical_broker(scope: &str) -> String {
+    // Apache leaves out the two characters that its one scope begins with.
+    let scope = if scope == GLOBAL_SCOPE { scope.strip_prefix("__").unwrap_or(scope) } else { scope };
+    format!("{LOGICAL_BROKER_PREFIX}{scope}")
+}
+
+/// Whether a broker name stands for the queues of static topics.
+pub fn is_logical_broker(name: &str) -> bool {
+    name.starts_with(LOGICAL_BROKER_PREFIX)
 }
 
 /// The group of a retry or dead-letter topic.

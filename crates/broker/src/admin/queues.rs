@@ -3,19 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use filter::bloom::{BloomFilter, CONSUMERS_MAX};
 use net::{Outgoing, Request};
 use protocol::body::{ConsumeQueueUnit, CorrectionOffsets, QueryConsumeQueueReply};
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::request::{FieldError, QueryConsumeQueue, QueryCorrectionOffset};
-use serde_json::json;
 use store::{ConsumeQueue, QueueError, Unit};
 
 use crate::admin::reply_json;
 use crate::admin::topics::ends;
 use crate::broker::Broker;
-use crate::clients::{ClientSubscription, is_tag};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::view;
@@ -26,12 +23,6 @@ const UNITS_MAX: i32 = 32_768;
 const NAME_MAX: usize = 512;
 /// Tag codes up to this one are places in a consume queue extension file, which Apache writes with `enableConsumeQueueExt`.
 const EXTENSION_MAX: i64 = i32::MIN as i64 - 1;
-/// `expectConsumerNumUseFilter` and `maxErrorRateOfBloomFilter` of Apache, by default.
-const EXPECTED_CONSUMERS: u32 = 32;
-const ERROR_PERCENT: u32 = 20;
-
-const _: () = assert!(EXPECTED_CONSUMERS <= CONSUMERS_MAX);
-
 /// A name that is short enough to be one, and to be quoted in an answer.
 pub(crate) fn name<'a>(field: &str, text: &'a str) -> Result<&'a str, Refusal> {
     if text.len() > NAME_MAX {
@@ -76,7 +67,7 @@ pub(crate) fn units(
         None => (None, None),
         Some(group) => match broker.clients.subscription(group, topic) {
             None => (None, Some(format!("{group}@{topic} is not online!"))),
-            Some(found) => (Some(found.data.clone()), Some(filter_data(group, topic, &found))),
+            Some(found) => (Some(found.data.clone()), Some(filter_data(broker, group, topic))),
         },
     };
     let mut reply = QueryConsumeQueueReply {
@@ -122,27 +113,9 @@ fn shown(unit: &Unit) -> ConsumeQueueUnit {
     }
 }
 
-/// What Apache's broker remembers of a consumer that filters by properties: the row of `consumerFilter.json`. Others have none (`null`).
-///
-/// It is computed here, since no bitmaps are kept: the places in them follow from the group and the topic.
-fn filter_data(group: &str, topic: &str, subscription: &ClientSubscription) -> String {
-    if is_tag(&subscription.expression_type) {
-        return "null".to_owned();
-    }
-    let bloom = BloomFilter::new(ERROR_PERCENT, EXPECTED_CONSUMERS).ok();
-    let places = bloom.map(|filter| filter.data(&format!("{group}#{topic}")));
-    let row = json!({
-        "bloomFilterData": places.map(|places| json!({"bitNum": places.bits, "bitPos": places.positions})),
-        "bornTime": subscription.version,
-        "clientVersion": subscription.version,
-        "consumerGroup": group,
-        "dead": false,
-        "deadTime": 0,
-        "expression": subscription.data.sub_string,
-        "expressionType": subscription.expression_type,
-        "topic": topic,
-    });
-    row.to_string()
+/// The row of `consumerFilter.json` of a group that filters by a condition; others have none (`null`).
+fn filter_data(broker: &Broker, group: &str, topic: &str) -> String {
+    serde_json::to_string(&broker.conditions.of(group, topic)).unwrap_or_default()
 }
 
 /// 308: for each queue the smallest offset that a group has committed in a topic; without the groups that are left out.
@@ -180,14 +153,6 @@ pub(crate) fn corrections(broker: &Broker, request: &Request<'_>, out: &mut Outg
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Recorded from Apache 5.5.0: group GS, topic T, default settings.
-    #[test]
-    fn the_places_in_a_bitmap_are_those_of_apache() {
-        let filter = BloomFilter::new(ERROR_PERCENT, EXPECTED_CONSUMERS).unwrap();
-        let places = filter.data("GS#T");
-        assert_eq!((places.bits, places.positions), (112, vec![106, 45, 15]));
-    }
 
     #[test]
     fn a_unit_that_points_into_an_extension_file_says_so() {

@@ -1,17 +1,16 @@
 //! What operators and slaves ask about timer messages: 60, 61, 5001, and their figures in 28.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use net::{Outgoing, Request};
-use protocol::body::DataVersion;
+use protocol::body::{DataVersion, TimerMetrics, TopicTimers};
 use protocol::code::ResponseCode;
 use protocol::request::SwitchTimerEngine;
-use serde::Serialize;
 
 use crate::admin::reply_json;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
+use crate::timer::Timers;
 
 /// 60: the check-point, as the 56 bytes of its file.
 pub(crate) fn marks(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
@@ -22,18 +21,13 @@ pub(crate) fn marks(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
     Ok(())
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Metrics {
-    data_version: DataVersion,
-    timing_count: BTreeMap<Box<str>, Metric>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Metric {
-    count: i64,
-    time_stamp: i64,
+/// How many messages of each topic wait, as 61 says it and `config/timermetrics` holds it.
+pub(crate) fn counts(timers: &Timers) -> TimerMetrics {
+    let timing_count = timers
+        .counts()
+        .into_iter()
+        .map(|(topic, count, time_stamp)| (topic.into(), TopicTimers { count: count.max(0), time_stamp }));
+    TimerMetrics { data_version: DataVersion::default(), timing_count: timing_count.collect() }
 }
 
 /// 61: how many messages of each topic wait.
@@ -42,10 +36,7 @@ pub(crate) fn metrics(broker: &Broker, request: &Request<'_>, out: &mut Outgoing
         let remark = "The timer message store is null (timerWheelEnable is false)";
         return Err(Refusal::new(ResponseCode::SystemError, remark));
     };
-    let counts = timers.counts().into_iter();
-    let timing_count =
-        counts.map(|(topic, count, time_stamp)| (topic, Metric { count: count.max(0), time_stamp })).collect();
-    reply_json(request, out, &Metrics { data_version: DataVersion::default(), timing_count });
+    reply_json(request, out, &counts(timers));
     Ok(())
 }
 

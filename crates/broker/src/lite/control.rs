@@ -84,7 +84,9 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<Subscription
     let mut queues = Vec::with_capacity(change.lite_topic_set.len());
     for lite_topic in &change.lite_topic_set {
         let queue = names::lite_queue(&change.topic, lite_topic);
-        if names::lite_parts(&queue).is_none() || protocol::light::check_name(&queue).is_err() {
+        // Acknowledgements that name a blank one mean none.
+        let is_blank = lite_topic.trim().is_empty();
+        if is_blank || names::lite_parts(&queue).is_none() || protocol::light::check_name(&queue).is_err() {
             let shown: String = lite_topic.chars().take(80).collect();
             return Err(illegal(format!("\"{shown}\" of topic {} cannot be the name of a lite topic", change.topic)));
         }

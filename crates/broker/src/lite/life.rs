@@ -80,13 +80,15 @@ fn silent_ms(store: &Store, queue: &str, now: TimeMs) -> Option<i64> {
     }
 }
 
+/// The queue goes first, so that a pop which is under way sees it and leaves nothing behind either (`pop/lite.rs`); then the batches, or an
+/// acknowledgement would note an offset where there is none any more.
 fn remove<'a>(broker: &Broker, queue: &str, groups: impl Iterator<Item = &'a str>) {
+    broker.topics.delete(queue);
     for group in groups {
-        broker.offsets.forget_one(group, queue);
         broker.pops.orders.clear(group, queue, 0);
+        broker.offsets.forget_one(group, queue);
         broker.lite.is_done(group, queue);
     }
-    broker.topics.delete(queue);
     broker.lite.lock().forget_queue(queue);
 }
 

@@ -25,8 +25,10 @@ pub(crate) fn update(
     broker.groups.find(said.consumer_group).map_err(|_| {
         Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} not exist!", said.consumer_group))
     })?;
-    let Placed::Here(said, target) = static_topic::offsets::place_commit(broker, session, request, said)? else {
-        return Ok(());
+    let (said, target, is_forgotten) = match static_topic::offsets::place_commit(broker, session, request, said)? {
+        Placed::Here(said, target) => (said, target, false),
+        Placed::Forgotten(said) => (said, None, true),
+        Placed::Elsewhere => return Ok(()),
     };
     let Some(topic) = broker.topics.get(said.topic) else {
         return Err(Refusal::new(ResponseCode::TopicNotExist, format!("Topic {} not exist!", said.topic)));
@@ -42,9 +44,10 @@ pub(crate) fn update(
         out.reply(request.reply_to(), ResponseCode::Success, remark, &(), &[]);
         return Ok(());
     }
-    broker.offsets.commit(said.consumer_group, said.topic, said.queue_id, said.commit_offset);
-    if let Some(target) = target {
-        target.forget_younger(&broker.offsets, said.consumer_group);
+    match target {
+        Some(target) => target.note_at_once(broker, said.consumer_group),
+        None if is_forgotten => broker.offsets.forget_queue(said.consumer_group, said.topic, said.queue_id),
+        None => broker.offsets.commit(said.consumer_group, said.topic, said.queue_id, said.commit_offset),
     }
     reply_ok(request, out);
     Ok(())

@@ -19,6 +19,7 @@ use super::take::PopOrder;
 use crate::broker::Broker;
 use crate::groups::Group;
 use crate::hold::Lane;
+use crate::lite::Lite;
 use crate::offsets::Offsets;
 use crate::topics::{Topic, Topics};
 use crate::want::Reader;
@@ -32,6 +33,7 @@ pub(super) struct Shelf {
     pub(super) topics: Arc<Topics>,
     pub(super) offsets: Arc<Offsets>,
     pub(super) store: Arc<Store>,
+    pub(super) lite: Arc<Lite>,
     pub(super) settings: Arc<BrokerSettings>,
     pub(super) store_settings: Arc<StoreSettings>,
     pub(super) clock: Clock,
@@ -80,6 +82,7 @@ impl Shelf {
             topics: Arc::clone(&broker.topics),
             offsets: Arc::clone(&broker.offsets),
             store: Arc::clone(&broker.store),
+            lite: Arc::clone(&broker.lite),
             settings: broker.settings.load_full(),
             store_settings: broker.store_settings.load_full(),
             clock: broker.clock.clone(),

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use net::{Outgoing, Request, SharedSlice};
+use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::ResponseCode;
 use protocol::light;
 use protocol::names;
@@ -19,15 +19,17 @@ use super::collect::{Basket, Shelf};
 use super::handle::{Handle, ORDER_QUEUE};
 use super::ledger::QueueRef;
 use super::take::{Numbers, PopOrder, check_invisible, check_numbers};
+use super::trying::{Order, run};
 use super::wait::Waiting;
 use super::{Held, Pops};
 use crate::admin::reply_ok;
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::hold::Lane;
 use crate::lite::{self, Lite, LiteGroup};
 use crate::offsets::{KeyRef, Offsets};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
+use crate::topics::Topic;
 use crate::upkeep;
 
 /// What the device did not give is tried again so much later.
@@ -120,93 +122,65 @@ fn check(
     })
 }
 
-/// Tries until there is an answer, or the pop has found a place to wait.
-fn run(broker: &Broker, session: &mut Session, mut order: LiteOrder, out: &mut Outgoing) {
-    // Ends when the client was told of nothing between a look and the parking.
-    loop {
-        let basket = Shelf::of(broker).fill_lite(&broker.lite, &order, false);
-        if basket.is_cold && basket.count == 0 {
-            return fetch(broker, session, order, out);
-        }
-        match conclude(broker, session, order, &basket, out) {
-            Some(again) => order = again,
-            None => return,
-        }
+impl Order for LiteOrder {
+    fn reply_to(&self) -> ReplyTo {
+        self.pop.reply_to
     }
-}
 
-/// Looks on a cold-read thread; the answer comes back through the inbox.
-fn fetch(broker: &Broker, session: &mut Session, order: LiteOrder, out: &mut Outgoing) {
-    let inbox = Arc::clone(&session.inbox);
-    let (shelf, lite) = (Shelf::of(broker), Arc::clone(&broker.lite));
-    let reply_to = order.pop.reply_to;
-    let debt = inbox.owe();
-    let job = move || {
-        let basket = shelf.fill_lite(&lite, &order, true);
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
-            session.answering(broker, Some(reply_to), out, |session, out| {
-                if let Some(order) = conclude(broker, session, order, &basket, out) {
-                    run(broker, session, order, out);
-                }
-            });
-        })));
-        drop(debt);
-    };
-    if let Err(full) = broker.store.cold_read(Box::new(job)) {
-        out.reply(reply_to, ResponseCode::SystemBusy, Some(&full.to_string()), &(), &[]);
+    fn fill(&self, shelf: &Shelf, may_fault: bool) -> Basket {
+        shelf.fill_lite(self, may_fault)
     }
-}
 
-/// Answers or parks a pop. Gives it back if it must be tried again.
-fn conclude(
-    broker: &Broker,
-    session: &mut Session,
-    order: LiteOrder,
-    basket: &Basket,
-    out: &mut Outgoing,
-) -> Option<LiteOrder> {
-    let (client, group) = (order.client.clone(), Arc::clone(&order.pop.group));
-    let has_event = || broker.lite.lock().has_event(&client, &group.name);
-    if basket.count > 0 {
-        respond(broker, session, &order, basket, out);
-        if has_event() {
-            broker.lite.wake_next(&client, &group.name);
-        }
-        return None;
-    }
-    let reply_to = order.pop.reply_to;
-    if let Some(error) = &basket.failure {
-        broker.stats.missed();
-        out.reply(reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
-        return None;
-    }
-    let Some(tick) = order.pop.tick else {
-        broker.stats.missed();
-        answer_empty(&order, basket, ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE", out);
-        return None;
-    };
-    let settings = broker.settings.load();
-    let room = lite::room_of(&client);
-    let key = KeyRef { group: &group.name, topic: &room };
-    let rooms = &broker.pops.rooms;
-    let ticket =
-        match rooms.park(&session.inbox, key, std::iter::empty(), tick, Waiting::Lite(Box::new(order)), &settings) {
-            Ok(ticket) => ticket,
-            Err((Waiting::Lite(order), limit)) => {
-                let remark = format!("POLLING_FULL: {} pops wait already ({limit})", rooms.waiting());
-                answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
-                return None;
+    fn conclude(
+        self,
+        broker: &Broker,
+        session: &mut Session,
+        basket: &Basket,
+        out: &mut Outgoing,
+    ) -> Option<LiteOrder> {
+        let (client, group) = (self.client.clone(), Arc::clone(&self.pop.group));
+        let has_event = || broker.lite.lock().has_event(&client, &group.name);
+        if basket.count > 0 {
+            respond(broker, session, &self, basket, out);
+            if has_event() {
+                broker.lite.wake_next(&client, &group.name);
             }
-            Err((Waiting::Pop(_) | Waiting::Notify(_), _)) => return None,
+            return None;
+        }
+        let reply_to = self.pop.reply_to;
+        if let Some(error) = &basket.failure {
+            broker.stats.missed();
+            out.reply(reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
+            return None;
+        }
+        let Some(tick) = self.pop.tick else {
+            broker.stats.missed();
+            answer_empty(&self, basket, ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE", out);
+            return None;
         };
-    // The client may have been told of something between the look and the parking.
-    if !has_event() {
-        return None;
-    }
-    match rooms.take_back(&ticket) {
-        Some(Waiting::Lite(order)) => Some(*order),
-        // Woken in between: it lies in our inbox.
-        Some(Waiting::Pop(_) | Waiting::Notify(_)) | None => None,
+        let settings = broker.settings.load();
+        let room = lite::room_of(&client);
+        let key = KeyRef { group: &group.name, topic: &room };
+        let rooms = &broker.pops.rooms;
+        let ticket =
+            match rooms.park(&session.inbox, key, std::iter::empty(), tick, Waiting::Lite(Box::new(self)), &settings) {
+                Ok(ticket) => ticket,
+                Err((Waiting::Lite(order), limit)) => {
+                    let remark = format!("POLLING_FULL: {} pops wait already ({limit})", rooms.waiting());
+                    answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
+                    return None;
+                }
+                Err((Waiting::Pop(_) | Waiting::Notify(_), _)) => return None,
+            };
+        // The client may have been told of something between the look and the parking.
+        if !has_event() {
+            return None;
+        }
+        match rooms.take_back(&ticket) {
+            Some(Waiting::Lite(order)) => Some(*order),
+            // Woken in between: it lies in our inbox.
+            Some(Waiting::Pop(_) | Waiting::Notify(_)) | None => None,
+        }
     }
 }
 
@@ -239,8 +213,9 @@ fn fields<'a>(order: &LiteOrder, basket: &'a Basket) -> PopLiteReply<'a> {
 
 impl Shelf {
     /// One try: what the client is told of, in that order.
-    fn fill_lite(&self, lite: &Arc<Lite>, order: &LiteOrder, may_fault: bool) -> Basket {
+    fn fill_lite(&self, order: &LiteOrder, may_fault: bool) -> Basket {
         let LiteOrder { pop, client } = order;
+        let lite = &self.lite;
         let mut basket = self.basket(true, may_fault);
         let mut seen: HashSet<Arc<str>> = HashSet::new();
         while basket.count < pop.count_max && self.room(&basket) > 0 {
@@ -261,12 +236,14 @@ impl Shelf {
 
     /// One look into a light queue for the pop of a client that subscribes to it. False when its bytes have to come from the device.
     fn visit_lite(&self, lite: &Arc<Lite>, order: &PopOrder, queue: &Arc<str>, basket: &mut Basket) -> bool {
+        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
+        // Whoever has the turn tells the group again.
+        let Some(_turn) = lite.claim(name.group, queue) else { return true };
         // Not made by being looked at.
         if self.store.existing_queue(queue, light::QUEUE_ID).is_none() {
             return true;
         }
         let Some(topic) = self.topics.get(queue) else { return true };
-        let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         let lane = match topic.lane(&self.store, light::QUEUE_ID) {
             Ok(lane) => lane,
             Err(error) => {
@@ -275,11 +252,30 @@ impl Shelf {
                 return true;
             }
         };
-        // Whoever has the turn tells the group again.
-        let Some(_turn) = lite.claim(name.group, queue) else { return true };
+        let is_warm = self.look_into(lite, order, name, &topic, &lane, basket);
+        if lane.queue.is_deleted() {
+            // Whoever deleted it did not know of what this pop has noted since, and its next life begins without.
+            self.pops.orders.clear(name.group, name.topic, name.queue_id);
+            self.offsets.forget_one(name.group, name.topic);
+            lite.is_done(name.group, name.topic);
+        }
+        is_warm
+    }
+
+    /// The look itself, for whoever has the turn.
+    fn look_into(
+        &self,
+        lite: &Lite,
+        order: &PopOrder,
+        name: QueueRef<'_>,
+        topic: &Arc<Topic>,
+        lane: &Lane,
+        basket: &mut Basket,
+    ) -> bool {
+        let queue = name.topic;
         // Before the offset is looked at: what is acknowledged later is still known when the messages are handed out.
         tidy(&self.store, &self.offsets, &self.pops, name);
-        let from = self.begin(order, name, &lane, basket.may_fault);
+        let from = self.begin(order, name, lane, basket.may_fault);
         if self.pops.orders.is_blocked(name, order.attempt_id.as_deref(), basket.pop_time) {
             if let Some(free_at) = self.pops.orders.free_at(name) {
                 lite.look_at(name.group, queue, free_at);
@@ -288,7 +284,7 @@ impl Shelf {
         }
         let mut slices = Vec::new();
         let rest_before = basket.rest;
-        let Some((from, read)) = self.read(order, name, &lane, from, basket, &mut slices) else {
+        let Some((from, read)) = self.read(order, name, lane, from, basket, &mut slices) else {
             if basket.failure.is_some() || basket.rest > rest_before {
                 // Nobody would be told of what could not be read.
                 lite.look_at(name.group, queue, basket.pop_time.saturating_add(RETRY_MS));
@@ -304,7 +300,7 @@ impl Shelf {
                 // Writing to memory cannot fail.
                 let _ = write!(basket.count_info, "{between}{times}");
             }
-            self.lay(order, &topic, name, from, &offsets, slices, basket);
+            self.lay(order, topic, name, from, &offsets, slices, basket);
             if let Some(free_at) = self.pops.orders.free_at(name) {
                 lite.look_at(name.group, queue, free_at);
             }

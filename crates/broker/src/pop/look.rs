@@ -13,11 +13,11 @@ use super::wait::Waiting;
 use crate::admin::reply_ok;
 use crate::broker::Broker;
 use crate::groups::Group;
-use crate::hold::Errand;
 use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::topics::Topic;
+use crate::view;
 
 /// Messages of one look, at most.
 const COUNT_MAX: i32 = 32;
@@ -142,20 +142,15 @@ pub(crate) fn peek(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
-    let (shelf, inbox, reply_to) = (Shelf::of(broker), Arc::clone(&session.inbox), request.reply_to());
+    let (shelf, reply_to) = (Shelf::of(broker), request.reply_to());
     let (queue_id, count_max) = (message.queue_id, message.max_msg_nums as usize);
     let seen = shelf.peek(&group, &topic, queue_id, count_max, false);
     if !seen.is_cold {
         show(broker, reply_to, seen, out);
         return Ok(());
     }
-    let debt = inbox.owe();
-    let job = move || {
-        let seen = shelf.peek(&group, &topic, queue_id, count_max, true);
-        inbox.push(Errand::Then(Box::new(move |broker, _, out| show(broker, reply_to, seen, out))));
-        drop(debt);
-    };
-    broker.store.cold_read(Box::new(job)).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
+    let look = move |_: &_| shelf.peek(&group, &topic, queue_id, count_max, true);
+    view::in_the_cold(broker, session, look, move |broker, _, seen, out| show(broker, reply_to, seen, out))
 }
 
 /// What a look has found.

@@ -18,6 +18,7 @@ pub(crate) mod mode;
 mod order;
 mod revive;
 mod take;
+mod trying;
 pub(crate) mod wait;
 
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! 200050: checks in Apache's order, then a look into each queue that may have something, then the answer or a place to wait.
 //!
-//! A pop that has passed its checks is a [`PopOrder`]: handles and numbers, no borrowed text, so the same thing is tried at once, parked,
-//! woken, or carried to the cold-read threads and back.
+//! A pop that has passed its checks is a [`PopOrder`], which is tried, parked and woken (`trying.rs`).
 
 use std::sync::Arc;
 
@@ -14,11 +13,11 @@ use protocol::tags::Subscription;
 
 use super::INVISIBLE_MS_MAX;
 use super::collect::{Basket, Shelf};
+use super::trying::{Order, run};
 use super::wait::Waiting;
 use crate::broker::Broker;
 use crate::clients::is_tag;
 use crate::groups::Group;
-use crate::hold::Errand;
 use crate::offsets::KeyRef;
 use crate::pull::check_property_filter;
 use crate::refusal::{Refusal, SEE_FAQ};
@@ -80,111 +79,77 @@ pub(super) fn resume(broker: &Broker, session: &mut Session, mut order: PopOrder
     session.answering(broker, Some(reply_to), out, |session, out| run(broker, session, order, out));
 }
 
-/// Tries until there is an answer, or the pop has found a place to wait.
-fn run(broker: &Broker, session: &mut Session, mut order: PopOrder, out: &mut Outgoing) {
-    // Ends when nothing came between a look and the parking.
-    loop {
-        let basket = Shelf::of(broker).fill(&order, false);
-        if basket.is_cold && basket.count == 0 {
-            return fetch(broker, session, order, out);
-        }
-        match conclude(broker, session, order, &basket, out) {
-            Some(again) => order = again,
-            None => return,
-        }
+impl Order for PopOrder {
+    fn reply_to(&self) -> ReplyTo {
+        self.reply_to
     }
-}
 
-/// Looks on a cold-read thread; the answer comes back through the inbox.
-fn fetch(broker: &Broker, session: &mut Session, order: PopOrder, out: &mut Outgoing) {
-    let inbox = Arc::clone(&session.inbox);
-    let shelf = Shelf::of(broker);
-    let reply_to = order.reply_to;
-    let debt = inbox.owe();
-    let job = move || {
-        let basket = shelf.fill(&order, true);
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
-            session.answering(broker, Some(reply_to), out, |session, out| {
-                if let Some(order) = conclude(broker, session, order, &basket, out) {
-                    run(broker, session, order, out);
-                }
-            });
-        })));
-        drop(debt);
-    };
-    if let Err(full) = broker.store.cold_read(Box::new(job)) {
-        out.reply(reply_to, ResponseCode::SystemBusy, Some(&full.to_string()), &(), &[]);
+    fn fill(&self, shelf: &Shelf, may_fault: bool) -> Basket {
+        shelf.fill(self, may_fault)
     }
-}
 
-/// Answers or parks a pop. Gives it back if it must be tried again.
-fn conclude(
-    broker: &Broker,
-    session: &mut Session,
-    order: PopOrder,
-    basket: &Basket,
-    out: &mut Outgoing,
-) -> Option<PopOrder> {
-    if basket.count > 0 {
-        respond(broker, session, &order, basket, out);
-        if basket.rest > 0 {
-            broker.pops.rooms.arrived(order.key());
-        }
-        return None;
-    }
-    if let Some(error) = &basket.failure {
-        broker.stats.missed();
-        out.reply(order.reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
-        return None;
-    }
-    let settings = broker.settings.load();
-    if basket.is_ledger_full {
-        let remark = format!(
-            "[GANTRY]system busy: {} pops are neither acknowledged nor over, the limit is {} (popLeasesMax)",
-            broker.pops.leases(),
-            settings.pop_leases_max
-        );
-        out.reply(order.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
-        return None;
-    }
-    let Some(tick) = order.tick else {
-        broker.stats.missed();
-        answer_empty(&order, basket, ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE", out);
-        return None;
-    };
-    let (group, topic) = (Arc::clone(&order.group), Arc::clone(&order.topic));
-    let shelf = Shelf::of(broker);
-    let lanes = match shelf.lanes(&order.topic, order.queue_id) {
-        Ok(lanes) => lanes,
-        Err(error) => {
-            out.reply(order.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);
+    fn conclude(self, broker: &Broker, session: &mut Session, basket: &Basket, out: &mut Outgoing) -> Option<PopOrder> {
+        if basket.count > 0 {
+            respond(broker, session, &self, basket, out);
+            if basket.rest > 0 {
+                broker.pops.rooms.arrived(self.key());
+            }
             return None;
         }
-    };
-    let sought = shelf.sought(&order);
-    let key = KeyRef { group: &group.name, topic: topic.name() };
-    let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Pop(order), &settings);
-    let ticket = match parked {
-        Ok(ticket) => ticket,
-        Err((Waiting::Pop(order), limit)) => {
-            let remark = format!("POLLING_FULL: {} pops wait already ({limit})", broker.pops.rooms.waiting());
-            answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
+        if let Some(error) = &basket.failure {
+            broker.stats.missed();
+            out.reply(self.reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
             return None;
         }
-        Err((Waiting::Lite(_) | Waiting::Notify(_), _)) => return None,
-    };
-    if let Some(free_at) = basket.free_at {
-        let wait_ms = free_at.saturating_sub(broker.clock.now().0).max(0);
-        broker.pops.rooms.wake_at(KeyRef { group: &group.name, topic: topic.name() }, wait_ms);
-    }
-    // A message may have come between the look and the parking.
-    if !shelf.has_any(&sought) {
-        return None;
-    }
-    match broker.pops.rooms.take_back(&ticket) {
-        Some(Waiting::Pop(order)) => Some(order),
-        // Woken in between: it lies in our inbox.
-        Some(Waiting::Lite(_) | Waiting::Notify(_)) | None => None,
+        let settings = broker.settings.load();
+        if basket.is_ledger_full {
+            let remark = format!(
+                "[GANTRY]system busy: {} pops are neither acknowledged nor over, the limit is {} (popLeasesMax)",
+                broker.pops.leases(),
+                settings.pop_leases_max
+            );
+            out.reply(self.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+            return None;
+        }
+        let Some(tick) = self.tick else {
+            broker.stats.missed();
+            answer_empty(&self, basket, ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE", out);
+            return None;
+        };
+        let (group, topic) = (Arc::clone(&self.group), Arc::clone(&self.topic));
+        let shelf = Shelf::of(broker);
+        let lanes = match shelf.lanes(&self.topic, self.queue_id) {
+            Ok(lanes) => lanes,
+            Err(error) => {
+                out.reply(self.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);
+                return None;
+            }
+        };
+        let sought = shelf.sought(&self);
+        let key = KeyRef { group: &group.name, topic: topic.name() };
+        let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Pop(self), &settings);
+        let ticket = match parked {
+            Ok(ticket) => ticket,
+            Err((Waiting::Pop(order), limit)) => {
+                let remark = format!("POLLING_FULL: {} pops wait already ({limit})", broker.pops.rooms.waiting());
+                answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
+                return None;
+            }
+            Err((Waiting::Lite(_) | Waiting::Notify(_), _)) => return None,
+        };
+        if let Some(free_at) = basket.free_at {
+            let wait_ms = free_at.saturating_sub(broker.clock.now().0).max(0);
+            broker.pops.rooms.wake_at(KeyRef { group: &group.name, topic: topic.name() }, wait_ms);
+        }
+        // A message may have come between the look and the parking.
+        if !shelf.has_any(&sought) {
+            return None;
+        }
+        match broker.pops.rooms.take_back(&ticket) {
+            Some(Waiting::Pop(order)) => Some(order),
+            // Woken in between: it lies in our inbox.
+            Some(Waiting::Lite(_) | Waiting::Notify(_)) | None => None,
+        }
     }
 }
 

@@ -127,6 +127,31 @@ fn check_items(id: i32, items: &[LogicQueueMappingItem]) -> Result<(), Refusal> 
     Ok(())
 }
 
+/// Refuses a change of a mapping that somebody else has changed since it was looked at. `expected`: the epoch that was seen, -1 for no
+/// mapping. The same change may come twice: its answer may have been lost.
+pub(crate) fn check_expected(
+    old: Option<&TopicQueueMappingDetail>,
+    new: &TopicQueueMappingDetail,
+    expected: Option<i64>,
+) -> Result<(), Refusal> {
+    let epoch = old.map_or(NO_EPOCH, |old| old.epoch);
+    let mut queues = new.hosted_queues.iter();
+    let is_there = old.is_some_and(|old| {
+        (old.epoch, old.total_queues) == (new.epoch, new.total_queues)
+            && queues.all(|(id, items)| old.hosted_queues.get(id) == Some(items))
+    });
+    match expected.filter(|expected| *expected != epoch && !is_there) {
+        None => Ok(()),
+        Some(expected) => Err(refuse(format!(
+            "The mapping has changed meanwhile: expectedEpoch is {expected}, and topic {} has epoch {epoch}",
+            new.topic
+        ))),
+    }
+}
+
+/// Of a topic without a mapping.
+const NO_EPOCH: i64 = -1;
+
 /// What becomes of a checked mapping where there is one already. `is_forced`: the operator says that the old one is wrong.
 pub(crate) fn succeed(
     old: Option<&TopicQueueMappingDetail>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use net::{Outgoing, Request};
 use protocol::body::TopicQueueMappingDetail;
 use protocol::code::ResponseCode;
-use protocol::request::CreateTopic;
+use protocol::request::{CreateTopic, ExpectedEpoch};
 
 use crate::admin::{body, reply_ok, topics};
 use crate::broker::Broker;
@@ -30,6 +30,7 @@ pub(crate) fn create(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let wanted = CreateTopic::decode(&request.header.fields)?;
+    let ExpectedEpoch { expected_epoch } = ExpectedEpoch::decode(&request.header.fields)?;
     let mut detail: TopicQueueMappingDetail = body(request)?;
     let config = topics::wanted_config(&wanted)?;
     if broker.topics.is_light(wanted.topic) {
@@ -42,6 +43,7 @@ pub(crate) fn create(
     accept::check(&mut detail, &broker_name, wanted.topic, physical_queues)?;
     let (epoch, queues, is_forced) = (detail.epoch, detail.hosted_queues.len(), wanted.force);
     let Remapped { changed, held } = broker.topics.remap(config, |old| {
+        accept::check_expected(old, &detail, expected_epoch)?;
         let detail = accept::succeed(old, detail, is_forced)?;
         // What is kept from before must fit to what is new.
         accept::check_places(&detail, physical_queues)?;

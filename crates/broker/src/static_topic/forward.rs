@@ -15,7 +15,7 @@ use protocol::body::{ClusterInfo, MASTER_ID};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::header::EncodeFields;
-use protocol::request::WhichQueue;
+use protocol::request::{SendMessage, WhichQueue};
 use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
@@ -30,6 +30,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const FRESH: Duration = Duration::from_secs(5);
 /// And after this when an address is missing or does not answer: not with each request.
 const DOUBTED: Duration = Duration::from_secs(1);
+/// How long one request may wait for them, however many it has to ask; its client waits no longer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests that wait for other brokers.
 const UNDER_WAY_MAX: usize = 1_024;
 
@@ -97,6 +99,11 @@ impl Forward {
         success(broker, self.ask_either(broker, code, fields, true).await?, read)
     }
 
+    /// Sends a message to a logical queue that a broker leads.
+    pub(crate) async fn send(&self, broker: &str, message: &SendMessage<'_>, body: Bytes) -> Result<Response, Refusal> {
+        self.call(broker, request::SEND_MESSAGE_V2, message, body, true).await
+    }
+
     async fn ask_either(
         &self,
         broker: &str,
@@ -104,12 +111,23 @@ impl Forward {
         fields: &(impl EncodeFields + Sync),
         lo: bool,
     ) -> Result<Response, Refusal> {
+        self.call(broker, code, fields, Bytes::new(), lo).await
+    }
+
+    async fn call(
+        &self,
+        broker: &str,
+        code: i32,
+        fields: &(impl EncodeFields + Sync),
+        body: Bytes,
+        lo: bool,
+    ) -> Result<Response, Refusal> {
         let address = self
             .address(broker)
             .await
             .ok_or_else(|| Refusal::new(ResponseCode::SystemError, format!("cannot find addr for broker {broker}")))?;
         let which = WhichQueue { lo, broker_name: broker };
-        let answer = self.registry.client.call(&address, code, &(fields, which), Bytes::new(), TIMEOUT).await;
+        let answer = self.registry.client.call(&address, code, &(fields, which), body, TIMEOUT).await;
         answer.map_err(|error| {
             // It may have moved to another address.
             self.known.lock().is_doubted = true;
@@ -179,7 +197,11 @@ pub(crate) fn answer_later(
     let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
     let debt = inbox.owe();
     tokio::spawn(async move {
-        let mut out = answer.await.unwrap_or_else(|refusal| {
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
+            let seconds = ANSWER_TIMEOUT.as_secs();
+            Err(Refusal::failed(format!("other brokers of the static topic did not answer within {seconds} s")))
+        });
+        let mut out = answer.unwrap_or_else(|refusal| {
             let mut out = Outgoing::new();
             out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             out

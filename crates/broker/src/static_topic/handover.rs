@@ -19,13 +19,16 @@ pub(super) async fn hand_over(broker: &Broker, seen: &TopicQueueMappingDetail, q
     let Some([oldest, younger @ ..]) = seen.hosted_queues.get(&queue_id).map(Vec::as_slice) else { return Ok(()) };
     let Some(second) = younger.first() else { return Ok(()) };
     for group in groups_in(broker, seen, oldest).await? {
+        // A commit that comes meanwhile waits, or is found when its turn is over.
+        let number = broker.commits.join(&group, &seen.topic, queue_id)?;
+        let _turn = number.turn().await;
         if has_one(broker, seen, &group, younger).await? {
             continue;
         }
         tracing::info!(topic = seen.topic, queue_id, group, "group goes on in the next place of a static topic");
         if second.bname == seen.bname {
-            broker.offsets.commit(&group, &seen.topic, second.queue_id, second.start_offset);
-        } else {
+            number.finish(|| broker.offsets.commit(&group, &seen.topic, second.queue_id, second.start_offset));
+        } else if !number.is_overtaken() {
             Commit::new(&group, &seen.topic, second, second.start_offset).tell(&broker.forward).await?;
         }
     }

@@ -96,6 +96,13 @@ impl Mapping {
         leaders.filter(|(_, leader)| self.is_here(leader))
     }
 
+    /// The logical queue that a physical one of this broker is, or was, a place of, and the place that takes its messages now.
+    pub(crate) fn leader_behind(&self, queue_id: u32) -> Option<(i32, &LogicQueueMappingItem)> {
+        let is_it = |item: &LogicQueueMappingItem| self.is_here(item) && u32::try_from(item.queue_id) == Ok(queue_id);
+        let (id, items) = self.detail.hosted_queues.iter().find(|(_, items)| items.iter().any(is_it))?;
+        Some((*id, items.last()?))
+    }
+
     /// What name servers and clients need of it.
     pub(crate) fn info(&self) -> TopicQueueMappingInfo {
         TopicQueueMappingInfo {

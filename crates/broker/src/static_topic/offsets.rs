@@ -2,7 +2,7 @@
 //!
 //! They lie with the physical queue that they are in, on its broker, in its own numbers; so a group that is behind has its offset where
 //! its next message is. Who asks gets the one in the youngest queue that has one; so who goes back to an older queue leaves none in the younger
-//! ones, as far as they are here.
+//! ones. The leader tells their brokers, one commit after the other.
 
 use std::sync::Arc;
 
@@ -17,11 +17,17 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::forward::{Forward, answer_later, unexpected};
 use crate::static_topic::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
+use crate::static_topic::order::{Number, Order};
+use crate::topics::Topic;
 use crate::{static_topic, upkeep};
+
+/// The offset by which one broker tells another that a group has none any more in a physical queue. Apache keeps it, and takes it for none.
+const FORGOTTEN: i64 = -1;
 
 /// Where the offset of a group belongs.
 pub(crate) struct Target {
     places: Places,
+    queue_id: i32,
     at: usize,
     offset: i64,
 }
@@ -31,9 +37,8 @@ impl Target {
     fn of(mapping: &Mapping, queue_id: i32, offset: i64) -> Result<Target, Refusal> {
         let places = mapping.places(queue_id)?;
         let at = find(&places, offset).ok_or_else(|| mapping.not_led(queue_id))?;
-        // A negative offset is no offset, as everywhere.
-        let offset = if offset < 0 { offset } else { physical(&places[at], offset).max(places[at].start_offset) };
-        Ok(Target { places, at, offset })
+        let offset = physical(&places[at], offset).max(places[at].start_offset);
+        Ok(Target { places, queue_id, at, offset })
     }
 
     fn item(&self) -> &LogicQueueMappingItem {
@@ -44,14 +49,49 @@ impl Target {
         self.places.is_here(self.item())
     }
 
-    /// Once the offset is noted: an older one in a younger queue would count in its place.
-    pub(crate) fn forget_younger(&self, offsets: &Offsets, group: &str) {
-        if self.offset < 0 {
-            return;
+    /// The younger places that other brokers hold.
+    fn younger_elsewhere(&self) -> impl Iterator<Item = &LogicQueueMappingItem> {
+        self.places[self.at + 1..].iter().filter(|item| is_decided(item) && !self.places.is_here(item))
+    }
+
+    /// Whether no other broker has to hear of it.
+    fn is_all_here(&self) -> bool {
+        self.is_here() && self.younger_elsewhere().next().is_none()
+    }
+
+    /// Notes what is this broker's of it. An older offset in a younger queue would count in its place.
+    fn note(&self, offsets: &Offsets, group: &str) {
+        let topic = self.places.topic();
+        if self.is_here() {
+            offsets.commit(group, topic, self.item().queue_id, self.offset);
         }
         for item in self.places[self.at + 1..].iter().filter(|item| self.places.is_here(item)) {
-            offsets.forget_queue(group, self.places.topic(), item.queue_id);
+            offsets.forget_queue(group, topic, item.queue_id);
         }
+    }
+
+    /// Notes one that is all here.
+    pub(crate) fn note_at_once(&self, broker: &Broker, group: &str) {
+        let commit = || self.note(&broker.offsets, group);
+        broker.commits.at_once(group, self.places.topic(), self.queue_id, commit);
+    }
+
+    /// Tells the other brokers, and then notes what is this broker's.
+    async fn tell(&self, forward: &Forward, offsets: &Offsets, number: &Number, group: &str) -> Result<(), Refusal> {
+        let _turn = number.turn().await;
+        if number.is_overtaken() {
+            return Ok(());
+        }
+        let topic = self.places.topic();
+        if !self.is_here() {
+            Commit::new(group, topic, self.item(), self.offset).tell(forward).await?;
+        }
+        // Where the group is comes first: if another broker is away then, it is at a place that it has been at, and not nowhere.
+        for item in self.younger_elsewhere() {
+            Commit::new(group, topic, item, FORGOTTEN).tell(forward).await?;
+        }
+        number.finish(|| self.note(offsets, group));
+        Ok(())
     }
 }
 
@@ -59,7 +99,9 @@ impl Target {
 pub(crate) enum Placed<'a> {
     /// It names the physical queue of this broker now.
     Here(UpdateConsumerOffset<'a>, Option<Target>),
-    /// It is another broker's, which is told, and a task answers.
+    /// Another leader says that the group has no offset in this physical queue any more.
+    Forgotten(UpdateConsumerOffset<'a>),
+    /// Other brokers are told, and a task answers.
     Elsewhere,
 }
 
@@ -70,17 +112,26 @@ pub(crate) fn place_commit<'a>(
     request: &Request<'_>,
     said: UpdateConsumerOffset<'a>,
 ) -> Result<Placed<'a>, Refusal> {
-    let Some(mapping) = static_topic::of(broker, said.topic, request) else { return Ok(Placed::Here(said, None)) };
+    let Some(mapping) = static_topic::of(broker, said.topic, request) else {
+        let is_static =
+            said.commit_offset == FORGOTTEN && broker.topics.with_static(said.topic, |_| Some(())).is_some();
+        return Ok(if is_static { Placed::Forgotten(said) } else { Placed::Here(said, None) });
+    };
+    if said.commit_offset < 0 {
+        // A negative offset is no offset, as everywhere.
+        let queue_id = mapping.led(said.queue_id)?.last().map_or(said.queue_id, |leader| leader.queue_id);
+        return Ok(Placed::Here(UpdateConsumerOffset { queue_id, ..said }, None));
+    }
     let target = Target::of(&mapping, said.queue_id, said.commit_offset)?;
-    if target.is_here() {
+    if target.is_all_here() {
         let physical = UpdateConsumerOffset { queue_id: target.item().queue_id, commit_offset: target.offset, ..said };
         return Ok(Placed::Here(physical, Some(target)));
     }
-    let commit = Commit::new(said.consumer_group, said.topic, target.item(), target.offset);
+    let group = said.consumer_group.to_owned();
+    let number = broker.commits.join(&group, said.topic, said.queue_id)?;
     let (forward, offsets, reply_to) = (Arc::clone(&broker.forward), Arc::clone(&broker.offsets), request.reply_to());
     answer_later(broker, session, request, async move {
-        commit.tell(&forward).await?;
-        target.forget_younger(&offsets, &commit.group);
+        target.tell(&forward, &offsets, &number, &group).await?;
         let mut out = Outgoing::new();
         out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
         Ok(out)
@@ -88,14 +139,31 @@ pub(crate) fn place_commit<'a>(
     Ok(Placed::Elsewhere)
 }
 
-/// A commit that came with a pull, for which no answer says what became of it. One for another broker is left to the commits that
-/// clients send by themselves.
-pub(crate) fn commit_with_pull(broker: &Broker, mapping: &Mapping, group: &str, queue_id: i32, offset: i64) {
-    if let Ok(target) = Target::of(mapping, queue_id, offset)
-        && target.is_here()
-    {
-        broker.offsets.commit(group, target.places.topic(), target.item().queue_id, target.offset);
-        target.forget_younger(&broker.offsets, group);
+/// A commit that came with a pull, for which no answer says what became of it. One that other brokers have to hear of is left to the
+/// commits that clients send by themselves.
+pub(crate) struct PulledCommit {
+    offsets: Arc<Offsets>,
+    commits: Arc<Order>,
+    topic: Arc<Topic>,
+    group: String,
+    queue_id: i32,
+    offset: i64,
+}
+
+impl PulledCommit {
+    pub(crate) fn new(broker: &Broker, topic: &Arc<Topic>, group: &str, queue_id: i32, offset: i64) -> PulledCommit {
+        let (offsets, commits) = (Arc::clone(&broker.offsets), Arc::clone(&broker.commits));
+        PulledCommit { offsets, commits, topic: Arc::clone(topic), group: group.to_owned(), queue_id, offset }
+    }
+
+    pub(crate) fn note(&self) {
+        let Some(mapping) = self.topic.mapping().filter(|_| self.offset >= 0) else { return };
+        if let Ok(target) = Target::of(&mapping, self.queue_id, self.offset)
+            && target.is_all_here()
+        {
+            let commit = || target.note(&self.offsets, &self.group);
+            self.commits.at_once(&self.group, target.places.topic(), self.queue_id, commit);
+        }
     }
 }
 

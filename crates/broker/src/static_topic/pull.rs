@@ -17,8 +17,8 @@ use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::forward::{answer_later, unexpected};
-use crate::static_topic::mapping::{Mapping, Places, end, find, known_end, locate, logical, next};
-use crate::static_topic::offsets;
+use crate::static_topic::mapping::{Mapping, end, find, known_end, locate, logical, next};
+use crate::static_topic::offsets::PulledCommit;
 use crate::topics::Topic;
 
 /// The remark of an answer that tells of a reset.
@@ -43,13 +43,9 @@ impl Asked {
         Asked { queue_id, offset, generation: items[place].generation, end: end(items, place), commit_offset: None }
     }
 
-    /// Commits what the pull says, once it has passed its checks.
-    pub(crate) fn commit(&self, broker: &Broker, group: &str, topic: &Topic) {
-        if let Some(offset) = self.commit_offset
-            && let Some(mapping) = topic.mapping()
-        {
-            offsets::commit_with_pull(broker, &mapping, group, self.queue_id, offset);
-        }
+    /// What the pull commits once it has passed its checks.
+    pub(crate) fn commit(&self, broker: &Broker, group: &str, topic: &Arc<Topic>) -> Option<PulledCommit> {
+        self.commit_offset.map(|offset| PulledCommit::new(broker, topic, group, self.queue_id, offset))
     }
 
     /// Takes away what a read found behind the end of its place: a filter may have passed over all that lies before.
@@ -90,7 +86,7 @@ pub(crate) fn place(
     broker: &Broker,
     session: &Session,
     request: &Request<'_>,
-    topic: &Topic,
+    topic: &Arc<Topic>,
     message: &mut PullMessage<'_>,
 ) -> Result<Place, Refusal> {
     let Some(mapping) = crate::static_topic::of_topic(topic, request) else { return Ok(Place::Here(None)) };
@@ -117,8 +113,17 @@ pub(crate) fn place(
         return Ok(Place::Here(Some(asked)));
     }
     let (question, holder) = (Question::of(message), item.bname.clone());
-    pass_on(broker, session, request, question, holder, places, asked)?;
-    asked.commit(broker, message.consumer_group, topic);
+    // The holder makes the checks of a pull: what it refuses commits nothing.
+    let commit = asked.commit(broker, message.consumer_group, topic);
+    let (forward, reply_to) = (Arc::clone(&broker.forward), request.reply_to());
+    answer_later(broker, session, request, async move {
+        let answer = forward.ask(&holder, request::PULL_MESSAGE, &question.fields()).await?;
+        let out = told(&places, &asked, question.queue_offset, &holder, &answer, reply_to)?;
+        if let Some(commit) = commit {
+            commit.note();
+        }
+        Ok(out)
+    })?;
     Ok(Place::Elsewhere)
 }
 
@@ -173,22 +178,6 @@ impl Question {
             broker_name: None,
         }
     }
-}
-
-fn pass_on(
-    broker: &Broker,
-    session: &Session,
-    request: &Request<'_>,
-    question: Question,
-    holder: String,
-    places: Places,
-    asked: Asked,
-) -> Result<(), Refusal> {
-    let (forward, reply_to) = (Arc::clone(&broker.forward), request.reply_to());
-    answer_later(broker, session, request, async move {
-        let answer = forward.ask(&holder, request::PULL_MESSAGE, &question.fields()).await?;
-        told(&places, &asked, question.queue_offset, &holder, &answer, reply_to)
-    })
 }
 
 /// The holder's answer, as the client gets it.

@@ -10,18 +10,21 @@ use std::time::Duration;
 use hashbrown::HashSet;
 use protocol::code::ResponseCode;
 use protocol::properties::name;
-use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
+use protocol::record::{self, PROPERTIES_MAX, RecordDraft, RecordView, Scanned};
 use protocol::{LogOffset, java, names, tags};
 use store::{LogSlice, RecordBatch, StoreError, TagsCode, TimerFiles, TimerUnit, Unit, timer_magic};
 use tokio::task::JoinHandle;
 
 use super::agenda::{Agenda, Entry, Kind, Step};
 use super::{SCAN_FROM, Timers, asked, deletes, out_ms};
+use crate::append;
 use crate::broker::Broker;
 use crate::facts;
 use crate::fetch;
 use crate::hold::Lane;
 use crate::light;
+use crate::static_topic::late::{self, Destination};
+use crate::static_topic::mapping::Mapping;
 use crate::tables;
 
 /// Messages taken in with one write of the files.
@@ -77,6 +80,8 @@ struct Task {
     scan_from: LogOffset,
     scan_from_next: Option<ScanFrom>,
     batch: RecordBatch,
+    /// The mappings of static topics by which messages of the batch were given their queues.
+    mappings: Vec<Arc<Mapping>>,
     properties: Vec<u8>,
 }
 
@@ -102,6 +107,7 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         scan_from: loaded.scan_from,
         scan_from_next: None,
         batch: RecordBatch::new(),
+        mappings: Vec::new(),
         properties: Vec::new(),
         timers,
         broker,
@@ -411,6 +417,7 @@ impl Task {
         let mut pushed: Vec<Entry> = Vec::new();
         let mut is_unreadable = false;
         self.batch.clear();
+        self.mappings.clear();
         while self.batch.len() < BATCH_MAX
             && self.batch.bytes() < BATCH_BYTES_MAX
             && let Some(entry) = self.agenda.next_due(now)
@@ -449,6 +456,7 @@ impl Task {
             }
         }
         let refused = if self.batch.is_empty() { None } else { self.broker.append(&mut self.batch).await.err() };
+        self.mappings.clear();
         let landed = self.batch.landed().len();
         for (entry, landed) in pushed.iter().zip(self.batch.landed()) {
             self.unflushed.push_back(Unflushed { end: landed.end, slot: entry.slot, count: 1 });
@@ -519,9 +527,16 @@ impl Task {
                 tracing::warn!(at = entry.at, topic, "timer message has no queue to go to");
                 return None;
             };
+            light::make_room(&self.broker.store, topic);
+            let queue_id = match late::destination(&self.broker, topic, queue_id) {
+                Destination::Here(queue_id, mapping) => {
+                    self.mappings.extend(mapping);
+                    queue_id
+                }
+                Destination::Elsewhere(_) => return self.hand_on(&mut draft, &view, entry, now),
+            };
             draft.topic = topic;
             draft.queue_id = queue_id as i32;
-            light::make_room(&self.broker.store, topic);
             // A topic that was deleted meanwhile gets its message all the same, as in Apache.
             match self.broker.topics.get(topic) {
                 Some(topic) => topic.lane(&self.broker.store, queue_id),
@@ -535,6 +550,21 @@ impl Task {
         }
         let code = tags::code(view.property(name::TAGS).unwrap_or_default());
         light::push_again(&self.broker.store, &mut self.batch, &lane, TagsCode::Code(code), &draft);
+        Some(lane)
+    }
+
+    /// Adds a message whose queue another broker leads to those that are sent there.
+    fn hand_on(
+        &mut self,
+        draft: &mut RecordDraft<'_>,
+        view: &RecordView<'_>,
+        entry: &Entry,
+        now: i64,
+    ) -> Option<Arc<Lane>> {
+        let (lane, tags) = late::waiting(&self.broker, draft, late::SOON)?;
+        write_properties(&mut self.properties, view, entry, now);
+        let properties = if self.properties.len() <= PROPERTIES_MAX { &self.properties[..] } else { draft.properties };
+        append::push(&mut self.batch, &lane, tags, &RecordDraft { properties, ..*draft });
         Some(lane)
     }
 

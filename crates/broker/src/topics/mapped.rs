@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use protocol::body::{DataVersion, TopicConfig, TopicQueueMappingDetail};
-use store::journal::Table;
+use store::journal::{Change, Table};
 use tokio::sync::watch;
 
 use super::{Changed, Topic, Topics};
@@ -125,11 +125,13 @@ impl Topics {
             let before = self.get(&config.topic_name).and_then(|topic| topic.mapping());
             let detail = decide(before.as_ref().map(|mapping| mapping.detail()))?;
             drop(before);
-            // In the journal the mapping comes first: a topic that a crash leaves without one would take messages for any of its queues.
-            self.put_mapping(&config.topic_name, &detail);
+            // Together: a topic without its mapping would take messages for any of its queues, and a mapping without the topic's new
+            // queues none for some of its own.
+            let (name, value) = (config.topic_name.clone(), json(&detail));
+            let beside = Change { table: tables::MAPPINGS, key: name.as_bytes(), value: Some(&value) };
             let mut held = Vec::new();
             // And who hears of the topic's new version finds the mapping.
-            let mut changed = self.put_with(config, |topic| held = self.map(topic, Mapping::new(detail)));
+            let mut changed = self.put_with(config, Some(beside), |topic| held = self.map(topic, Mapping::new(detail)));
             changed.position = self.bump_mapping_version();
             Remapped { changed, held }
         };
@@ -197,9 +199,7 @@ impl Topics {
     }
 
     fn put_mapping(&self, topic: &str, detail: &TopicQueueMappingDetail) {
-        // A map of strings and numbers always serialises.
-        let value = serde_json::to_vec(detail).unwrap_or_default();
-        self.keeper.put(tables::MAPPINGS, topic.as_bytes(), &value);
+        self.keeper.put(tables::MAPPINGS, topic.as_bytes(), &json(detail));
     }
 
     /// Under `changing`.
@@ -217,6 +217,11 @@ impl Topics {
     }
 }
 
+fn json(detail: &TopicQueueMappingDetail) -> Vec<u8> {
+    // A map of strings and numbers always serialises.
+    serde_json::to_vec(detail).unwrap_or_default()
+}
+
 /// The mappings, for the journal's snapshots.
 pub(crate) struct Mappings(pub(crate) Arc<Topics>);
 
@@ -225,7 +230,7 @@ impl Table for Mappings {
         // Whoever has put a change into the journal before this snapshot began has it in the table when he lets go.
         drop(self.0.changing.lock());
         for (topic, mapping) in self.0.mappings() {
-            f(topic.name().as_bytes(), &serde_json::to_vec(mapping.detail()).unwrap_or_default());
+            f(topic.name().as_bytes(), &json(mapping.detail()));
         }
     }
 }

@@ -98,3 +98,68 @@ fn a_broker_that_is_full_of_topics_refuses_one_more_and_keeps_those_it_has() {
     assert!(topics.get("A").is_some());
     store.close().unwrap();
 }
+
+/// The files of a folder and what they hold.
+fn files_of(dir: &std::path::Path) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.is_file()).map(|path| (path.clone(), std::fs::read(path).unwrap())).collect();
+    files.sort();
+    files
+}
+
+fn remap_to(topics: &Topics, store: &Store, queues: i32, epoch: i64) {
+    let place = protocol::body::LogicQueueMappingItem {
+        bname: "a".to_owned(),
+        queue_id: queues - 1,
+        ..protocol::body::LogicQueueMappingItem::default()
+    };
+    let detail = protocol::body::TopicQueueMappingDetail {
+        bname: "a".to_owned(),
+        epoch,
+        hosted_queues: [(0, vec![place])].into(),
+        topic: "T".to_owned(),
+        total_queues: 1,
+        ..protocol::body::TopicQueueMappingDetail::default()
+    };
+    topics.remap(plain("T", queues, READ_WRITE), |_| Ok(detail)).unwrap();
+    let position = store.journal().position();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while store.journal().written().get() < position {
+        assert!(std::time::Instant::now() < deadline, "the journal is not written");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_crash_within_a_change_of_a_static_topic_leaves_it_and_its_mapping_as_they_were_or_as_they_became() {
+    let options = |dir: &std::path::Path| StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::at(dir) };
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(options(dir.path()), StoreEnv::real()).unwrap();
+    let topics = Topics::load(&store, Clock::real());
+    remap_to(&topics, &store, 4, 1);
+    let before = files_of(&dir.path().join("journal"));
+    remap_to(&topics, &store, 8, 2);
+    let after = files_of(&dir.path().join("journal"));
+    let changed = before.iter().zip(&after).filter(|((_, before), (_, after))| before != after);
+    let [((path, old), (_, new))] = changed.collect::<Vec<_>>()[..] else { panic!("one file takes the changes") };
+    let differs: Vec<usize> = (0..new.len()).filter(|at| old.get(*at) != new.get(*at)).collect();
+    let (first, last) = (differs[0], differs[differs.len() - 1]);
+    let mut seen = std::collections::BTreeSet::new();
+    for cut in (first..=last).step_by(16).chain([last + 1]) {
+        let crashed = tempfile::tempdir().unwrap();
+        std::fs::create_dir(crashed.path().join("journal")).unwrap();
+        for (other, bytes) in &after {
+            std::fs::write(crashed.path().join("journal").join(other.file_name().unwrap()), bytes).unwrap();
+        }
+        let torn = [&new[..cut], old.get(cut..).unwrap_or_default()].concat();
+        std::fs::write(crashed.path().join("journal").join(path.file_name().unwrap()), torn).unwrap();
+        let (store, _) = Store::open(options(crashed.path()), StoreEnv::real()).unwrap();
+        let topics = Topics::load(&store, Clock::real());
+        let topic = topics.get("T").unwrap();
+        seen.insert((topic.config().write_queue_nums, topic.mapping().map(|mapping| mapping.detail().epoch)));
+        store.close().unwrap();
+    }
+    assert_eq!(seen, [(4, Some(1)), (8, Some(2))].into());
+    store.close().unwrap();
+}

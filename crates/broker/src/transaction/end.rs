@@ -21,6 +21,8 @@ use crate::hold::Lane;
 use crate::light;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::static_topic::late::{self, Destination};
+use crate::static_topic::mapping::Mapping;
 use crate::view;
 
 /// What a producer says about a half message, free of the request, since the message may have to come from the disk.
@@ -128,9 +130,8 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
     let sends = &mut session.sends;
     let first = sends.records();
     sends.batch.begin_group();
-    if let Some((lane, draft)) = &target {
-        let code = tags::code(half.property(name::TAGS).unwrap_or_default());
-        light::push_again(&broker.store, &mut sends.batch, lane, TagsCode::Code(code), draft);
+    if let Some(Target { lane, tags, draft, .. }) = &target {
+        light::push_again(&broker.store, &mut sends.batch, lane, *tags, draft);
     }
     push_op(broker, &mut sends.batch, &op_lane, half_offset);
     sends.batch.end_group();
@@ -146,7 +147,8 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         is_hasty: true,
         claim: None,
     });
-    if let Some((lane, draft)) = target {
+    if let Some(Target { lane, draft, mapping, .. }) = target {
+        sends.receipts.hold(mapping);
         if let Some(topic) = broker.topics.get(draft.topic) {
             sends.count(Counted::Sent { topic, queue_id: draft.queue_id, messages: 1, bytes: draft.body.len() });
         }
@@ -155,9 +157,18 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
     Ok(())
 }
 
+/// A committed message, and where it goes.
+struct Target<'a> {
+    lane: Arc<Lane>,
+    tags: TagsCode,
+    draft: RecordDraft<'a>,
+    /// Held until the message is stored, if its topic is static.
+    mapping: Option<Arc<Mapping>>,
+}
+
 /// The message as it will be in its own queue. Its properties stay as they are, REAL_TOPIC and TRAN_MSG included: consumers of Apache see
 /// them too.
-fn target<'a>(broker: &Broker, half: &RecordView<'a>) -> Result<(Arc<Lane>, RecordDraft<'a>), Refusal> {
+fn target<'a>(broker: &Broker, half: &RecordView<'a>) -> Result<Target<'a>, Refusal> {
     let topic = half.property(name::REAL_TOPIC).unwrap_or_default();
     let queue_id = half.property(name::REAL_QID).and_then(|text| text.parse::<u32>().ok());
     let Some(queue_id) = queue_id.filter(|_| !topic.is_empty()) else {
@@ -165,17 +176,27 @@ fn target<'a>(broker: &Broker, half: &RecordView<'a>) -> Result<(Arc<Lane>, Reco
         return Err(Refusal::new(ResponseCode::SystemError, remark));
     };
     light::make_room(&broker.store, topic);
+    let mut draft = half.to_draft();
+    draft.sys_flag = sys_flag::with_transaction(half.sys_flag(), sys_flag::TRANSACTION_COMMIT);
+    draft.prepared_offset = half.log_offset() as i64;
+    let (queue_id, mapping) = match late::destination(broker, topic, queue_id) {
+        Destination::Here(queue_id, mapping) => (queue_id, mapping),
+        Destination::Elsewhere(_) => {
+            let (lane, tags) = late::waiting(broker, &mut draft, late::SOON).ok_or_else(|| {
+                Refusal::failed("the message cannot wait for its queue's broker, there are no delay levels")
+            })?;
+            return Ok(Target { lane, tags, draft, mapping: None });
+        }
+    };
     // A topic that was deleted meanwhile gets its message all the same, as in Apache.
     let lane = match broker.topics.get(topic) {
         Some(topic) => topic.lane(&broker.store, queue_id),
         None => broker.store.queue(topic, queue_id).map(|queue| Arc::new(Lane::new(queue, None))),
     };
-    let mut draft = half.to_draft();
     draft.topic = topic;
     draft.queue_id = queue_id as i32;
-    draft.sys_flag = sys_flag::with_transaction(half.sys_flag(), sys_flag::TRANSACTION_COMMIT);
-    draft.prepared_offset = half.log_offset() as i64;
-    Ok((lane.map_err(Refusal::failed)?, draft))
+    let tags = TagsCode::Code(tags::code(half.property(name::TAGS).unwrap_or_default()));
+    Ok(Target { lane: lane.map_err(Refusal::failed)?, tags, draft, mapping })
 }
 
 /// Adds the message that says a half message is ended.

@@ -14,7 +14,7 @@ use protocol::fastjson;
 use protocol::header::EncodeFields;
 use protocol::request::{
     CreateTopic, DeleteTopic, GetLiteClientInfo, GetLiteGroupInfo, GetLiteTopicInfo, GetParentTopicInfo,
-    NotifyUnsubscribeLite, PullMessage, UpdateConsumerOffset,
+    NotifyUnsubscribeLite, PullMessage, SendMessage, UpdateConsumerOffset,
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -135,6 +135,11 @@ async fn what_cannot_be_a_lite_message_is_refused() {
     assert!(refused(&[("__LITE_TOPIC", "a/b")]).await.contains("no /"));
     let both = refused(&[("__LITE_TOPIC", "a"), ("INNER_MULTI_DISPATCH", "%LMQ%b")]).await;
     assert!(both.contains("%LMQ%$Chat$a") && both.contains("other light queues"), "{both}");
+    let named = properties(&[("__LITE_TOPIC", "a")]);
+    let batch = SendMessage { batch: Some(true), ..to("Chat", 0, "") };
+    let answer = running.call(request::SEND_BATCH_MESSAGE, &batch, batch_of(&[("1", ""), ("2", &named)])).await;
+    assert!(answer.code == 13 && answer.remark.as_ref().unwrap().contains("__LITE_TOPIC"), "{:?}", answer.remark);
+    assert!(running.all("Chat", 0).await.is_empty(), "nothing that was refused is stored");
     let off = start(Setup::default()).await;
     let properties = properties(&[("__LITE_TOPIC", "a")]);
     let answer = off.send(&to("Chat", 0, &properties), "x").await;
@@ -257,6 +262,7 @@ async fn bad_subscriptions_are_refused_and_nothing_of_them_is_kept() {
         (change("PARTIAL_ADD", "c", "no body!", &["a"], ""), 604, "not allowed to consume"),
         (change("PARTIAL_ADD", "c", "G", &["a", "b/c"], ""), 604, "\"b/c\""),
         (change("PARTIAL_ADD", "c", "G", &["a$b"], ""), 604, "\"a$b\""),
+        (change("PARTIAL_ADD", "c", "G", &["a", " "], ""), 604, "\" \""),
         (change("PARTIAL_ADD", "c", "G", &[&"n".repeat(300)], ""), 604, "cannot be the name"),
         (change("COMPLETE_ADD", "c", "G", &["1", "2", "3"], ""), 2018, "lite.sub.client.quota"),
     ] {

@@ -575,3 +575,25 @@ async fn a_light_queue_that_is_popped_by_its_name_counts_its_own_messages() {
     let changed = running.call(request::CHANGE_MESSAGE_INVISIBLETIME, &change, "").await;
     assert_eq!(changed.code, 208, "the lease had found its message");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_pop_of_a_lite_topic_that_only_the_device_has_holds_nobody_up() {
+    let running = chat(&[]).await;
+    say(&running, "a", "one").await;
+    let dir = running.stop().await;
+    let device = Device::default();
+    let running = start_on(Setup { device: device.clone(), ..setup() }, dir).await;
+    device.hold_reads(true);
+    add(&running, "c1", &["a"]).await;
+    let popping = async {
+        assert_eq!(pop(&running, &order("c1")).await.bodies(), ["one"]);
+    };
+    let others = async {
+        until("it waits for the device", || device.reads_waiting() == 1).await;
+        // On the same connection, whose task has the only thread.
+        say(&running, "b", "two").await;
+        assert_eq!(device.reads_waiting(), 1);
+        device.hold_reads(false);
+    };
+    tokio::join!(popping, others);
+}

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use net::{Client, ClientOptions};
-use protocol::request::PopLiteMessage;
+use protocol::code::request;
+use protocol::request::{DeleteTopic, PopLiteMessage};
 use tokio::task::yield_now;
 
 use super::lite::*;
@@ -64,4 +66,35 @@ async fn a_repeated_acknowledgement_is_answered_no_sooner_than_the_journal_has_t
     device.fill_journal(false);
     assert_eq!(ack_by(&running, &other, &popped, 0).await, 0);
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lite_topic_that_is_deleted_while_it_is_popped_begins_anew() {
+    let running = chat(&[]).await;
+    add(&running, "c1", &["a"]).await;
+    for body in ["old0", "old1", "old2"] {
+        say(&running, "a", body).await;
+    }
+    let first = pop(&running, &PopLiteMessage { max_msg_num: 1, ..order("c1") }).await;
+    assert_eq!((first.bodies(), ack(&running, &first, 0).await), (vec!["old0"], 0));
+    let dir = running.stop().await;
+    let device = Device::default();
+    let running = start_on(Setup { device: device.clone(), ..setup() }, dir).await;
+    add(&running, "c1", &["a"]).await;
+    device.hold_reads(true);
+    let all = order("c1");
+    let popping = pop(&running, &all);
+    let deleting = async {
+        until("the pop waits for the device", || device.reads_waiting() == 1).await;
+        let other = Client::new(ClientOptions::default());
+        let fields = DeleteTopic { topic: "Chat" };
+        let deleted = other.call(&running.address, request::DELETE_TOPIC_IN_BROKER, &fields, Bytes::new(), DEADLINE);
+        assert_eq!(deleted.await.unwrap().code, 0);
+        device.hold_reads(false);
+    };
+    tokio::join!(popping, deleting);
+    assert_eq!(make_parent(&running, "Chat", "+message.type=LITE").await.0, 0);
+    add(&running, "c1", &["a"]).await;
+    say(&running, "a", "new0").await;
+    assert_eq!(pop(&running, &patient("c1")).await.bodies(), ["new0"]);
 }

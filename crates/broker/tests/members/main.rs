@@ -8,6 +8,7 @@ mod support;
 
 mod asking;
 mod cleaning;
+mod conditions;
 mod lite;
 mod lite_pops;
 mod lite_races;

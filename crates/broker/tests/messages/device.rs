@@ -1,4 +1,5 @@
-//! The machine's device, whose journal can be made to refuse what is written, and whose log can be made to keep a flush waiting.
+//! The machine's device, whose journal can be made to refuse what is written, whose log can be made to keep a flush waiting, and whose
+//! consume queues a read.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,6 +13,9 @@ use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 struct Faults {
     is_journal_full: bool,
     is_flush_held: bool,
+    /// Nothing of the consume queues is in memory, and reads of them wait.
+    are_reads_held: bool,
+    reads_waiting: usize,
     /// The journal's file system gives blocks only for what is written: every change is a call that can be refused.
     has_no_room_ahead: bool,
 }
@@ -40,6 +44,17 @@ impl Device {
         self.faults.0.lock().is_flush_held = is_held;
         self.faults.1.notify_all();
     }
+
+    /// From now on every read of a consume queue has to wait for the device, which gives nothing; or all come to their end.
+    pub fn hold_reads(&self, are_held: bool) {
+        self.faults.0.lock().are_reads_held = are_held;
+        self.faults.1.notify_all();
+    }
+
+    /// How many reads are held.
+    pub fn reads_waiting(&self) -> usize {
+        self.faults.0.lock().reads_waiting
+    }
 }
 
 impl Disk for Device {
@@ -58,7 +73,8 @@ impl Disk for Device {
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let is_in = |folder: &str| path.parent().is_some_and(|parent| parent.ends_with(folder));
         let (is_journal, is_log) = (is_in("journal"), is_in("commitlog"));
-        Ok(Arc::new(File { inner: RealDisk.open(path, how)?, device: self.clone(), is_journal, is_log }))
+        let is_queue = path.components().any(|part| part.as_os_str() == "consumequeue");
+        Ok(Arc::new(File { inner: RealDisk.open(path, how)?, device: self.clone(), is_journal, is_log, is_queue }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -88,14 +104,25 @@ struct File {
     device: Device,
     is_journal: bool,
     is_log: bool,
+    is_queue: bool,
 }
 
 impl DiskFile for File {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        if self.is_queue {
+            let (faults, released) = &*self.device.faults;
+            let mut faults = faults.lock();
+            faults.reads_waiting += 1;
+            released.wait_while(&mut faults, |faults| faults.are_reads_held);
+            faults.reads_waiting -= 1;
+        }
         self.inner.read_at(buffer, at)
     }
 
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        if self.is_queue && self.device.faults.0.lock().are_reads_held {
+            return Ok(None);
+        }
         self.inner.read_cached_at(buffer, at)
     }
 

@@ -144,6 +144,25 @@ async fn groups_keep_their_offsets_of_light_queues_and_apache_finds_them_in_its_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_keep_their_offsets_when_apaches_light_queues_are_switched_on() {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    std::fs::create_dir_all(dir.path().join("config")).unwrap();
+    let offsets = r#"{"dataVersion":{"counter":7,"stateVersion":0,"timestamp":9},"offsetTable":{"Orders@CG":{0:1}}}"#;
+    std::fs::write(dir.path().join("config/consumerOffset.json"), offsets).unwrap();
+    let running = start_on(setup(), dir).await;
+    let asked =
+        QueryConsumerOffset { consumer_group: "CG", topic: "Orders", queue_id: 0, set_zero_if_not_found: Some(false) };
+    let response = running.call(request::QUERY_CONSUMER_OFFSET, &asked, "").await;
+    assert_eq!((response.code, response.fields.get("offset")), (0, Some("1")));
+    let dir = running.stop().await;
+    for file in ["consumerOffset.json", "lmqConsumerOffset.json"] {
+        let written: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(dir.path().join("config").join(file)).unwrap()).unwrap();
+        assert_eq!(written["offsetTable"], serde_json::json!({"Orders@CG": {"0": 1}}), "{file}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn light_queues_and_groups_named_like_them_are_in_no_list_and_in_no_file() {
     let running = start(setup()).await;
     running.put("Orders", 0, &listed("%LMQ%a"), "x").await;
@@ -236,6 +255,11 @@ async fn what_cannot_be_dispatched_is_refused_with_the_name_and_the_limit() {
     assert_eq!(code, 1);
     assert!(remark.starts_with("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]lmq consume queue num exceeded."), "{remark}");
     assert!(remark.contains("the limit is 3 (maxLmqConsumeQueueNum)"), "{remark}");
+    // Its own properties would fit; 20 digits for its number do not.
+    let long = "v".repeat(i16::MAX as usize - listed("%LMQ%a").len() - 10);
+    let (code, remark) =
+        refused(&running, &to("Orders", 0, &format!("k\u{1}{long}\u{2}{}", listed("%LMQ%a"))), "x").await;
+    assert!(code == 13 && remark.contains("properties length limit 32KB"), "{remark}");
     assert!(running.all("Orders", 0).await.is_empty(), "nothing that was refused is stored");
     assert_eq!(running.send(&to("Orders", 0, &listed("%LMQ%a,%LMQ%b,%LMQ%c")), "x").await.code, 0);
     // The limit may be raised while the broker runs.

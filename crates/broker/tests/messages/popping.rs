@@ -8,7 +8,7 @@ use protocol::code::request;
 use protocol::request::{AckMessage, ChangeInvisibleTime, Notification, PeekMessage, PollingInfo, PopMessage};
 use tokio::time::{Instant, timeout};
 
-use super::support::{DEADLINE, Message, Running, Setup, messages, properties, start, start_on};
+use super::support::{DEADLINE, Device, Message, Running, Setup, messages, properties, start, start_on, until};
 
 /// The answer to a pop.
 #[derive(Debug)]
@@ -455,4 +455,30 @@ async fn what_comes_again_stands_in_no_light_queue_a_second_time_and_a_light_que
     for broker in [broker, start_on(setup, image).await] {
         assert_eq!(broker.all("%LMQ%a", 0).await.len(), 1);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_pop_of_what_only_the_device_has_holds_nobody_up() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "one").await;
+    let dir = running.stop().await;
+    let device = Device::default();
+    let running = start_on(Setup { device: device.clone(), ..Setup::default() }, dir).await;
+    device.hold_reads(true);
+    let peek = PeekMessage { consumer_group: "Other", topic: "Orders", queue_id: 0, max_msg_nums: 32 };
+    let popping = async {
+        let peeking = running.call(request::PEEK_MESSAGE, &peek, Bytes::new());
+        let order = from("Orders", 60_000);
+        let (popped, peeked) = tokio::join!(pop(&running, &order), peeking);
+        assert_eq!(popped.bodies(), ["one"]);
+        assert_eq!(messages(&peeked.body).len(), 1);
+    };
+    let others = async {
+        until("both wait for the device", || device.reads_waiting() == 2).await;
+        // On the same connection, whose task has the only thread.
+        assert_eq!(running.put("Orders", 0, "", "two").await.queue_offset, 1);
+        assert_eq!(device.reads_waiting(), 2);
+        device.hold_reads(false);
+    };
+    tokio::join!(popping, others);
 }

@@ -201,6 +201,20 @@ async fn taking_in_and_delivering_can_be_stopped_and_figures_say_what_waits() {
     assert_eq!(bodies(&again.wait_for("Orders", 1, 1).await), ["a"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_leaves_how_many_messages_wait_where_apache_counts_on() {
+    let running = start(Setup::default()).await;
+    send_at(&running, now() + 90_000, "a").await;
+    send_at(&running, now() + 91_000, "b").await;
+    send_at(&running, now() + 200, "c").await;
+    running.wait_for("Orders", 1, 1).await;
+    let dir = running.stop().await;
+    let written = std::fs::read_to_string(dir.path().join("config/timermetrics")).unwrap();
+    let written: protocol::body::TimerMetrics = serde_json::from_str(&written).unwrap();
+    let counts: Vec<_> = written.timing_count.iter().map(|(topic, timers)| (topic.as_str(), timers.count)).collect();
+    assert_eq!(counts, [("Orders", 2)]);
+}
+
 /// Messages come closer than the log is flushed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_delivers_the_slot_that_has_begun_and_begins_no_other() {

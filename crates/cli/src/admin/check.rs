@@ -56,7 +56,7 @@ impl SendMsgStatus {
                 millis(session.clock.elapsed() - started).into(),
                 status(sent.status).into(),
                 sent.message_id.into(),
-                sent.queue.broker_name.into(),
+                sent.broker_name.into(),
                 sent.queue.queue_id.into(),
                 sent.queue_offset.into(),
             ]);

@@ -4,14 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail, ensure};
 use protocol::body::{
-    LogicQueueMappingItem, MessageQueue, TopicConfig, TopicConfigAndQueueMapping, TopicOffset, TopicQueueMappingDetail,
-    TopicRemappingDetail, TopicStatsTable,
+    ConsumeOffset, ConsumeStats, LogicQueueMappingItem, MessageQueue, TopicConfig, TopicConfigAndQueueMapping,
+    TopicOffset, TopicQueueMappingDetail, TopicRemappingDetail, TopicStatsTable,
 };
+use protocol::names::{GLOBAL_SCOPE, logical_broker};
 
-/// RocketMQ's one scope.
-const SCOPE: &str = "__global__";
-/// The broker name of logical queues of that scope, by which clients send to them.
-const LOGICAL_BROKER: &str = "__syslo__global__";
 /// A queue that moves goes on at a multiple of this, so that its offsets never meet those of its last place.
 const BLOCK: i64 = 10_000;
 
@@ -99,21 +96,73 @@ pub fn logical(
         let broker_name = item.bname.clone();
         stats.offset_table.get(&MessageQueue { topic: topic.to_owned(), broker_name, queue_id: item.queue_id })
     };
-    let at = |item: &LogicQueueMappingItem, physical: i64| item.logic_offset + (physical - item.start_offset).max(0);
     let queues = leaders.iter().filter_map(|(id, items)| {
         let mut decided = items.iter().filter(|item| item.logic_offset >= 0);
         let first = decided.next()?;
         let last = decided.next_back().unwrap_or(first);
         let (begin, end) = (offsets(first)?, offsets(last)?);
-        let queue = MessageQueue { topic: topic.to_owned(), broker_name: LOGICAL_BROKER.to_owned(), queue_id: *id };
         let offset = TopicOffset {
-            min_offset: at(first, begin.min_offset),
-            max_offset: at(last, end.max_offset),
+            min_offset: logical_offset(first, begin.min_offset),
+            max_offset: logical_offset(last, end.max_offset),
             last_update_timestamp: end.last_update_timestamp,
         };
-        Some((queue, offset))
+        Some((logical_queue(topic, *id), offset))
     });
     queues.collect()
+}
+
+/// How far a group is in each logical queue, worked out from what it committed in the physical ones. Nothing is said of a queue in which
+/// it has committed nothing.
+pub fn logical_progress(
+    topic: &str,
+    leaders: &BTreeMap<i32, Vec<LogicQueueMappingItem>>,
+    stats: &ConsumeStats,
+) -> Vec<(MessageQueue, ConsumeOffset)> {
+    let of = |item: &LogicQueueMappingItem| {
+        let (topic, broker_name) = (topic.to_owned(), item.bname.clone());
+        stats.offset_table.get(&MessageQueue { topic, broker_name, queue_id: item.queue_id }).copied()
+    };
+    let progress = leaders.iter().filter_map(|(id, items)| {
+        // As brokers do: what the youngest place says counts.
+        let known =
+            || items.iter().rev().filter(|item| item.logic_offset >= 0).filter_map(|item| Some((item, of(item)?)));
+        let (last, end) = known().next()?;
+        let (place, at) = known().find(|(_, offset)| offset.consumer_offset >= 0)?;
+        let consumed = logical_offset(place, at.consumer_offset);
+        let progress = ConsumeOffset {
+            broker_offset: logical_offset(last, end.broker_offset),
+            consumer_offset: consumed,
+            last_timestamp: at.last_timestamp,
+            pull_offset: logical_offset(place, at.pull_offset).max(consumed),
+        };
+        Some((logical_queue(topic, *id), progress))
+    });
+    progress.collect()
+}
+
+/// Where a message of a physical queue is in the logical one.
+pub fn logical_place(
+    leaders: &BTreeMap<i32, Vec<LogicQueueMappingItem>>,
+    broker: &str,
+    queue_id: i32,
+    offset: i64,
+) -> Option<(i32, i64)> {
+    let mut places = leaders.iter().flat_map(|(id, items)| items.iter().map(move |item| (*id, item)));
+    let (id, item) = places.find(|(_, item)| {
+        item.bname == broker && item.queue_id == queue_id && item.start_offset <= offset && item.logic_offset >= 0
+    })?;
+    Some((id, logical_offset(item, offset)))
+}
+
+/// A logical queue, by the name that clients have for it.
+pub fn logical_queue(topic: &str, queue_id: i32) -> MessageQueue {
+    MessageQueue { topic: topic.to_owned(), broker_name: logical_broker(GLOBAL_SCOPE), queue_id }
+}
+
+/// The logical offset of a physical one; never beyond the end of its place.
+fn logical_offset(item: &LogicQueueMappingItem, physical: i64) -> i64 {
+    let last = if item.end_offset >= item.start_offset { physical.min(item.end_offset) } else { physical };
+    item.logic_offset.saturating_add(last.saturating_sub(item.start_offset).max(0))
 }
 
 /// At least half a block behind an offset: messages that come in during the move stay below.
@@ -161,7 +210,7 @@ pub fn empty(topic: &str, broker: &str, total: i32, epoch: i64) -> TopicConfigAn
     let detail = TopicQueueMappingDetail {
         bname: broker.to_owned(),
         topic: topic.to_owned(),
-        scope: Some(SCOPE.to_owned()),
+        scope: Some(GLOBAL_SCOPE.to_owned()),
         total_queues: total,
         epoch,
         ..TopicQueueMappingDetail::default()
@@ -280,7 +329,31 @@ mod tests {
         let stats = TopicStatsTable { offset_table, topic_put_tps: 0.0 };
         let logical = logical("t", &leaders(&change.broker_config_map).unwrap(), &stats);
         let expected = TopicOffset { min_offset: 5, max_offset: 10_007, last_update_timestamp: 7 };
-        assert_eq!(logical, [(queue(LOGICAL_BROKER), expected)]);
+        assert_eq!(logical, [(queue(&logical_broker(GLOBAL_SCOPE)), expected)]);
+    }
+
+    #[test]
+    fn a_group_is_where_the_youngest_place_says_in_which_it_has_committed() {
+        let first = grown("t", 1, &names(&["a"]), Brokers::new(), 7000).unwrap();
+        let mut change = moved("t", &names(&["b"]), first.broker_config_map, 7001).unwrap();
+        let detail = change.broker_config_map.get_mut("b").unwrap().mapping_detail.as_mut().unwrap();
+        detail.hosted_queues.get_mut(&0).unwrap()[1].logic_offset = 10_000;
+        let leaders = leaders(&change.broker_config_map).unwrap();
+        let queue = |broker: &str| MessageQueue { topic: "t".into(), broker_name: broker.into(), queue_id: 0 };
+        let offset = |broker_offset, consumer_offset| ConsumeOffset {
+            broker_offset,
+            consumer_offset,
+            pull_offset: consumer_offset,
+            last_timestamp: 0,
+        };
+        let seen = |in_a: i64, in_b: i64| {
+            let offset_table = [(queue("a"), offset(40, in_a)), (queue("b"), offset(7, in_b))].into_iter().collect();
+            let progress = logical_progress("t", &leaders, &ConsumeStats { consume_tps: 0.0, offset_table });
+            progress.into_iter().map(|(_, offset)| (offset.broker_offset, offset.consumer_offset)).collect::<Vec<_>>()
+        };
+        assert_eq!((seen(38, -1), seen(38, 3), seen(-1, -1)), (vec![(10_007, 38)], vec![(10_007, 10_003)], vec![]));
+        assert_eq!(logical_place(&leaders, "b", 0, 3), Some((0, 10_003)));
+        assert_eq!(logical_place(&leaders, "b", 1, 3), None);
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use client::{Message, Received};
+use client::{Message, Received, Route};
 use protocol::body::{ConsumeMessageDirectlyReply, MessageQueue, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::message_id::parse_offset_message_id;
+use protocol::names::is_logical_broker;
 use protocol::properties::{self, name};
 use protocol::request::{ConsumeMessageDirectly, QueryMessage};
 
@@ -164,7 +165,7 @@ async fn send_again(session: &Session, message: &Received) -> Result<()> {
     let facts = Facts::new()
         .with("Original MessageID", &message.message_id)
         .with("MessageID", sent.message_id)
-        .with("Broker Name", sent.queue.broker_name)
+        .with("Broker Name", sent.broker_name)
         .with("Queue ID", sent.queue.queue_id)
         .with("Queue Offset", sent.queue_offset);
     session.out.facts(&facts)?;
@@ -327,8 +328,15 @@ impl QueryMsgByOffset {
     }
 }
 
-/// Where a queue can be read.
+/// Where a queue can be read: at the broker in its name, or at the one that leads it if it is a static topic's.
 pub fn address_of(route: &TopicRoute, queue: &MessageQueue) -> Result<String> {
-    let found = readable(route).find(|(name, _)| *name == queue.broker_name).map(|(_, address)| address);
-    found.with_context(|| format!("broker {} does not hold topic {}", queue.broker_name, queue.topic))
+    let leaders = is_logical_broker(&queue.broker_name).then(|| Route::new(&queue.topic, route.clone()));
+    let broker = match &leaders {
+        Some(known) => known
+            .broker_of(queue)
+            .with_context(|| format!("no broker leads queue {} of static topic {}", queue.queue_id, queue.topic))?,
+        None => &queue.broker_name,
+    };
+    let found = readable(route).find(|(name, _)| name == broker).map(|(_, address)| address);
+    found.with_context(|| format!("broker {broker} does not hold topic {}", queue.topic))
 }

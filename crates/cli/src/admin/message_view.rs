@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use client::{ClientError, Received};
-use protocol::body::ConsumeType;
+use protocol::body::{ConsumeType, MessageQueue};
 use protocol::code::ResponseCode;
 use protocol::properties::{self, name};
 use serde_json::{Map, Value, json};
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::output::{Cell, Facts, Table};
 use super::progress::consume_stats;
 use super::session::{Session, is_offline};
+use super::static_topic::place_of;
 use super::{time, unique_id};
 
 /// How the bytes of a body are to be read.
@@ -211,10 +212,9 @@ async fn track(session: &Session, message: &Received, group: &str) -> Result<&'s
     }
     let stats = consume_stats(session, group, Some(&message.topic), None).await.map_err(Untracked::Other)?;
     let broker = broker_of(session, message).await.map_err(Untracked::Other)?;
-    let offset = stats.offset_table.iter().find(|(queue, _)| {
-        queue.topic == message.topic && queue.queue_id == message.queue_id && queue.broker_name == broker
-    });
-    if offset.is_none_or(|(_, offset)| offset.consumer_offset <= message.queue_offset) {
+    let queue = MessageQueue { topic: message.topic.clone(), broker_name: broker, queue_id: message.queue_id };
+    let (queue, at) = place_of(session, queue, message.queue_offset).await.map_err(Untracked::Other)?;
+    if stats.offset_table.get(&queue).is_none_or(|offset| offset.consumer_offset <= at) {
         return Ok("NOT_CONSUME_YET");
     }
     let subscription = members.subscription_table.get(&message.topic);

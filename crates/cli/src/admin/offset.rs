@@ -1,12 +1,16 @@
 //! Offsets of groups: copying them, and setting them back or forth.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use client::ClientError;
 use protocol::body::{ConsumeStats, MessageQueue, ResetOffsetBody};
 use protocol::code::{ResponseCode, request};
-use protocol::request::{GetConsumeStats, GetMaxOffset, OffsetReply, ResetOffset, SearchOffset, UpdateConsumerOffset};
+use protocol::names::is_logical_broker;
+use protocol::request::{
+    GetConsumeStats, GetMaxOffset, OffsetReply, ResetOffset, SearchOffset, UpdateConsumerOffset, WhichQueue,
+};
 
+use super::message::address_of;
 use super::output::Table;
 use super::progress::consume_stats;
 use super::session::{Session, is_offline, readable};
@@ -37,9 +41,7 @@ impl CloneGroupOffset {
         let route = session.route(topic).await?;
         let mut table = Table::new(["Broker Name", "QID", "Offset"]);
         for (queue, offset) in stats.offset_table.iter().filter(|(queue, _)| queue.topic == topic) {
-            let broker = readable(&route).find(|(name, _)| *name == queue.broker_name);
-            let (_, address) =
-                broker.with_context(|| format!("no address is known for broker {}", queue.broker_name))?;
+            let address = address_of(&route, queue)?;
             if offset.consumer_offset >= 0 {
                 commit(session, &address, to, queue, offset.consumer_offset).await?;
                 table.row([(&queue.broker_name).into(), queue.queue_id.into(), offset.consumer_offset.into()]);
@@ -65,8 +67,13 @@ async fn commit(
         queue_id: queue.queue_id,
         commit_offset: offset,
     };
-    session.admin.tell(address, request::UPDATE_CONSUMER_OFFSET, &fields).await?;
+    session.admin.tell(address, request::UPDATE_CONSUMER_OFFSET, &(fields, which(queue))).await?;
     Ok(())
+}
+
+/// In a static topic a queue is meant as it is named: a broker's own one by the broker's name.
+fn which(queue: &MessageQueue) -> WhichQueue<'_> {
+    WhichQueue { lo: is_logical_broker(&queue.broker_name), broker_name: &queue.broker_name }
 }
 
 #[derive(Debug, Args)]
@@ -140,10 +147,10 @@ async fn offset_at(session: &Session, address: &str, queue: &MessageQueue, times
     let (topic, queue_id) = (queue.topic.as_str(), queue.queue_id);
     let response = if timestamp == -1 {
         let fields = GetMaxOffset { topic, queue_id, committed: true };
-        session.admin.tell(address, request::GET_MAX_OFFSET, &fields).await?
+        session.admin.tell(address, request::GET_MAX_OFFSET, &(fields, which(queue))).await?
     } else {
         let fields = SearchOffset { topic, queue_id, timestamp, boundary_type: None, lite_topic: None };
-        session.admin.tell(address, request::SEARCH_OFFSET_BY_TIMESTAMP, &fields).await?
+        session.admin.tell(address, request::SEARCH_OFFSET_BY_TIMESTAMP, &(fields, which(queue))).await?
     };
     Ok(OffsetReply::decode(&response.fields.as_fields())?.offset)
 }

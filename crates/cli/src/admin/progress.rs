@@ -12,6 +12,7 @@ use protocol::request::{GetConsumeStats, GetConsumerRunningInfo};
 
 use super::output::{Cell, Facts, Table};
 use super::session::{Session, is_offline, readable};
+use super::static_topic::as_clients_see;
 use super::truth;
 use super::{time, version};
 
@@ -143,7 +144,7 @@ pub fn diff(stats: &ConsumeStats) -> i64 {
     stats.offset_table.values().map(|offset| offset.broker_offset - offset.consumer_offset).sum()
 }
 
-/// How far a group is behind in all its topics, or in one, on all brokers.
+/// How far a group is behind in all its topics, or in one, on all brokers; in static topics by logical queue.
 pub async fn consume_stats(
     session: &Session,
     group: &str,
@@ -168,6 +169,7 @@ pub async fn consume_stats(
         all.offset_table.extend(part.offset_table.0);
         all.consume_tps += part.consume_tps;
     }
+    as_clients_see(session, &mut all).await?;
     Ok(all)
 }
 

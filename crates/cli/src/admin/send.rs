@@ -66,7 +66,7 @@ impl SendMessage {
         }
         let mut table = Table::new(["Broker Name", "QID", "Send Result", "MsgId", "Queue Offset"]);
         table.row([
-            (&sent.queue.broker_name).into(),
+            (&sent.broker_name).into(),
             sent.queue.queue_id.into(),
             status(sent.status).into(),
             (&sent.message_id).into(),
@@ -80,7 +80,9 @@ impl SendMessage {
     /// The queue that is asked for, or the first one of the broker.
     async fn queue(&self, session: &Session, broker: &str) -> Result<MessageQueue> {
         let route = session.client.route(self.topic.trim()).await?;
-        let mut queues = route.writable.iter().filter(|queue| queue.broker_name == broker);
+        // A queue of a static topic is found by the broker that leads it, and by the name that stands for all of them.
+        let is_there = |queue: &&MessageQueue| queue.broker_name == broker || route.broker_of(queue) == Some(broker);
+        let mut queues = route.writable.iter().filter(is_there);
         let found = match self.qid {
             Some(queue_id) => queues.find(|queue| queue.queue_id == queue_id),
             None => queues.next(),

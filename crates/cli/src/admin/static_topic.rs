@@ -1,22 +1,29 @@
 //! Static topics: a fixed number of logical queues over all brokers, which can move between brokers.
 //!
 //! What each broker is to have is decided in [`super::mapping`]. What was and what is to be are written into files first, because a
-//! change that fails half-way is finished, or taken back, with `-mf FILE`.
+//! change that fails half-way is finished, or taken back, with `-mf FILE`. Brokers take a change only of the mapping that it was made of:
+//! of two operators at once, the first broker that both ask lets one go on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use protocol::body::{MessageQueue, TopicRemappingDetail, TopicStatsTable};
+use protocol::body::{ConsumeStats, MessageQueue, TopicConfigAndQueueMapping, TopicRemappingDetail, TopicStatsTable};
 use protocol::code::{ResponseCode, request};
-use protocol::request::{CreateTopic, GetTopicConfig, GetTopicStats};
+use protocol::names::is_logical_broker;
+use protocol::request::{CreateTopic, ExpectedEpoch, GetTopicConfig, GetTopicStats};
 
-use super::mapping::{Brokers, details, empty, grown, leaders, logical, moved, next_block};
+use super::mapping::{
+    Brokers, details, empty, grown, leaders, logical, logical_place, logical_progress, logical_queue, moved, next_block,
+};
 use super::output::{Facts, Table};
 use super::session::Session;
 use super::truth;
+
+/// Of a broker without a mapping of the topic.
+const NO_EPOCH: i64 = -1;
 
 /// Which brokers a static topic is to be on.
 #[derive(Debug, Args)]
@@ -77,21 +84,22 @@ impl UpdateStaticTopic {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let topic = self.topic.trim();
         let before = known(session, topic).await?;
-        let mut change = match self.place.file()? {
-            Some(change) => change,
+        let is_forced = self.force_replace.unwrap_or(false);
+        let (mut change, mut writer) = match self.place.file()? {
+            Some(change) => (change, Writer::without_a_look(session, is_forced)),
             None => {
                 let targets = self.place.brokers(session).await?;
                 note(session, &wrapped(topic, "CREATE_OR_UPDATE", &before), "before")?;
+                let writer = Writer::of(session, &before, is_forced);
                 let change = grown(topic, self.total_queue_num, &targets, before, session.now())?;
                 note(session, &change, "after")?;
-                change
+                (change, writer)
             }
         };
         ensure!(change.topic == topic, "the file is about topic {}", change.topic);
         complete(session, &mut change).await?;
-        let is_forced = self.force_replace.unwrap_or(false);
-        for broker in change.broker_config_map.keys() {
-            put(session, &change, broker, is_forced).await?;
+        for (broker, config) in &change.broker_config_map {
+            writer.put(&change.topic, broker, config).await?;
         }
         show(session, &change)
     }
@@ -115,28 +123,46 @@ impl RemappingStaticTopic {
         let topic = self.topic.trim();
         let before = known(session, topic).await?;
         ensure!(!before.is_empty(), "no broker has topic {topic}");
-        let mut change = match self.place.file()? {
-            Some(change) => change,
+        let is_forced = self.force_replace.unwrap_or(false);
+        let file = self.place.file()?;
+        let is_new = file.is_none();
+        let (mut change, mut writer) = match file {
+            Some(change) => (change, Writer::without_a_look(session, is_forced)),
             None => {
                 let targets = self.place.brokers(session).await?;
                 note(session, &wrapped(topic, "REMAPPING", &before), "before")?;
-                let change = moved(topic, &targets, before, session.now())?;
+                let change = moved(topic, &targets, before.clone(), session.now())?;
                 note(session, &change, "after")?;
-                change
+                (change, Writer::of(session, &before, is_forced))
             }
         };
         ensure!(change.topic == topic, "the file is about topic {}", change.topic);
         complete(session, &mut change).await?;
-        apply_move(session, &mut change, self.force_replace.unwrap_or(false)).await?;
+        if is_new && !change.broker_to_map_in.is_empty() {
+            claim(&mut writer, &change, &before).await?;
+        }
+        apply_move(session, &mut change, &mut writer).await?;
         show(session, &change)
     }
 }
 
+/// Gives the first of all brokers what it has, under an epoch between the old one and that of the change: whoever else has looked at the
+/// old mapping is refused there before he has changed anything.
+async fn claim(writer: &mut Writer<'_>, change: &TopicRemappingDetail, before: &Brokers) -> Result<()> {
+    let Some(first) = change.broker_config_map.keys().next() else { return Ok(()) };
+    let total = details(before)?.map(|detail| detail.total_queues).max().unwrap_or(0);
+    let mut config = before.get(first).cloned().unwrap_or_else(|| empty(&change.topic, first, total, 0));
+    if let Some(detail) = &mut config.mapping_detail {
+        detail.epoch = change.epoch - 1;
+    }
+    writer.put(&change.topic, first, &config).await
+}
+
 /// In this order no message is lost: new places can be written, old ones no longer, then offsets are decided and told.
-async fn apply_move(session: &Session, change: &mut TopicRemappingDetail, is_forced: bool) -> Result<()> {
+async fn apply_move(session: &Session, change: &mut TopicRemappingDetail, writer: &mut Writer<'_>) -> Result<()> {
     let (to, from) = (change.broker_to_map_in.clone(), change.broker_to_map_out.clone());
     for broker in to.iter().chain(&from) {
-        put(session, change, broker, is_forced).await?;
+        writer.put_of(change, broker).await?;
     }
     for broker in &from {
         decide_offsets(session, change, broker).await?;
@@ -144,7 +170,7 @@ async fn apply_move(session: &Session, change: &mut TopicRemappingDetail, is_for
     let others = change.broker_config_map.keys().filter(|broker| !to.contains(*broker) && !from.contains(*broker));
     let others: Vec<String> = others.cloned().collect();
     for broker in to.iter().chain(&others) {
-        put(session, change, broker, is_forced).await?;
+        writer.put_of(change, broker).await?;
     }
     Ok(())
 }
@@ -233,25 +259,58 @@ async fn complete(session: &Session, change: &mut TopicRemappingDetail) -> Resul
     Ok(())
 }
 
-async fn put(session: &Session, change: &TopicRemappingDetail, broker: &str, is_forced: bool) -> Result<()> {
-    let address = session.master_of(broker).await?;
-    let config = change.broker_config_map.get(broker).with_context(|| format!("no mapping is known for {broker}"))?;
-    let fields = CreateTopic {
-        topic: &change.topic,
-        default_topic: Some(protocol::names::AUTO_CREATE_TOPIC),
-        read_queue_nums: config.read_queue_nums,
-        write_queue_nums: config.write_queue_nums,
-        perm: config.perm,
-        topic_filter_type: config.topic_filter_type.name(),
-        topic_sys_flag: Some(config.topic_sys_flag),
-        order: config.order,
-        attributes: None,
-        force: is_forced,
-    };
-    let told =
-        session.admin.tell_json(&address, request::UPDATE_AND_CREATE_STATIC_TOPIC, &fields, &config.mapping_detail);
-    told.await.with_context(|| format!("broker {broker} does not take the mapping"))?;
-    Ok(())
+/// Gives brokers their mappings.
+struct Writer<'a> {
+    session: &'a Session,
+    /// Brokers take a mapping that is older than theirs, too.
+    is_forced: bool,
+    /// The epoch that each broker has, as far as it has the topic. `None`: a change before is finished, whatever came of it.
+    seen: Option<BTreeMap<String, i64>>,
+}
+
+impl<'a> Writer<'a> {
+    /// For a change of what was seen before.
+    fn of(session: &'a Session, before: &Brokers, is_forced: bool) -> Writer<'a> {
+        let epochs = before.iter().map(|(broker, config)| {
+            let epoch = config.mapping_detail.as_ref().map_or(NO_EPOCH, |detail| detail.epoch);
+            (broker.clone(), epoch)
+        });
+        Writer { session, is_forced, seen: Some(epochs.collect()) }
+    }
+
+    fn without_a_look(session: &'a Session, is_forced: bool) -> Writer<'a> {
+        Writer { session, is_forced, seen: None }
+    }
+
+    async fn put_of(&mut self, change: &TopicRemappingDetail, broker: &str) -> Result<()> {
+        let config = change.broker_config_map.get(broker);
+        self.put(&change.topic, broker, config.with_context(|| format!("no mapping is known for {broker}"))?).await
+    }
+
+    async fn put(&mut self, topic: &str, broker: &str, config: &TopicConfigAndQueueMapping) -> Result<()> {
+        let address = self.session.master_of(broker).await?;
+        let fields = CreateTopic {
+            topic,
+            default_topic: Some(protocol::names::AUTO_CREATE_TOPIC),
+            read_queue_nums: config.read_queue_nums,
+            write_queue_nums: config.write_queue_nums,
+            perm: config.perm,
+            topic_filter_type: config.topic_filter_type.name(),
+            topic_sys_flag: Some(config.topic_sys_flag),
+            order: config.order,
+            attributes: None,
+            force: self.is_forced,
+        };
+        let expected_epoch = self.seen.as_ref().map(|seen| seen.get(broker).copied().unwrap_or(NO_EPOCH));
+        let fields = (fields, ExpectedEpoch { expected_epoch });
+        let code = request::UPDATE_AND_CREATE_STATIC_TOPIC;
+        let told = self.session.admin.tell_json(&address, code, &fields, &config.mapping_detail);
+        told.await.with_context(|| format!("broker {broker} does not take the mapping"))?;
+        if let (Some(seen), Some(detail)) = (&mut self.seen, &config.mapping_detail) {
+            seen.insert(broker.to_owned(), detail.epoch);
+        }
+        Ok(())
+    }
 }
 
 fn show(session: &Session, change: &TopicRemappingDetail) -> Result<()> {
@@ -264,6 +323,35 @@ fn show(session: &Session, change: &TopicRemappingDetail) -> Result<()> {
     session.out.facts(&Facts::new().with("Topic", &change.topic).with("Epoch", change.epoch))?;
     session.out.table("queues", &table)?;
     Ok(())
+}
+
+/// Whether clients see logical queues of a topic. One of which nothing is known is an ordinary one.
+async fn is_static(session: &Session, topic: &str) -> bool {
+    let route = session.client.route(topic).await;
+    route.is_ok_and(|route| route.readable.first().is_some_and(|queue| is_logical_broker(&queue.broker_name)))
+}
+
+/// Puts logical queues in the place of the physical ones of static topics.
+pub async fn as_clients_see(session: &Session, stats: &mut ConsumeStats) -> Result<()> {
+    let topics: BTreeSet<String> = stats.offset_table.keys().map(|queue| queue.topic.clone()).collect();
+    for topic in topics {
+        if is_static(session, &topic).await {
+            let progress = logical_progress(&topic, &leaders(&known(session, &topic).await?)?, stats);
+            stats.offset_table.0.retain(|queue, _| queue.topic != topic);
+            stats.offset_table.extend(progress);
+        }
+    }
+    Ok(())
+}
+
+/// The queue and the offset by which clients know a message of a physical queue; these themselves unless the topic is static.
+pub async fn place_of(session: &Session, queue: MessageQueue, offset: i64) -> Result<(MessageQueue, i64)> {
+    if !is_static(session, &queue.topic).await {
+        return Ok((queue, offset));
+    }
+    let leaders = leaders(&known(session, &queue.topic).await?)?;
+    let place = logical_place(&leaders, &queue.broker_name, queue.queue_id, offset);
+    Ok(place.map_or((queue.clone(), offset), |(id, offset)| (logical_queue(&queue.topic, id), offset)))
 }
 
 /// Adds the logical queues of a static topic to the offsets of its physical ones, as clients see them.

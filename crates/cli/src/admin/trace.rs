@@ -190,6 +190,7 @@ mod tests {
             message_id: "ID".into(),
             offset_message_id: "7F00000100002A9F0000000000001000".into(),
             queue: MessageQueue::default(),
+            broker_name: "b".into(),
             queue_offset: 3,
         };
         let text = published("g", &message, &sent, 1000, Duration::from_millis(7), "10.0.0.9");

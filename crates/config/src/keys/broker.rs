@@ -1,6 +1,9 @@
 //! Keys of RocketMQ's `BrokerIdentity` and `BrokerConfig`.
 
-use super::kinds::{BOOL, COUNT, INT, LONG, PERCENT, PERIOD, PERMISSION, REQUEST_MODE, REVIVE_QUEUES, SPAN, TEXT};
+use super::kinds::{
+    BOOL, CONSUMERS, COUNT, ERROR_RATE, INT, LONG, LONG_SPAN, PERCENT, PERIOD, PERMISSION, REQUEST_MODE, REVIVE_QUEUES,
+    SPAN, TEXT,
+};
 use super::reasons::*;
 use super::table;
 use crate::key::{Key, Section};
@@ -89,9 +92,9 @@ table! {
     live                     "traceOn"                                BOOL         = "true"   "TRACE_ON value told to producers";
     not_needed(BITMAPS)      "enableCalcFilterBitMap"                 BOOL         = "false"  "precompute SQL bit maps into CQ ext";
     live                     "rejectPullConsumerEnable"               BOOL         = "false"  "refuse actively pulling consumers";
-    not_needed(BITMAPS)      "expectConsumerNumUseFilter"             INT          = "32"     "bloom sizing: consumers";
-    not_needed(BITMAPS)      "maxErrorRateOfBloomFilter"              INT          = "20"     "bloom error %";
-    not_needed(BITMAPS)      "filterDataCleanTimeSpan"                LONG         = "86400000" "dead filter data retention ms";
+    used                     "expectConsumerNumUseFilter"             CONSUMERS    = "32"     "consumers that the bloom filters of consumerFilter.json are made for";
+    used                     "maxErrorRateOfBloomFilter"              ERROR_RATE   = "20"     "their rate of false hits in percent";
+    live                     "filterDataCleanTimeSpan"                LONG_SPAN    = "86400000" "how long consumerFilter.json remembers a group that has left, ms";
     live                     "filterSupportRetry"                     BOOL         = "false"  "apply filters to retry topics";
     live                     "enablePropertyFilter"                   BOOL         = "false"  "allow SQL92 filters";
     used                     "compressedRegister"                     BOOL         = "false"  "compress registration body";

@@ -14,7 +14,9 @@ pub(super) const PERCENT: Kind = Kind::Number { min: 0, max: 100, scaled: false 
 pub(super) const PERMISSION: Kind = Kind::Number { min: 0, max: 7, scaled: false };
 /// A length of time in the unit that the name says.
 pub(super) const SPAN: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: false };
-/// The same, where nothing happens without a pause.
+/// The same where Java has a `long`.
+pub(super) const LONG_SPAN: Kind = Kind::Number { min: 0, max: i64::MAX, scaled: false };
+/// A `SPAN` where nothing happens without a pause.
 pub(super) const PERIOD: Kind = Kind::Number { min: 1, max: i32::MAX as i64, scaled: false };
 pub(super) const BYTES: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: true };
 pub(super) const COUNT: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: true };
@@ -23,5 +25,8 @@ pub(super) const ROLE: Kind = Kind::OneOf(&["ASYNC_MASTER", "SYNC_MASTER", "SLAV
 pub(super) const REQUEST_MODE: Kind = Kind::OneOf(&["PULL", "POP"]);
 pub(super) const TLS_MODE: Kind = Kind::OneOf(&["disabled", "permissive", "enforcing"]);
 pub(super) const CLIENT_AUTH: Kind = Kind::OneOf(&["none", "optional", "require"]);
+/// What Apache makes bloom filters for, up to `filter::bloom::CONSUMERS_MAX`, and with which percentage of false hits.
+pub(super) const CONSUMERS: Kind = Kind::Number { min: 1, max: 1_000_000, scaled: false };
+pub(super) const ERROR_RATE: Kind = Kind::Number { min: 1, max: 99, scaled: false };
 /// Apache keeps a thread for each.
 pub(super) const REVIVE_QUEUES: Kind = Kind::Number { min: 1, max: 998, scaled: false };

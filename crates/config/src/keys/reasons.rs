@@ -5,7 +5,7 @@ pub(super) const ADDRESS_SERVER: &str =
     "name servers are given by namesrvAddr, -n or NAMESRV_ADDR, not by an address server";
 pub(super) const BACKLOG: &str = "1024 connections may wait to be accepted";
 pub(super) const BITMAPS: &str =
-    "conditions are evaluated at once, in a fraction of a microsecond a message, so nothing is computed ahead or kept";
+    "conditions are evaluated at once, in a fraction of a microsecond a message, so nothing is computed ahead";
 pub(super) const BROADCAST: &str =
     "broadcast offsets stay with the clients: the proxy that would use them is not part of this version";
 pub(super) const CLUSTER_TEST: &str =

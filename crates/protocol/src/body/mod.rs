@@ -5,6 +5,7 @@
 
 mod auth;
 mod client;
+mod filter;
 mod group;
 mod lite;
 mod pop;
@@ -18,6 +19,7 @@ mod topic;
 
 pub use auth::*;
 pub use client::*;
+pub use filter::*;
 pub use group::*;
 pub use lite::*;
 pub use pop::*;

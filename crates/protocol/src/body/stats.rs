@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MessageQueue, SubscriptionData};
+use super::{DataVersion, MessageQueue, SubscriptionData};
 use crate::fastjson::QueueMap;
 
 /// The answer to 202.
@@ -157,4 +157,24 @@ pub struct ConsumeQueueUnit {
 pub struct CorrectionOffsets {
     /// By queue.
     pub correction_offsets: BTreeMap<i32, i64>,
+}
+
+/// The answer to 61, and `config/timermetrics`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TimerMetrics {
+    /// Its version.
+    pub data_version: DataVersion,
+    /// By topic.
+    pub timing_count: BTreeMap<String, TopicTimers>,
+}
+
+/// The timer messages of a topic that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TopicTimers {
+    /// How many.
+    pub count: i64,
+    /// When their number changed last, in ms since 1970.
+    pub time_stamp: i64,
 }

@@ -45,6 +45,11 @@ headers! {
         lo: Option<bool> = "lo",
     }
 
+    /// What Gantry's tool adds to 513: the epoch of the mapping that it wants to change, -1 where there is none. Another one is left alone.
+    ExpectedEpoch {
+        expected_epoch: Option<i64> = "expectedEpoch",
+    }
+
     /// What a broker adds to a request about a static topic that it asks another one: whether it means a logical queue or a physical one.
     WhichQueue<'a> {
         lo: bool = "lo",

@@ -85,6 +85,9 @@ pub struct JournalOptions {
     pub pending_bytes: usize,
 }
 
+/// Capacity that the buffer of one call keeps.
+const SCRATCH_BYTES: usize = 64 << 10;
+
 impl JournalOptions {
     /// Whether a change may go by the thread that bundles and syncs.
     fn may_copy(&self) -> bool {
@@ -230,7 +233,7 @@ pub struct JournalStats {
     pub snapshot_bytes: u64,
     /// Bytes that wait to be written.
     pub pending_bytes: u64,
-    /// Bundles written since start.
+    /// Bundles written since start; a change that is copied into the mapped end is one.
     pub bundles: u64,
     /// Times the device was asked to make them durable since start.
     pub syncs: u64,
@@ -266,9 +269,13 @@ impl Journal {
 
     /// Puts changes of which a crash leaves all or none. As [`put`](Journal::put).
     pub fn put_together(&self, changes: &[Change<'_>]) -> u64 {
-        let mut inner = self.shared.inner.lock();
-        let inner = &mut *inner;
+        let mut guard = self.shared.inner.lock();
+        let inner = &mut *guard;
+        if changes.is_empty() {
+            return inner.last;
+        }
         inner.scratch.clear();
+        inner.scratch.shrink_to(SCRATCH_BYTES);
         for Change { table, key, value } in changes {
             bundle::put_entry(&mut inner.scratch, *table, key, *value);
             inner.last += 1;
@@ -280,10 +287,12 @@ impl Journal {
         let position = inner.last;
         if inner.copy_scratch(self.shared.synced.get()) {
             self.shared.gauges.bundles.fetch_add(1, Ordering::Relaxed);
-            self.shared.written.advance(position);
             let is_low = inner.window.as_ref().is_some_and(Window::is_low);
             let is_news = !inner.is_told || (is_low && !inner.is_told_low);
             (inner.is_told, inner.is_told_low) = (true, is_low);
+            drop(guard);
+            // Who is woken may want the lock.
+            self.shared.written.advance(position);
             if is_news {
                 self.shared.work.notify_one();
             }

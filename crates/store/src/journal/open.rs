@@ -13,14 +13,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::{self, journal_path, snapshot_path};
+use super::window::ROOM_BYTES;
 use super::writer::{self, Writer};
 use super::{Entries, Gauges, Inner, Journal, JournalError, JournalOptions, Owner, Shared, TableId};
 use crate::Watermark;
 use crate::disk::{Disk, OpenHow};
 use crate::worker;
-
-/// What a device writes whole or not at all.
-const SECTOR_BYTES: usize = 512;
 
 type Tables = BTreeMap<TableId, Entries>;
 
@@ -201,7 +199,7 @@ impl Replay<'_> {
                 if is_unused && !is_last {
                     break;
                 }
-                if at == 0 || !is_last || !is_torn_end(&bytes[at..], at, position) {
+                if at == 0 || !is_last || !is_torn_end(&bytes[at..], position) {
                     return Err(damaged(at, "these changes are not what was written"));
                 }
                 let lost = bytes.len() - at;
@@ -210,7 +208,7 @@ impl Replay<'_> {
                     .and_then(|file| file.set_len(at as u64))
                     .map_err(|source| JournalError::disk("cut", &path, source))?;
                 // Room was made ahead of what was written.
-                if !is_unused {
+                if !is_unused || lost as u64 > ROOM_BYTES {
                     self.findings
                         .push(format!("{}: cut {lost} bytes of an unfinished write at byte {at}", path.display()));
                 }
@@ -241,13 +239,10 @@ impl Replay<'_> {
     }
 }
 
-/// Whether a crash explains that no whole bundle stands at the start of `rest`, which follows `position` at byte `at`.
+/// Whether a crash explains that no whole bundle stands at the start of `rest`, which follows `position`.
 ///
 /// Nothing valid behind it: the last write was cut short. Something valid: power was lost when the device had written a later
-/// page and not this one, which then reads as zeros; unless a later bundle says that the device had confirmed this place.
-fn is_torn_end(rest: &[u8], at: usize, position: u64) -> bool {
-    let Some(synced) = bundle::synced_by_later(rest) else { return true };
-    let to_sector = at.next_multiple_of(SECTOR_BYTES) - at;
-    let sectors = rest.get(to_sector..).unwrap_or_default().chunks_exact(SECTOR_BYTES);
-    synced <= position && sectors.into_iter().any(|sector| sector.iter().all(|byte| *byte == 0))
+/// page and not this one; unless a later bundle says that the device had confirmed this place.
+fn is_torn_end(rest: &[u8], position: u64) -> bool {
+    bundle::synced_by_later(rest).is_none_or(|synced| synced <= position)
 }

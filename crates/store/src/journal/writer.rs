@@ -48,8 +48,10 @@ pub(super) struct Writer {
     /// Whether anything was put since start: an idle journal needs no window.
     has_changed: bool,
     window_not_before: Duration,
-    /// The file goes on with zeros behind its end.
+    /// The file may go on with zeros behind its end.
     has_room_ahead: bool,
+    /// The last attempt to make a window failed, and that was said.
+    is_without_window: bool,
     /// Bytes in earlier files that no snapshot covers yet.
     earlier_bytes: u64,
     /// The bundle that is being written: header and entries.
@@ -88,6 +90,7 @@ impl Writer {
             has_changed: false,
             window_not_before: Duration::ZERO,
             has_room_ahead: false,
+            is_without_window: false,
             earlier_bytes,
             bundle: Vec::new(),
             bundle_last: None,
@@ -136,7 +139,7 @@ impl Writer {
     /// Takes note of what was copied into the window, and takes the file back if this thread has to write it.
     fn look(&mut self, inner: &mut Inner, is_closing: bool) {
         if let Some(window) = &inner.window {
-            if window.position != self.position {
+            if window.at != self.at {
                 (self.at, self.position) = (window.at, window.position);
                 self.changed_at = self.shared.clock.elapsed();
                 self.shared.gauges.journal_bytes.store(self.unsnapshotted_bytes(), Ordering::Relaxed);
@@ -159,15 +162,23 @@ impl Writer {
 
     /// Makes the next stretch of the file ready for whoever puts changes. They go on in the one before, or wait for this thread.
     fn make_window(&mut self) {
+        // What is refused may have made the file longer all the same.
+        self.has_room_ahead = true;
         let mut window = match Window::open(&*self.file, self.at, self.position) {
             Ok(window) => window,
-            Err(_) => {
+            Err(error) => {
                 self.window_not_before = self.shared.clock.elapsed() + WINDOW_AFTER;
+                let is_news = !std::mem::replace(&mut self.is_without_window, true);
+                if is_news && error.kind() != std::io::ErrorKind::Unsupported {
+                    let path = journal_path(&self.shared.dir, self.start);
+                    warn!(path = %path.display(), %error, "no room can be made ahead of the journal; its thread writes each change");
+                }
                 return;
             }
         };
-        self.has_room_ahead = true;
-        let mut inner = self.shared.inner.lock();
+        self.is_without_window = false;
+        let shared = Arc::clone(&self.shared);
+        let mut inner = shared.inner.lock();
         if let Some(before) = &inner.window {
             window.follow(before);
         }
@@ -182,10 +193,14 @@ impl Writer {
             inner.pending.clear();
             inner.fold_above = 0;
             self.shared.gauges.bundles.fetch_add(1, Ordering::Relaxed);
-            self.shared.written.advance(inner.last);
         }
         inner.is_told_low = false;
-        inner.window = Some(window);
+        let before = inner.window.replace(window);
+        // All that was put is in the window now. Nobody waits for the lock while others are woken and the old mapping goes.
+        let last = inner.last;
+        drop(inner);
+        shared.written.advance(last);
+        drop(before);
     }
 
     /// Takes the file back, and cuts off the room that was made ahead.
@@ -335,6 +350,17 @@ impl Writer {
         self.synced = self.synced.max(position);
         self.shared.synced.advance(self.synced);
         self.synced_at = self.shared.clock.elapsed();
+        let ahead = self.shared.inner.lock().window.as_ref().map(Window::ahead);
+        if ahead.is_some_and(|ahead| ahead.touch().is_err()) {
+            // What is in the window stays there, and the thread goes on behind it.
+            let mut inner = self.shared.inner.lock();
+            let window = inner.window.take();
+            if let Some(window) = &window {
+                (self.at, self.position) = (window.at, window.position);
+            }
+            drop(inner);
+            self.window_not_before = self.shared.clock.elapsed() + WINDOW_AFTER;
+        }
     }
 
     /// Makes everything so far safe before it returns.
@@ -435,6 +461,8 @@ impl Writer {
         if self.bundle_last.is_some() {
             return;
         }
+        // What others copied until now.
+        self.sync();
         let head = Head { kind: Kind::End, previous: self.position, last: self.position, synced: self.synced };
         if self.file.write_at(&bundle::seal(head, &[]), self.at).and_then(|()| self.file.sync_data()).is_err() {
             warn!("the journal's end could not be marked");

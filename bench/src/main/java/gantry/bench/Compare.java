@@ -29,7 +29,7 @@ public final class Compare {
         for (int round = 0; round < Integer.parseInt(args.get("rounds")); round++) {
             for (String name : peers) {
                 for (List<String> group : groups(args.get("cases"))) {
-                    runGroup(name, group, args, work, results, starts);
+                    runGroup(name, group, args, work, "", results, starts);
                 }
             }
         }
@@ -41,9 +41,10 @@ public final class Compare {
     private static void warm(String name, Map<String, String> args, Path work) throws Exception {
         Map<String, String> once = new LinkedHashMap<>(args);
         once.put("backlog", "200000");
-        List<String> plain = groups(args.get("cases")).stream().filter(group -> !group.contains("start")).flatMap(List::stream).toList();
-        if (!plain.isEmpty()) {
-            runGroup(name, plain, once, work, new LinkedHashMap<>(), new LinkedHashMap<>());
+        for (List<String> group : groups(args.get("cases"))) {
+            if (!group.contains("start")) {
+                runGroup(name, group, once, work, "warm-up ", new LinkedHashMap<>(), new LinkedHashMap<>());
+            }
         }
     }
 
@@ -64,7 +65,7 @@ public final class Compare {
         return groups;
     }
 
-    private static void runGroup(String name, List<String> cases, Map<String, String> args, Path work,
+    private static void runGroup(String name, List<String> cases, Map<String, String> args, Path work, String label,
         Map<String, Map<String, List<Load.Figures>>> results, Map<String, List<double[]>> starts) throws Exception {
         Map<String, String> conf = cases.contains("flush") ? Map.of("flushDiskType", "SYNC_FLUSH") : Map.of();
         try (Peer peer = Peer.of(name, args, work.resolve("run-" + name), conf)) {
@@ -90,7 +91,7 @@ public final class Compare {
                     case "flush" -> load.sync(64, 100);
                     default -> throw new IllegalArgumentException("no such case: " + one);
                 };
-                record(work, name, one, figures.toString());
+                record(work, label + name, one, figures.toString());
                 results.computeIfAbsent(one, key -> new LinkedHashMap<>()).computeIfAbsent(name, key -> new ArrayList<>()).add(figures);
             }
         }

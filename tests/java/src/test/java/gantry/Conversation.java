@@ -56,6 +56,16 @@ final class Conversation implements AutoCloseable {
         return note(label, until(label, broker, code, fields, wanted));
     }
 
+    /** The same of an answer whose body is numbers of eight bytes, here by their names. */
+    RemotingCommand numbersUntil(String label, int code, List<String> numbers, Predicate<ByteBuffer> wanted) {
+        var answer = until(label, broker, code, Map.of(), last -> last.getBody() != null && wanted.test(ByteBuffer.wrap(last.getBody())));
+        var body = ByteBuffer.wrap(answer.getBody());
+        var text = new StringBuilder("{\"bytes\":").append(body.remaining());
+        numbers.forEach(number -> text.append(",\"").append(number).append("\":").append(body.getLong()));
+        answer.setBody(text.append('}').toString().getBytes(UTF_8));
+        return note(label, answer);
+    }
+
     RemotingCommand namesUntil(String label, int code, Map<String, String> fields, Predicate<RemotingCommand> wanted) {
         return note(label, until(label, names, code, fields, wanted));
     }

@@ -10,6 +10,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.util.Arrays;
 import java.util.Base64;
+import java.util.List;
 import java.util.Map;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
@@ -97,9 +98,12 @@ final class LaterQuestions {
         ask.broker("timers: past", 310, send("orders", "1", properties("UNIQ_KEY", key(22), "TIMER_DELIVER_MS", "1")), "past");
         ask.broker("timers: negative delay", 310, send("orders", "1", properties("UNIQ_KEY", key(23), "TIMER_DELAY_MS", "-5")), "negative");
         RemotingCommand kept = ask.broker("timers: later", 310, send("orders", "1", properties("UNIQ_KEY", key(25), "TIMER_DELIVER_MS", later)), "later");
-        ask.broker("timers: end", 30, fields("topic", "rmq_sys_wheel_timer", "queueId", "0"));
+        var end = ask.broker("timers: end", 30, fields("topic", "rmq_sys_wheel_timer", "queueId", "0"));
         ask.broker("timers: not seen", 30, fields("topic", "orders", "queueId", "1"));
         ask.brokerUntil("timers: figures", 61, fields(), answer -> new String(answer.getBody(), UTF_8).contains("orders"));
+        long takenIn = Long.parseLong(end.getExtFields().get("offset"));
+        var marks = List.of("lastReadTime", "lastTimerLogFlushPos", "lastTimerQueueOffset", "masterTimerQueueOffset", "stateVersion", "timestamp", "counter");
+        ask.numbersUntil("timers: check-point", 60, marks, body -> body.getLong(16) == takenIn && body.getLong(8) > 0);
         var recall = fields("producerGroup", "producers", "topic", "orders", "recallHandle", handle("v1", "orders", Server.BROKER_NAME, later, key(25)));
         ask.broker("recall: no handle", 370, without(recall, "recallHandle"));
         ask.broker("recall: empty handle", 370, with(recall, "recallHandle", ""));

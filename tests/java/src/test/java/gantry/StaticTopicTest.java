@@ -95,7 +95,8 @@ class StaticTopicTest {
 
         void make(String brokers, int queues) throws Exception {
             admin("updateStaticTopic", "-b", brokers, "-t", topic, "-qn", String.valueOf(queues));
-            Await.until("all queues have a leader", () -> leaders().size() == queues);
+            // An Apache broker whose registration took too long tries again after 30 s.
+            Await.until("all queues have a leader", Duration.ofSeconds(90), () -> leaders().size() == queues, () -> "");
         }
 
         void move(String brokers) throws Exception {

@@ -1,0 +1,238 @@
+//! Which files there are, and between which state and which text each of them translates.
+
+use std::path::Path;
+
+use protocol::body::{
+    ConsumerFilterTable, ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, MessageRequestModes,
+    SubscriptionGroupTable, TopicConfigTable, TopicQueueMappingTable,
+};
+use serde_json::Value;
+
+use super::ExchangeError;
+use super::text::{parse, text};
+use crate::admin;
+use crate::broker::Broker;
+use crate::offsets::{OffsetTable, split_key};
+use crate::pop::OrderTable;
+use crate::refusal::Refusal;
+use crate::static_topic::accept;
+use crate::topics::QUEUES_MAX;
+
+/// One of the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Json {
+    Topics,
+    Groups,
+    Offsets,
+    /// With light queues Apache reads and writes this one in the place of the one before.
+    LightOffsets,
+    Delays,
+    Modes,
+    Orders,
+    Mappings,
+    Conditions,
+}
+
+/// In the order in which they are taken over: of two files with offsets, the later one counts; a mapping needs its topic.
+pub(super) const ALL: [Json; 9] = [
+    Json::Topics,
+    Json::Mappings,
+    Json::Groups,
+    Json::Offsets,
+    Json::LightOffsets,
+    Json::Delays,
+    Json::Modes,
+    Json::Orders,
+    Json::Conditions,
+];
+
+impl Json {
+    pub(super) fn file(self) -> &'static str {
+        match self {
+            Json::Topics => "topics.json",
+            Json::Groups => "subscriptionGroup.json",
+            Json::Offsets => "consumerOffset.json",
+            Json::LightOffsets => "lmqConsumerOffset.json",
+            Json::Delays => "delayOffset.json",
+            Json::Modes => "messageRequestMode.json",
+            Json::Orders => "consumerOrderInfo.json",
+            Json::Mappings => "topicQueueMapping.json",
+            Json::Conditions => "consumerFilter.json",
+        }
+    }
+}
+
+/// The file of that name.
+pub(super) fn named(file: &[u8]) -> Option<Json> {
+    ALL.into_iter().find(|json| json.file().as_bytes() == file)
+}
+
+/// The files that are exchanged.
+pub(super) fn used(broker: &Broker) -> impl Iterator<Item = Json> {
+    let has_light_queues = broker.store.has_light_queues();
+    ALL.into_iter().filter(move |json| *json != Json::LightOffsets || has_light_queues)
+}
+
+/// Puts what a file says in the place of the state. Returns how many entries it has, and the members that we do not know.
+pub(super) fn take(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<(usize, Value), ExchangeError> {
+    Ok(match json {
+        Json::Topics => {
+            let (table, extras) = parse::<TopicConfigTable>(path, bytes)?;
+            for topic in broker.topics.all() {
+                if !table.topic_config_table.contains_key(topic.name())
+                    && !protocol::names::is_system_topic(topic.name())
+                {
+                    broker.topics.forget(topic.name());
+                }
+            }
+            let count = table.topic_config_table.len();
+            for (topic_name, config) in table.topic_config_table {
+                broker.topics.create(protocol::body::TopicConfig { topic_name, ..config });
+            }
+            broker.topics.set_version(table.data_version);
+            (count, extras)
+        }
+        Json::Groups => {
+            let (table, extras) = parse::<SubscriptionGroupTable>(path, bytes)?;
+            let count = table.subscription_group_table.len();
+            broker.groups.replace(table.subscription_group_table, &table.forbidden_table, table.data_version);
+            (count, extras)
+        }
+        Json::Offsets => {
+            let (mut table, extras) = parse::<ConsumerOffsets>(path, bytes)?;
+            if broker.store.has_light_queues() {
+                // It says nothing of these groups.
+                table.offset_table.extend(light_groups(broker.offsets.table(), true));
+            }
+            broker.offsets.replace(&table.offset_table);
+            broker.offsets.set_version(table.data_version.unwrap_or_default());
+            (table.offset_table.len(), extras)
+        }
+        Json::LightOffsets => {
+            let (mut table, extras) = parse::<LmqConsumerOffsets>(path, bytes)?;
+            let of_light_groups = table.lmq_offset_table.into_iter();
+            table.offset_table.extend(of_light_groups.map(|(key, offset)| (key, [(0, offset)].into())));
+            broker.offsets.replace(&table.offset_table);
+            broker.offsets.set_version(table.data_version.unwrap_or_default());
+            (table.offset_table.len(), extras)
+        }
+        Json::Delays => {
+            let (table, extras) = parse::<DelayOffsets>(path, bytes)?;
+            for (level, offset) in &table.offset_table {
+                broker.delay.import(&broker.store, *level, *offset);
+            }
+            (table.offset_table.len(), extras)
+        }
+        Json::Modes => {
+            let (modes, extras) = parse::<MessageRequestModes>(path, bytes)?;
+            (broker.pops.modes.replace(modes), extras)
+        }
+        Json::Orders => {
+            let (orders, extras) = parse::<OrderTable>(path, bytes)?;
+            let count = orders.table.len();
+            broker.pops.orders.replace(orders.table);
+            (count, extras)
+        }
+        Json::Conditions => {
+            let (table, _) = parse::<ConsumerFilterTable>(path, bytes)?;
+            // Members that we do not know belong to a subscription, and would outlive it.
+            (broker.conditions.replace(table, broker.clock.now().0), Value::Null)
+        }
+        Json::Mappings => {
+            let (mut table, extras) = parse::<TopicQueueMappingTable>(path, bytes)?;
+            let bad = |refusal: Refusal| ExchangeError::Content { path: path.to_owned(), cause: refusal.remark };
+            for (topic, detail) in &mut table.topic_queue_mapping_info_map {
+                let owner = detail.bname.clone();
+                accept::check(detail, &owner, topic, QUEUES_MAX).map_err(bad)?;
+            }
+            let count = table.topic_queue_mapping_info_map.len();
+            broker.topics.replace_mappings(table.topic_queue_mapping_info_map);
+            broker.topics.set_mapping_version(table.data_version.unwrap_or_default());
+            (count, extras)
+        }
+    })
+}
+
+/// Changes whenever the state does.
+pub(super) fn stamp(broker: &Broker, json: Json) -> (i64, i64, u64) {
+    match json {
+        Json::Topics => {
+            let version = broker.topics.version();
+            (version.counter, version.timestamp, broker.topics.len() as u64)
+        }
+        Json::Groups => {
+            let version = broker.groups.version();
+            (version.counter, version.timestamp, broker.groups.len() as u64)
+        }
+        Json::Offsets | Json::LightOffsets => (0, 0, broker.offsets.changes()),
+        Json::Modes => (0, 0, broker.pops.modes.changes()),
+        Json::Conditions => (0, 0, broker.conditions.changes()),
+        Json::Orders => {
+            let (sum, count) = broker.pops.orders.stamp();
+            (0, sum, count)
+        }
+        Json::Mappings => {
+            let version = broker.topics.mapping_version();
+            (version.counter, version.timestamp, 0)
+        }
+        Json::Delays => (0, broker.delay.offsets().map(|(_, offset)| offset).sum(), 0),
+    }
+}
+
+/// The file's text.
+pub(super) fn render(broker: &Broker, json: Json, extras: &Value) -> String {
+    match json {
+        Json::Topics => {
+            let topics = broker.topics.all();
+            let table = TopicConfigTable {
+                data_version: broker.topics.version(),
+                topic_config_table: topics
+                    .iter()
+                    .map(|topic| (topic.name().to_owned(), protocol::body::TopicConfig::clone(&topic.config())))
+                    .collect(),
+                ..TopicConfigTable::default()
+            };
+            text(&table, extras)
+        }
+        Json::Groups => text(&admin::groups::table(broker), extras),
+        Json::Offsets => {
+            let all = broker.offsets.table();
+            let offset_table = if broker.store.has_light_queues() { light_groups(all, false) } else { all };
+            text(&ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table }, extras)
+        }
+        Json::LightOffsets => {
+            let of_light_groups = light_groups(broker.offsets.table(), true).into_iter();
+            let table = LmqConsumerOffsets {
+                data_version: Some(broker.offsets.version()),
+                lmq_offset_table: of_light_groups
+                    .filter_map(|(key, offsets)| Some((key, offsets.into_values().next()?)))
+                    .collect(),
+                offset_table: light_groups(broker.offsets.table(), false),
+            };
+            text(&table, extras)
+        }
+        Json::Modes => text(&broker.pops.modes.table(), extras),
+        Json::Conditions => text(&broker.conditions.table(), extras),
+        Json::Orders => text(&OrderTable { table: broker.pops.orders.table() }, extras),
+        Json::Mappings => {
+            let mappings = broker.topics.mappings().into_iter();
+            let table = TopicQueueMappingTable {
+                data_version: Some(broker.topics.mapping_version()),
+                topic_queue_mapping_info_map: mappings
+                    .map(|(topic, mapping)| (topic.name().to_owned(), mapping.detail().clone()))
+                    .collect(),
+            };
+            text(&table, extras)
+        }
+        Json::Delays => {
+            let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
+            text(&DelayOffsets { data_version: Some(protocol::body::DataVersion::default()), offset_table }, extras)
+        }
+    }
+}
+
+/// The offsets of groups that are named like a light queue, or those of the others.
+fn light_groups(mut table: OffsetTable, is_light: bool) -> OffsetTable {
+    table.retain(|key, _| split_key(key).is_some_and(|(_, group)| protocol::names::is_lmq(group)) == is_light);
+    table
+}

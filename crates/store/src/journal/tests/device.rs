@@ -1,0 +1,165 @@
+//! A disk that can become full, and that knows what of each file a loss of power would leave.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use env::Random;
+use parking_lot::Mutex;
+
+use crate::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
+
+/// What a device writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Device(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    is_full: AtomicBool,
+    /// What the device has of each file for sure: as it was when its last sync began.
+    synced: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
+    images: Mutex<Vec<tempfile::TempDir>>,
+}
+
+/// What a loss of power takes of what was written since the last sync.
+#[derive(Clone, Copy)]
+pub(super) enum Lost {
+    All,
+    /// Some sectors, by this number.
+    Some(u32),
+}
+
+impl Device {
+    /// From now on nothing new has room, or has again.
+    pub(super) fn be_full(&self, is_full: bool) {
+        self.0.is_full.store(is_full, Ordering::SeqCst);
+    }
+
+    /// What a loss of power would leave of the files in `dir` now.
+    pub(super) fn image(&self, dir: &Path, lost: Lost) -> tempfile::TempDir {
+        let image = tempfile::tempdir().unwrap();
+        let synced = self.0.synced.lock();
+        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+            let newest = std::fs::read(entry.path()).unwrap();
+            let kept = match (synced.get(&entry.path()), lost) {
+                (None, _) => newest,
+                (Some(synced), Lost::All) => synced.clone(),
+                (Some(synced), Lost::Some(seed)) => mixed(synced, newest, seed),
+            };
+            std::fs::write(image.path().join(entry.file_name()), kept).unwrap();
+        }
+        image
+    }
+
+    /// What a loss of power behind each rename would have left.
+    pub(super) fn images(&self) -> Vec<tempfile::TempDir> {
+        std::mem::take(&mut self.0.images.lock())
+    }
+}
+
+/// Of each sector the state that was synced or the newest; the length is the newest.
+fn mixed(synced: &[u8], mut newest: Vec<u8>, seed: u32) -> Vec<u8> {
+    let dice = Random::seeded(u64::from(seed));
+    for (at, sector) in newest.chunks_mut(SECTOR_BYTES).enumerate() {
+        if dice.below(2) == 0 {
+            sector.fill(0);
+            let from = synced.get(at * SECTOR_BYTES..).unwrap_or_default();
+            let bytes = from.len().min(sector.len());
+            sector[..bytes].copy_from_slice(&from[..bytes]);
+        }
+    }
+    newest
+}
+
+impl Disk for Device {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_dir(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        RealDisk.list(dir)
+    }
+    fn len(&self, path: &Path) -> io::Result<u64> {
+        RealDisk.len(path)
+    }
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
+        let file = RealDisk.open(path, how)?;
+        Ok(Arc::new(DeviceFile { file, path: path.to_owned(), device: Arc::clone(&self.0) }))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)?;
+        let synced = self.0.synced.lock().remove(from);
+        self.0.synced.lock().extend(synced.map(|synced| (to.to_owned(), synced)));
+        let image = self.image(to.parent().unwrap(), Lost::All);
+        self.0.images.lock().push(image);
+        Ok(())
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove(path)
+    }
+    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.remove_tree(dir)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.sync_dir(dir)
+    }
+    fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.sync_file_system(dir)
+    }
+}
+
+#[derive(Debug)]
+struct DeviceFile {
+    file: Arc<dyn DiskFile>,
+    path: PathBuf,
+    device: Arc<State>,
+}
+
+impl DeviceFile {
+    fn is_full(&self) -> bool {
+        self.device.is_full.load(Ordering::SeqCst)
+    }
+}
+
+impl DiskFile for DeviceFile {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, at)
+    }
+    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        self.file.read_cached_at(buffer, at)
+    }
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        if self.is_full() {
+            // Half of it went through.
+            self.file.write_at(&bytes[..bytes.len() / 2], at)?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.write_at(bytes, at)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        let bytes = std::fs::read(&self.path)?;
+        self.file.sync_data()?;
+        self.device.synced.lock().insert(self.path.clone(), bytes);
+        Ok(())
+    }
+    fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file.descriptor()
+    }
+    /// What is refused has made the file longer all the same, as ext4 does it.
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        if self.is_full() {
+            self.file.set_len(self.file.len()?.max(at + bytes / 2))?;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.allocate(at, bytes)
+    }
+}
