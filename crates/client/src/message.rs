@@ -209,7 +209,9 @@ fn take_apart(mut whole: Received, base: Option<&str>, first: i64, messages: &mu
     let base = base.and_then(|base| base.parse::<i64>().ok()).unwrap_or(whole.queue_offset);
     match inner {
         Ok(inner) => {
-            let wanted = inner.iter().zip(base..).filter(|(_, queue_offset)| *queue_offset >= first);
+            // The base is whatever the record says; a range from it on would overflow.
+            let offsets = (0_i64..).map(|distance| base.saturating_add(distance));
+            let wanted = inner.iter().zip(offsets).filter(|(_, queue_offset)| *queue_offset >= first);
             messages.extend(wanted.map(|(message, queue_offset)| {
                 Received {
                     queue_offset,
@@ -311,6 +313,9 @@ mod tests {
         let packed = compress(Compression::Lz4, &body, 5).unwrap();
         all.extend(record("t", &packed, bits | Compression::Lz4.bits(), properties));
         all.extend(record("t", b"no batch", bits, properties));
+        let last = format!("INNER_BASE\u{1}{}\u{2}", i64::MAX);
+        let far = decode(&record("t", &body, bits, &last).into(), &"b".into()).unwrap();
+        assert!(far.iter().all(|message| message.queue_offset == i64::MAX) && far.len() == 2);
         let all: Bytes = all.into();
         let rest: Vec<i64> =
             decode_from(&all, &"b".into(), 41).unwrap().iter().map(|message| message.queue_offset).collect();
