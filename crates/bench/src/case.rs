@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use crate::driver::{self, Driver};
+use crate::driver::{self, ConsumeMode, Driver, SendMode};
 use crate::error::BenchError;
 use crate::fields::Fields;
+use crate::ledger;
 use crate::presets;
-use crate::workload::{self, Workload};
+use crate::workload::{self, MESSAGE_BYTES_MAX, Workload};
 
 /// What has been said so far.
 #[derive(Clone, Debug)]
@@ -65,7 +66,66 @@ impl Case {
 
     /// Checks it all.
     pub fn finish(&self) -> Result<(Workload, Driver), BenchError> {
-        Ok((Workload::from_fields(&self.workload)?, Driver::from_fields(&self.driver)?))
+        let (workload, driver) = (Workload::from_fields(&self.workload)?, Driver::from_fields(&self.driver)?);
+        check(&workload, &driver)?;
+        Ok((workload, driver))
+    }
+}
+
+/// Sends at once, and reads at once, of a run: each has a task, of some kilobytes.
+const TASKS_MAX: u64 = 100_000;
+
+/// Bodies that may be on their way at once.
+const IN_FLIGHT_BYTES_MAX: u64 = 2 << 30;
+
+/// What the protocol adds to a message of a batch: lengths, flags, and the properties that a client gives each.
+const INNER_BYTES: u64 = 128;
+
+/// Limits of workload and driver together.
+fn check(workload: &Workload, driver: &Driver) -> Result<(), BenchError> {
+    let (batch, size) = (driver.batch_size as u64, workload.message_size as u64);
+    let producers = u64::from(workload.topics) * u64::from(workload.producers_per_topic);
+    let consumers = workload.groups() * u64::from(workload.consumer_per_subscription);
+    let sends = producers * driver.in_flight as u64;
+    let (reads, what) = match driver.consume_mode {
+        ConsumeMode::Pull => {
+            let reads = workload.groups() * u64::from(workload.partitions_per_topic);
+            (reads, "topics × partitionsPerTopic × subscriptionsPerTopic")
+        }
+        ConsumeMode::Push | ConsumeMode::Pop => (
+            consumers * driver.consume_threads as u64,
+            "topics × subscriptionsPerTopic × consumerPerSubscription × consumeThreads",
+        ),
+    };
+    let lanes = match driver.send_mode {
+        SendMode::Async => "backpressureConcurrency",
+        SendMode::Sync | SendMode::Oneway => "threads",
+    };
+    let limits = [
+        (format!("topics × producersPerTopic × {lanes}"), sends, TASKS_MAX, "sends are made at once"),
+        (what.to_owned(), reads, TASKS_MAX, "reads are made at once"),
+        (
+            format!("batchSize × (messageSize + {INNER_BYTES})"),
+            if batch > 1 { batch * (size + INNER_BYTES) } else { 0 },
+            MESSAGE_BYTES_MAX as u64,
+            "bytes go into a request",
+        ),
+        (
+            format!("topics × producersPerTopic × {lanes} × batchSize × messageSize"),
+            sends.saturating_mul(batch * size),
+            IN_FLIGHT_BYTES_MAX,
+            "bytes are on their way at once",
+        ),
+        (
+            "topics × producersPerTopic × (2 + subscriptionsPerTopic)".to_owned(),
+            producers * ledger::rows(u64::from(workload.subscriptions_per_topic)),
+            ledger::ROWS_MAX,
+            "are followed to their end",
+        ),
+    ];
+    match limits.into_iter().find(|(_, value, max, _)| value > max) {
+        Some((what, value, max, why)) => Err(BenchError::Invalid(format!("{what} is {value}; at most {max} {why}"))),
+        None => Ok(()),
     }
 }
 
@@ -91,6 +151,47 @@ mod tests {
         assert!(said.starts_with("--set: treads is no key of a workload or driver; known are name, topics"), "{said}");
         let said = case.preset("none").unwrap_err().to_string();
         assert!(said.starts_with("there is no preset none; there are batch-16"), "{said}");
+    }
+
+    #[test]
+    fn what_together_takes_too_much_is_refused_with_its_limit() {
+        let said = |values: &[(&str, &str)]| {
+            let mut case = Case::new();
+            values.iter().for_each(|(key, value)| case.set(key, value, "test").unwrap());
+            case.finish().err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        for (values, words) in [
+            (
+                &[("topics", "100"), ("producersPerTopic", "100")][..],
+                "topics × producersPerTopic × backpressureConcurrency is 10240000; at most 100000 sends",
+            ),
+            (
+                &[("partitionsPerTopic", "1000"), ("subscriptionsPerTopic", "1000")],
+                "partitionsPerTopic × subscriptionsPerTopic is 1000000; at most 100000 reads",
+            ),
+            (
+                &[("consumeMode", "pop"), ("consumeThreads", "10000"), ("consumerPerSubscription", "1000")],
+                "× consumeThreads is 10000000; at most 100000 reads",
+            ),
+            (&[("batchSize", "20000")], "batchSize × (messageSize + 128) is 23040000; at most 15728640 bytes"),
+            (&[("messageSize", "15000000")], "× batchSize × messageSize is 15360000000; at most 2147483648 bytes"),
+            (
+                &[("producersPerTopic", "1000"), ("subscriptionsPerTopic", "1000"), ("backpressureConcurrency", "1")],
+                "(2 + subscriptionsPerTopic) is 1002000; at most 131072",
+            ),
+        ] {
+            assert!(said(values).contains(words), "{values:?}: {}", said(values));
+        }
+    }
+
+    #[test]
+    fn a_number_of_messages_is_not_spent_on_a_warm_up() {
+        let warmup = |key: &str| {
+            let mut case = Case::new();
+            case.set(key, "1", "test").unwrap();
+            case.finish().unwrap().0.warmup_duration_minutes
+        };
+        assert_eq!(["messages", "consumerBacklogSizeGB", "topics"].map(warmup), [0.0, 0.0, 1.0]);
     }
 
     #[test]

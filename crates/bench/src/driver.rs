@@ -108,7 +108,7 @@ pub struct Driver {
     /// Signs requests, with the next. Not written into results.
     #[serde(skip)]
     pub access_key: Option<String>,
-    /// See above.
+    /// Signs requests, with the one before. Not written into results.
     #[serde(skip)]
     pub secret_key: Option<String>,
     /// Attributes of the topics, without the `+` that a request puts before them.
@@ -168,6 +168,16 @@ impl Driver {
         if send_mode == SendMode::Oneway && batch_size > 1 {
             return Err(fields.bad("batchSize", "with sendMode oneway 1 is expected: batches are answered".to_owned()));
         }
+        let compress_over_bytes = fields.number("compressOverBytes", 0, 0..=1 << 30)?;
+        if compress_over_bytes > 0 && batch_size > 1 {
+            let expected = "with a batchSize 0 is expected: batches are not compressed".to_owned();
+            return Err(fields.bad("compressOverBytes", expected));
+        }
+        let retries = fields.number("retries", 0, 0..=100)?;
+        if send_mode == SendMode::Oneway && retries > 0 {
+            let expected = "with sendMode oneway 0 is expected: nobody says what failed".to_owned();
+            return Err(fields.bad("retries", expected));
+        }
         let (access_key, secret_key) = (fields.text("accessKey"), fields.text("secretKey"));
         if access_key.is_some() != secret_key.is_some() {
             return Err(BenchError::Invalid("accessKey and secretKey are given together or not at all".to_owned()));
@@ -177,6 +187,15 @@ impl Driver {
             ConsumeMode::Pull,
             &[("pull", ConsumeMode::Pull), ("push", ConsumeMode::Push), ("pop", ConsumeMode::Pop)],
         )?;
+        for (key, is_taken) in [
+            ("consumeThreads", consume_mode != ConsumeMode::Pull),
+            ("popInvisibleMillis", consume_mode == ConsumeMode::Pop),
+        ] {
+            if fields.text(key).is_some() && !is_taken {
+                let expected = format!("with consumeMode {} it has no meaning", consume_mode.word());
+                return Err(fields.bad(key, expected));
+            }
+        }
         let topic_attributes = attributes(fields)?;
         if consume_mode == ConsumeMode::Pop && topic_attributes.contains_key("queue.type") {
             return Err(fields.bad("consumeMode", "pull or push is expected where a queue.type is given".to_owned()));
@@ -191,9 +210,9 @@ impl Driver {
             send_mode,
             in_flight: if send_mode == SendMode::Async { concurrency } else { threads },
             batch_size,
-            compress_over_bytes: fields.number("compressOverBytes", 0, 0..=1 << 30)?,
+            compress_over_bytes,
             send_timeout_millis: fields.number("sendTimeoutMillis", 3000, 1..=600_000)?,
-            retries: fields.number("retries", 0, 0..=100)?,
+            retries,
             header: fields.choice(
                 "header",
                 HeaderKind::Json,
@@ -294,6 +313,10 @@ mod tests {
             ("consumeMode: pop\npullBatch: 64", "pullBatch is \"64\"; a number from 1 to 32"),
             ("sendMode: oneway\nbatchSize: 2", "batchSize is \"2\"; with sendMode oneway 1"),
             ("consumeMode: pop\nbatchCQ: true", "consumeMode is \"pop\"; pull or push"),
+            ("sendMode: oneway\nretries: 1", "retries is \"1\"; with sendMode oneway 0"),
+            ("batchSize: 2\ncompressOverBytes: 9", "compressOverBytes is \"9\"; with a batchSize 0"),
+            ("consumeThreads: 9", "consumeThreads is \"9\"; with consumeMode pull"),
+            ("consumeMode: push\npopInvisibleMillis: 10000", "with consumeMode push it has no meaning"),
             ("threads: 4", "backpressureConcurrency says"),
             ("topicAttributes: a", "\"a\" is not name=value"),
             ("accessKey: a", "accessKey and secretKey are given together"),

@@ -18,6 +18,17 @@ const WORDS: usize = (PAGE / 64) as usize;
 /// What the pages of all producers may take, in bytes of bits.
 const BYTES_MAX: usize = 128 << 20;
 
+/// Pages that a producer needs at least: numbers of one are given away while answers to the one before are open.
+const PAGES_MIN: usize = 2;
+
+/// Producers times the rows of bits that each of their pages has: beyond it there is no room for the fewest pages that they need.
+pub const ROWS_MAX: u64 = (BYTES_MAX / PAGES_MIN / (WORDS * 8)) as u64;
+
+/// Rows of bits of a page: two, and one for each group.
+pub const fn rows(groups: u64) -> u64 {
+    2 + groups
+}
+
 /// What became of a producer's messages.
 pub struct Ledger {
     run: u64,
@@ -58,6 +69,8 @@ struct Account {
     opened: u64,
     /// Pages below were given up, or dropped before.
     given_up_below: u64,
+    /// Acknowledged messages times groups that have not received them yet, of all pages: looked at too often to be added up then.
+    outstanding: u64,
     /// Of dropped pages; of all, what needs no page.
     tally: Tally,
 }
@@ -134,14 +147,13 @@ impl Ledger {
 
     /// Acknowledged messages times groups that have not received them yet.
     pub fn outstanding(&self) -> u64 {
-        let of_page = |page: &Page| page.arrived.iter().map(|arrived| page.acknowledged_count - arrived).sum::<u64>();
-        self.accounts.iter().map(|account| account.lock().pages.values().map(of_page).sum::<u64>()).sum()
+        self.accounts.iter().map(|account| account.lock().outstanding).sum()
     }
 
     /// Pages that one producer may keep.
     fn pages_max(&self) -> usize {
         let page_bytes = WORDS * 8 * (2 + self.groups);
-        (BYTES_MAX / page_bytes / self.accounts.len().max(1)).max(2)
+        (BYTES_MAX / page_bytes / self.accounts.len().max(1)).max(PAGES_MIN)
     }
 }
 
@@ -170,6 +182,7 @@ impl Account {
             {
                 self.given_up_below = number + 1;
                 let mut tally = page.tally();
+                self.outstanding -= tally.lost;
                 let unsettled = PAGE - page.acknowledged_count - page.failed_count;
                 tally.untraced = tally.lost + unsettled;
                 tally.lost = 0;
@@ -180,7 +193,7 @@ impl Account {
 
     fn settle(&mut self, sequence: u64, is_acknowledged: bool) {
         let Some(page) = self.pages.get_mut(&(sequence / PAGE)) else { return };
-        page.settle(sequence, is_acknowledged);
+        self.outstanding += page.settle(sequence, is_acknowledged);
         self.drop_if_complete(sequence / PAGE);
     }
 
@@ -198,13 +211,12 @@ impl Account {
             }
             return number < self.given_up_below;
         };
-        match page.receive(group, sequence) {
-            true => self.drop_if_complete(number),
-            false => {
-                self.tally.duplicates += 1;
-                return false;
-            }
-        }
+        let Some(arrived) = page.receive(group, sequence) else {
+            self.tally.duplicates += 1;
+            return false;
+        };
+        self.outstanding -= arrived;
+        self.drop_if_complete(number);
         true
     }
 
@@ -229,33 +241,39 @@ impl Page {
         }
     }
 
-    fn settle(&mut self, sequence: u64, is_acknowledged: bool) {
+    /// Returns for how many groups this begins to be outstanding.
+    fn settle(&mut self, sequence: u64, is_acknowledged: bool) -> u64 {
         let (word, bit) = place(sequence);
         if (self.acknowledged[word] | self.failed[word]) & bit != 0 {
-            return;
+            return 0;
         }
         if !is_acknowledged {
             self.failed[word] |= bit;
             self.failed_count += 1;
-            return;
+            return 0;
         }
         self.acknowledged[word] |= bit;
         self.acknowledged_count += 1;
+        let mut missing = 0;
         for (received, arrived) in self.received.iter().zip(&mut self.arrived) {
-            *arrived += u64::from(received[word] & bit != 0);
+            let has_come = u64::from(received[word] & bit != 0);
+            *arrived += has_come;
+            missing += 1 - has_come;
         }
+        missing
     }
 
-    /// False if the group has it already.
-    fn receive(&mut self, group: usize, sequence: u64) -> bool {
+    /// How many were outstanding and are no more: one, or none before the answer. Nothing if the group has it already.
+    fn receive(&mut self, group: usize, sequence: u64) -> Option<u64> {
         let (word, bit) = place(sequence);
-        let Some(received) = self.received.get_mut(group) else { return false };
+        let received = self.received.get_mut(group)?;
         if received[word] & bit != 0 {
-            return false;
+            return None;
         }
         received[word] |= bit;
-        self.arrived[group] += u64::from(self.acknowledged[word] & bit != 0);
-        true
+        let was_outstanding = u64::from(self.acknowledged[word] & bit != 0);
+        self.arrived[group] += was_outstanding;
+        Some(was_outstanding)
     }
 
     /// Nothing is open, and nothing failed: a failed message may be stored all the same, and come later.
@@ -360,6 +378,11 @@ mod tests {
         assert_eq!(ledger.accounts[0].lock().pages.len() as u64, pages_max);
         let tally = ledger.tally();
         assert_eq!((tally.untraced, tally.received, tally.lost), (3 * PAGE, 0, 0));
+        ledger.settle(0, 3 * PAGE, 1, true);
+        assert_eq!(ledger.outstanding(), 1);
+        ledger.send(0, sent, PAGE);
+        assert_eq!((ledger.outstanding(), ledger.tally().untraced), (0, 4 * PAGE));
+        let tally = ledger.tally();
         // It comes all the same: not a duplicate, and not counted twice.
         ledger.receive(0, &stamp(0, 1));
         assert_eq!(ledger.tally(), tally);
@@ -396,6 +419,7 @@ mod tests {
                 foreign: 0,
             };
             prop_assert_eq!(ledger.tally(), expected);
+            prop_assert_eq!(ledger.outstanding(), expected.lost);
         }
     }
 }

@@ -143,15 +143,15 @@ pub struct Latency {
     pub count: u64,
     /// The mean.
     pub mean: f64,
-    /// So many percent took no longer.
+    /// Half took no longer.
     pub p50: f64,
-    /// See above.
+    /// 75 percent took no longer.
     pub p75: f64,
-    /// See above.
+    /// 90 percent took no longer.
     pub p90: f64,
-    /// See above.
+    /// 95 percent took no longer.
     pub p95: f64,
-    /// See above.
+    /// 99 percent took no longer.
     pub p99: f64,
     /// 99.9 percent.
     pub p999: f64,

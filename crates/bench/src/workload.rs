@@ -8,7 +8,7 @@ use crate::error::BenchError;
 use crate::fields::Fields;
 use crate::stamp::STAMP_BYTES;
 
-/// The keys of a workload file. `messages` is ours; all others mean what they mean in the OpenMessaging benchmark.
+/// The keys of a workload file: those of the OpenMessaging benchmark, and `messages`. docs/bench.md says where a meaning differs.
 pub const KEYS: &[&str] = &[
     "name",
     "topics",
@@ -30,7 +30,7 @@ pub const KEYS: &[&str] = &[
 ];
 
 /// A message may be so large, which is what a frame of the protocol holds less some room for its header.
-const MESSAGE_BYTES_MAX: usize = 15 << 20;
+pub const MESSAGE_BYTES_MAX: usize = 15 << 20;
 
 /// Queues of all topics, on each broker.
 const QUEUES_MAX: u64 = 1_000_000;
@@ -100,6 +100,10 @@ pub struct Workload {
 impl Workload {
     /// Reads and checks.
     pub fn from_fields(fields: &Fields) -> Result<Workload, BenchError> {
+        let messages = fields.number("messages", 0, 0..=1_000_000_000_000)?;
+        let consumer_backlog_size_gb = fields.number("consumerBacklogSizeGB", 0.0, 0.0..=1024.0)?;
+        // A number of messages would be spent on the warm-up, and a backlog has none.
+        let usual_warmup = if messages > 0 || consumer_backlog_size_gb > 0.0 { 0.0 } else { 1.0 };
         let workload = Workload {
             name: fields.text("name").unwrap_or_else(|| "unnamed".to_owned()),
             topics: fields.number("topics", 1, 1..=10_000)?,
@@ -122,10 +126,10 @@ impl Workload {
             producers_per_topic: fields.number("producersPerTopic", 1, 1..=1000)?,
             consumer_per_subscription: fields.number("consumerPerSubscription", 1, 1..=1000)?,
             producer_rate: fields.number("producerRate", 0.0, 0.0..=100_000_000.0)?,
-            consumer_backlog_size_gb: fields.number("consumerBacklogSizeGB", 0.0, 0.0..=1024.0)?,
+            consumer_backlog_size_gb,
             test_duration_minutes: fields.number("testDurationMinutes", 1.0, 0.001..=MINUTES_MAX)?,
-            warmup_duration_minutes: fields.number("warmupDurationMinutes", 1.0, 0.0..=MINUTES_MAX)?,
-            messages: fields.number("messages", 0, 0..=1_000_000_000_000)?,
+            warmup_duration_minutes: fields.number("warmupDurationMinutes", usual_warmup, 0.0..=MINUTES_MAX)?,
+            messages,
         };
         workload.check(fields)?;
         Ok(workload)
@@ -168,6 +172,14 @@ impl Workload {
         if self.consumer_backlog_size_gb > 0.0 && self.subscriptions_per_topic == 0 {
             let text = "consumerBacklogSizeGB is given, and subscriptionsPerTopic is 0: nobody consumes the backlog";
             return Err(BenchError::Invalid(text.to_owned()));
+        }
+        if self.consumer_backlog_size_gb > 0.0 && self.warmup_duration_minutes > 0.0 {
+            let expected = "with consumerBacklogSizeGB 0 is expected: a backlog is consumed without warm-up".to_owned();
+            return Err(fields.bad("warmupDurationMinutes", expected));
+        }
+        if self.consumer_backlog_size_gb > 0.0 && self.messages > 0 {
+            let expected = "with consumerBacklogSizeGB 0 is expected: the backlog says how many are sent".to_owned();
+            return Err(fields.bad("messages", expected));
         }
         Ok(())
     }
@@ -233,6 +245,11 @@ mod tests {
                 "the pool would have 1000000000 bytes; 268435456 are allowed",
             ),
             ("consumerBacklogSizeGB: 1\nsubscriptionsPerTopic: 0", "nobody consumes the backlog"),
+            (
+                "consumerBacklogSizeGB: 1\nwarmupDurationMinutes: 1",
+                "warmupDurationMinutes is \"1\"; with consumerBacklogSizeGB 0 is expected",
+            ),
+            ("consumerBacklogSizeGB: 1\nmessages: 9", "messages is \"9\"; with consumerBacklogSizeGB 0 is expected"),
             ("partitionPerTopic: 1", "partitionPerTopic is no key of a workload; known are name, topics"),
         ] {
             let said = read(text).unwrap_err().to_string();
