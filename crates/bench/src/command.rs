@@ -128,6 +128,7 @@ pub fn execute(args: BenchArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         BenchCommand::Run(RunArgs { load }) => {
             let (workload, driver, options) = load.read()?;
+            load.output.prepare()?;
             let mut teller = Teller { is_quiet: load.quiet };
             let result =
                 on_runtime(|stop| async move { run::run(&workload, &driver, &options, &mut teller, stop).await })?;
@@ -135,12 +136,16 @@ pub fn execute(args: BenchArgs) -> anyhow::Result<ExitCode> {
         }
         BenchCommand::Sweep(SweepArgs { key, values, load }) => {
             let (workload, driver, options) = load.read()?;
+            load.output.prepare()?;
             let mut teller = Teller { is_quiet: load.quiet };
             let (key, values) = (&key, &values);
-            let results = on_runtime(|stop| async move {
-                sweep::sweep((key, values), &workload, &driver, &options, &mut teller, stop).await
+            let watcher = &mut teller;
+            let swept = on_runtime(|stop| async move {
+                sweep::sweep((key, values), &workload, &driver, &options, watcher, stop).await
             })?;
-            load.output.show(&results)
+            let shown = load.output.show(&swept.results)?;
+            swept.failures.iter().for_each(|failure| teller.tell(failure));
+            Ok(if swept.failures.is_empty() { shown } else { ExitCode::FAILURE })
         }
         BenchCommand::Presets(PresetArgs { name }) => {
             say(&show_presets(name.as_deref())?)?;
@@ -192,13 +197,30 @@ impl LoadArgs {
 }
 
 impl Output {
+    /// Sees to it that files can be written before a load runs for an hour. What they hold stays until there is something better.
+    fn prepare(&self) -> Result<(), BenchError> {
+        for path in [&self.json, &self.html].into_iter().flatten() {
+            let failed = |cause| BenchError::File { path: path.clone(), cause };
+            std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Files first: nobody reads a terminal that is full or gone. The text comes also if they cannot be written.
     fn show(&self, results: &[RunResult]) -> anyhow::Result<ExitCode> {
+        let written = self.write(results);
         for result in results {
             say(&format!("{}\n", text::summary(result)))?;
         }
         if results.len() > 1 {
             say(&text::table(results))?;
         }
+        written?;
+        let is_well = results.iter().all(|result| result.problems().is_empty());
+        Ok(if self.check && !is_well { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn write(&self, results: &[RunResult]) -> Result<(), BenchError> {
         if let Some(path) = &self.json {
             RunResult::write(results, path)?;
         }
@@ -206,8 +228,7 @@ impl Output {
             let failed = |cause| BenchError::File { path: path.clone(), cause };
             std::fs::write(path, html::page(results)).map_err(failed)?;
         }
-        let is_well = results.iter().all(|result| result.problems().is_empty());
-        Ok(if self.check && !is_well { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        Ok(())
     }
 }
 

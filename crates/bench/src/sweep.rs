@@ -21,10 +21,19 @@ pub trait SweepWatcher: Watcher {
     fn note(&mut self, text: &str);
 }
 
+/// What a sweep came to.
+#[derive(Debug)]
+pub struct Swept {
+    /// Of each value that was measured.
+    pub results: Vec<RunResult>,
+    /// What went wrong, in words: why not all values were measured, and where the setting could not be put back.
+    pub failures: Vec<String>,
+}
+
 /// Runs a load for each value of a setting, which is changed by request, without a restart. At the end the setting is what it was.
 ///
 /// A setting that the target does not change while it runs is an error, in the target's words; so is one that it takes and does not
-/// show afterwards.
+/// show afterwards. Apache's broker takes and shows any, also what it reads only when it starts: nobody tells those apart from outside.
 pub async fn sweep(
     (key, values): (&str, &[String]),
     workload: &Workload,
@@ -32,7 +41,7 @@ pub async fn sweep(
     options: &Options,
     watcher: &mut dyn SweepWatcher,
     stop: watch::Receiver<bool>,
-) -> Result<Vec<RunResult>, BenchError> {
+) -> Result<Swept, BenchError> {
     check(key, values)?;
     let scene = Scene::new(0, 0, workload.message_size);
     let target = Target::connect(&scene, driver).await?;
@@ -40,10 +49,17 @@ pub async fn sweep(
     for address in &target.masters {
         let value = target.setting(address, key).await?;
         let text = || BenchError::Invalid(format!("{address} has no setting {key}"));
-        before.push((address.clone(), value.ok_or_else(text)?));
+        let value = value.ok_or_else(text)?;
+        if !is_plain(&value) {
+            let text = format!("{address} has {key}={value:?}, which could not be put back as it is");
+            return Err(BenchError::Invalid(text));
+        }
+        // Whoever ends the sweep at once has to put it back himself.
+        watcher.note(&format!("{key} is {value} at {address} now, and will be again when the sweep ends"));
+        before.push((address.clone(), value));
     }
     let mut results = Vec::new();
-    let mut failure = None;
+    let (mut failures, mut failure) = (Vec::new(), None);
     for value in values {
         if *stop.borrow() {
             break;
@@ -57,25 +73,29 @@ pub async fn sweep(
         match done {
             Ok(result) => results.push(result),
             Err(error) => {
+                failures.push(format!("the sweep ended at {value}: {error}"));
                 failure = Some(error);
                 break;
             }
         }
     }
-    // Whatever happened: the target is left as it was found.
+    // Also after a failure, and after the first interrupt.
     for (address, value) in &before {
         if let Err(error) = target.set(address, key, value).await {
-            watcher.note(&format!("{key} could not be set back to {value} at {address}: {error}"));
+            failures.push(format!("{key} could not be set back to {value} at {address}: {error}"));
         }
     }
     target.stop().await;
     match failure {
-        // What was measured before is worth keeping.
-        Some(error) if !results.is_empty() => watcher.note(&format!("the sweep ends here: {error}")),
-        Some(error) => return Err(error),
-        None => {}
+        // What was measured before is worth keeping, and a setting that stays changed worth telling.
+        Some(error) if results.is_empty() && failures.len() == 1 => Err(error),
+        Some(_) | None => Ok(Swept { results, failures }),
     }
-    Ok(results)
+}
+
+/// Whether a value comes back from a file of properties as it went in: blanks at its ends and letters outside of ASCII do not.
+fn is_plain(value: &str) -> bool {
+    value.trim() == value && value.chars().all(|letter| letter == ' ' || letter.is_ascii_graphic())
 }
 
 fn check(key: &str, values: &[String]) -> Result<(), BenchError> {
@@ -86,8 +106,10 @@ fn check(key: &str, values: &[String]) -> Result<(), BenchError> {
     if values.is_empty() || values.len() > VALUES_MAX {
         return refuse(format!("a sweep has {} values; 1 to {VALUES_MAX} are expected", values.len()));
     }
-    match values.iter().find(|value| value.contains('\n')) {
-        Some(value) => refuse(format!("{value:?} cannot be the value of a setting: it has two lines")),
+    match values.iter().find(|value| !is_plain(value)) {
+        Some(value) => {
+            refuse(format!("{value:?} cannot be a value: ASCII letters without blanks at the ends are expected"))
+        }
         None => Ok(()),
     }
 }
@@ -120,6 +142,8 @@ mod tests {
             ("", one()),
             ("a", vec![]),
             ("a", vec!["1\nb=2".to_owned()]),
+            ("a", vec![" 1".to_owned()]),
+            ("a", vec!["é".to_owned()]),
             ("a", vec!["1".to_owned(); 101]),
         ] {
             assert!(check(key, &values).is_err(), "{key} {values:?}");

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use client::{Admin, Client, ClientError};
 use protocol::body::{KvTable, MASTER_ID, SubscriptionGroupConfig, TopicStatsTable};
 use protocol::code::request;
+use protocol::names::{dlq_topic, retry_topic};
 use protocol::request::{CreateTopic, DeleteGroup, DeleteTopic, DeleteTopicInNames, GetTopicStats};
 use protocol::sys_flag::perm;
 
@@ -116,25 +117,24 @@ impl Target {
         Ok(())
     }
 
-    /// Removes topics and groups. Returns what could not be removed, in words.
+    /// Removes topics and groups, with the topics that brokers make for groups. Returns what could not be removed, in words.
+    ///
+    /// Topics go first: a broker knows the retry topics of pops by the groups that have offsets in a topic.
     pub async fn clean(&self, topics: &[String], groups: &[Vec<String>]) -> Vec<String> {
         let mut left = Vec::new();
+        let of_groups = groups.iter().flatten().flat_map(|group| [retry_topic(group), dlq_topic(group)]);
+        let made: Vec<String> = of_groups.collect();
         for address in &self.masters {
+            self.delete_topics(address, topics, &mut left).await;
             for group in groups.iter().flatten() {
                 let fields = DeleteGroup { group_name: group, clean_offset: true };
                 if let Err(error) = self.admin.tell(address, request::DELETE_SUBSCRIPTIONGROUP, &fields).await {
                     left.push(format!("group {group} at {address}: {error}"));
                 }
             }
-            for topic in topics {
-                if let Err(error) =
-                    self.admin.tell(address, request::DELETE_TOPIC_IN_BROKER, &DeleteTopic { topic }).await
-                {
-                    left.push(format!("topic {topic} at {address}: {error}"));
-                }
-            }
+            self.delete_topics(address, &made, &mut left).await;
         }
-        for topic in topics {
+        for topic in topics.iter().chain(&made) {
             let fields = DeleteTopicInNames { topic, cluster_name: Some(&self.cluster) };
             for address in self.admin.name_servers() {
                 if let Err(error) = self.admin.tell(address, request::DELETE_TOPIC_IN_NAMESRV, &fields).await {
@@ -143,6 +143,15 @@ impl Target {
             }
         }
         left
+    }
+
+    async fn delete_topics(&self, address: &str, topics: &[String], left: &mut Vec<String>) {
+        for topic in topics {
+            let told = self.admin.tell(address, request::DELETE_TOPIC_IN_BROKER, &DeleteTopic { topic }).await;
+            if let Err(error) = told {
+                left.push(format!("topic {topic} at {address}: {error}"));
+            }
+        }
     }
 
     /// Messages that topics hold: what one-way sends came to is known from nothing else.
@@ -171,7 +180,7 @@ impl Target {
         let response = self.admin.tell(address, request::GET_BROKER_CONFIG, &()).await.map_err(failed)?;
         let text = String::from_utf8_lossy(&response.body).into_owned();
         let mut pairs = text.lines().filter_map(|line| line.split_once('='));
-        Ok(pairs.rfind(|(known, _)| known.trim() == key).map(|(_, value)| value.trim().to_owned()))
+        Ok(pairs.rfind(|(known, _)| known.trim() == key).map(|(_, value)| value.to_owned()))
     }
 
     /// Changes a setting of a running broker.
