@@ -71,27 +71,29 @@ pub struct Groups<'a> {
 }
 
 impl Consumers {
-    /// Nobody.
+    /// Nobody yet.
     pub fn none() -> Consumers {
         Consumers { clients: Vec::new(), pushing: Vec::new(), tasks: JoinSet::new() }
     }
 
-    /// Starts them, and waits until each queue has somebody who will read it when the scene's gate opens.
-    pub async fn start(scene: &Arc<Scene>, driver: &Driver, wanted: &Groups<'_>) -> Result<Consumers, BenchError> {
-        let mut consumers = Consumers::none();
+    /// Starts them, and waits until each queue has somebody who will read it when the scene's gate opens. After an error there are some.
+    pub async fn start(&mut self, scene: &Arc<Scene>, driver: &Driver, wanted: &Groups<'_>) -> Result<(), BenchError> {
         for (topic, groups) in wanted.topics.iter().zip(wanted.groups) {
             for (group, name) in groups.iter().enumerate() {
-                let begun = consumers.pushing.len();
+                let begun = self.pushing.len();
+                let mut queues = 0;
                 for member in 0..wanted.members {
                     let reader = Reader {
                         scene: Arc::clone(scene),
                         group,
-                        who: consumers.clients.len(),
+                        who: self.clients.len(),
                         has_latency: wanted.has_latency,
                     };
                     let client = scene.client(driver);
+                    self.clients.push(client.clone());
                     let route =
                         client.route(topic).await.map_err(BenchError::target(format!("the route of {topic}")))?;
+                    queues = route.readable.len();
                     match driver.consume_mode {
                         ConsumeMode::Pull => {
                             let mine = route.readable.iter().skip(member).step_by(wanted.members);
@@ -99,26 +101,23 @@ impl Consumers {
                                 let consumer = client.pull_consumer(name);
                                 let order = wanted.is_order_checked.then(Order::default);
                                 let (max, wait) = (driver.pull_batch, Duration::from_millis(driver.pull_wait_millis));
-                                consumers.tasks.spawn(pull(reader.clone(), consumer, queue.clone(), max, wait, order));
+                                self.tasks.spawn(pull(reader.clone(), consumer, queue.clone(), max, wait, order));
                             }
                         }
                         ConsumeMode::Push => {
                             let consumer = push(reader, &client, driver, name, topic).await;
-                            consumers
-                                .pushing
-                                .push(consumer.map_err(BenchError::target(format!("a consumer of {name}")))?);
+                            let failed = BenchError::target(format!("a consumer of {name}"));
+                            self.pushing.push(consumer.map_err(failed)?);
                         }
-                        ConsumeMode::Pop => pop::spawn(&mut consumers.tasks, &reader, &client, driver, name, &route),
+                        ConsumeMode::Pop => pop::spawn(&mut self.tasks, &reader, &client, driver, name, &route),
                     }
-                    consumers.clients.push(client);
                 }
                 if driver.consume_mode == ConsumeMode::Push {
-                    let queues = consumers.clients[0].route(topic).await.map_or(0, |route| route.readable.len());
-                    shared_out(&consumers.pushing[begun..], topic, queues).await?;
+                    shared_out(&self.pushing[begun..], topic, queues).await?;
                 }
             }
         }
-        Ok(consumers)
+        Ok(())
     }
 
     /// Ends them.

@@ -32,6 +32,25 @@ pub struct Drop {
     pub rate: f64,
 }
 
+/// The rates of whole seconds, of counts over times that follow each other and need not be seconds. What is left of a second at the end
+/// is left out.
+pub fn by_second(counts: impl Iterator<Item = (f64, u64)>) -> Vec<f64> {
+    let (mut rates, mut filled, mut sum) = (Vec::new(), 0.0, 0.0);
+    for (mut seconds, count) in counts.filter(|(seconds, _)| *seconds > 0.0) {
+        let rate = count as f64 / seconds;
+        // Each turn ends a second, and takes what was missing of it off.
+        while filled + seconds >= 1.0 {
+            let missing = 1.0 - filled;
+            rates.push(sum + rate * missing);
+            (filled, sum) = (0.0, 0.0);
+            seconds -= missing;
+        }
+        filled += seconds;
+        sum += rate * seconds;
+    }
+    rates
+}
+
 /// Looks at the rates of seconds that follow each other. Nothing can be said of less than two stretches.
 pub fn find(rates: &[f64]) -> Option<Steadiness> {
     if rates.len() < 2 * STRETCH {
@@ -41,18 +60,21 @@ pub fn find(rates: &[f64]) -> Option<Steadiness> {
     let mut sorted = stretches.clone();
     sorted.sort_by(f64::total_cmp);
     let median = sorted[sorted.len() / 2];
-    if median <= 0.0 {
+    if sorted.last().is_none_or(|fastest| *fastest <= 0.0) {
         return None;
     }
+    // Where nothing happens for most of the time the median says nothing, and each stretch of nothing is a drop.
+    let is_slow = |rate: f64| if median > 0.0 { rate < median * SHARE_MIN } else { rate <= 0.0 };
     let mut drops: Vec<Drop> = Vec::new();
-    for (from, rate) in stretches.iter().copied().enumerate().filter(|(_, rate)| *rate < median * SHARE_MIN) {
+    for (from, rate) in stretches.iter().copied().enumerate().filter(|(_, rate)| is_slow(*rate)) {
         let to = from + STRETCH;
         match drops.last_mut() {
             Some(last) if last.to >= from => (last.to, last.rate) = (to, last.rate.min(rate)),
             Some(_) | None => drops.push(Drop { from, to, rate }),
         }
     }
-    Some(Steadiness { median, slowest_share: sorted[0] / median, drops })
+    let slowest_share = if median > 0.0 { sorted[0] / median } else { 0.0 };
+    Some(Steadiness { median, slowest_share, drops })
 }
 
 #[cfg(test)]
@@ -77,6 +99,20 @@ mod tests {
         let found = find(&rates).unwrap();
         assert_eq!(found.drops, [Drop { from: 22, to: 40, rate: 810.0 }]);
         assert!((found.slowest_share - 0.81).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_rate_that_is_nothing_for_most_of_the_time_is_a_drop() {
+        let mut rates = vec![0.0; 60];
+        rates[..20].fill(1000.0);
+        assert_eq!(find(&rates).unwrap().drops, [Drop { from: 20, to: 60, rate: 0.0 }]);
+    }
+
+    #[test]
+    fn counts_over_any_times_become_rates_of_seconds() {
+        let counts = [(1.0, 10), (2.5, 50), (0.5, 5), (0.9, 9)];
+        let rates: Vec<u64> = by_second(counts.into_iter()).iter().map(|rate| rate.round() as u64).collect();
+        assert_eq!(rates, [10, 20, 20, 15]);
     }
 
     #[test]

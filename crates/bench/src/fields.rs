@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
@@ -43,12 +44,11 @@ impl Fields {
     /// Takes what a file says.
     pub fn read_file(&mut self, path: &Path) -> Result<(), BenchError> {
         let failed = |cause| BenchError::File { path: path.to_owned(), cause };
-        let bytes = std::fs::metadata(path).map_err(failed)?.len();
-        if bytes > FILE_BYTES_MAX {
-            let text = format!("{}: {bytes} bytes; a {} has {FILE_BYTES_MAX} at most", path.display(), self.kind);
+        let Some(bytes) = read_at_most(path, FILE_BYTES_MAX).map_err(failed)? else {
+            let text = format!("{}: a {} has {FILE_BYTES_MAX} bytes at most", path.display(), self.kind);
             return Err(BenchError::Invalid(text));
-        }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        };
+        let text = String::from_utf8(bytes).map_err(|error| failed(std::io::Error::other(error)))?;
         self.read(&text, &path.display().to_string())
     }
 
@@ -131,6 +131,13 @@ impl Fields {
     }
 }
 
+/// What is in a file; nothing if that is more than `max` bytes. A device tells no length and may have no end.
+pub fn read_at_most(path: &Path, max: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= max))
+}
+
 /// Key and value of a line; nothing of an empty one, a comment, or the marks around a document.
 fn entry(line: &str) -> Result<Option<(String, Option<String>)>, String> {
     let line = line.trim_end();
@@ -201,6 +208,12 @@ mod tests {
             let said = fields().read(text, "w").unwrap_err().to_string();
             assert!(said.contains(words), "{text:?}: {said}");
         }
+    }
+
+    #[test]
+    fn a_file_without_end_is_refused() {
+        let said = fields().read_file(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(said, "/dev/zero: a workload has 1048576 bytes at most");
     }
 
     #[test]

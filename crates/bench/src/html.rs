@@ -30,8 +30,8 @@ pub fn page(results: &[RunResult]) -> String {
     }
     results.iter().for_each(|result| section(&mut out, result));
     let json = serde_json::to_string(results).unwrap_or_default();
-    // A script ends at the first `</`, wherever it stands.
-    let json = json.replace("</", "<\\/");
+    // What a script may not hold as it is (its own end, the begin of a comment) begins with this, which JSON has in texts alone.
+    let json = json.replace('<', "\\u003c");
     let _ = write!(out, "<script type=\"application/json\" id=\"results\">{json}</script>\n</body></html>\n");
     out
 }
@@ -110,8 +110,8 @@ fn charts(out: &mut String, result: &RunResult) {
 /// Where the drops lie, in seconds of the whole run.
 fn marks(steadiness: &Option<Steadiness>, measured: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let drops = steadiness.iter().flat_map(|steadiness| &steadiness.drops);
-    let place = |from: usize, to: usize| Some((measured.get(from)?.0, measured.get(to.saturating_sub(1))?.1));
-    drops.filter_map(|drop| place(drop.from, drop.to)).collect()
+    let begin = measured.first().map_or(0.0, |(begin, _)| *begin);
+    drops.map(|drop| (begin + drop.from as f64, begin + drop.to as f64)).collect()
 }
 
 #[cfg(test)]

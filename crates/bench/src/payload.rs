@@ -4,6 +4,7 @@ use bytes::Bytes;
 use env::Random;
 
 use crate::error::BenchError;
+use crate::fields::read_at_most;
 use crate::stamp::Stamp;
 use crate::workload::{KeyDistributor, Workload};
 
@@ -22,13 +23,15 @@ impl Payloads {
         let size = workload.message_size;
         let bodies = match &workload.payload_file {
             Some(path) => {
-                let body = std::fs::read(path).map_err(|cause| BenchError::File { path: path.clone(), cause })?;
-                if body.len() != size {
-                    let text =
-                        format!("payloadFile {} has {} bytes, and messageSize is {size}", path.display(), body.len());
-                    return Err(BenchError::Invalid(text));
+                let read = read_at_most(path, size as u64);
+                match read.map_err(|cause| BenchError::File { path: path.clone(), cause })? {
+                    Some(body) if body.len() == size => vec![body],
+                    other => {
+                        let bytes = other.map_or("more".to_owned(), |body| format!("{} bytes", body.len()));
+                        let text = format!("payloadFile {} has {bytes}, and messageSize is {size}", path.display());
+                        return Err(BenchError::Invalid(text));
+                    }
                 }
-                vec![body]
             }
             None if workload.use_randomized_payloads => {
                 let random_bytes = (size as f64 * workload.random_bytes_ratio).round() as usize;

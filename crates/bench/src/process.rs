@@ -21,7 +21,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks.
+    /// What this machine says of itself.
     pub fn read() -> Machine {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (processors, memory) = (text("/proc/cpuinfo"), text("/proc/meminfo"));
@@ -39,6 +39,8 @@ impl Machine {
 /// What a process has taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Taken {
+    /// When it began, in clock ticks since the machine did: another process of the same number has another.
+    pub started_ticks: u64,
     /// Processor time since its start, in seconds.
     pub cpu_seconds: f64,
     /// Memory that it has resident, mapped pages included.
@@ -51,19 +53,23 @@ pub struct Taken {
 pub fn taken(pid: u32) -> Option<Taken> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let (cpu, started_ticks) = ticks(&stat)?;
     Some(Taken {
-        cpu_seconds: cpu_ticks(&stat)? as f64 / rustix::param::clock_ticks_per_second() as f64,
+        started_ticks,
+        cpu_seconds: cpu as f64 / rustix::param::clock_ticks_per_second() as f64,
         resident_bytes: kilobytes(&status, "VmRSS")?,
         anonymous_bytes: kilobytes(&status, "RssAnon").unwrap_or(0),
     })
 }
 
-/// Ticks in user and kernel mode. The name stands in brackets and may hold anything, so the fields are counted from its end.
-fn cpu_ticks(stat: &str) -> Option<u64> {
+/// Ticks in user and kernel mode, and at its start. The name stands in brackets and may hold anything, so the fields are counted from its end.
+fn ticks(stat: &str) -> Option<(u64, u64)> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
     let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(user + system)
+    // Five more fields: children's times, priority and niceness, threads, and a timer.
+    let started = fields.nth(6)?.parse().ok()?;
+    Some((user + system, started))
 }
 
 /// A line such as `VmRSS:      1234 kB`, in bytes.
@@ -80,8 +86,8 @@ mod tests {
     #[test]
     fn a_process_whose_name_looks_like_fields_is_read_right() {
         let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194560 900 0 3 0 250 150 0 0 20 0 9 0 100 1000000 500";
-        assert_eq!(cpu_ticks(stat), Some(400));
-        assert_eq!(cpu_ticks("7 (a) S 1"), None);
+        assert_eq!(ticks(stat), Some((400, 100)));
+        assert_eq!(ticks("7 (a) S 1"), None);
     }
 
     #[test]

@@ -71,30 +71,31 @@ pub struct Load {
 }
 
 impl Producers {
-    /// Makes `each` producers for each topic, and lets them learn their routes.
-    pub async fn start(
-        scene: &Arc<Scene>,
-        driver: &Driver,
-        topics: &[String],
-        each: u32,
-        payloads: Payloads,
-    ) -> Result<Producers, BenchError> {
-        let mut all = Vec::new();
+    /// Nobody yet.
+    pub fn none(scene: &Arc<Scene>, driver: &Driver, payloads: Payloads) -> Producers {
+        Producers { all: Vec::new(), payloads: Arc::new(payloads), driver: driver.clone(), scene: Arc::clone(scene) }
+    }
+
+    /// Makes `each` producers for each topic, and lets them learn their routes. After an error there are some.
+    pub async fn start(&mut self, topics: &[String], each: u32) -> Result<(), BenchError> {
+        let driver = &self.driver;
         for topic in topics {
             for _ in 0..each {
-                let index = all.len() as u32;
-                let client = scene.client(driver);
-                client.route(topic).await.map_err(BenchError::target(format!("the route of {topic}")))?;
+                let index = self.all.len() as u32;
+                let client = self.scene.client(driver);
                 let producer = client.producer_with(ProducerConfig {
                     retries: driver.retries,
                     timeout: Duration::from_millis(driver.send_timeout_millis),
                     compress_over_bytes: Some(driver.compress_over_bytes).filter(|bytes| *bytes > 0),
                     ..ProducerConfig::new(&format!("{topic}-producer-{index}"))
                 });
-                all.push(Arc::new(One { index, topic: topic.clone(), producer, client, next: AtomicU64::new(0) }));
+                let one =
+                    One { index, topic: topic.clone(), producer, client: client.clone(), next: AtomicU64::new(0) };
+                self.all.push(Arc::new(one));
+                client.route(topic).await.map_err(BenchError::target(format!("the route of {topic}")))?;
             }
         }
-        Ok(Producers { all, payloads: Arc::new(payloads), driver: driver.clone(), scene: Arc::clone(scene) })
+        Ok(())
     }
 
     /// Begins to send: `rate` messages a second, or as fast as answers come; `messages` of them, or until it is stopped.
@@ -113,7 +114,9 @@ impl Producers {
         for (member, one) in self.all.iter().enumerate() {
             let begin = one.next.load(Ordering::Relaxed);
             let share = messages.map(|all| share_of(all, member as u64, members as u64));
-            let schedule = rate.map(|rate| Arc::new(Schedule::shared(begin_at, rate / batch as f64, member, members)));
+            let sends = share.map_or(u64::MAX, |share| share.div_ceil(batch));
+            let schedule =
+                rate.map(|rate| Arc::new(Schedule::shared(begin_at, rate / batch as f64, member, members, sends)));
             turns.push(Arc::new(Turn {
                 one: Arc::clone(one),
                 phase: Arc::clone(&phase),
@@ -132,7 +135,7 @@ impl Producers {
             }
         };
         let mut tasks = JoinSet::new();
-        for turn in &turns {
+        for turn in turns.iter().filter(|turn| turn.begin < turn.end) {
             for lane in 0..self.driver.in_flight {
                 tasks.spawn(Arc::clone(turn).work(lane as u16));
             }
@@ -154,15 +157,13 @@ impl Load {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// Sends nothing more, and waits for the answers to what was sent. Returns how many messages were due and never sent.
-    pub async fn stop(mut self) -> u64 {
+    /// Sends nothing more. Returns how many messages were due and never sent.
+    pub fn close(&mut self) -> u64 {
         let now = self.phase.scene.clock.elapsed();
         self.phase.is_over.store(true, Ordering::Relaxed);
         drop(self.pacer.take());
-        let unsent = self.turns.iter().map(|turn| turn.unsent(now)).sum();
         self.turns.iter().filter_map(|turn| turn.schedule.as_ref()).for_each(|schedule| schedule.permits.close());
-        self.finished().await;
-        unsent
+        self.turns.iter().map(|turn| turn.unsent(now)).sum()
     }
 }
 
@@ -178,7 +179,7 @@ impl Turn {
     async fn work(self: Arc<Self>, lane: u16) {
         for turn in 1_u64.. {
             if let Some(schedule) = &self.schedule {
-                // Closed when the load is stopped.
+                // Closed when the load is stopped, and behind its last send.
                 let Ok(permit) = schedule.permits.acquire().await else { return };
                 permit.forget();
             }
@@ -188,6 +189,12 @@ impl Turn {
             let first = self.one.next.fetch_add(self.phase.batch, Ordering::Relaxed);
             if first >= self.end {
                 return;
+            }
+            if let Some(schedule) = &self.schedule
+                && first + self.phase.batch >= self.end
+            {
+                // There is no permit left to come, and each that came is taken: the other lanes would wait for ever.
+                schedule.permits.close();
             }
             let due = match &self.schedule {
                 Some(schedule) => schedule.due((first - self.begin) / self.phase.batch),
@@ -216,15 +223,14 @@ impl Turn {
             }
         };
         scene.ledger.send(producer, first, count);
-        let sent = match self.phase.mode {
-            SendMode::Oneway => self.hand_over(message(first)).await.map(|()| SendStatus::Ok),
-            SendMode::Sync | SendMode::Async if self.phase.batch == 1 => {
-                self.one.producer.send(message(first)).await.map(|sent| sent.status)
+        let deadline = scene.clock.elapsed() + self.phase.send_timeout;
+        // While the connection has no room this waits, as a socket would: what our own side has no room for is no failure of the target's.
+        let sent = loop {
+            let sent = self.attempt(first, count, message).await;
+            if !sent.as_ref().is_err_and(is_full) || scene.clock.elapsed() >= deadline {
+                break sent;
             }
-            SendMode::Sync | SendMode::Async => {
-                let batch = (first..first + count).map(message).collect();
-                self.one.producer.send_batch(batch).await.map(|sent| sent.status)
-            }
+            tokio::time::sleep(ROOM_PAUSE).await;
         };
         let took = scene.clock.elapsed().saturating_sub(due);
         scene.ledger.settle(producer, first, count, sent.is_ok());
@@ -246,17 +252,31 @@ impl Turn {
         }
     }
 
-    /// Sends what nobody answers. While the connection has no room this waits, as a socket would: nothing is dropped on our side.
-    async fn hand_over(&self, message: Message) -> Result<(), ClientError> {
-        let deadline = self.phase.scene.clock.elapsed() + self.phase.send_timeout;
-        loop {
-            match self.one.producer.send_oneway(message.clone()).await {
-                Err(ClientError::Call(CallError::Busy { .. })) if self.phase.scene.clock.elapsed() < deadline => {
-                    tokio::time::sleep(ROOM_PAUSE).await;
-                }
-                other => return other,
+    async fn attempt(
+        &self,
+        first: u64,
+        count: u64,
+        message: impl Fn(u64) -> Message,
+    ) -> Result<SendStatus, ClientError> {
+        let producer = &self.one.producer;
+        match self.phase.mode {
+            SendMode::Oneway => producer.send_oneway(message(first)).await.map(|()| SendStatus::Ok),
+            SendMode::Sync | SendMode::Async if self.phase.batch == 1 => {
+                producer.send(message(first)).await.map(|sent| sent.status)
+            }
+            SendMode::Sync | SendMode::Async => {
+                producer.send_batch((first..first + count).map(message).collect()).await.map(|sent| sent.status)
             }
         }
+    }
+}
+
+/// Whether nothing was sent because the connection had no room. Of several attempts an earlier one may have got through.
+fn is_full(error: &ClientError) -> bool {
+    match error {
+        ClientError::Call(CallError::Busy { .. }) => true,
+        ClientError::Exhausted { attempts: 1, last } => is_full(last),
+        _ => false,
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::driver::Driver;
 use crate::drops::Steadiness;
 use crate::error::BenchError;
+use crate::fields;
 use crate::ledger::Tally;
 use crate::meter::Latency;
 use crate::process::Machine;
@@ -77,6 +78,8 @@ pub struct Summary {
     pub end_to_end: Option<Latency>,
     /// What became of the messages.
     pub messages: Tally,
+    /// Lost is what had not come so long after the last one that did.
+    pub quiet_seconds: f64,
     /// Received before one that was sent earlier; nothing where no order is promised.
     pub disordered: Option<u64>,
     /// What the target's queues hold afterwards; nothing if it could not be asked.
@@ -91,6 +94,8 @@ pub struct Summary {
     pub consume_failures: BTreeMap<String, u64>,
     /// What the server's process took.
     pub server: Option<ServerUse>,
+    /// Whether the server's process ended while the load ran; what it took is known until then.
+    pub server_ended: bool,
     /// Processor time of the load generator, in cores.
     pub loader_cpu_cores: f64,
     /// Whether sending was steady; nothing if it was too short to tell.
@@ -211,8 +216,17 @@ impl RunResult {
         let summary = &self.summary;
         let tally = &summary.messages;
         let mut found = Vec::new();
+        if summary.measured_seconds <= 0.0 {
+            found.push("nothing was measured: the load ended before its warm-up did".to_owned());
+        }
+        if summary.server_ended {
+            found.push("the server's process ended while the load ran".to_owned());
+        }
         if tally.lost > 0 {
-            found.push(format!("{} messages were acknowledged and not received", tally.lost));
+            found.push(format!(
+                "{} messages were acknowledged and not received, {:.0} s after the last that was",
+                tally.lost, summary.quiet_seconds
+            ));
         }
         if tally.duplicates > 0 {
             found.push(format!("{} messages were received again", tally.duplicates));
@@ -232,7 +246,7 @@ impl RunResult {
         if tally.foreign > 0 {
             found.push(format!("{} messages were received that this run did not send", tally.foreign));
         }
-        if summary.asked_rate > 0.0 && summary.produce_rate < summary.asked_rate * 0.99 && self.workload.messages == 0 {
+        if !self.is_rate_held() {
             let (held, asked) = (summary.produce_rate, summary.asked_rate);
             found.push(format!("{held:.0} messages a second were sent of {asked:.0} that were asked for"));
         }
@@ -249,6 +263,15 @@ impl RunResult {
         found
     }
 
+    /// Whether as many messages a second were answered as were due. The answers to what was due last come later by as long as an
+    /// answer takes, which is much of a short run.
+    fn is_rate_held(&self) -> bool {
+        let summary = &self.summary;
+        let late = summary.publish.map_or(0.0, |latency| latency.p50 / 1000.0);
+        let due = summary.asked_rate * (summary.measured_seconds - late);
+        summary.produce_rate * summary.measured_seconds >= due * 0.99
+    }
+
     /// Writes the file.
     pub fn write(results: &[RunResult], path: &Path) -> Result<(), BenchError> {
         let failed = |cause| BenchError::File { path: path.to_owned(), cause };
@@ -261,11 +284,11 @@ impl RunResult {
     pub fn read(path: &Path) -> Result<Vec<RunResult>, BenchError> {
         let failed = |cause| BenchError::File { path: path.to_owned(), cause };
         let none = |cause: String| BenchError::NoResult { path: path.to_owned(), cause };
-        let bytes = std::fs::metadata(path).map_err(failed)?.len();
-        if bytes > FILE_BYTES_MAX {
-            return Err(none(format!("it has {bytes} bytes; {FILE_BYTES_MAX} are read at most")));
-        }
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let bytes = fields::read_at_most(path, FILE_BYTES_MAX).map_err(failed)?;
+        let Some(bytes) = bytes else {
+            return Err(none(format!("it has more than the {FILE_BYTES_MAX} bytes that are read")));
+        };
+        let text = String::from_utf8(bytes).map_err(|error| none(error.to_string()))?;
         let results: Vec<RunResult> = serde_json::from_str(&text).map_err(|error| none(error.to_string()))?;
         match results.iter().find(|result| result.format != FORMAT) {
             Some(other) => Err(none(format!("its format is \"{}\"; {FORMAT} is expected", other.format))),
@@ -310,7 +333,13 @@ pub(crate) mod tests {
             machine: Machine::default(),
             setting: None,
             was_interrupted: false,
-            summary: Summary { messages, produce_steadiness: drops::find(&all), ..Summary::default() },
+            summary: Summary {
+                messages,
+                quiet_seconds: 10.0,
+                measured_seconds: rates.len() as f64,
+                produce_steadiness: drops::find(&all),
+                ..Summary::default()
+            },
             windows: windows.collect(),
             units: units(),
             workload,
@@ -330,7 +359,7 @@ pub(crate) mod tests {
         assert_eq!(
             result.problems(),
             [
-                "3 messages were acknowledged and not received",
+                "3 messages were acknowledged and not received, 10 s after the last that was",
                 "2 messages were received again",
                 "1 messages came before one that was sent earlier",
                 "4 messages were not sent with success",

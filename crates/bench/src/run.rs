@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::consume::{Consumers, Groups, ORDERED_PAIRS_MAX};
-use crate::driver::Driver;
+use crate::driver::{ConsumeMode, Driver};
 use crate::drops;
 use crate::error::BenchError;
 use crate::meter::{Counts, Latency};
@@ -21,7 +21,13 @@ use crate::target::Target;
 use crate::workload::Workload;
 
 /// What is missing is waited for as long as something still comes, and then for so long.
-const DRAIN: Duration = Duration::from_secs(10);
+const QUIET: Duration = Duration::from_secs(10);
+
+/// All in all what is missing is waited for so long: consumers at half the speed of producers would else take as long again.
+const DRAIN_MAX: Duration = Duration::from_secs(600);
+
+/// The same after an interrupt: whoever ends a load early wants to see its result.
+const DRAIN_INTERRUPTED_MAX: Duration = Duration::from_secs(60);
 
 /// Between two looks whether anything is missing.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -105,7 +111,7 @@ fn names(workload: &Workload, run: u64) -> (Vec<String>, Vec<Vec<String>>) {
 struct Ending {
     /// Messages that were due and never sent.
     unsent: u64,
-    /// Before all of a backlog was consumed.
+    /// Before all was consumed, or had been waited for.
     is_cut_off: bool,
 }
 
@@ -132,11 +138,10 @@ impl Staged<'_> {
                 self.target.create_group(group).await?;
             }
         }
-        let each = self.workload.producers_per_topic;
-        let producers = Producers::start(self.scene, self.driver, self.topics, each, payloads).await?;
+        let mut producers = Producers::none(self.scene, self.driver, payloads);
         let mut book = Book::new(self.scene, self.options.server_pid, watcher, stop.clone());
         let mut consumers = Consumers::none();
-        let played = self.acts(&producers, &mut consumers, &mut book).await;
+        let played = self.acts(&mut producers, &mut consumers, &mut book).await;
         // Nobody may be left consuming or sending, also when the load could not be played to its end.
         consumers.stop().await;
         producers.stop().await;
@@ -145,10 +150,12 @@ impl Staged<'_> {
         summary.asked_rate = self.workload.producer_rate;
         summary.messages = self.scene.ledger.tally();
         if is_cut_off {
-            // What is left of the backlog is not lost: nobody waited for it.
-            let left = std::mem::take(&mut summary.messages.lost);
-            summary.messages.untraced += left;
+            // What is left is not lost: nobody waited for it.
+            let tally = &mut summary.messages;
+            let unanswered = tally.sent.saturating_sub(tally.acknowledged + tally.failed + tally.untraced);
+            tally.untraced += std::mem::take(&mut tally.lost) + unanswered;
         }
+        summary.quiet_seconds = self.quiet().as_secs_f64();
         summary.due_and_never_sent = unsent;
         summary.disordered = self.is_order_checked().then(|| self.scene.disordered());
         summary.stored = self.target.stored(self.topics).await.ok();
@@ -159,16 +166,17 @@ impl Staged<'_> {
     /// The load itself.
     async fn acts(
         &self,
-        producers: &Producers,
+        producers: &mut Producers,
         consumers: &mut Consumers,
         book: &mut Book<'_>,
     ) -> Result<Ending, BenchError> {
         let workload = self.workload;
+        producers.start(self.topics, workload.producers_per_topic).await?;
         let rate = Some(workload.producer_rate).filter(|rate| *rate > 0.0);
         let duration = minutes(workload.test_duration_minutes);
         let load = match workload.backlog_messages() {
             0 => {
-                *consumers = self.consumers(true).await?;
+                self.start(consumers, true).await?;
                 self.scene.open_gate();
                 let mut load = producers.run(rate, Some(workload.messages).filter(|messages| *messages > 0))?;
                 book.open();
@@ -181,43 +189,55 @@ impl Staged<'_> {
             }
             backlog => {
                 // Before there is anything to hand over from one to the other.
-                *consumers = self.consumers(false).await?;
+                self.start(consumers, false).await?;
                 let mut load = producers.run(None, Some(backlog))?;
                 book.open();
                 book.during(Phase::Fill, Duration::MAX, load.finished()).await;
-                load.stop().await;
+                load.close();
+                load.finished().await;
                 let load = rate.map(|rate| producers.run(Some(rate), None)).transpose()?;
                 book.restart();
                 self.scene.open_gate();
                 if load.is_none() {
-                    let is_done = book.during(Phase::Measure, duration, drained(self.scene)).await;
+                    let is_done = book.during(Phase::Measure, duration, drained(self.scene, self.quiet())).await;
                     return Ok(Ending { unsent: 0, is_cut_off: !is_done || book.is_stopped() });
                 }
                 book.during(Phase::Measure, duration, std::future::pending()).await;
                 load
             }
         };
-        let unsent = match load {
+        Ok(match load {
             Some(load) => self.wind_up(book, load).await,
-            None => 0,
-        };
-        Ok(Ending { unsent, is_cut_off: false })
+            None => Ending { unsent: 0, is_cut_off: false },
+        })
     }
 
     /// Waits for answers and messages that are on their way.
-    async fn wind_up(&self, book: &mut Book<'_>, load: Load) -> u64 {
-        let mut unsent = 0;
+    async fn wind_up(&self, book: &mut Book<'_>, mut load: Load) -> Ending {
+        let unsent = load.close();
+        let mut is_done = false;
         let rest = async {
-            unsent = load.stop().await;
+            load.finished().await;
             if self.workload.subscriptions_per_topic > 0 {
-                drained(self.scene).await;
+                drained(self.scene, self.quiet()).await;
             }
+            is_done = true;
         };
-        book.during(Phase::Drain, Duration::MAX, rest).await;
-        unsent
+        let limit = if book.is_stopped() { DRAIN_INTERRUPTED_MAX } else { DRAIN_MAX };
+        book.during(Phase::Drain, limit.max(self.quiet()), rest).await;
+        Ending { unsent, is_cut_off: !is_done }
     }
 
-    async fn consumers(&self, has_latency: bool) -> Result<Consumers, BenchError> {
+    /// How long after the last message a missing one is given up. What was popped and got lost on its way comes again when it is
+    /// no longer hidden.
+    fn quiet(&self) -> Duration {
+        match self.driver.consume_mode {
+            ConsumeMode::Pull | ConsumeMode::Push => QUIET,
+            ConsumeMode::Pop => QUIET + Duration::from_millis(self.driver.pop_invisible_millis.unsigned_abs()),
+        }
+    }
+
+    async fn start(&self, consumers: &mut Consumers, has_latency: bool) -> Result<(), BenchError> {
         let wanted = Groups {
             topics: self.topics,
             groups: self.groups,
@@ -225,7 +245,7 @@ impl Staged<'_> {
             has_latency,
             is_order_checked: self.is_order_checked(),
         };
-        Consumers::start(self.scene, self.driver, &wanted).await
+        consumers.start(self.scene, self.driver, &wanted).await
     }
 
     fn is_order_checked(&self) -> bool {
@@ -241,11 +261,11 @@ fn minutes(minutes: f64) -> Duration {
 }
 
 /// Ends when every group has what was acknowledged, or nothing has come for a while.
-async fn drained(scene: &Scene) {
+async fn drained(scene: &Scene, quiet: Duration) {
     let mut last = (u64::MAX, Instant::now());
     loop {
         let outstanding = scene.ledger.outstanding();
-        if outstanding == 0 || (outstanding >= last.0 && last.1.elapsed() > DRAIN) {
+        if outstanding == 0 || (outstanding >= last.0 && last.1.elapsed() > quiet) {
             return;
         }
         if outstanding < last.0 {
@@ -272,6 +292,8 @@ struct Book<'a> {
     all_consumed: Counts,
     measured_seconds: f64,
     server: ServerUse,
+    /// Its process is gone, or another one has its number.
+    has_server_ended: bool,
     loader_cpu_seconds: f64,
 }
 
@@ -298,6 +320,7 @@ impl<'a> Book<'a> {
             all_consumed: Counts::default(),
             measured_seconds: 0.0,
             server: ServerUse::default(),
+            has_server_ended: false,
             loader_cpu_seconds: 0.0,
         }
     }
@@ -328,8 +351,9 @@ impl<'a> Book<'a> {
         let until = Instant::now() + time.min(Duration::from_secs(3600 * 24 * 365));
         let mut stop = self.stop.clone();
         let stopped = async {
-            // Whoever could say so is gone, or has nothing to say about the end: nothing to wait for.
-            if phase == Phase::Drain || stop.wait_for(|is_over| *is_over).await.is_err() {
+            // What ended the load does not end the wait for what is on its way. Whoever could say so may also be gone.
+            let is_old = phase == Phase::Drain && *stop.borrow();
+            if is_old || stop.wait_for(|is_over| *is_over).await.is_err() {
                 std::future::pending::<()>().await;
             }
         };
@@ -355,6 +379,9 @@ impl<'a> Book<'a> {
         let seconds = (now - at).as_secs_f64().max(1e-6);
         let (produced, consumed) = (self.scene.produced.take(), self.scene.consumed.take());
         let own_seconds = own.cpu_seconds - own_before.cpu_seconds;
+        let is_same = |before: Taken| server.is_some_and(|now| now.started_ticks == before.started_ticks);
+        self.has_server_ended |= server_before.is_some_and(|before| !is_same(before));
+        let (server, server_before) = if self.has_server_ended { (None, None) } else { (server, server_before) };
         let server_seconds = server.zip(server_before).map(|(now, before)| now.cpu_seconds - before.cpu_seconds);
         let window = Window {
             at_seconds: at.as_secs_f64(),
@@ -412,6 +439,7 @@ impl<'a> Book<'a> {
             produce_remarks: self.all_produced.remarks.clone(),
             consume_failures: self.all_consumed.failures.clone(),
             server: self.server_pid.map(|_| server),
+            server_ended: self.has_server_ended,
             loader_cpu_cores: self.loader_cpu_seconds / seconds,
             produce_steadiness: drops::find(&self.rates(|window| window.sent)),
             consume_steadiness: drops::find(&self.rates(|window| window.received)),
@@ -419,9 +447,9 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// The rates of the measured seconds, without what is left of one at the end.
+    /// The rates of the measured seconds.
     fn rates(&self, count: impl Fn(&Window) -> u64) -> Vec<f64> {
-        let measured = self.windows.iter().filter(|window| window.phase == Phase::Measure && window.seconds > 0.5);
-        measured.map(|window| count(window) as f64 / window.seconds).collect()
+        let measured = self.windows.iter().filter(|window| window.phase == Phase::Measure);
+        drops::by_second(measured.map(|window| (window.seconds, count(window))))
     }
 }
