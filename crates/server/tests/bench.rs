@@ -61,6 +61,9 @@ fn a_run_writes_a_result_and_a_page_and_a_report_shows_results_again() {
 fn a_bad_value_ends_the_command_with_field_value_and_limit() {
     let said = support::fails(&["bench", "run", "--preset", "sync-16", "--set", "messageSize=1"]);
     assert_eq!(said, "gantry: --set: messageSize is \"1\"; a number from 32 to 15728640 is expected");
+    // Before a load runs for an hour, and not after it.
+    let said = support::fails(&["bench", "run", "--set", "messages=1", "--json", "/nowhere/a.json"]);
+    assert!(said.starts_with("gantry: /nowhere/a.json: "), "{said}");
     let listed = gantry(&["bench", "presets"]).output().unwrap();
     assert!(String::from_utf8(listed.stdout).unwrap().contains("queues-10000"));
 }
@@ -109,6 +112,7 @@ fn a_server_that_stands_still_shows_in_the_latency_of_every_send_that_was_due_me
     let due = 200.0 * summary.measured_seconds;
     let sent = (summary.messages.sent + summary.due_and_never_sent) as f64;
     assert!((sent - due).abs() < due * 0.1, "{sent} of {due}");
+    assert!(summary.due_and_never_sent < summary.messages.sent / 2, "{summary:?}");
     assert_eq!((summary.messages.lost, summary.messages.failed), (0, 0));
     server.end("-TERM");
 }

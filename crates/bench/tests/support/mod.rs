@@ -131,6 +131,17 @@ impl Cluster {
         found
     }
 
+    /// The broker's topics whose names hold a text.
+    pub async fn topics(&self, text: &str) -> Vec<String> {
+        let client = client::Client::start(client::ClientConfig::new(&self.names.to_string()));
+        let fields = protocol::request::GetAllTopicConfig { topic_seq: None, data_version: None, max_topic_num: None };
+        let request = protocol::code::request::GET_ALL_TOPIC_CONFIG;
+        let table: protocol::body::TopicConfigTable =
+            client.admin().ask(&self.at.to_string(), request, &fields).await.unwrap();
+        client.stop().await;
+        table.topic_config_table.into_keys().filter(|topic| topic.contains(text)).collect()
+    }
+
     pub async fn run(&self, values: &[(&str, &str)]) -> RunResult {
         let (workload, driver) = self.case(values);
         let (_stop, stopped) = watch::channel(false);
