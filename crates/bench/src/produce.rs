@@ -273,11 +273,8 @@ impl Turn {
 
 /// Whether nothing was sent because the connection had no room. Of several attempts an earlier one may have got through.
 fn is_full(error: &ClientError) -> bool {
-    match error {
-        ClientError::Call(CallError::Busy { .. }) => true,
-        ClientError::Exhausted { attempts: 1, last } => is_full(last),
-        _ => false,
-    }
+    let last = if let ClientError::Exhausted { attempts: 1, last } = error { last } else { error };
+    matches!(last, ClientError::Call(CallError::Busy { .. }))
 }
 
 /// How many of `all` messages one of `members` sends.
