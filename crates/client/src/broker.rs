@@ -19,8 +19,8 @@ use protocol::request::{PullMessage, PullReply};
 use crate::error::ClientError;
 use crate::logical::{Tries, lo, which};
 use crate::member::Member;
-use crate::message::{Received, decode};
-use crate::pull_consumer::{PullStatus, Pulled};
+use crate::message::Received;
+use crate::pull_consumer::{PullStatus, Pulled, PulledRecords};
 use crate::route::Route;
 
 pub(crate) fn malformed(error: FieldError) -> ClientError {
@@ -79,6 +79,17 @@ impl Member {
         queue: &MessageQueue,
         timeout: Duration,
     ) -> Result<Pulled, ClientError> {
+        self.pull_records(address, fields, queue, timeout).await?.messages(queue, fields.queue_offset)
+    }
+
+    /// As [`Member::pull`], with the records as they are stored.
+    pub(crate) async fn pull_records(
+        &self,
+        address: &str,
+        fields: &PullMessage<'_>,
+        queue: &MessageQueue,
+        timeout: Duration,
+    ) -> Result<PulledRecords, ClientError> {
         let fields = (fields, lo(queue));
         let response = self.exchange(address, request::PULL_MESSAGE, &fields, Bytes::new(), timeout).await?;
         let status = match ResponseCode::from_i32(response.code) {
@@ -89,22 +100,13 @@ impl Member {
             _ => return Err(refused(address, response)),
         };
         let reply = PullReply::decode(&response.fields.as_fields()).map_err(malformed)?;
-        let mut messages = match status {
-            PullStatus::Found => decode(&response.body, &queue.broker_name.as_str().into())?,
-            PullStatus::NothingNew | PullStatus::NothingMatched | PullStatus::OffsetOutOfRange => Vec::new(),
-        };
-        if let Some(delta) = reply.offset_delta {
-            for message in &mut messages {
-                message.queue_id = queue.queue_id;
-                message.queue_offset = message.queue_offset.saturating_add(delta);
-            }
-        }
-        Ok(Pulled {
+        Ok(PulledRecords {
             status,
-            messages,
             next_offset: reply.next_begin_offset,
             min_offset: reply.min_offset,
             max_offset: reply.max_offset,
+            offset_delta: reply.offset_delta,
+            records: if status == PullStatus::Found { response.body } else { Bytes::new() },
         })
     }
 

@@ -4,9 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use protocol::batch;
 use protocol::compression::{Compression, CompressionError, decompress};
 use protocol::properties::{self, PropertiesWriter, name};
 use protocol::record::{RecordView, Scanned, scan};
+use protocol::sys_flag;
 
 use crate::error::ClientError;
 
@@ -143,7 +145,14 @@ impl Received {
 ///
 /// A body that cannot be decompressed is handed out as it is, with the reason beside it: one bad message must not keep those behind
 /// it from their consumer. Records that do not fit together are an error: then nothing says where the next one begins.
+///
+/// A batch of a BatchCQ topic is taken apart; one that cannot be is handed out as one message, as it is.
 pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, ClientError> {
+    decode_from(records, broker_name, i64::MIN)
+}
+
+/// As [`decode`], for whoever asked for `first` and what follows it: of a batch, which comes as a whole, nothing before that.
+pub(crate) fn decode_from(records: &Bytes, broker_name: &Arc<str>, first: i64) -> Result<Vec<Received>, ClientError> {
     let mut messages = Vec::new();
     let mut rest = &records[..];
     while !rest.is_empty() {
@@ -164,7 +173,7 @@ pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, 
             Some(origin) if protocol::names::is_retry_topic(view.topic()) => origin,
             Some(_) | None => view.topic(),
         };
-        messages.push(Received {
+        let received = Received {
             topic: topic.to_owned(),
             broker_name: Arc::clone(broker_name),
             queue_id: view.queue_id(),
@@ -182,10 +191,45 @@ pub fn decode(records: &Bytes, broker_name: &Arc<str>) -> Result<Vec<Received>, 
             store_timestamp: view.store_timestamp(),
             store_host: view.store_host(),
             reconsume_times: view.reconsume_times(),
-        });
+        };
+        take_apart(received, view.property(name::INNER_BASE), first, &mut messages);
         rest = &rest[view.total_size()..];
     }
     Ok(messages)
+}
+
+/// Adds a message, or those from `first` on in it if it is a batch. `base` is the queue offset of the batch's first one.
+fn take_apart(mut whole: Received, base: Option<&str>, first: i64, messages: &mut Vec<Received>) {
+    const BATCH: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+    if whole.sys_flag & BATCH != BATCH || whole.unreadable.is_some() {
+        messages.push(whole);
+        return;
+    }
+    let inner: Result<Vec<_>, _> = batch::iter(&whole.body).collect();
+    let base = base.and_then(|base| base.parse::<i64>().ok()).unwrap_or(whole.queue_offset);
+    match inner {
+        Ok(inner) => {
+            // The base is whatever the record says; a range from it on would overflow.
+            let offsets = (0_i64..).map(|distance| base.saturating_add(distance));
+            let wanted = inner.iter().zip(offsets).filter(|(_, queue_offset)| *queue_offset >= first);
+            messages.extend(wanted.map(|(message, queue_offset)| {
+                Received {
+                    queue_offset,
+                    message_id: properties::get(message.properties, name::UNIQ_KEY)
+                        .map_or_else(|| whole.offset_message_id.clone(), str::to_owned),
+                    body: kept(&whole.body, message.body),
+                    properties: message.properties.to_owned(),
+                    flag: message.flag,
+                    sys_flag: whole.sys_flag & !(BATCH | sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK),
+                    ..whole.clone()
+                }
+            }));
+        }
+        Err(error) => {
+            whole.unreadable = Some(error.to_string());
+            messages.push(whole);
+        }
+    }
 }
 
 /// A part of `records`, to be kept: shared if it is the better part, and else copied.
@@ -253,6 +297,41 @@ mod tests {
         assert!(messages[1..4].iter().all(|message| message.body == text));
         assert_eq!(messages[1].message_id, "0A00000100002A9F0000000000001000");
         assert_eq!(messages[4].topic, "origin");
+    }
+
+    #[test]
+    fn a_batch_that_is_one_record_becomes_its_messages_with_their_own_offsets_and_ids() {
+        let mut body = Vec::new();
+        for (text, id) in [("one", "ID-1"), ("two", "ID-2")] {
+            let properties = format!("UNIQ_KEY\u{1}{id}\u{2}TAGS\u{1}A\u{2}");
+            batch::encode(&mut body, &batch::InnerMessage { flag: 4, body: text.as_bytes(), properties: &properties })
+                .unwrap();
+        }
+        let bits = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+        let properties = "INNER_NUM\u{1}2\u{2}INNER_BASE\u{1}40\u{2}";
+        let mut all = record("t", &body, bits, properties);
+        let packed = compress(Compression::Lz4, &body, 5).unwrap();
+        all.extend(record("t", &packed, bits | Compression::Lz4.bits(), properties));
+        all.extend(record("t", b"no batch", bits, properties));
+        let last = format!("INNER_BASE\u{1}{}\u{2}", i64::MAX);
+        let far = decode(&record("t", &body, bits, &last).into(), &"b".into()).unwrap();
+        assert!(far.iter().all(|message| message.queue_offset == i64::MAX) && far.len() == 2);
+        let all: Bytes = all.into();
+        let rest: Vec<i64> =
+            decode_from(&all, &"b".into(), 41).unwrap().iter().map(|message| message.queue_offset).collect();
+        assert_eq!(rest, [41, 41, 11]);
+        let messages = decode(&all, &"b".into()).unwrap();
+        assert_eq!(messages.len(), 5);
+        for pair in [&messages[..2], &messages[2..4]] {
+            for (message, (offset, text, id)) in pair.iter().zip([(40, "one", "ID-1"), (41, "two", "ID-2")]) {
+                assert_eq!(
+                    (message.queue_offset, &message.body[..], &*message.message_id),
+                    (offset, text.as_bytes(), id)
+                );
+                assert_eq!((message.tag(), message.flag, message.sys_flag), (Some("A"), 4, 0));
+            }
+        }
+        assert!(messages[4].unreadable.is_some() && messages[4].body == "no batch");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use protocol::body::MessageQueue;
 use protocol::request::PullMessage;
 use protocol::sys_flag::pull as flag;
@@ -11,7 +12,7 @@ use protocol::tags;
 use crate::error::ClientError;
 use crate::logical::Tries;
 use crate::member::Member;
-use crate::message::Received;
+use crate::message::{Received, decode_from};
 
 /// Beyond the time that the broker may hold a pull: the way there and back.
 const WAY: Duration = Duration::from_secs(15);
@@ -44,6 +45,39 @@ pub struct Pulled {
     pub max_offset: i64,
 }
 
+/// The result of a pull, with the records as they are stored: for those who read millions and keep none.
+#[derive(Clone, Debug)]
+pub struct PulledRecords {
+    /// What it brought.
+    pub status: PullStatus,
+    /// Records, one behind the other: [`protocol::record::scan`] reads them, [`crate::decode`] makes messages of them.
+    pub records: Bytes,
+    /// Where to go on.
+    pub next_offset: i64,
+    /// The first offset of the queue.
+    pub min_offset: i64,
+    /// One past the last offset of the queue.
+    pub max_offset: i64,
+    /// Of a logical queue: what is added to an offset in the records to get the queue's own.
+    pub offset_delta: Option<i64>,
+}
+
+impl PulledRecords {
+    /// The messages of `queue` from offset `from` on.
+    pub(crate) fn messages(self, queue: &MessageQueue, from: i64) -> Result<Pulled, ClientError> {
+        let PulledRecords { status, records, next_offset, min_offset, max_offset, offset_delta } = self;
+        let delta = offset_delta.unwrap_or(0);
+        let mut messages = decode_from(&records, &queue.broker_name.as_str().into(), from.saturating_sub(delta))?;
+        if offset_delta.is_some() {
+            for message in &mut messages {
+                message.queue_id = queue.queue_id;
+                message.queue_offset = message.queue_offset.saturating_add(delta);
+            }
+        }
+        Ok(Pulled { status, messages, next_offset, min_offset, max_offset })
+    }
+}
+
 /// A consumer that is asked for each step.
 #[derive(Clone)]
 pub struct PullConsumer {
@@ -71,16 +105,24 @@ impl PullConsumer {
         expression: &str,
         wait: Duration,
     ) -> Result<Pulled, ClientError> {
-        let suspend = if wait.is_zero() { 0 } else { flag::SUSPEND };
-        let fields = PullMessage {
-            sys_flag: flag::SUBSCRIPTION | suspend,
-            ..pull_fields(&self.group, queue, offset, max, expression, wait)
-        };
-        let mut pulled = self.pull_from_leader(queue, &fields, wait + WAY).await?;
+        let fields = self.fields(queue, offset, max, expression, wait);
+        let mut pulled = self.pull_from_leader(queue, &fields, wait + WAY).await?.messages(queue, offset)?;
         if let Some(wanted) = tags::Subscription::parse(expression) {
             pulled.messages.retain(|message| is_wanted(&wanted, message));
         }
         Ok(pulled)
+    }
+
+    /// As [`PullConsumer::pull`] of all messages, without making messages of the records.
+    pub async fn pull_records(
+        &self,
+        queue: &MessageQueue,
+        offset: i64,
+        max: i32,
+        wait: Duration,
+    ) -> Result<PulledRecords, ClientError> {
+        let fields = self.fields(queue, offset, max, tags::ALL, wait);
+        self.pull_from_leader(queue, &fields, wait + WAY).await
     }
 
     async fn pull_from_leader(
@@ -88,14 +130,29 @@ impl PullConsumer {
         queue: &MessageQueue,
         fields: &PullMessage<'_>,
         timeout: Duration,
-    ) -> Result<Pulled, ClientError> {
+    ) -> Result<PulledRecords, ClientError> {
         let mut tries = Tries::new(&self.member, queue);
         loop {
             let address = self.member.address(queue).await?;
-            let answer = self.member.pull(&address, fields, queue, timeout).await;
+            let answer = self.member.pull_records(&address, fields, queue, timeout).await;
             if !tries.go_on(&answer).await {
                 return answer;
             }
+        }
+    }
+
+    fn fields<'a>(
+        &'a self,
+        queue: &'a MessageQueue,
+        offset: i64,
+        max: i32,
+        expression: &'a str,
+        wait: Duration,
+    ) -> PullMessage<'a> {
+        let suspend = if wait.is_zero() { 0 } else { flag::SUSPEND };
+        PullMessage {
+            sys_flag: flag::SUBSCRIPTION | suspend,
+            ..pull_fields(&self.group, queue, offset, max, expression, wait)
         }
     }
 

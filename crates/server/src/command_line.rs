@@ -41,6 +41,7 @@ pub enum Command {
     #[command(flatten)]
     Serve(Serve),
     Admin(cli::admin::AdminArgs),
+    Bench(bench::BenchArgs),
 }
 
 /// What runs until it is stopped.

@@ -25,7 +25,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     match start(CommandLine::read(cli::admin::words(std::env::args_os()))) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // `{:#}`: the sentence and its causes, on one line.
             eprintln!("gantry: {error:#}");
@@ -34,15 +34,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn start(command: Command) -> anyhow::Result<()> {
+fn start(command: Command) -> anyhow::Result<ExitCode> {
     let serve = match command {
-        Command::Admin(admin) => return cli::admin::run(admin, CommandLine::command()),
+        Command::Admin(admin) => {
+            return cli::admin::run(admin, CommandLine::command()).map(|()| ExitCode::SUCCESS);
+        }
+        Command::Bench(bench) => {
+            machine::raise_open_files();
+            return bench::execute(bench);
+        }
         Command::Serve(serve) => serve,
     };
     let order = settings::order(serve)?;
     if let Some(only_set) = order.print {
         print!("{}", order.settings.print(only_set));
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     log::begin(order.log_format);
     settings::tell(&order);
@@ -53,5 +59,5 @@ fn start(command: Command) -> anyhow::Result<()> {
     // In good order nothing is left but a settings file being replaced, or a look-up that nobody waits for. After a failure, or a
     // second signal, a store that waits for a dead device must not hold up the end.
     runtime.shutdown_timeout(if ended.is_ok() { LAST_FILES } else { Duration::ZERO });
-    ended
+    ended.map(|()| ExitCode::SUCCESS)
 }

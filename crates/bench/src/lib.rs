@@ -1,0 +1,43 @@
+//! The load generator: `gantry bench`.
+//!
+//! A [`Case`] says what to send and consume and how; any endpoint that speaks RocketMQ's protocol is a target, Apache's included.
+
+mod case;
+mod chart;
+mod command;
+mod consume;
+mod driver;
+mod drops;
+mod error;
+mod fields;
+mod html;
+mod ledger;
+mod meter;
+mod pace;
+mod payload;
+mod pop;
+mod presets;
+mod process;
+mod produce;
+mod result;
+mod run;
+mod scene;
+mod stamp;
+mod sweep;
+mod target;
+mod text;
+mod workload;
+
+pub use case::Case;
+pub use command::{BenchArgs, execute};
+pub use driver::{ConsumeMode, Driver, HeaderKind, SendMode};
+pub use drops::Steadiness;
+pub use error::BenchError;
+pub use html::page;
+pub use ledger::Tally;
+pub use meter::Latency;
+pub use result::{Phase, RunResult, Summary, Window};
+pub use run::{Options, Watcher, run};
+pub use sweep::{SweepWatcher, Swept, sweep};
+pub use text::{summary, table};
+pub use workload::{KeyDistributor, Workload};

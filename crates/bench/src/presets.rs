@@ -1,0 +1,168 @@
+//! Loads by name: those of the published tests that Gantry is held against, as workload and driver files.
+
+use std::fmt::Write;
+
+/// A load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub about: String,
+    /// A workload file.
+    pub workload: String,
+    /// What is added to a driver file.
+    pub driver: String,
+}
+
+/// Queues of a topic, from few to many.
+const QUEUES: [u32; 5] = [16, 72, 100, 600, 10_000];
+
+/// Sends that a thread with callbacks may have in flight.
+const CREDITS: u32 = 64;
+
+/// All of them.
+pub fn all() -> Vec<Preset> {
+    let mut all = vec![
+        batch(16),
+        batch(32),
+        callback(16, 1_000_000),
+        callback(64, 30_000),
+        sync(16),
+        sync(64),
+        oneway("oneway-16", 16, 1_000_000),
+        oneway("oneway-64", 64, 2_000_000),
+        oneway("oneway-64-long", 64, 3_000_000),
+        oneway("oneway-64-burst", 64, 80_000),
+        consume(1),
+        consume(2),
+        openmessaging(),
+    ];
+    all.extend(QUEUES.map(both));
+    all
+}
+
+/// The preset of a name.
+pub fn find(name: &str) -> Option<Preset> {
+    all().into_iter().find(|preset| preset.name == name)
+}
+
+fn batch(threads: u32) -> Preset {
+    Preset {
+        name: format!("batch-{threads}"),
+        about: format!("{threads} threads send 60,000 batches of 1000 × 100 B"),
+        workload: counted(&format!("batch-{threads}"), 60_000_000),
+        driver: format!("sendMode: sync\nthreads: {threads}\nbatchSize: 1000\n"),
+    }
+}
+
+/// A thread that sends with callbacks waits for none of them; credits take the place of its memory as the bound.
+fn callback(threads: u32, messages: u64) -> Preset {
+    let in_flight = threads * CREDITS;
+    Preset {
+        name: format!("callback-{threads}"),
+        about: format!("{messages} single sends of 100 B with a callback, {in_flight} in flight"),
+        workload: counted(&format!("callback-{threads}"), messages),
+        driver: format!("sendMode: async\nbackpressureConcurrency: {in_flight}\n"),
+    }
+}
+
+fn sync(threads: u32) -> Preset {
+    Preset {
+        name: format!("sync-{threads}"),
+        about: format!("{threads} threads send a million × 100 B, each waiting for the answer"),
+        workload: counted(&format!("sync-{threads}"), 1_000_000),
+        driver: format!("sendMode: sync\nthreads: {threads}\n"),
+    }
+}
+
+fn oneway(name: &str, threads: u32, messages: u64) -> Preset {
+    Preset {
+        name: name.to_owned(),
+        about: format!(
+            "{threads} threads send {messages} × 100 B that nobody answers; what arrives is consumed and counted"
+        ),
+        workload: counted(name, messages),
+        driver: format!("sendMode: oneway\nthreads: {threads}\n"),
+    }
+}
+
+fn consume(consumers: u32) -> Preset {
+    let mut workload = one_topic(&format!("consume-{consumers}"), 16, 100);
+    let _ = writeln!(
+        workload,
+        "producersPerTopic: 1\nsubscriptionsPerTopic: 1\nconsumerPerSubscription: {consumers}\nconsumerBacklogSizeGB: 1\n\
+         warmupDurationMinutes: 0\ntestDurationMinutes: 10"
+    );
+    Preset {
+        name: format!("consume-{consumers}"),
+        about: format!("a backlog of 1 GiB in bodies of 100 B is sent, and then consumed by {consumers} of a group"),
+        workload,
+        driver: "sendMode: sync\nthreads: 16\nbatchSize: 1000\n".to_owned(),
+    }
+}
+
+fn openmessaging() -> Preset {
+    let mut workload = one_topic("1-topic-100-partitions-1kb-4p-4c-1000k", 100, 1024);
+    workload.push_str(
+        "useRandomizedPayloads: true\nrandomBytesRatio: 0.5\nrandomizedPayloadPoolSize: 1000\nsubscriptionsPerTopic: 1\n\
+         consumerPerSubscription: 4\nproducersPerTopic: 4\nproducerRate: 1000000\nconsumerBacklogSizeGB: 0\ntestDurationMinutes: 5\n",
+    );
+    Preset {
+        name: "openmessaging-1kb".to_owned(),
+        about: "1-topic-100-partitions-1kb-4p-4c-1000k: a million 1 KiB messages a second are asked for".to_owned(),
+        workload,
+        driver: "sendMode: async\nbackpressureConcurrency: 1024\n".to_owned(),
+    }
+}
+
+fn both(queues: u32) -> Preset {
+    let mut workload = one_topic(&format!("queues-{queues}"), queues, 1024);
+    workload.push_str(
+        "producersPerTopic: 4\nsubscriptionsPerTopic: 1\nconsumerPerSubscription: 4\nwarmupDurationMinutes: 0.25\ntestDurationMinutes: 1\n",
+    );
+    Preset {
+        name: format!("queues-{queues}"),
+        about: format!("4 producers and 4 consumers of 1 KiB messages at full speed over {queues} queues"),
+        workload,
+        driver: "sendMode: async\nbackpressureConcurrency: 256\n".to_owned(),
+    }
+}
+
+fn one_topic(name: &str, queues: u32, message_size: u32) -> String {
+    format!(
+        "name: {name}\ntopics: 1\npartitionsPerTopic: {queues}\nmessageSize: {message_size}\nkeyDistributor: \"NO_KEY\"\n"
+    )
+}
+
+/// A number of 100 B messages to 16 queues, consumed as they come, so that what is lost is known.
+fn counted(name: &str, messages: u64) -> String {
+    let mut workload = one_topic(name, 16, 100);
+    let _ = writeln!(
+        workload,
+        "producersPerTopic: 1\nsubscriptionsPerTopic: 1\nconsumerPerSubscription: 1\nwarmupDurationMinutes: 0\n\
+         testDurationMinutes: 30\nmessages: {messages}"
+    );
+    workload
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::case::Case;
+
+    #[test]
+    fn every_preset_is_a_sound_case_with_a_name_of_its_own() {
+        let mut names = BTreeSet::new();
+        for preset in all() {
+            let mut case = Case::new();
+            case.preset(&preset.name).unwrap();
+            let (workload, _) = case.finish().unwrap();
+            assert!(names.insert(preset.name.clone()), "{} twice", preset.name);
+            assert!(workload.messages > 0 || workload.test_duration_minutes > 0.0);
+        }
+        assert_eq!(names.len(), 18);
+    }
+}

@@ -1,0 +1,106 @@
+//! What this machine is, and what a process of it takes: read from `/proc`.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine that the load ran on, so that a result means something elsewhere. What was not found out is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Machine {
+    /// The processor's name.
+    pub processor: String,
+    /// Processors that this process may use.
+    pub processors: usize,
+    /// Memory, in bytes.
+    pub memory_bytes: u64,
+    /// The kernel's version.
+    pub kernel: String,
+    /// The load average of the last minute, before the run.
+    pub load_before: String,
+}
+
+impl Machine {
+    /// What this machine says of itself.
+    pub fn read() -> Machine {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let (processors, memory) = (text("/proc/cpuinfo"), text("/proc/meminfo"));
+        let named = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        Machine {
+            processor: named.map_or_else(String::new, |(_, name)| name.trim().to_owned()),
+            processors: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_bytes: kilobytes(&memory, "MemTotal").unwrap_or(0),
+            kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
+            load_before: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// What a process has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Taken {
+    /// When it began, in clock ticks since the machine did: another process of the same number has another.
+    pub started_ticks: u64,
+    /// Processor time since its start, in seconds.
+    pub cpu_seconds: f64,
+    /// Memory that it has resident, mapped pages included.
+    pub resident_bytes: u64,
+    /// What of it is its own, not pages of files.
+    pub anonymous_bytes: u64,
+}
+
+/// Looks at a process; nothing if there is none of that number.
+pub fn taken(pid: u32) -> Option<Taken> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let (cpu, started_ticks) = ticks(&stat)?;
+    Some(Taken {
+        started_ticks,
+        cpu_seconds: cpu as f64 / rustix::param::clock_ticks_per_second() as f64,
+        resident_bytes: kilobytes(&status, "VmRSS")?,
+        anonymous_bytes: kilobytes(&status, "RssAnon").unwrap_or(0),
+    })
+}
+
+/// Ticks in user and kernel mode, and at its start. The name stands in brackets and may hold anything, so the fields are counted from its end.
+fn ticks(stat: &str) -> Option<(u64, u64)> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    // Five more fields: children's times, priority and niceness, threads, and a timer.
+    let started = fields.nth(6)?.parse().ok()?;
+    Some((user + system, started))
+}
+
+/// A line such as `VmRSS:      1234 kB`, in bytes.
+fn kilobytes(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    let count: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    count.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_name_looks_like_fields_is_read_right() {
+        let stat = "7 (a) b) (c) S 1 7 7 0 -1 4194560 900 0 3 0 250 150 0 0 20 0 9 0 100 1000000 500";
+        assert_eq!(ticks(stat), Some((400, 100)));
+        assert_eq!(ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_takes_memory_and_the_machine_has_some() {
+        let own = taken(std::process::id()).unwrap();
+        assert!(own.resident_bytes > 1 << 16 && own.cpu_seconds >= 0.0, "{own:?}");
+        assert!(own.resident_bytes < Machine::read().memory_bytes);
+        assert_eq!(taken(u32::MAX), None);
+    }
+
+    #[test]
+    fn lines_of_status_files_are_read_in_bytes() {
+        assert_eq!(kilobytes("Vm:  1 kB\nVmRSS:\t  12 kB\n", "VmRSS"), Some(12 * 1024));
+        assert_eq!(kilobytes("VmRSS: x kB", "VmRSS"), None);
+    }
+}

@@ -1,0 +1,319 @@
+//! Sending: producers, each with a connection of its own, and the tasks that send.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use client::{CallError, Client, ClientError, Message, Producer, ProducerConfig, SendStatus};
+use tokio::task::JoinSet;
+
+use crate::driver::{Driver, SendMode};
+use crate::error::BenchError;
+use crate::pace::{Pacer, Schedule};
+use crate::payload::Payloads;
+use crate::scene::Scene;
+use crate::stamp::Stamp;
+
+/// After a failure: a target that refuses at once would else be asked a million times a second.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Before a full buffer is tried again.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
+
+/// After so many sends without a wait a task lets others run.
+const YIELD_EVERY: u64 = 16;
+
+/// All producers of a run.
+pub struct Producers {
+    all: Vec<Arc<One>>,
+    payloads: Arc<Payloads>,
+    driver: Driver,
+    scene: Arc<Scene>,
+}
+
+struct One {
+    index: u32,
+    topic: String,
+    producer: Producer,
+    client: Client,
+    // Relaxed: numbers only have to differ.
+    next: AtomicU64,
+}
+
+/// What the tasks of one phase share.
+struct Phase {
+    scene: Arc<Scene>,
+    payloads: Arc<Payloads>,
+    mode: SendMode,
+    batch: u64,
+    send_timeout: Duration,
+    // Relaxed: seen soon is soon enough.
+    is_over: AtomicBool,
+}
+
+/// One producer in one phase.
+struct Turn {
+    one: Arc<One>,
+    phase: Arc<Phase>,
+    schedule: Option<Arc<Schedule>>,
+    /// Numbers of this phase are from here on, and below `end`.
+    begin: u64,
+    end: u64,
+}
+
+/// A phase that runs.
+pub struct Load {
+    tasks: JoinSet<()>,
+    turns: Vec<Arc<Turn>>,
+    phase: Arc<Phase>,
+    /// Ends with the load.
+    pacer: Option<Pacer>,
+}
+
+impl Producers {
+    /// Nobody yet.
+    pub fn none(scene: &Arc<Scene>, driver: &Driver, payloads: Payloads) -> Producers {
+        Producers { all: Vec::new(), payloads: Arc::new(payloads), driver: driver.clone(), scene: Arc::clone(scene) }
+    }
+
+    /// Makes `each` producers for each topic, and lets them learn their routes. After an error there are some.
+    pub async fn start(&mut self, topics: &[String], each: u32) -> Result<(), BenchError> {
+        let driver = &self.driver;
+        for topic in topics {
+            for _ in 0..each {
+                let index = self.all.len() as u32;
+                let client = self.scene.client(driver);
+                let producer = client.producer_with(ProducerConfig {
+                    retries: driver.retries,
+                    timeout: Duration::from_millis(driver.send_timeout_millis),
+                    compress_over_bytes: Some(driver.compress_over_bytes).filter(|bytes| *bytes > 0),
+                    ..ProducerConfig::new(&format!("{topic}-producer-{index}"))
+                });
+                let one =
+                    One { index, topic: topic.clone(), producer, client: client.clone(), next: AtomicU64::new(0) };
+                self.all.push(Arc::new(one));
+                client.route(topic).await.map_err(BenchError::target(format!("the route of {topic}")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to send: `rate` messages a second, or as fast as answers come; `messages` of them, or until it is stopped.
+    pub fn run(&self, rate: Option<f64>, messages: Option<u64>) -> Result<Load, BenchError> {
+        let batch = self.driver.batch_size as u64;
+        let phase = Arc::new(Phase {
+            scene: Arc::clone(&self.scene),
+            payloads: Arc::clone(&self.payloads),
+            mode: self.driver.send_mode,
+            batch,
+            send_timeout: Duration::from_millis(self.driver.send_timeout_millis),
+            is_over: AtomicBool::new(false),
+        });
+        let (begin_at, members) = (self.scene.clock.elapsed(), self.all.len());
+        let mut turns = Vec::new();
+        for (member, one) in self.all.iter().enumerate() {
+            let begin = one.next.load(Ordering::Relaxed);
+            let share = messages.map(|all| share_of(all, member as u64, members as u64));
+            let sends = share.map_or(u64::MAX, |share| share.div_ceil(batch));
+            let schedule =
+                rate.map(|rate| Arc::new(Schedule::shared(begin_at, rate / batch as f64, member, members, sends)));
+            turns.push(Arc::new(Turn {
+                one: Arc::clone(one),
+                phase: Arc::clone(&phase),
+                schedule,
+                begin,
+                end: share.map_or(u64::MAX, |share| begin + share),
+            }));
+        }
+        let schedules: Vec<Arc<Schedule>> = turns.iter().filter_map(|turn| turn.schedule.clone()).collect();
+        let pacer = match schedules.is_empty() {
+            true => None,
+            false => {
+                let failed =
+                    |cause| BenchError::Invalid(format!("the thread that keeps the rate cannot start: {cause}"));
+                Some(Pacer::start(self.scene.clock.clone(), schedules).map_err(failed)?)
+            }
+        };
+        let mut tasks = JoinSet::new();
+        for turn in turns.iter().filter(|turn| turn.begin < turn.end) {
+            for lane in 0..self.driver.in_flight {
+                tasks.spawn(Arc::clone(turn).work(lane as u16));
+            }
+        }
+        Ok(Load { tasks, turns, phase, pacer })
+    }
+
+    /// Takes leave.
+    pub async fn stop(self) {
+        for one in &self.all {
+            one.client.stop().await;
+        }
+    }
+}
+
+impl Load {
+    /// Ends when all messages are sent and answered.
+    pub async fn finished(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Sends nothing more. Returns how many messages were due and never sent.
+    pub fn close(&mut self) -> u64 {
+        let now = self.phase.scene.clock.elapsed();
+        self.phase.is_over.store(true, Ordering::Relaxed);
+        drop(self.pacer.take());
+        self.turns.iter().filter_map(|turn| turn.schedule.as_ref()).for_each(|schedule| schedule.permits.close());
+        self.turns.iter().map(|turn| turn.unsent(now)).sum()
+    }
+}
+
+impl Turn {
+    fn unsent(&self, now: Duration) -> u64 {
+        let Some(schedule) = &self.schedule else { return 0 };
+        let taken = self.one.next.load(Ordering::Relaxed) - self.begin;
+        let due = schedule.due_by(now).saturating_mul(self.phase.batch).min(self.end - self.begin);
+        due.saturating_sub(taken)
+    }
+
+    /// One task: one send after the other.
+    async fn work(self: Arc<Self>, lane: u16) {
+        for turn in 1_u64.. {
+            if let Some(schedule) = &self.schedule {
+                // Closed when the load is stopped, and behind its last send.
+                let Ok(permit) = schedule.permits.acquire().await else { return };
+                permit.forget();
+            }
+            if self.phase.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let first = self.one.next.fetch_add(self.phase.batch, Ordering::Relaxed);
+            if first >= self.end {
+                return;
+            }
+            if let Some(schedule) = &self.schedule
+                && first + self.phase.batch >= self.end
+            {
+                // There is no permit left to come, and each that came is taken: the other lanes would wait for ever.
+                schedule.permits.close();
+            }
+            let due = match &self.schedule {
+                Some(schedule) => schedule.due((first - self.begin) / self.phase.batch),
+                None => self.phase.scene.clock.elapsed(),
+            };
+            let is_sent = self.send(first, self.phase.batch.min(self.end - first), due, lane).await;
+            if !is_sent {
+                tokio::time::sleep(PAUSE).await;
+            } else if turn % YIELD_EVERY == 0 && self.phase.mode == SendMode::Oneway {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Sends one message, or one batch. False: it failed.
+    async fn send(&self, first: u64, count: u64, due: Duration, lane: u16) -> bool {
+        let Phase { scene, payloads, .. } = &*self.phase;
+        let (producer, who) = (self.one.index, self.one.index as usize);
+        let message = |sequence| {
+            let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
+            let stamp = Stamp { lane, producer, run: scene.run, sequence, due_ns };
+            let message = Message::new(self.one.topic.as_str(), payloads.body(&stamp));
+            match payloads.key(&stamp) {
+                Some(key) => message.key(key),
+                None => message,
+            }
+        };
+        scene.ledger.send(producer, first, count);
+        let deadline = scene.clock.elapsed() + self.phase.send_timeout;
+        // While the connection has no room this waits, as a socket would: what our own side has no room for is no failure of the target's.
+        let sent = loop {
+            let sent = self.attempt(first, count, message).await;
+            if !sent.as_ref().is_err_and(is_full) || scene.clock.elapsed() >= deadline {
+                break sent;
+            }
+            tokio::time::sleep(ROOM_PAUSE).await;
+        };
+        let took = scene.clock.elapsed().saturating_sub(due);
+        scene.ledger.settle(producer, first, count, sent.is_ok());
+        match sent {
+            Ok(status) => {
+                scene.produced.done(who, count, count * scene.message_bytes, Some(took));
+                match status {
+                    SendStatus::Ok => {}
+                    SendStatus::FlushDiskTimeout => scene.produced.remark(who, count, "FLUSH_DISK_TIMEOUT"),
+                    SendStatus::FlushSlaveTimeout => scene.produced.remark(who, count, "FLUSH_SLAVE_TIMEOUT"),
+                    SendStatus::SlaveNotAvailable => scene.produced.remark(who, count, "SLAVE_NOT_AVAILABLE"),
+                }
+                true
+            }
+            Err(error) => {
+                scene.produced.failed(who, count, &reason(&error));
+                false
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        first: u64,
+        count: u64,
+        message: impl Fn(u64) -> Message,
+    ) -> Result<SendStatus, ClientError> {
+        let producer = &self.one.producer;
+        match self.phase.mode {
+            SendMode::Oneway => producer.send_oneway(message(first)).await.map(|()| SendStatus::Ok),
+            SendMode::Sync | SendMode::Async if self.phase.batch == 1 => {
+                producer.send(message(first)).await.map(|sent| sent.status)
+            }
+            SendMode::Sync | SendMode::Async => {
+                producer.send_batch((first..first + count).map(message).collect()).await.map(|sent| sent.status)
+            }
+        }
+    }
+}
+
+/// Whether nothing was sent because the connection had no room. Of several attempts an earlier one may have got through.
+fn is_full(error: &ClientError) -> bool {
+    let last = if let ClientError::Exhausted { attempts: 1, last } = error { last } else { error };
+    matches!(last, ClientError::Call(CallError::Busy { .. }))
+}
+
+/// How many of `all` messages one of `members` sends.
+fn share_of(all: u64, member: u64, members: u64) -> u64 {
+    all / members + u64::from(member < all % members)
+}
+
+/// An error in a few words that are the same for all errors of its kind.
+pub fn reason(error: &ClientError) -> String {
+    match error {
+        ClientError::Exhausted { last, .. } => reason(last),
+        ClientError::Refused { code, .. } => match protocol::code::ResponseCode::from_i32(*code) {
+            Some(known) => format!("{} ({code})", known.name()),
+            None => format!("code {code}"),
+        },
+        ClientError::Call(call) => match call {
+            CallError::Timeout { .. } => "no answer in time",
+            CallError::Closed { .. } => "connection closed",
+            CallError::Busy { .. } => "connection full",
+            CallError::Connect { .. } | CallError::BackingOff { .. } => "cannot connect",
+            CallError::Resolve { .. } => "unknown host",
+            CallError::Tls(_) => "TLS",
+        }
+        .to_owned(),
+        ClientError::NoRoute { .. } => "no route".to_owned(),
+        ClientError::NoLeader { .. } => "no leader".to_owned(),
+        ClientError::NoAddress { .. } => "no address".to_owned(),
+        ClientError::Malformed { what, .. } => format!("cannot read {what}"),
+        ClientError::Invalid(text) => text.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_make_up_the_whole() {
+        assert_eq!((0..4).map(|member| share_of(10, member, 4)).collect::<Vec<_>>(), [3, 3, 2, 2]);
+        assert_eq!((0..7).map(|member| share_of(1_000_003, member, 7)).sum::<u64>(), 1_000_003);
+    }
+}

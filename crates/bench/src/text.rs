@@ -1,0 +1,281 @@
+//! Results for a terminal: a line a second while a load runs, a summary, and a table of several runs.
+
+use std::fmt::Write;
+
+use crate::drops::Steadiness;
+use crate::meter::Latency;
+use crate::result::{RunResult, Window};
+
+/// One second of a run.
+pub fn progress(window: &Window) -> String {
+    let a_second = |count: u64| grouped(count as f64 / window.seconds);
+    let mut line = format!("{:>7.1} s  {:<8}", window.at_seconds + window.seconds, window.phase.word());
+    let _ = write!(line, "  sent {:>9}/s  received {:>9}/s", a_second(window.sent), a_second(window.received));
+    if window.failed > 0 {
+        let _ = write!(line, "  failed {}/s", a_second(window.failed));
+    }
+    let _ = write!(line, "  open {}", window.outstanding);
+    for (name, brief) in [("publish", window.publish), ("end to end", window.end_to_end)] {
+        if let Some(brief) = brief {
+            let _ = write!(line, "  {name} p50 {:.2} p99 {:.2} max {:.1} ms", brief.p50, brief.p99, brief.max);
+        }
+    }
+    if let (Some(cores), Some(bytes)) = (window.server_cpu_cores, window.server_resident_bytes) {
+        let _ = write!(line, "  server {cores:.2} cores {} MiB", bytes >> 20);
+    }
+    line
+}
+
+/// A run, in a screenful.
+pub fn summary(result: &RunResult) -> String {
+    let (summary, tally) = (&result.summary, &result.summary.messages);
+    let mut out = String::new();
+    let mut row = |name: &str, text: String| {
+        let _ = writeln!(out, "{name:<14} {text}");
+    };
+    row(
+        "run",
+        format!("{} of {}{}", result.name, result.started, if result.was_interrupted { ", ended early" } else { "" }),
+    );
+    row(
+        "target",
+        format!(
+            "{}, {}, at {}",
+            counted(result.brokers as u64, "broker"),
+            known(&result.target_version),
+            result.driver.namesrv_addr
+        ),
+    );
+    row("machine", machine(result));
+    row("load", load(result));
+    let asked =
+        if summary.asked_rate > 0.0 { format!(" of {} asked for", grouped(summary.asked_rate)) } else { String::new() };
+    row("measured", format!("{:.1} s", summary.measured_seconds));
+    row("sent", format!("{}/s{asked}, {}", grouped(summary.produce_rate), mebibytes(summary.produce_bytes_rate)));
+    let ratio =
+        summary.consume_per_produce.map_or(String::new(), |ratio| format!(", {ratio:.3} for each that was sent"));
+    row("received", format!("{}/s, {}{ratio}", grouped(summary.consume_rate), mebibytes(summary.consume_bytes_rate)));
+    row("publish", distribution(summary.publish));
+    row("end to end", distribution(summary.end_to_end));
+    row(
+        "messages",
+        format!(
+            "{} given to the client, {} acknowledged, {} failed, {} due and never sent; {} received",
+            tally.sent, tally.acknowledged, tally.failed, summary.due_and_never_sent, tally.received
+        ),
+    );
+    let disordered = summary.disordered.map_or("order not looked at".to_owned(), |count| format!("{count} disordered"));
+    row(
+        "accounting",
+        format!(
+            "{} lost, {} duplicates, {} failed and yet received, {disordered}, {} foreign, {} untraced; stored {}",
+            tally.lost,
+            tally.duplicates,
+            tally.failed_and_received,
+            tally.foreign,
+            tally.untraced,
+            summary.stored.map_or("unknown".to_owned(), |stored| stored.to_string())
+        ),
+    );
+    for (what, reasons) in [
+        ("not sent", &summary.produce_failures),
+        ("sent, but", &summary.produce_remarks),
+        ("not consumed", &summary.consume_failures),
+    ] {
+        for (reason, count) in reasons {
+            row(what, format!("{count} × {reason}"));
+        }
+    }
+    if let Some(server) = summary.server {
+        let each = server
+            .cpu_seconds_per_million
+            .map_or(String::new(), |each| format!(", {each:.2} CPU-s a million messages"));
+        row(
+            "server",
+            format!(
+                "{:.2} cores, {:.2} CPU-s{each}; resident {} MiB at most, {} MiB of it its own",
+                server.cpu_cores,
+                server.cpu_seconds,
+                server.resident_bytes_max >> 20,
+                server.anonymous_bytes_max >> 20
+            ),
+        );
+    }
+    row("loader", format!("{:.2} cores", summary.loader_cpu_cores));
+    row(
+        "steadiness",
+        format!("sending {}; receiving {}", steady(&summary.produce_steadiness), steady(&summary.consume_steadiness)),
+    );
+    for left in &summary.left_behind {
+        row("left behind", left.clone());
+    }
+    for problem in result.problems() {
+        row("PROBLEM", problem);
+    }
+    out
+}
+
+/// Several runs, a line each, with ratios to the first.
+pub fn table(results: &[RunResult]) -> String {
+    let mut rows = vec![
+        [
+            "run",
+            "sent/s",
+            "ratio",
+            "received/s",
+            "ratio",
+            "publish p50 / p99 / p99.9 ms",
+            "end to end p50 / p99 / p99.9 ms",
+            "CPU-s/M",
+            "MiB",
+            "problems",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
+    let first = results.first().map(|result| &result.summary);
+    for result in results {
+        let summary = &result.summary;
+        let ratio = |value: f64, base: Option<f64>| match base {
+            Some(base) if base > 0.0 => format!("{:.2}", value / base),
+            Some(_) | None => "–".to_owned(),
+        };
+        let brief = |latency: Option<Latency>| {
+            latency.map_or("–".to_owned(), |l| format!("{:.2} / {:.2} / {:.2}", l.p50, l.p99, l.p999))
+        };
+        let server = summary.server;
+        rows.push(vec![
+            result.name.clone(),
+            grouped(summary.produce_rate),
+            ratio(summary.produce_rate, first.map(|first| first.produce_rate)),
+            grouped(summary.consume_rate),
+            ratio(summary.consume_rate, first.map(|first| first.consume_rate)),
+            brief(summary.publish),
+            brief(summary.end_to_end),
+            server
+                .and_then(|server| server.cpu_seconds_per_million)
+                .map_or("–".to_owned(), |each| format!("{each:.2}")),
+            server.map_or("–".to_owned(), |server| (server.resident_bytes_max >> 20).to_string()),
+            result.problems().len().to_string(),
+        ]);
+    }
+    aligned(&rows)
+}
+
+/// Rows of equal length, as columns; the first is text, the others end at the same place.
+pub fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let cell = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |cell| cell.chars().count());
+    let widths: Vec<usize> =
+        (0..columns).map(|column| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        for (column, (text, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = if column == 0 { write!(out, "{text:<width$}") } else { write!(out, "  {text:>width$}") };
+        }
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push('\n');
+    }
+    out
+}
+
+/// The machine in a line.
+pub fn machine(result: &RunResult) -> String {
+    let machine = &result.machine;
+    format!(
+        "{} × {}, {:.0} GiB, Linux {}, load {} before",
+        machine.processors,
+        known(&machine.processor),
+        machine.memory_bytes as f64 / f64::from(1 << 30),
+        known(&machine.kernel),
+        known(&machine.load_before)
+    )
+}
+
+/// The load in a line.
+pub fn load(result: &RunResult) -> String {
+    let (workload, driver) = (&result.workload, &result.driver);
+    let batch = if driver.batch_size > 1 { format!(" in batches of {}", driver.batch_size) } else { String::new() };
+    let mut text = format!(
+        "{} × {}, {} B, {} × {} in flight, {}{batch}",
+        counted(u64::from(workload.topics), "topic"),
+        counted(u64::from(workload.partitions_per_topic), "queue"),
+        workload.message_size,
+        counted(u64::from(workload.topics) * u64::from(workload.producers_per_topic), "producer"),
+        driver.in_flight,
+        driver.send_mode.word(),
+    );
+    if workload.groups() > 0 {
+        let _ = write!(
+            text,
+            "; {} × {}, {}",
+            counted(workload.groups(), "group"),
+            counted(u64::from(workload.consumer_per_subscription), "consumer"),
+            driver.consume_mode.word()
+        );
+    }
+    for (name, value) in &driver.topic_attributes {
+        let _ = write!(text, "; {name}={value}");
+    }
+    text
+}
+
+/// All that is known of latencies.
+pub fn distribution(latency: Option<Latency>) -> String {
+    latency.map_or("–".to_owned(), |l| {
+        format!(
+            "mean {:.3}, p50 {:.3}, p75 {:.3}, p90 {:.3}, p95 {:.3}, p99 {:.3}, p99.9 {:.3}, p99.99 {:.3}, max {:.3} ms",
+            l.mean, l.p50, l.p75, l.p90, l.p95, l.p99, l.p999, l.p9999, l.max
+        )
+    })
+}
+
+/// What the detector found, in words.
+pub fn steady(steadiness: &Option<Steadiness>) -> String {
+    match steadiness {
+        None => "cannot be told: less than 20 s, or nothing at all".to_owned(),
+        Some(found) => {
+            let slowest = found.slowest_share * 100.0;
+            let word = if found.drops.is_empty() { "is steady" } else { "is not steady" };
+            format!("{word}: its slowest ten seconds reached {slowest:.0} % of the median")
+        }
+    }
+}
+
+/// Bytes a second.
+pub fn mebibytes(bytes: f64) -> String {
+    format!("{:.1} MiB/s", bytes / f64::from(1 << 20))
+}
+
+/// A whole number with commas.
+pub fn grouped(number: f64) -> String {
+    let digits = format!("{:.0}", number.max(0.0));
+    let mut out = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn known(text: &str) -> &str {
+    if text.is_empty() { "unknown" } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas_and_columns_end_at_the_same_place() {
+        assert_eq!([0.4, 999.0, 1000.0, 1_234_567.8].map(grouped), ["0", "999", "1,000", "1,234,568"]);
+        let rows = [vec!["run".to_owned(), "sent".to_owned()], vec!["a".to_owned(), "12,345".to_owned()]];
+        assert_eq!(aligned(&rows), "run    sent\na    12,345\n");
+    }
+}
