@@ -36,6 +36,9 @@ impl Asked {
 /// An answer: the code, the header's fields, the body.
 pub type Answer = (ResponseCode, Vec<(&'static str, String)>, Vec<u8>);
 
+/// Where an answer goes, and what it is.
+type Held = (Connection<()>, ReplyTo, Answer);
+
 type Script = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
 
 /// Answers what `script` does not: a route with one queue for each topic, and a group of everybody who sent a heartbeat.
@@ -45,7 +48,7 @@ pub struct Fake {
     client_id: Mutex<String>,
     address: Mutex<Option<SocketAddr>>,
     /// Answers to sends that wait to be let go; `None`: none waits.
-    held: Mutex<Option<Vec<(Connection<()>, ReplyTo, Answer)>>>,
+    held: Mutex<Option<Vec<Held>>>,
 }
 
 impl Fake {
