@@ -1,5 +1,7 @@
 //! The property string of a message: `name \x01 value \x02`, repeated.
 
+use std::ops::Range;
+
 /// Between a name and its value.
 pub const NAME_VALUE: u8 = 1;
 /// After each property.
@@ -117,20 +119,44 @@ impl<'a> Iterator for Properties<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.rest.is_empty() {
-            let rest = self.rest;
-            let end = memchr::memchr(PROPERTY_END, rest.as_bytes()).unwrap_or(rest.len());
-            let segment = &rest[..end];
-            self.rest = rest.get(end + 1..).unwrap_or_default();
-            if let Some(separator) = memchr::memchr(NAME_VALUE, segment.as_bytes())
-                && separator > 0
-                && separator + 1 < segment.len()
-            {
-                return Some((&segment[..separator], &segment[separator + 1..]));
-            }
-        }
-        None
+        let rest = self.rest;
+        // Both separators are ASCII, so every piece is text again.
+        let found = next(rest.as_bytes())?;
+        self.rest = &rest[found.length..];
+        Some((&rest[found.name], &rest[found.value]))
     }
+}
+
+/// As [`iter`], of properties that need not be text.
+pub fn iter_bytes(properties: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut rest = properties;
+    std::iter::from_fn(move || {
+        let bytes = rest;
+        let found = next(bytes)?;
+        rest = &bytes[found.length..];
+        Some((&bytes[found.name], &bytes[found.value]))
+    })
+}
+
+/// Where the first property lies, and how far it goes with its end.
+struct Found {
+    name: Range<usize>,
+    value: Range<usize>,
+    length: usize,
+}
+
+fn next(bytes: &[u8]) -> Option<Found> {
+    let mut start = 0;
+    while start < bytes.len() {
+        let end = memchr::memchr(PROPERTY_END, &bytes[start..]).map_or(bytes.len(), |length| start + length);
+        let separator = memchr::memchr(NAME_VALUE, &bytes[start..end]).map(|length| start + length);
+        if let Some(separator) = separator.filter(|at| *at > start && at + 1 < end) {
+            let length = bytes.len().min(end + 1);
+            return Some(Found { name: start..separator, value: separator + 1..end, length });
+        }
+        start = end + 1;
+    }
+    None
 }
 
 /// Writes a property string.

@@ -313,10 +313,8 @@ pub fn scan(buffer: &[u8], check_crc: bool) -> Result<Scanned<'_>, Corrupt> {
         born_extra: born_extra as u8,
         tail_extra: (born_extra + store_extra) as u8,
         body: (body.0, body.1),
-        // Apache writes the properties inside a batch as they come, so bytes that are no text are no damage.
         topic: std::str::from_utf8(&bytes[topic.0..topic.1]).unwrap_or_default(),
         properties: &bytes[properties.0..properties.1],
-        text: std::str::from_utf8(&bytes[properties.0..properties.1]).ok(),
     };
     if check_crc {
         let (stated, found) = (view.body_crc(), crc32(view.body()));
@@ -364,9 +362,8 @@ pub struct RecordView<'a> {
     tail_extra: u8,
     body: (usize, usize),
     topic: &'a str,
+    /// Apache writes the properties inside a batch as they come, so bytes that are no text are no damage.
     properties: &'a [u8],
-    /// The properties, if they are text.
-    text: Option<&'a str>,
 }
 
 #[allow(missing_docs, reason = "the names are those of the table above")]
@@ -444,7 +441,7 @@ impl<'a> RecordView<'a> {
 
     /// The properties, with U+FFFD for what is not UTF-8.
     pub fn properties(&self) -> Cow<'a, str> {
-        self.text.map_or_else(|| String::from_utf8_lossy(self.properties), Cow::Borrowed)
+        String::from_utf8_lossy(self.properties)
     }
 
     /// The properties as they stand there.
@@ -454,10 +451,7 @@ impl<'a> RecordView<'a> {
 
     /// The value of one property; none either when it is not UTF-8.
     pub fn property(&self, name: &str) -> Option<&'a str> {
-        match self.text {
-            Some(text) => properties::get(text, name),
-            None => properties::get_in_bytes(self.properties, name).and_then(|value| std::str::from_utf8(value).ok()),
-        }
+        properties::get_in_bytes(self.properties, name).and_then(|value| std::str::from_utf8(value).ok())
     }
 
     /// The code of its tags, as a consume queue holds it.

@@ -117,11 +117,11 @@ fn finish(
     mut offsets: impl Iterator<Item = u64> + Clone,
 ) -> Result<(), Refusal> {
     let acked = broker.pops.ack(name, handle, offsets.clone());
-    if let Some(Acked { messages, position, .. }) = acked {
+    if let Some(Acked { counts, position }) = acked {
         session.durable_after(position);
-        broker.stats.acked(name.group, name.topic, messages);
+        broker.stats.acked(name.group, name.topic, counts.acked as u64);
     }
-    if acked.is_none_or(|acked| acked.unknown > 0) {
+    if acked.is_none_or(|acked| acked.counts.unknown > 0) {
         if handle.until() <= broker.clock.now().0 {
             return Err(is_over(handle, offsets.next().unwrap_or(handle.start)));
         }

@@ -103,9 +103,14 @@ impl Lease {
         !self.left & u32::MAX >> (LEASE_MESSAGES_MAX - usize::from(self.count))
     }
 
+    /// The bit of an open message. A client names up to 65,536 of them at once, so this is quick to say no.
     fn bit(&self, distance: u64) -> Option<u32> {
-        let place = self.distances().position(|other| u64::from(other) == distance)?;
-        let bit = 1 << place;
+        let distance = u32::try_from(distance).ok()?;
+        let place = match &self.distances {
+            Some(distances) => distances.iter().position(|other| *other == distance)?,
+            None => distance as usize,
+        };
+        let bit = 1u32.checked_shl(u32::try_from(place).ok()?)?;
         (self.left & bit != 0).then_some(bit)
     }
 
@@ -277,11 +282,28 @@ impl Ledger {
 
     /// One message is done with. False when this lease does not hold it, or not any more.
     pub(crate) fn ack(&mut self, id: LeaseId, offset: u64) -> bool {
-        let Some(lease) = self.leases.get_mut(&id).filter(|lease| !lease.is_ending) else { return false };
-        let Some(bit) = offset.checked_sub(id.start).and_then(|distance| lease.bit(distance)) else { return false };
-        lease.left &= !bit;
-        self.closed(id);
-        true
+        self.ack_all(id, std::iter::once(offset)).acked > 0
+    }
+
+    /// Messages are done with, by one look for their lease.
+    pub(crate) fn ack_all(&mut self, id: LeaseId, offsets: impl Iterator<Item = u64>) -> Counts {
+        let Some(lease) = self.leases.get_mut(&id).filter(|lease| !lease.is_ending) else {
+            return Counts { acked: 0, unknown: offsets.count() };
+        };
+        let mut counts = Counts { acked: 0, unknown: 0 };
+        for offset in offsets {
+            match offset.checked_sub(id.start).and_then(|distance| lease.bit(distance)) {
+                Some(bit) => {
+                    lease.left &= !bit;
+                    counts.acked += 1;
+                }
+                None => counts.unknown += 1,
+            }
+        }
+        if counts.acked > 0 {
+            self.closed(id, counts.acked);
+        }
+        counts
     }
 
     /// Moves one message to a lease of its own. `None` when this lease does not hold it, or not any more.
@@ -301,10 +323,10 @@ impl Ledger {
         Some(new)
     }
 
-    /// After a bit was cleared.
-    fn closed(&mut self, id: LeaseId) {
+    /// After bits were cleared, as many as `messages`.
+    fn closed(&mut self, id: LeaseId, messages: usize) {
         if let Some(open) = self.open.get_mut(&id.queue) {
-            *open = open.saturating_sub(1);
+            *open = open.saturating_sub(messages);
             if *open == 0 {
                 self.open.remove(&id.queue);
             }
@@ -337,7 +359,7 @@ impl Ledger {
         let Some(lease) = self.leases.get_mut(&id) else { return };
         let Some(bit) = offset.checked_sub(id.start).and_then(|distance| lease.bit(distance)) else { return };
         lease.left &= !bit;
-        self.closed(id);
+        self.closed(id, 1);
     }
 
     /// Giving up did not succeed: what is left of the lease stays until then.
@@ -402,6 +424,15 @@ impl Ledger {
         }
         (queues, ids)
     }
+}
+
+/// What became of acknowledgements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Messages that are done with.
+    pub(crate) acked: usize,
+    /// Those that the lease does not hold, or not any more.
+    pub(crate) unknown: usize,
 }
 
 /// How an invisible time changes.

@@ -39,7 +39,7 @@ pub(crate) use ack::{ack, ack_batch, change};
 pub(crate) use apache::{hand_over, take_over};
 use handle::Handle;
 pub(crate) use handle::{Origin, origin_topic, retry_topic};
-use ledger::{Change, Lease, LeaseId, Ledger, NoLease, PopQueue, QueueName, QueueRef};
+use ledger::{Change, Counts, Lease, LeaseId, Ledger, NoLease, PopQueue, QueueName, QueueRef};
 pub(crate) use lite::pop_lite;
 pub(crate) use look::{notify, peek, polling_info, rollback};
 use mode::Modes;
@@ -192,12 +192,9 @@ impl Pops {
     fn ack(&self, name: QueueRef<'_>, handle: Handle, offsets: impl Iterator<Item = u64>) -> Option<Acked> {
         let mut ledger = self.ledger.lock();
         let id = Held { name, handle, offset: handle.start }.id(&ledger)?;
-        let (mut acked, mut unknown) = (0, 0);
-        for offset in offsets {
-            *if ledger.ack(id, offset) { &mut acked } else { &mut unknown } += 1;
-        }
+        let counts = ledger.ack_all(id, offsets);
         // One row for all of them: what is journalled is what is left.
-        (acked > 0).then(|| Acked { messages: acked, unknown, position: self.put(&ledger, id) })
+        (counts.acked > 0).then(|| Acked { counts, position: self.put(&ledger, id) })
     }
 
     /// The invisible time of one message begins anew: the new pop time, and where the journal knows of it.
@@ -288,10 +285,7 @@ pub(crate) fn free_at(broker: &Broker, group: &str, topic: &str) -> Option<i64> 
 
 /// What became of acknowledgements.
 struct Acked {
-    /// That many messages are done with.
-    messages: u64,
-    /// That many are not, or not any more, on this lease.
-    unknown: u64,
+    counts: Counts,
     /// Where the journal knows of it.
     position: u64,
 }

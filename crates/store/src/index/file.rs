@@ -133,6 +133,33 @@ impl Entry {
     }
 }
 
+/// A page of slots on its way through.
+struct SlotPage {
+    /// Where it begins, from the first slot on.
+    at: u64,
+    /// Bytes of it that are slots.
+    length: usize,
+    slots: [u8; PAGE_BYTES as usize],
+}
+
+impl SlotPage {
+    fn number_of(slot: u32) -> u64 {
+        SLOT_BYTES * u64::from(slot) / PAGE_BYTES
+    }
+
+    /// Lets a slot of this page lead to an entry, and says to which one it led before.
+    fn lead(&mut self, slot: u32, number: u32) -> u32 {
+        let inside = (SLOT_BYTES * u64::from(slot) - self.at) as usize;
+        let before = u32::from_be_bytes(part(&self.slots, inside));
+        self.slots[inside..inside + SLOT_BYTES as usize].copy_from_slice(&number.to_be_bytes());
+        before
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.slots[..self.length]
+    }
+}
+
 pub(crate) struct IndexFile {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
@@ -204,47 +231,60 @@ impl IndexFile {
         let mut order: Vec<(u32, u32)> =
             (0..).zip(keys).map(|(number, key)| (self.slot_of(key.hash), number)).collect();
         order.sort_unstable();
+        let in_pages =
+            || order.chunk_by(|(slot, _), (other, _)| SlotPage::number_of(*slot) == SlotPage::number_of(*other));
         let mut entries = vec![0; keys.len() * ENTRY_BYTES as usize];
-        let mut pages: Vec<(u64, usize, [u8; PAGE_BYTES as usize])> = Vec::new();
-        for (slot, number) in order {
-            let at = Shape::slot_at(slot) - HEADER_BYTES;
-            let (page_at, inside) = (at / PAGE_BYTES * PAGE_BYTES, (at % PAGE_BYTES) as usize);
-            if pages.last().is_none_or(|(last, _, _)| *last != page_at) {
-                let mut page = [0; PAGE_BYTES as usize];
-                let bytes = (SLOT_BYTES * u64::from(self.shape.slots) - page_at).min(PAGE_BYTES) as usize;
-                self.file.read_at(&mut page[..bytes], HEADER_BYTES + page_at).map_err(self.failed("read"))?;
-                // A write that failed half-way may have left slots that lead too far.
-                for (slot, place) in ((page_at / SLOT_BYTES) as u32..).zip(page.as_chunks_mut::<4>().0) {
-                    let found = u32::from_be_bytes(*place);
-                    if found >= header.next {
-                        *place = self.taken_back(slot, found, header.next)?.unwrap_or(0).to_be_bytes();
-                    }
-                }
-                pages.push((page_at, bytes, page));
+        let mut page = SlotPage { at: 0, length: 0, slots: [0; PAGE_BYTES as usize] };
+        // What slots lead to now, for the entries; the slots themselves follow once the entries are written. Pages are read twice for it,
+        // since all of them at once would be as much memory as there are slots.
+        for keys_of_page in in_pages() {
+            self.read_page(&mut page, keys_of_page, header.next)?;
+            for (slot, number) in keys_of_page {
+                let key = &keys[*number as usize];
+                let before = page.lead(*slot, header.next + number);
+                let seconds = seconds_between(header.begin_timestamp, key.store_timestamp);
+                let entry = Entry { hash: key.hash, at: key.at, seconds, before };
+                let entry_at = *number as usize * ENTRY_BYTES as usize;
+                entries[entry_at..entry_at + ENTRY_BYTES as usize].copy_from_slice(&entry.encode());
+                header.used_slots += u32::from(before == 0);
             }
-            let Some((_, _, page)) = pages.last_mut() else { continue };
-            let before = u32::from_be_bytes(part(page, inside));
-            let key = &keys[number as usize];
-            let entry = Entry {
-                hash: key.hash,
-                at: key.at,
-                seconds: seconds_between(header.begin_timestamp, key.store_timestamp),
-                before,
-            };
-            let entry_at = number as usize * ENTRY_BYTES as usize;
-            entries[entry_at..entry_at + ENTRY_BYTES as usize].copy_from_slice(&entry.encode());
-            page[inside..inside + 4].copy_from_slice(&(header.next + number).to_be_bytes());
-            header.used_slots += u32::from(before == 0);
         }
         self.file.write_at(&entries, self.shape.entry_at(header.next)).map_err(self.failed("write"))?;
-        for (page_at, bytes, page) in &pages {
-            self.file.write_at(&page[..*bytes], HEADER_BYTES + page_at).map_err(self.failed("write"))?;
+        for keys_of_page in in_pages() {
+            self.read_page(&mut page, keys_of_page, header.next)?;
+            for (slot, number) in keys_of_page {
+                page.lead(*slot, header.next + number);
+            }
+            self.file.write_at(page.bytes(), HEADER_BYTES + page.at).map_err(self.failed("write"))?;
         }
         header.next += keys.len() as u32;
         header.end_timestamp = last.store_timestamp;
         header.end_offset = last.at as i64;
         *self.header.lock() = header;
         Ok(keys.len())
+    }
+
+    /// Reads the page of slots that these keys go to, where no slot leads to entries from `count` on.
+    fn read_page(&self, page: &mut SlotPage, keys: &[(u32, u32)], count: u32) -> Result<(), StoreError> {
+        let Some((slot, _)) = keys.first() else { return Ok(()) };
+        page.at = SlotPage::number_of(*slot) * PAGE_BYTES;
+        page.length = (SLOT_BYTES * u64::from(self.shape.slots) - page.at).min(PAGE_BYTES) as usize;
+        let bytes = &mut page.slots[..page.length];
+        self.file.read_at(bytes, HEADER_BYTES + page.at).map_err(self.failed("read"))?;
+        // A write that failed half-way may have left slots that lead too far. They are put right in the file before its entries, which say
+        // what was there before, are written over.
+        let mut is_changed = false;
+        for (slot, place) in ((page.at / SLOT_BYTES) as u32..).zip(bytes.as_chunks_mut::<4>().0) {
+            let found = u32::from_be_bytes(*place);
+            if found >= count {
+                *place = self.taken_back(slot, found, count)?.unwrap_or(0).to_be_bytes();
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            self.file.write_at(bytes, HEADER_BYTES + page.at).map_err(self.failed("write"))?;
+        }
+        Ok(())
     }
 
     fn slot_of(&self, hash: u32) -> u32 {

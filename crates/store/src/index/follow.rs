@@ -1,11 +1,11 @@
 //! The thread `index`: reads what was appended and puts its keys into the index, many at a time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::record::{self, Scanned};
 use tracing::warn;
 
-use super::{Key, KeyIndex, hash_of, keys};
+use super::{Key, KeyIndex, TopicHash, keys};
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::journal::Journal;
@@ -13,71 +13,126 @@ use crate::read::SCAN_STRETCH;
 use crate::segment::Walk;
 use crate::store::Shared;
 
-/// Keys that are put at once: the more there are, the fewer pages of slots are written twice.
-const KEYS_MAX: usize = 32 << 10;
+/// Keys that are put at once, some 7 MiB of memory: the more there are, the fewer pages of slots are written twice. The slots of a file
+/// are 4,883 pages.
+const KEYS_MAX: usize = 128 << 10;
 /// Bytes of the log that are read for them at most.
-const BYTES_MAX: u64 = 64 << 20;
-/// How long keys gather, unless somebody asks.
-const GATHER: Duration = Duration::from_millis(500);
-/// After so many rounds that found something, and when there is nothing more, the index is brought to the device.
-const ROUNDS_UNSYNCED: usize = 20;
+const BYTES_MAX: u64 = 256 << 20;
+/// How long keys gather before they are put, unless somebody asks.
+const GATHER: Duration = Duration::from_secs(2);
+/// How closely a busy log is followed: what was appended is to be read while the processor still has it. Each record that has to come from
+/// memory again costs more than all else that is done with it.
+const PACE: Duration = Duration::from_millis(10);
+/// A log is busy if so many bytes came since it was last read.
+const BUSY_BYTES: u64 = 128 << 10;
+/// After so many puts, and when there is nothing more, the index is brought to the device.
+const PUTS_UNSYNCED: usize = 5;
 
 /// Follows the log until the store closes.
 pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
+    let mut gathered = Gathered::behind(index.indexed.get());
     let mut unsynced = 0;
-    let mut keys = Vec::new();
     let mut is_failing = false;
     while !shared.is_stopping() {
-        let behind = shared.log.end.get() > index.indexed.get();
-        let done = match behind {
-            true => {
+        let read_before = gathered.to;
+        let done = gathered.read(&shared.log, index).and_then(|()| {
+            if gathered.is_due(index) {
+                gathered.put(index)?;
                 unsynced += 1;
-                take(&shared.log, index, &mut keys)
             }
-            false => Ok(()),
-        };
-        let is_idle = shared.log.end.get() <= index.indexed.get();
-        let is_due = unsynced > 0 && (unsynced >= ROUNDS_UNSYNCED || !behind);
-        // An index must not know what the log could still lose.
-        let is_safe = shared.flushed.get() >= index.indexed.get();
-        let done =
-            done.and_then(|()| if is_due && is_safe { index.sync(journal).map(|()| unsynced = 0) } else { Ok(()) });
-        if let Err(error) = &done
-            && !is_failing
-        {
-            warn!(%error, "the key index cannot be written");
-        }
-        is_failing = done.is_err();
-        if is_failing || (is_idle && unsynced > 0) {
+            // An index must not know what the log could still lose.
+            let is_safe = shared.flushed.get() >= index.indexed.get();
+            let is_at_rest = gathered.to == read_before && gathered.is_empty();
+            if unsynced > 0 && (unsynced >= PUTS_UNSYNCED || is_at_rest) && is_safe {
+                index.sync(journal)?;
+                unsynced = 0;
+            }
+            Ok(())
+        });
+        if let Err(error) = done {
+            if !is_failing {
+                warn!(%error, "the key index cannot be written");
+            }
+            is_failing = true;
+            gathered = Gathered::behind(index.indexed.get());
             index.bell.rest(GATHER);
-        } else if is_idle {
+            continue;
+        }
+        is_failing = false;
+        let is_behind = || shared.log.end.get() > gathered.to;
+        if gathered.is_full() || (index.is_asked() && (is_behind() || !gathered.is_empty())) {
+            continue;
+        }
+        if gathered.is_empty() && unsynced == 0 && !is_behind() {
             // An idle store keeps no buffer.
-            keys = Vec::new();
-            index.bell.wait(None, || shared.is_stopping() || shared.log.end.get() > index.indexed.get());
-            if !shared.is_stopping() && !index.is_asked() {
-                index.bell.rest(GATHER);
-            }
+            gathered.keys = Vec::new();
+            index.bell.wait(None, || shared.is_stopping() || is_behind());
+        } else {
+            let is_busy = gathered.to - read_before >= BUSY_BYTES;
+            index.bell.rest(if is_busy { PACE } else { gathered.time_left() });
         }
     }
 }
 
-/// Reads on in the log and puts what it finds.
-fn take(log: &CommitLog, index: &KeyIndex, found: &mut Vec<Key>) -> Result<(), StoreError> {
-    let from = index.indexed.get();
-    let known = index.last_known();
-    found.clear();
-    let to = read(log, from, |record, at| {
-        if known.is_none_or(|known| at > known) {
-            let store_timestamp = record.store_timestamp();
-            keys::all_of(record, &mut |kind, key| {
-                found.push(Key { hash: hash_of(record.topic(), kind, key), at, store_timestamp });
-            });
+/// Keys that were read in the log and are not in the index yet.
+struct Gathered {
+    keys: Vec<Key>,
+    /// The log is read from here, which is where the index ends, to there.
+    from: u64,
+    to: u64,
+    /// When reading began after the last put.
+    since: Instant,
+}
+
+impl Gathered {
+    fn behind(indexed: u64) -> Gathered {
+        Gathered { keys: Vec::new(), from: indexed, to: indexed, since: Instant::now() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.to == self.from
+    }
+
+    fn is_full(&self) -> bool {
+        self.keys.len() >= KEYS_MAX || self.to - self.from >= BYTES_MAX
+    }
+
+    fn time_left(&self) -> Duration {
+        if self.is_empty() { GATHER } else { GATHER.saturating_sub(self.since.elapsed()) }
+    }
+
+    fn is_due(&self, index: &KeyIndex) -> bool {
+        !self.is_empty() && (self.is_full() || index.is_asked() || self.time_left().is_zero())
+    }
+
+    /// Reads on in the log.
+    fn read(&mut self, log: &CommitLog, index: &KeyIndex) -> Result<(), StoreError> {
+        let known = index.last_known();
+        let Gathered { keys: found, from, to, .. } = self;
+        let was_empty = from == to;
+        *to = read(log, *to, |record, at| {
+            if known.is_none_or(|known| at > known) {
+                let store_timestamp = record.store_timestamp();
+                let topic = TopicHash::of(record.topic());
+                keys::all_of(record, &mut |kind, key| {
+                    found.push(Key { hash: topic.of_key(kind, key), at, store_timestamp });
+                });
+            }
+            found.len() < KEYS_MAX && at - *from < BYTES_MAX
+        })?;
+        if was_empty {
+            self.since = Instant::now();
         }
-        found.len() < KEYS_MAX && at - from < BYTES_MAX
-    })?;
-    index.put(found)?;
-    index.indexed.advance(to);
-    Ok(())
+        Ok(())
+    }
+
+    fn put(&mut self, index: &KeyIndex) -> Result<(), StoreError> {
+        index.put(&self.keys)?;
+        index.indexed.advance(self.to);
+        self.keys.clear();
+        self.from = self.to;
+        Ok(())
+    }
 }
 
 /// Shows records from `from` on until `visit` wants no more, and says where it ended.

@@ -16,6 +16,9 @@ const UNPACKED_BYTES_MAX: usize = 16 << 20;
 const UNPACKED_TIMES_MAX: usize = 100;
 /// Keys of one record that are put into the index; three for each message of the largest batch are 98,301.
 const KEYS_MAX: usize = 100_000;
+const UNIQ_KEY: &[u8] = name::UNIQ_KEY.as_bytes();
+const KEYS: &[u8] = name::KEYS.as_bytes();
+const TAGS: &[u8] = name::TAGS.as_bytes();
 /// What a message does not have any more when it has been taken out of its batch.
 const OF_BATCH: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP | sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK;
 
@@ -31,16 +34,16 @@ pub(super) fn all_of(record: &RecordView<'_>, visit: &mut dyn FnMut(KeyKind, &st
             visit(kind, key);
         }
     };
-    own(|name| record.property(name), &mut visit);
+    own(record.properties_bytes(), &mut visit);
     let Some(body) = unpacked(record) else { return };
     for inner in inner(record, &body) {
-        own(|name| properties::get(inner.properties, name), &mut visit);
+        own(inner.properties.as_bytes(), &mut visit);
     }
 }
 
 /// Whether the record itself has this key.
 pub(super) fn has_own(record: &RecordView<'_>, kind: KeyKind, key: &str) -> bool {
-    !is_rolled_back(record) && has(|name| record.property(name), kind, key)
+    !is_rolled_back(record) && has(record.properties_bytes(), kind, key)
 }
 
 /// The first `max` inner messages with this key, each as a record of its own: with its own offset in the queue, where the batch lies in
@@ -48,7 +51,7 @@ pub(super) fn has_own(record: &RecordView<'_>, kind: KeyKind, key: &str) -> bool
 pub(super) fn inner_with(record: &RecordView<'_>, kind: KeyKind, key: &str, max: usize) -> Vec<Vec<u8>> {
     let Some(body) = unpacked(record) else { return Vec::new() };
     let inner = (0u64..).zip(inner(record, &body));
-    let found = inner.filter(|(_, inner)| has(|name| properties::get(inner.properties, name), kind, key));
+    let found = inner.filter(|(_, inner)| has(inner.properties.as_bytes(), kind, key));
     found.filter_map(|(index, inner)| as_record(record, index, &inner)).take(max).collect()
 }
 
@@ -57,21 +60,37 @@ fn inner<'a>(record: &RecordView<'_>, body: &'a [u8]) -> impl Iterator<Item = In
     batch::iter(body).map_while(Result::ok).take(usize::from(record.message_count()))
 }
 
-/// In the order in which RocketMQ puts them into the index.
-fn own<'a>(property: impl Fn(&str) -> Option<&'a str>, visit: &mut dyn FnMut(KeyKind, &str)) {
-    if let Some(id) = property(name::UNIQ_KEY) {
+/// The keys in a property string, in the order in which RocketMQ puts them into the index. One look at each property: this runs for
+/// every message.
+fn own(properties: &[u8], visit: &mut dyn FnMut(KeyKind, &str)) {
+    let (mut id, mut keys, mut tag) = (None, None, None);
+    for (name, value) in properties::iter_bytes(properties) {
+        // Of several with the same name the last counts.
+        match name {
+            UNIQ_KEY => id = Some(value),
+            KEYS => keys = Some(value),
+            TAGS => tag = Some(value),
+            _ => {}
+        }
+    }
+    if let Some(id) = id.and_then(text) {
         visit(KeyKind::Key, id);
     }
-    let keys = property(name::KEYS).unwrap_or_default();
+    let keys = keys.and_then(text).unwrap_or_default();
     keys.split(' ').filter(|key| !key.is_empty()).for_each(|key| visit(KeyKind::Key, key));
-    if let Some(tag) = property(name::TAGS).filter(|tag| !tag.is_empty()) {
+    if let Some(tag) = tag.and_then(text) {
         visit(KeyKind::Tag, tag);
     }
 }
 
-fn has<'a>(property: impl Fn(&str) -> Option<&'a str>, wanted: KeyKind, key: &str) -> bool {
+/// None of what is not text.
+fn text(value: &[u8]) -> Option<&str> {
+    std::str::from_utf8(value).ok()
+}
+
+fn has(properties: &[u8], wanted: KeyKind, key: &str) -> bool {
     let mut has = false;
-    own(property, &mut |kind, found| has |= kind == wanted && found == key);
+    own(properties, &mut |kind, found| has |= kind == wanted && found == key);
     has
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use env::TimeMs;
 use store::{IndexOptions, KeyKind, KeyQuery, RecordBatch, Store, StoreOptions, TagsCode};
 
-use crate::support::{TOPIC, append_batch, encode, eventually, options, try_open};
+use crate::support::{FaultyDisk, TOPIC, append_batch, encode, eventually, open_on, options, try_open};
 
 const NOW: i64 = 1_700_000_000_000;
 
@@ -93,6 +93,37 @@ fn keys_are_found_after_a_stop_and_after_a_crash_and_once_each() {
         assert_eq!(find(&store, &format!("k{body}")), std::slice::from_ref(body));
     }
     assert!(index_files(dir.path()) > 5);
+}
+
+#[test]
+fn every_key_is_found_after_writes_that_failed_half_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    // Four pages of slots.
+    let index = IndexOptions { slots: 4096, entries: 10_000, ..IndexOptions::at(dir.path().join("index")) };
+    let (store, _) = open_on(&disk, StoreOptions { index: Some(index), ..options(dir.path()) });
+    let send_round = |round: i32| {
+        for number in 0..100 {
+            let properties = format!("KEYS\u{1}old{} new{round}-{number}\u{2}", number % 50);
+            send(&store, NOW, &format!("{round}-{number}"), &properties);
+        }
+    };
+    send_round(0);
+    assert_eq!(find(&store, "old7"), ["0-57", "0-7"]);
+    // Entries and one page of slots, then no more.
+    *disk.faults.index_writes.lock() = Some(2);
+    send_round(1);
+    eventually("the index could not be written", || *disk.faults.index_writes.lock() == Some(0));
+    send_round(2);
+    *disk.faults.index_writes.lock() = None;
+    eventually("the index has come as far as the log", || !find(&store, "new2-99").is_empty());
+    for number in 0..50 {
+        let both = |round: i32| [format!("{round}-{}", number + 50), format!("{round}-{number}")];
+        assert_eq!(find(&store, &format!("old{number}")), [both(2), both(1), both(0)].concat());
+    }
+    for (round, number) in (0..3).flat_map(|round| (0..100).map(move |number| (round, number))) {
+        assert_eq!(find(&store, &format!("new{round}-{number}")), [format!("{round}-{number}")]);
+    }
 }
 
 #[test]

@@ -238,6 +238,8 @@ pub struct Faults {
     pub cannot_remove: AtomicBool,
     /// Names of files of the log cannot be made durable.
     pub cannot_sync_log_dir: AtomicBool,
+    /// Writes that files of the key index may still have; none: any number.
+    pub index_writes: Mutex<Option<u64>>,
     /// Files of consume queues cannot be written.
     pub cannot_write_queues: AtomicBool,
     /// How full the device says it is, in percent; 0: as the machine says.
@@ -289,10 +291,11 @@ impl Disk for FaultyDisk {
         RealDisk.len(path)
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
-        let is_queue = path.components().any(|part| part.as_os_str() == "consumequeue");
+        let is_in = |dir: &str| path.components().any(|part| part.as_os_str() == dir);
+        let (is_queue, is_index) = (is_in("consumequeue"), is_in("index"));
         let file = RealDisk.open(path, how)?;
         let is_lost = self.faults.loses_its_end.lock().take_if(|lost| lost == path).is_some();
-        Ok(Arc::new(FaultyFile { file, is_queue, is_lost, faults: Arc::clone(&self.faults) }))
+        Ok(Arc::new(FaultyFile { file, is_queue, is_index, is_lost, faults: Arc::clone(&self.faults) }))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         RealDisk.rename(from, to)
@@ -338,6 +341,7 @@ impl Disk for FaultyDisk {
 struct FaultyFile {
     file: Arc<dyn DiskFile>,
     is_queue: bool,
+    is_index: bool,
     is_lost: bool,
     faults: Arc<Faults>,
 }
@@ -360,6 +364,11 @@ impl DiskFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         if self.is_queue && self.faults.cannot_write_queues.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.is_index
+            && let Some(left) = &mut *self.faults.index_writes.lock()
+        {
+            *left = left.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
         }
         self.file.write_at(bytes, at)
     }

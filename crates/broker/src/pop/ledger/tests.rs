@@ -40,6 +40,21 @@ fn an_acknowledgement_counts_once_and_for_its_own_lease_only() {
 }
 
 #[test]
+fn acknowledgements_of_one_request_count_together_whatever_they_name() {
+    let mut ledger = ledger();
+    lease(&mut ledger, id(10, 5), &[5, 6, 7], 100);
+    lease(&mut ledger, id(11, 5), &[5, 7, 600], 100);
+    let far = [5 + 32, 5 + (1 << 32), u64::MAX];
+    let of_run = ledger.ack_all(id(10, 5), [4, 5, 5, 8].into_iter().chain(far).chain([7]));
+    assert_eq!(of_run, Counts { acked: 2, unknown: 6 });
+    assert_eq!(ledger.get(id(10, 5)).unwrap().open().collect::<Vec<_>>(), [1]);
+    let of_gaps = ledger.ack_all(id(11, 5), (0..65_536).chain(far));
+    assert_eq!(of_gaps, Counts { acked: 3, unknown: 65_536 });
+    assert_eq!((ledger.len(), ledger.open_messages(QUEUE)), (1, 1));
+    assert_eq!(ledger.ack_all(id(11, 5), [5, 7].into_iter()), Counts { acked: 0, unknown: 2 });
+}
+
+#[test]
 fn a_lease_that_is_over_is_given_up_once_and_not_acknowledged_meanwhile() {
     let mut ledger = ledger();
     lease(&mut ledger, id(10, 0), &[0, 1], 100);
