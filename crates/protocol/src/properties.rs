@@ -1,7 +1,5 @@
 //! The property string of a message: `name \x01 value \x02`, repeated.
 
-use std::ops::Range;
-
 /// Between a name and its value.
 pub const NAME_VALUE: u8 = 1;
 /// After each property.
@@ -109,6 +107,30 @@ pub(crate) fn get_in_bytes<'a>(bytes: &'a [u8], name: &str) -> Option<&'a [u8]> 
     }
 }
 
+/// The values of several properties at one look, of properties that need not be text. Each name is as with [`get`].
+pub fn select<'a, const N: usize>(properties: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
+    let mut values = [None; N];
+    let mut rest = properties;
+    while let Some(first) = rest.first() {
+        let end = memchr::memchr(PROPERTY_END, rest).unwrap_or(rest.len());
+        let property = &rest[..end];
+        for (name, value) in names.iter().zip(&mut values) {
+            // Most properties are none of these.
+            if name.as_bytes().first() == Some(first) {
+                *value = value_of(property, name).or(*value);
+            }
+        }
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    values
+}
+
+/// The value of this property, if it has this name and a value.
+fn value_of<'a>(property: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let value = property.strip_prefix(name.as_bytes())?.strip_prefix(&[NAME_VALUE])?;
+    (!value.is_empty()).then_some(value)
+}
+
 /// See [`iter`].
 #[derive(Clone, Debug)]
 pub struct Properties<'a> {
@@ -119,44 +141,20 @@ impl<'a> Iterator for Properties<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let rest = self.rest;
-        // Both separators are ASCII, so every piece is text again.
-        let found = next(rest.as_bytes())?;
-        self.rest = &rest[found.length..];
-        Some((&rest[found.name], &rest[found.value]))
-    }
-}
-
-/// As [`iter`], of properties that need not be text.
-pub fn iter_bytes(properties: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut rest = properties;
-    std::iter::from_fn(move || {
-        let bytes = rest;
-        let found = next(bytes)?;
-        rest = &bytes[found.length..];
-        Some((&bytes[found.name], &bytes[found.value]))
-    })
-}
-
-/// Where the first property lies, and how far it goes with its end.
-struct Found {
-    name: Range<usize>,
-    value: Range<usize>,
-    length: usize,
-}
-
-fn next(bytes: &[u8]) -> Option<Found> {
-    let mut start = 0;
-    while start < bytes.len() {
-        let end = memchr::memchr(PROPERTY_END, &bytes[start..]).map_or(bytes.len(), |length| start + length);
-        let separator = memchr::memchr(NAME_VALUE, &bytes[start..end]).map(|length| start + length);
-        if let Some(separator) = separator.filter(|at| *at > start && at + 1 < end) {
-            let length = bytes.len().min(end + 1);
-            return Some(Found { name: start..separator, value: separator + 1..end, length });
+        while !self.rest.is_empty() {
+            let rest = self.rest;
+            let end = memchr::memchr(PROPERTY_END, rest.as_bytes()).unwrap_or(rest.len());
+            let segment = &rest[..end];
+            self.rest = rest.get(end + 1..).unwrap_or_default();
+            if let Some(separator) = memchr::memchr(NAME_VALUE, segment.as_bytes())
+                && separator > 0
+                && separator + 1 < segment.len()
+            {
+                return Some((&segment[..separator], &segment[separator + 1..]));
+            }
         }
-        start = end + 1;
+        None
     }
-    None
 }
 
 /// Writes a property string.

@@ -304,8 +304,9 @@ proptest! {
         for text in [writer.as_str(), raw.as_str()] {
             let last = properties::iter(text).filter(|(key, _)| *key == name).last().map(|(_, value)| value);
             prop_assert_eq!(properties::get(text, &name), last);
-            let bytes = properties::iter(text).map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-            prop_assert!(properties::iter_bytes(text.as_bytes()).eq(bytes));
+            let names = [name.as_str(), "a", "B"];
+            let each = names.map(|name| properties::get(text, name).map(str::as_bytes));
+            prop_assert_eq!(properties::select(text.as_bytes(), names), each);
         }
         let kept: Vec<_> = pairs.iter().filter(|(_, value)| !value.is_empty()).map(|(k, v)| (k.as_str(), v.as_str())).collect();
         prop_assert_eq!(properties::iter(writer.as_str()).collect::<Vec<_>>(), kept);

@@ -227,10 +227,7 @@ impl IndexFile {
             header.begin_timestamp = first.store_timestamp;
             header.begin_offset = first.at as i64;
         }
-        // Where two keys of the batch share a slot, the later one comes behind the earlier: a stable order by slot.
-        let mut order: Vec<(u32, u32)> =
-            (0..).zip(keys).map(|(number, key)| (self.slot_of(key.hash), number)).collect();
-        order.sort_unstable();
+        let order = self.by_page(keys);
         let in_pages =
             || order.chunk_by(|(slot, _), (other, _)| SlotPage::number_of(*slot) == SlotPage::number_of(*other));
         let mut entries = vec![0; keys.len() * ENTRY_BYTES as usize];
@@ -262,6 +259,29 @@ impl IndexFile {
         header.end_offset = last.at as i64;
         *self.header.lock() = header;
         Ok(keys.len())
+    }
+
+    /// Slot and number of each key, those of a page of slots together, and among them in the order of the keys: where two share a slot, the
+    /// later one comes behind the earlier. Counted, not sorted: there are few pages.
+    fn by_page(&self, keys: &[Key]) -> Vec<(u32, u32)> {
+        let page_of = |slot| SlotPage::number_of(slot) as usize;
+        let mut starts = vec![0u32; page_of(self.shape.slots) + 2];
+        for key in keys {
+            starts[page_of(self.slot_of(key.hash)) + 1] += 1;
+        }
+        let mut sum = 0;
+        for start in &mut starts {
+            sum += *start;
+            *start = sum;
+        }
+        let mut order = vec![(0, 0); keys.len()];
+        for (number, key) in (0..).zip(keys) {
+            let slot = self.slot_of(key.hash);
+            let place = &mut starts[page_of(slot)];
+            order[*place as usize] = (slot, number);
+            *place += 1;
+        }
+        order
     }
 
     /// Reads the page of slots that these keys go to, where no slot leads to entries from `count` on.

@@ -110,12 +110,16 @@ impl Gathered {
         let known = index.last_known();
         let Gathered { keys: found, from, to, .. } = self;
         let was_empty = from == to;
+        // Records of a batch follow each other.
+        let mut topic = (String::new(), TopicHash::of(""));
         *to = read(log, *to, |record, at| {
             if known.is_none_or(|known| at > known) {
                 let store_timestamp = record.store_timestamp();
-                let topic = TopicHash::of(record.topic());
+                if topic.0 != record.topic() {
+                    topic = (record.topic().to_owned(), TopicHash::of(record.topic()));
+                }
                 keys::all_of(record, &mut |kind, key| {
-                    found.push(Key { hash: topic.of_key(kind, key), at, store_timestamp });
+                    found.push(Key { hash: topic.1.of_key(kind, key), at, store_timestamp });
                 });
             }
             found.len() < KEYS_MAX && at - *from < BYTES_MAX

@@ -16,9 +16,6 @@ const UNPACKED_BYTES_MAX: usize = 16 << 20;
 const UNPACKED_TIMES_MAX: usize = 100;
 /// Keys of one record that are put into the index; three for each message of the largest batch are 98,301.
 const KEYS_MAX: usize = 100_000;
-const UNIQ_KEY: &[u8] = name::UNIQ_KEY.as_bytes();
-const KEYS: &[u8] = name::KEYS.as_bytes();
-const TAGS: &[u8] = name::TAGS.as_bytes();
 /// What a message does not have any more when it has been taken out of its batch.
 const OF_BATCH: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP | sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK;
 
@@ -60,19 +57,9 @@ fn inner<'a>(record: &RecordView<'_>, body: &'a [u8]) -> impl Iterator<Item = In
     batch::iter(body).map_while(Result::ok).take(usize::from(record.message_count()))
 }
 
-/// The keys in a property string, in the order in which RocketMQ puts them into the index. One look at each property: this runs for
-/// every message.
+/// The keys in a property string, in the order in which RocketMQ puts them into the index.
 fn own(properties: &[u8], visit: &mut dyn FnMut(KeyKind, &str)) {
-    let (mut id, mut keys, mut tag) = (None, None, None);
-    for (name, value) in properties::iter_bytes(properties) {
-        // Of several with the same name the last counts.
-        match name {
-            UNIQ_KEY => id = Some(value),
-            KEYS => keys = Some(value),
-            TAGS => tag = Some(value),
-            _ => {}
-        }
-    }
+    let [id, keys, tag] = properties::select(properties, [name::UNIQ_KEY, name::KEYS, name::TAGS]);
     if let Some(id) = id.and_then(text) {
         visit(KeyKind::Key, id);
     }
