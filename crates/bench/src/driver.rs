@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
+use client::AutoBatch;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
@@ -21,6 +23,9 @@ pub const KEYS: &[&str] = &[
     "secretKey",
     "vipChannelEnabled",
     "autoBatch",
+    "batchMaxBytes",
+    "batchMaxDelayMs",
+    "totalBatchMaxBytes",
     "batchCQ",
     "enableBackpressure",
     "backpressureConcurrency",
@@ -119,6 +124,18 @@ pub struct Driver {
     pub in_flight: usize,
     /// Messages of a send.
     pub batch_size: usize,
+    /// The client makes batches of messages that are sent one by one.
+    #[serde(default)]
+    pub auto_batch: bool,
+    /// Of such a batch; 0 without [`auto_batch`](Driver::auto_batch).
+    #[serde(default)]
+    pub batch_max_bytes: usize,
+    /// How long a message waits for such a batch; 0 without [`auto_batch`](Driver::auto_batch).
+    #[serde(default)]
+    pub batch_max_delay_ms: u64,
+    /// Of all messages that wait in a producer; 0 without [`auto_batch`](Driver::auto_batch).
+    #[serde(default)]
+    pub total_batch_max_bytes: usize,
     /// Larger bodies are compressed; 0: none.
     pub compress_over_bytes: usize,
     /// How long an answer may take.
@@ -178,6 +195,22 @@ impl Driver {
             let expected = "with sendMode oneway 0 is expected: nobody says what failed".to_owned();
             return Err(fields.bad("retries", expected));
         }
+        let auto_batch = fields.truth("autoBatch", false)?;
+        if auto_batch && batch_size > 1 {
+            let expected = "with autoBatch 1 is expected: the client makes the batches".to_owned();
+            return Err(fields.bad("batchSize", expected));
+        }
+        // The client's defaults and limits; nothing where it does not gather.
+        let gathering = |key: &str, usual: u64, max: u64| -> Result<u64, BenchError> {
+            match fields.number(key, usual, 1..=max)? {
+                value if auto_batch => Ok(value),
+                _ if fields.text(key).is_none() => Ok(0),
+                _ => Err(fields.bad(key, "without autoBatch it has no meaning".to_owned())),
+            }
+        };
+        let batch_max_bytes = gathering("batchMaxBytes", 32 << 10, 2 << 20)? as usize;
+        let batch_max_delay_ms = gathering("batchMaxDelayMs", 10, 30_000)?;
+        let total_batch_max_bytes = gathering("totalBatchMaxBytes", 32 << 20, u64::from(u32::MAX))? as usize;
         let (access_key, secret_key) = (fields.text("accessKey"), fields.text("secretKey"));
         if access_key.is_some() != secret_key.is_some() {
             return Err(BenchError::Invalid("accessKey and secretKey are given together or not at all".to_owned()));
@@ -210,6 +243,10 @@ impl Driver {
             send_mode,
             in_flight: if send_mode == SendMode::Async { concurrency } else { threads },
             batch_size,
+            auto_batch,
+            batch_max_bytes,
+            batch_max_delay_ms,
+            total_batch_max_bytes,
             compress_over_bytes,
             send_timeout_millis: fields.number("sendTimeoutMillis", 3000, 1..=600_000)?,
             retries,
@@ -230,6 +267,18 @@ impl Driver {
         })
     }
 
+    /// How the client makes batches, if it does.
+    pub fn gathers(&self) -> Result<Option<AutoBatch>, BenchError> {
+        if !self.auto_batch {
+            return Ok(None);
+        }
+        let settings = AutoBatch::default()
+            .batch_max_bytes(self.batch_max_bytes)
+            .and_then(|settings| settings.batch_max_delay(Duration::from_millis(self.batch_max_delay_ms)))
+            .and_then(|settings| settings.total_batch_max_bytes(self.total_batch_max_bytes));
+        settings.map(Some).map_err(|error| BenchError::Invalid(error.to_string()))
+    }
+
     /// Whether messages of one thread to one queue have to be consumed in the order in which they were sent: only where a thread
     /// waits for one before it sends the next, never sends one again, and queues are read one record after the other.
     pub fn promises_order(&self) -> bool {
@@ -247,10 +296,6 @@ fn refuse_what_is_not_there(fields: &Fields) -> Result<(), BenchError> {
     if fields.truth("vipChannelEnabled", false)? {
         let expected = "false is expected: the load goes to the port that the route names".to_owned();
         return Err(fields.bad("vipChannelEnabled", expected));
-    }
-    if fields.truth("autoBatch", false)? {
-        let expected = "false is expected: batchSize makes batches, of a fixed number of messages".to_owned();
-        return Err(fields.bad("autoBatch", expected));
     }
     if !fields.truth("enableBackpressure", true)? {
         let expected = "true is expected: sends in flight are always bounded, by backpressureConcurrency".to_owned();
@@ -295,17 +340,22 @@ mod tests {
         let driver = read(
             "name: RocketMQ\ndriverClass: io.openmessaging.benchmark.driver.rocketmq.RocketMQBenchmarkDriver\n\
              namesrvAddr: localhost:9876\nclusterName: DefaultCluster\nvipChannelEnabled: false\nbatchCQ: true\n\
-             autoBatch: false\nenableBackpressure: true\nbackpressureConcurrency: 512\naccessKey:\nsecretKey:\n",
+             autoBatch: true\nenableBackpressure: true\nbackpressureConcurrency: 512\naccessKey:\nsecretKey:\n",
         )
         .unwrap();
         assert_eq!((driver.send_mode, driver.in_flight), (SendMode::Async, 512));
+        assert_eq!(driver.gathers().unwrap(), Some(AutoBatch::default()));
         assert_eq!(driver.topic_attributes.get("queue.type").map(String::as_str), Some("BatchCQ"));
     }
 
     #[test]
     fn what_would_not_happen_is_refused_and_not_ignored() {
         for (text, words) in [
-            ("autoBatch: true", "autoBatch is \"true\"; false is expected: batchSize"),
+            ("autoBatch: true\nbatchSize: 2", "batchSize is \"2\"; with autoBatch 1 is expected"),
+            ("batchMaxBytes: 5", "batchMaxBytes is \"5\"; without autoBatch it has no meaning"),
+            ("batchMaxDelayMs: 5", "without autoBatch it has no meaning"),
+            ("autoBatch: true\nbatchMaxBytes: 3000000", "batchMaxBytes is \"3000000\"; a number from 1 to 2097152"),
+            ("autoBatch: true\nbatchMaxDelayMs: 0", "batchMaxDelayMs is \"0\"; a number from 1 to 30000"),
             ("vipChannelEnabled: true", "vipChannelEnabled is \"true\"; false is expected"),
             ("enableBackpressure: false", "sends in flight are always bounded"),
             ("driverClass: a.KafkaDriver", "only targets that speak RocketMQ's protocol"),

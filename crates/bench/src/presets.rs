@@ -21,6 +21,10 @@ const QUEUES: [u32; 5] = [16, 72, 100, 600, 10_000];
 /// Sends that a thread with callbacks may have in flight.
 const CREDITS: u32 = 64;
 
+/// Four producers, four consumers, at full speed.
+const BOTH_WAYS: &str = "producersPerTopic: 4\nsubscriptionsPerTopic: 1\nconsumerPerSubscription: 4\nwarmupDurationMinutes: 0.25\n\
+     testDurationMinutes: 1\n";
+
 /// All of them.
 pub fn all() -> Vec<Preset> {
     let mut all = vec![
@@ -39,6 +43,10 @@ pub fn all() -> Vec<Preset> {
         openmessaging(),
     ];
     all.extend(QUEUES.map(both));
+    all.push(auto_batch());
+    for (bytes, word, in_flight) in [(1024, "1kb", 4096), (100, "100b", 16_384)] {
+        all.extend([16, 100].map(|queues| batch_queues(bytes, word, queues, in_flight)));
+    }
     all
 }
 
@@ -118,14 +126,40 @@ fn openmessaging() -> Preset {
 
 fn both(queues: u32) -> Preset {
     let mut workload = one_topic(&format!("queues-{queues}"), queues, 1024);
-    workload.push_str(
-        "producersPerTopic: 4\nsubscriptionsPerTopic: 1\nconsumerPerSubscription: 4\nwarmupDurationMinutes: 0.25\ntestDurationMinutes: 1\n",
-    );
+    workload.push_str(BOTH_WAYS);
     Preset {
         name: format!("queues-{queues}"),
         about: format!("4 producers and 4 consumers of 1 KiB messages at full speed over {queues} queues"),
         workload,
         driver: "sendMode: async\nbackpressureConcurrency: 256\n".to_owned(),
+    }
+}
+
+/// With the client's own settings, as the OpenMessaging benchmark's driver has them.
+fn auto_batch() -> Preset {
+    let Preset { workload, .. } = both(100);
+    Preset {
+        name: "auto-batch-100".to_owned(),
+        about: "4 producers and 4 consumers of 1 KiB messages over 100 queues; the client makes batches".to_owned(),
+        workload: workload.replace("name: queues-100", "name: auto-batch-100"),
+        driver: "sendMode: async\nbackpressureConcurrency: 1024\nautoBatch: true\n".to_owned(),
+    }
+}
+
+/// With batches of the size that Kafka's is loaded with, in topics that keep them whole.
+fn batch_queues(bytes: u32, word: &str, queues: u32, in_flight: u32) -> Preset {
+    let name = format!("batch-cq-{word}-{queues}");
+    let mut workload = one_topic(&name, queues, bytes);
+    workload.push_str(BOTH_WAYS);
+    Preset {
+        about: format!(
+            "4 producers and 4 consumers of {bytes} B messages over {queues} BatchCQ queues; the client makes batches of 128 KiB"
+        ),
+        name,
+        workload,
+        driver: format!(
+            "sendMode: async\nbackpressureConcurrency: {in_flight}\nautoBatch: true\nbatchMaxBytes: 131072\nbatchCQ: true\n"
+        ),
     }
 }
 
@@ -163,6 +197,6 @@ mod tests {
             assert!(names.insert(preset.name.clone()), "{} twice", preset.name);
             assert!(workload.messages > 0 || workload.test_duration_minutes > 0.0);
         }
-        assert_eq!(names.len(), 18);
+        assert_eq!(names.len(), 23);
     }
 }

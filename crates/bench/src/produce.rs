@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use client::{CallError, Client, ClientError, Message, Producer, ProducerConfig, SendStatus};
+use client::{CallError, Client, ClientError, Message, Pending, Producer, ProducerConfig, SendStatus};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::driver::{Driver, SendMode};
@@ -45,6 +46,9 @@ struct Phase {
     scene: Arc<Scene>,
     payloads: Arc<Payloads>,
     mode: SendMode,
+    /// Messages are handed over to a client that makes batches of them.
+    is_gathering: bool,
+    in_flight: usize,
     batch: u64,
     send_timeout: Duration,
     // Relaxed: seen soon is soon enough.
@@ -59,6 +63,14 @@ struct Turn {
     /// Numbers of this phase are from here on, and below `end`.
     begin: u64,
     end: u64,
+}
+
+/// Messages that one send takes.
+struct Claim {
+    first: u64,
+    count: u64,
+    /// When they were to be sent.
+    due: Duration,
 }
 
 /// A phase that runs.
@@ -79,6 +91,7 @@ impl Producers {
     /// Makes `each` producers for each topic, and lets them learn their routes. After an error there are some.
     pub async fn start(&mut self, topics: &[String], each: u32) -> Result<(), BenchError> {
         let driver = &self.driver;
+        let auto_batch = driver.gathers()?;
         for topic in topics {
             for _ in 0..each {
                 let index = self.all.len() as u32;
@@ -87,6 +100,7 @@ impl Producers {
                     retries: driver.retries,
                     timeout: Duration::from_millis(driver.send_timeout_millis),
                     compress_over_bytes: Some(driver.compress_over_bytes).filter(|bytes| *bytes > 0),
+                    auto_batch,
                     ..ProducerConfig::new(&format!("{topic}-producer-{index}"))
                 });
                 let one =
@@ -105,6 +119,8 @@ impl Producers {
             scene: Arc::clone(&self.scene),
             payloads: Arc::clone(&self.payloads),
             mode: self.driver.send_mode,
+            is_gathering: self.driver.auto_batch,
+            in_flight: self.driver.in_flight,
             batch,
             send_timeout: Duration::from_millis(self.driver.send_timeout_millis),
             is_over: AtomicBool::new(false),
@@ -136,6 +152,13 @@ impl Producers {
         };
         let mut tasks = JoinSet::new();
         for turn in turns.iter().filter(|turn| turn.begin < turn.end) {
+            if phase.is_gathering && phase.mode == SendMode::Async {
+                let (tell, told) = mpsc::unbounded_channel();
+                let credits = Arc::new(Semaphore::new(phase.in_flight));
+                tasks.spawn(Arc::clone(turn).hand_over(Arc::clone(&credits), tell));
+                tasks.spawn(Arc::clone(turn).hear(credits, told));
+                continue;
+            }
             for lane in 0..self.driver.in_flight {
                 tasks.spawn(Arc::clone(turn).work(lane as u16));
             }
@@ -146,6 +169,8 @@ impl Producers {
     /// Takes leave.
     pub async fn stop(self) {
         for one in &self.all {
+            // What is sent oneway may still be waiting for its batch.
+            one.producer.flush().await;
             one.client.stop().await;
         }
     }
@@ -177,61 +202,112 @@ impl Turn {
 
     /// One task: one send after the other.
     async fn work(self: Arc<Self>, lane: u16) {
-        for turn in 1_u64.. {
-            if let Some(schedule) = &self.schedule {
-                // Closed when the load is stopped, and behind its last send.
-                let Ok(permit) = schedule.permits.acquire().await else { return };
-                permit.forget();
-            }
-            if self.phase.is_over.load(Ordering::Relaxed) {
-                return;
-            }
-            let first = self.one.next.fetch_add(self.phase.batch, Ordering::Relaxed);
-            if first >= self.end {
-                return;
-            }
-            if let Some(schedule) = &self.schedule
-                && first + self.phase.batch >= self.end
-            {
-                // There is no permit left to come, and each that came is taken: the other lanes would wait for ever.
-                schedule.permits.close();
-            }
-            let due = match &self.schedule {
-                Some(schedule) => schedule.due((first - self.begin) / self.phase.batch),
-                None => self.phase.scene.clock.elapsed(),
-            };
-            let is_sent = self.send(first, self.phase.batch.min(self.end - first), due, lane).await;
+        let mut turn = 0_u64;
+        while let Some(claim) = self.claim().await {
+            turn += 1;
+            let is_sent = self.send(&claim, lane).await;
             if !is_sent {
                 tokio::time::sleep(PAUSE).await;
-            } else if turn % YIELD_EVERY == 0 && self.phase.mode == SendMode::Oneway {
+            } else if turn.is_multiple_of(YIELD_EVERY) && self.phase.mode == SendMode::Oneway {
                 tokio::task::yield_now().await;
             }
         }
     }
 
-    /// Sends one message, or one batch. False: it failed.
-    async fn send(&self, first: u64, count: u64, due: Duration, lane: u16) -> bool {
-        let Phase { scene, payloads, .. } = &*self.phase;
-        let (producer, who) = (self.one.index, self.one.index as usize);
-        let message = |sequence| {
-            let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
-            let stamp = Stamp { lane, producer, run: scene.run, sequence, due_ns };
-            let message = Message::new(self.one.topic.as_str(), payloads.body(&stamp));
-            match payloads.key(&stamp) {
-                Some(key) => message.key(key),
-                None => message,
+    /// The task that sends for a whole producer, whose client makes batches: it waits for credits and for the client's room, and
+    /// leaves the answers to [`Turn::hear`]. A task a message would take longer to wake than the message takes to send.
+    async fn hand_over(self: Arc<Self>, credits: Arc<Semaphore>, tell: mpsc::UnboundedSender<(Claim, Pending)>) {
+        while let Some(claim) = self.claim().await {
+            let Ok(credit) = credits.acquire().await else { return };
+            self.phase.scene.ledger.send(self.one.index, claim.first, claim.count);
+            match self.one.producer.hand_over(self.message(claim.first, claim.due, 0)).await {
+                Ok(pending) => {
+                    credit.forget();
+                    if tell.send((claim, pending)).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    self.settle(&claim, Err(error));
+                    drop(credit);
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
+        }
+    }
+
+    /// Waits for the answers in the order in which messages were handed over: one that overtakes others counts when they have come too.
+    async fn hear(self: Arc<Self>, credits: Arc<Semaphore>, mut told: mpsc::UnboundedReceiver<(Claim, Pending)>) {
+        let mut was_sent = true;
+        while let Some((claim, pending)) = told.recv().await {
+            let is_sent = self.settle(&claim, pending.status().await);
+            // A batch fails as a whole; one pause for all of its messages.
+            if was_sent && !is_sent {
+                tokio::time::sleep(PAUSE).await;
+            }
+            was_sent = is_sent;
+            credits.add_permits(1);
+        }
+    }
+
+    /// The next send, when it is due; nothing when there is none any more.
+    async fn claim(&self) -> Option<Claim> {
+        if let Some(schedule) = &self.schedule {
+            // Closed when the load is stopped, and behind its last send.
+            schedule.permits.acquire().await.ok()?.forget();
+        }
+        if self.phase.is_over.load(Ordering::Relaxed) {
+            return None;
+        }
+        let first = self.one.next.fetch_add(self.phase.batch, Ordering::Relaxed);
+        if first >= self.end {
+            return None;
+        }
+        if let Some(schedule) = &self.schedule
+            && first + self.phase.batch >= self.end
+        {
+            // There is no permit left to come, and each that came is taken: the other lanes would wait for ever.
+            schedule.permits.close();
+        }
+        let due = match &self.schedule {
+            Some(schedule) => schedule.due((first - self.begin) / self.phase.batch),
+            None => self.phase.scene.clock.elapsed(),
         };
-        scene.ledger.send(producer, first, count);
+        Some(Claim { first, count: self.phase.batch.min(self.end - first), due })
+    }
+
+    fn message(&self, sequence: u64, due: Duration, lane: u16) -> Message {
+        let Phase { scene, payloads, .. } = &*self.phase;
+        let due_ns = u64::try_from(due.as_nanos()).unwrap_or(u64::MAX);
+        let stamp = Stamp { lane, producer: self.one.index, run: scene.run, sequence, due_ns };
+        let message = Message::new(self.one.topic.as_str(), payloads.body(&stamp));
+        match payloads.key(&stamp) {
+            Some(key) => message.key(key),
+            None => message,
+        }
+    }
+
+    /// Sends one message, or one batch. False: it failed.
+    async fn send(&self, claim: &Claim, lane: u16) -> bool {
+        let Phase { scene, .. } = &*self.phase;
+        scene.ledger.send(self.one.index, claim.first, claim.count);
+        let message = |sequence| self.message(sequence, claim.due, lane);
         let deadline = scene.clock.elapsed() + self.phase.send_timeout;
         // While the connection has no room this waits, as a socket would: what our own side has no room for is no failure of the target's.
         let sent = loop {
-            let sent = self.attempt(first, count, message).await;
+            let sent = self.attempt(claim.first, claim.count, message).await;
             if !sent.as_ref().is_err_and(is_full) || scene.clock.elapsed() >= deadline {
                 break sent;
             }
             tokio::time::sleep(ROOM_PAUSE).await;
         };
+        self.settle(claim, sent)
+    }
+
+    /// Takes note of how a send ended. False: it failed.
+    fn settle(&self, &Claim { first, count, due }: &Claim, sent: Result<SendStatus, ClientError>) -> bool {
+        let Phase { scene, .. } = &*self.phase;
+        let (producer, who) = (self.one.index, self.one.index as usize);
         let took = scene.clock.elapsed().saturating_sub(due);
         scene.ledger.settle(producer, first, count, sent.is_ok());
         match sent {
@@ -261,6 +337,9 @@ impl Turn {
         let producer = &self.one.producer;
         match self.phase.mode {
             SendMode::Oneway => producer.send_oneway(message(first)).await.map(|()| SendStatus::Ok),
+            SendMode::Sync | SendMode::Async if self.phase.is_gathering => {
+                producer.hand_over(message(first)).await?.status().await
+            }
             SendMode::Sync | SendMode::Async if self.phase.batch == 1 => {
                 producer.send(message(first)).await.map(|sent| sent.status)
             }
@@ -304,6 +383,7 @@ pub fn reason(error: &ClientError) -> String {
         ClientError::NoAddress { .. } => "no address".to_owned(),
         ClientError::Malformed { what, .. } => format!("cannot read {what}"),
         ClientError::Invalid(text) => text.clone(),
+        ClientError::GivenUp => "given up".to_owned(),
     }
 }
 

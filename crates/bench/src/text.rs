@@ -195,7 +195,13 @@ pub fn machine(result: &RunResult) -> String {
 /// The load in a line.
 pub fn load(result: &RunResult) -> String {
     let (workload, driver) = (&result.workload, &result.driver);
-    let batch = if driver.batch_size > 1 { format!(" in batches of {}", driver.batch_size) } else { String::new() };
+    let batch = match driver.batch_size {
+        1 if driver.auto_batch => {
+            format!(", auto-batch up to {} B, {} ms", driver.batch_max_bytes, driver.batch_max_delay_ms)
+        }
+        1 => String::new(),
+        size => format!(" in batches of {size}"),
+    };
     let mut text = format!(
         "{} × {}, {} B, {} × {} in flight, {}{batch}",
         counted(u64::from(workload.topics), "topic"),

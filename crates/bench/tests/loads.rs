@@ -28,7 +28,7 @@ fn none_of_it_is_wrong(result: &RunResult, messages: u64, groups: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_way_to_send_and_consume_delivers_each_message_once_to_each_group() {
     let cluster = Cluster::start().await;
-    let modes: [&[(&str, &str)]; 6] = [
+    let modes: [&[(&str, &str)]; 9] = [
         &[("sendMode", "sync"), ("threads", "4"), ("consumeMode", "pull")],
         &[("sendMode", "async"), ("backpressureConcurrency", "50"), ("consumeMode", "push"), ("header", "binary")],
         &[("sendMode", "oneway"), ("threads", "2"), ("consumeMode", "pull"), ("keyDistributor", "KEY_ROUND_ROBIN")],
@@ -41,6 +41,15 @@ async fn every_way_to_send_and_consume_delivers_each_message_once_to_each_group(
         ],
         &[("sendMode", "async"), ("batchSize", "64"), ("batchCQ", "true"), ("consumeMode", "pull")],
         &[("sendMode", "sync"), ("messageSize", "5000"), ("compressOverBytes", "1000"), ("consumeMode", "pull")],
+        &[("sendMode", "sync"), ("threads", "20"), ("autoBatch", "true"), ("consumeMode", "pull")],
+        &[
+            ("sendMode", "async"),
+            ("autoBatch", "true"),
+            ("batchCQ", "true"),
+            ("batchMaxBytes", "2000"),
+            ("consumeMode", "pull"),
+        ],
+        &[("sendMode", "oneway"), ("autoBatch", "true"), ("batchMaxDelayMs", "1"), ("consumeMode", "push")],
     ];
     for mode in modes {
         let shape = [

@@ -4,7 +4,7 @@ use net::CallError;
 use protocol::code::ResponseCode;
 
 /// Why something did not happen.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientError {
     /// The name servers know no queue of this topic.
     #[error("no route for topic {topic}")]
@@ -50,6 +50,9 @@ pub enum ClientError {
     /// What was given cannot be sent.
     #[error("{0}")]
     Invalid(String),
+    /// Nobody knows what became of a message that was handed over: the runtime ended before it was answered.
+    #[error("given up before it was answered: the runtime has ended")]
+    GivenUp,
     /// Every attempt failed.
     #[error("not sent after {attempts} attempts: {last}")]
     Exhausted {
@@ -80,7 +83,8 @@ impl ClientError {
             | ClientError::NoLeader { .. }
             | ClientError::Call(_)
             | ClientError::Malformed { .. }
-            | ClientError::Invalid(_) => None,
+            | ClientError::Invalid(_)
+            | ClientError::GivenUp => None,
         }
     }
 }

@@ -29,14 +29,51 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Batches of messages that are sent one by one
+//!
+//! With [`ProducerConfig::auto_batch`] messages that are sent at the same time share requests. A lone one leaves at once; while an answer
+//! is out the next ones gather. [`Producer::send`] and the others stay as they are; [`Producer::hand_over`] lets one task have
+//! many messages on their way, in order. [`AutoBatch`] bounds the size of a batch, the time that a message waits, and the memory of all: a
+//! send waits for room, and is not refused.
+//!
+//! ```no_run
+//! use client::{AutoBatch, Client, ClientConfig, Message, ProducerConfig};
+//!
+//! # async fn example() -> Result<(), client::ClientError> {
+//! let client = Client::start(ClientConfig::new("127.0.0.1:9876"));
+//! let auto_batch = AutoBatch::default().batch_max_bytes(64 << 10)?;
+//! let config = ProducerConfig { auto_batch: Some(auto_batch), ..ProducerConfig::new("orders-producer") };
+//! let producer = client.producer_with(config);
+//!
+//! let mut pending = Vec::new();
+//! for number in 0..10_000 {
+//!     pending.push(producer.hand_over(Message::new("orders", format!("order {number}"))).await?);
+//! }
+//! for one in pending {
+//!     let sent = one.await?;
+//!     println!("{} at {}", sent.message_id, sent.queue_offset);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What goes together: messages of one topic with the same tag and the same `WAIT`, since in a BatchCQ topic a batch has one of each; for a
+//! chosen queue in their order, else to the next queue in turn, a batch at a time. What a broker does for single messages only (delays,
+//! transactions, light queues, priorities, retry topics) goes alone, and so does what is larger than
+//! [`ProducerConfig::compress_over_bytes`], compressed: a batch is not. If a batch fails each of its messages does; it is sent again as
+//! a single message would be, so with retries all of it may be stored twice. What was handed over is sent also if nobody waits for it and if the
+//! producer is dropped; [`Producer::flush`] waits for it. Where the runtime ends before, [`ClientError::GivenUp`] says so.
 
 pub mod admin;
 mod allocation;
+mod auto_batch;
 mod broker;
 mod error;
 mod logical;
 mod member;
 mod message;
+mod prepared;
 mod producer;
 mod progress;
 mod pull_consumer;
@@ -48,6 +85,7 @@ mod unique_id;
 
 pub use admin::Admin;
 pub use allocation::allocate;
+pub use auto_batch::{AutoBatch, Pending};
 pub use error::ClientError;
 pub use member::{Client, ClientConfig};
 pub use message::{Message, Received, decode};

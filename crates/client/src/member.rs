@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::{Clock, Random};
-use net::{CallError, ClientOptions, Connection, Inbound, Outgoing, RefuseInbound, Request, Response};
+use net::{Call, CallError, ClientOptions, Connection, Inbound, Outgoing, RefuseInbound, Request, Response};
 use parking_lot::Mutex;
 use protocol::body::{ConsumerData, Heartbeat, ProducerData, TopicRoute};
 use protocol::code::{ResponseCode, request};
@@ -211,11 +211,23 @@ impl Member {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Response, CallError> {
+        self.begin(address, code, fields, &body, timeout).await?.response().await
+    }
+
+    /// Puts a request, signed if there are credentials, on its way behind all that went to this address before.
+    pub(crate) async fn begin<'a>(
+        &self,
+        address: &'a str,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: &Bytes,
+        timeout: Duration,
+    ) -> Result<Call<'a>, CallError> {
         match &self.config.credentials {
-            None => self.net.call(address, code, fields, body, timeout).await,
+            None => self.net.begin(address, code, fields, body, timeout).await,
             Some(credentials) => {
-                let signed = Signed::new(fields, credentials, &body);
-                self.net.call(address, code, &signed, body, timeout).await
+                let signed = Signed::new(fields, credentials, body);
+                self.net.begin(address, code, &signed, body, timeout).await
             }
         }
     }
@@ -312,6 +324,7 @@ impl Member {
                     | ClientError::Refused { .. }
                     | ClientError::Malformed { .. }
                     | ClientError::Invalid(_)
+                    | ClientError::GivenUp
                     | ClientError::Exhausted { .. }) => other,
                 })?;
                 let route = Route::new(protocol::names::AUTO_CREATE_TOPIC, found).inherited(topic, queues_max);
@@ -565,6 +578,7 @@ fn proves_route_wrong(error: &ClientError) -> bool {
         ClientError::NoRoute { .. }
         | ClientError::Malformed { .. }
         | ClientError::Invalid(_)
+        | ClientError::GivenUp
         | ClientError::Exhausted { .. } => false,
     }
 }
@@ -601,6 +615,7 @@ pub(crate) fn is_worth_another_try(error: &ClientError) -> bool {
         ClientError::NoRoute { .. }
         | ClientError::Malformed { .. }
         | ClientError::Invalid(_)
+        | ClientError::GivenUp
         | ClientError::Exhausted { .. } => false,
     }
 }

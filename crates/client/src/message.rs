@@ -15,6 +15,9 @@ use crate::error::ClientError;
 /// A compressed body that would grow beyond this stays closed.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
+/// Lengths and flags of a message in a batch, `WAIT`, and the id that we give it.
+const OVERHEAD_BYTES: usize = 100;
+
 /// A message to be sent.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
@@ -63,6 +66,11 @@ impl Message {
         self.properties.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// The names of its properties.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.properties.iter().map(|(name, _)| name.as_str())
+    }
+
     /// The id that it came with, if it is sent again under it; or else this one. As RocketMQ's client does.
     pub(crate) fn id_or(&self, fresh: impl FnOnce() -> String) -> String {
         self.get(name::UNIQ_KEY).map_or_else(fresh, str::to_owned)
@@ -71,6 +79,13 @@ impl Message {
     /// The property string, with the message's id in it: its own if it has one.
     pub(crate) fn property_string(&self, unique_id: &str) -> Result<String, ClientError> {
         let mut writer = PropertiesWriter::new();
+        self.put_properties(unique_id, &mut writer)?;
+        Ok(writer.as_str().to_owned())
+    }
+
+    /// As [`Message::property_string`], into a writer that is used again and again.
+    pub(crate) fn put_properties(&self, unique_id: &str, writer: &mut PropertiesWriter) -> Result<(), ClientError> {
+        writer.clear();
         for (name, value) in &self.properties {
             if [name, value].iter().any(|text| text.contains(['\u{1}', '\u{2}'])) {
                 return Err(ClientError::Invalid(format!(
@@ -85,7 +100,19 @@ impl Message {
         if self.get(name::WAIT).is_none() {
             writer.put(name::WAIT, "true");
         }
-        Ok(writer.as_str().to_owned())
+        Ok(())
+    }
+
+    /// Whether the answer waits for the disk, where the broker's settings say so. As Java's client: what it sends without the
+    /// property waits.
+    pub(crate) fn waits(&self) -> bool {
+        self.get(name::WAIT).is_none_or(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// What it takes in memory while it waits in a batch, about.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let properties: usize = self.properties.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+        OVERHEAD_BYTES + self.body.len() + properties
     }
 }
 

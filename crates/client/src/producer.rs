@@ -5,23 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use protocol::batch::{self, InnerMessage};
 use protocol::body::MessageQueue;
-use protocol::code::{ResponseCode, request};
-use protocol::compression::{Compression, compress};
-use protocol::properties::name;
+use protocol::code::ResponseCode;
 use protocol::request::{SendMessage, SendReply};
 
+use crate::auto_batch::{AutoBatch, Gathering};
 use crate::broker::{broker_in, malformed, refused};
 use crate::error::ClientError;
 use crate::logical::{Tries, lo};
 use crate::member::{Member, is_worth_another_try};
 use crate::message::Message;
+use crate::prepared::Prepared;
 use crate::route::Route;
-
-/// zlib's level in RocketMQ's clients.
-const COMPRESSION_LEVEL: u32 = 5;
 
 /// How a producer sends.
 #[derive(Clone, Debug)]
@@ -36,6 +31,8 @@ pub struct ProducerConfig {
     pub compress_over_bytes: Option<usize>,
     /// Queues of a topic that this producer's first message makes.
     pub new_topic_queues: i32,
+    /// Gathers messages that are sent one by one into batches; `None`: does not.
+    pub auto_batch: Option<AutoBatch>,
 }
 
 impl ProducerConfig {
@@ -47,6 +44,7 @@ impl ProducerConfig {
             timeout: Duration::from_secs(3),
             compress_over_bytes: Some(4096),
             new_topic_queues: 4,
+            auto_batch: None,
         }
     }
 }
@@ -84,39 +82,35 @@ pub struct SendResult {
 /// Sends messages. Clones share everything.
 #[derive(Clone)]
 pub struct Producer {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    member: Arc<Member>,
-    config: ProducerConfig,
+pub(crate) struct Inner {
+    pub(crate) member: Arc<Member>,
+    pub(crate) config: ProducerConfig,
+    /// With [`ProducerConfig::auto_batch`].
+    pub(crate) gathering: Option<Gathering>,
     // Relaxed: which queue comes next is a matter of taste.
     turn: AtomicUsize,
-}
-
-/// A message or a batch, ready for the wire.
-struct Prepared {
-    topic: String,
-    body: Bytes,
-    properties: String,
-    flag: i32,
-    sys_flag: i32,
-    is_batch: bool,
-    message_id: String,
 }
 
 impl Producer {
     pub(crate) fn new(member: Arc<Member>, config: ProducerConfig) -> Producer {
         member.join_producer(&config.group);
         let turn = AtomicUsize::new(member.config.random.below(1 << 16) as usize);
-        Producer { inner: Arc::new(Inner { member, config, turn }) }
+        let clock = member.config.clock.clone();
+        let gathering = config.auto_batch.map(|settings| Gathering::new(settings, clock, config.compress_over_bytes));
+        Producer { inner: Arc::new(Inner { member, config, gathering, turn }) }
     }
 
     /// Sends to the next queue in turn; where a broker fails, to another one.
     ///
     /// A message whose answer was lost may be stored twice: it has the same `UNIQ_KEY` then.
     pub async fn send(&self, message: Message) -> Result<SendResult, ClientError> {
-        self.deliver(&self.prepare(message)?).await
+        if self.inner.gathering.is_some() {
+            return self.hand_over(message).await?.await;
+        }
+        self.deliver(&self.prepared(message)?).await
     }
 
     /// Sends to one queue: a broker that does not answer is not asked again.
@@ -125,27 +119,38 @@ impl Producer {
     /// asked for up to [`ClientConfig::timeout`](crate::ClientConfig::timeout), and the last try may take
     /// [`ProducerConfig::timeout`] more. A queue that nobody leads by the route is an error at once.
     pub async fn send_to(&self, queue: &MessageQueue, message: Message) -> Result<SendResult, ClientError> {
-        self.send_once(queue, &self.prepare(message)?).await
+        if self.inner.gathering.is_some() {
+            return self.hand_over_to(queue, message).await?.await;
+        }
+        self.send_once(queue, &self.prepared(message)?).await
     }
 
-    /// Sends the messages of one topic as one: stored together or not at all.
+    /// Sends the messages of one topic as one: stored together or not at all, and at once, also with [`ProducerConfig::auto_batch`].
     pub async fn send_batch(&self, messages: Vec<Message>) -> Result<SendResult, ClientError> {
-        self.deliver(&self.prepare_batch(messages)?).await
+        self.deliver(&Prepared::batch(messages, &self.inner.member.ids)?).await
     }
 
     /// Sends to the next queue in turn, and returns when the message is on its way. Nobody says whether it arrived.
+    ///
+    /// With [`ProducerConfig::auto_batch`] it is on its way when it is handed over: it shares batches with messages that are answered,
+    /// waits for room like them, and is sent again like them where a broker fails.
     pub async fn send_oneway(&self, message: Message) -> Result<(), ClientError> {
-        let prepared = self.prepare(message)?;
+        if self.inner.gathering.is_some() {
+            // It is sent whether or not somebody waits for it.
+            drop(self.hand_over(message).await?);
+            return Ok(());
+        }
+        let prepared = self.prepared(message)?;
         let route = self.route(&prepared.topic).await?;
         let queue = self.next_queue(&route, &HashSet::new(), &prepared.topic)?;
         let (broker, address) = master_of(&route, queue)?;
         let fields = (self.fields(queue, broker, &prepared), lo(queue));
         let member = &self.inner.member;
-        member.oneway(address, code_of(&prepared), &fields, prepared.body.clone()).await?;
+        member.oneway(address, prepared.code(), &fields, prepared.body.clone()).await?;
         Ok(())
     }
 
-    async fn deliver(&self, prepared: &Prepared) -> Result<SendResult, ClientError> {
+    pub(crate) async fn deliver(&self, prepared: &Prepared) -> Result<SendResult, ClientError> {
         let attempts = self.inner.config.retries + 1;
         let mut failed: HashSet<String> = HashSet::new();
         let mut last = None;
@@ -170,28 +175,32 @@ impl Producer {
     }
 
     /// Sends to the broker that a queue is on. One that refuses because the queue has moved has not stored anything.
-    async fn send_once(&self, queue: &MessageQueue, prepared: &Prepared) -> Result<SendResult, ClientError> {
+    pub(crate) async fn send_once(&self, queue: &MessageQueue, prepared: &Prepared) -> Result<SendResult, ClientError> {
         let mut tries = Tries::new(&self.inner.member, queue);
         loop {
             let route = self.route(&prepared.topic).await?;
-            let answer = self.send_by(&route, queue, prepared).await;
+            let answer = self.send_by(&route, queue, prepared, || ()).await;
             if !tries.go_on(&answer).await {
                 return answer;
             }
         }
     }
 
-    async fn send_by(
+    /// Sends once, where the route says that the queue is. `left` is told when the request lies on the connection, behind all that was laid
+    /// there before, and not if it never does.
+    pub(crate) async fn send_by(
         &self,
         route: &Route,
         queue: &MessageQueue,
         prepared: &Prepared,
+        left: impl FnOnce() + Send,
     ) -> Result<SendResult, ClientError> {
         let (broker, address) = master_of(route, queue)?;
         let fields = (self.fields(queue, broker, prepared), lo(queue));
         let (member, config) = (&self.inner.member, &self.inner.config);
-        let response =
-            member.exchange(address, code_of(prepared), &fields, prepared.body.clone(), config.timeout).await?;
+        let call = member.begin(address, prepared.code(), &fields, &prepared.body, config.timeout).await?;
+        left();
+        let response = call.response().await?;
         let status = match ResponseCode::from_i32(response.code) {
             Some(ResponseCode::Success) => SendStatus::Ok,
             Some(ResponseCode::FlushDiskTimeout) => SendStatus::FlushDiskTimeout,
@@ -211,7 +220,7 @@ impl Producer {
         })
     }
 
-    async fn route(&self, topic: &str) -> Result<Arc<Route>, ClientError> {
+    pub(crate) async fn route(&self, topic: &str) -> Result<Arc<Route>, ClientError> {
         self.inner.member.route_to_write(topic, self.inner.config.new_topic_queues).await
     }
 
@@ -226,43 +235,8 @@ impl Producer {
             .ok_or_else(|| ClientError::NoRoute { topic: topic.to_owned() })
     }
 
-    fn prepare(&self, message: Message) -> Result<Prepared, ClientError> {
-        check_topic(&message.topic)?;
-        let message_id = message.id_or(|| self.inner.member.ids.next());
-        let properties = message.property_string(&message_id)?;
-        let Message { topic, body, flag, .. } = message;
-        let (body, sys_flag) = match self.inner.config.compress_over_bytes {
-            Some(limit) if body.len() > limit => {
-                let packed = compress(Compression::Zlib, &body, COMPRESSION_LEVEL)
-                    .map_err(|error| ClientError::Invalid(error.to_string()))?;
-                (packed.into(), Compression::Zlib.bits())
-            }
-            Some(_) | None => (body, 0),
-        };
-        Ok(Prepared { topic, body, properties, flag, sys_flag, is_batch: false, message_id })
-    }
-
-    fn prepare_batch(&self, messages: Vec<Message>) -> Result<Prepared, ClientError> {
-        let (topic, waits) = check_batch(&messages)?;
-        let mut body = Vec::new();
-        let mut message_id = String::new();
-        for message in &messages {
-            let id = message.id_or(|| self.inner.member.ids.next());
-            let properties = message.property_string(&id)?;
-            batch::encode(
-                &mut body,
-                &InnerMessage { flag: message.flag, body: &message.body, properties: &properties },
-            )
-            .map_err(|error| ClientError::Invalid(error.to_string()))?;
-            if !message_id.is_empty() {
-                message_id.push(',');
-            }
-            message_id.push_str(&id);
-        }
-        // The batch as a whole has an id too, as with Java's client, and says whether its reply waits for the disk.
-        let whole = Message::new(topic.as_str(), "").property(name::WAIT, waits.to_string());
-        let properties = whole.property_string(&self.inner.member.ids.next())?;
-        Ok(Prepared { topic, body: body.into(), properties, flag: 0, sys_flag: 0, is_batch: true, message_id })
+    fn prepared(&self, message: Message) -> Result<Prepared, ClientError> {
+        Prepared::message(message, &self.inner.member.ids, self.inner.config.compress_over_bytes)
     }
 
     fn fields<'a>(&'a self, queue: &MessageQueue, broker: &'a str, prepared: &'a Prepared) -> SendMessage<'a> {
@@ -283,37 +257,6 @@ impl Producer {
             broker_name: Some(broker),
         }
     }
-}
-
-fn check_topic(topic: &str) -> Result<(), ClientError> {
-    protocol::names::check_topic(topic).map_err(|error| ClientError::Invalid(error.to_string()))
-}
-
-/// The topic of a batch, and whether its messages ask to wait for the disk. Refuses what the broker does for single messages only:
-/// it looks at the properties of the batch, so those of a message inside would be lost without a word.
-fn check_batch(messages: &[Message]) -> Result<(String, bool), ClientError> {
-    let invalid = |text: &str| Err(ClientError::Invalid(text.to_owned()));
-    // As Java's client: what it sends without the property waits.
-    let waits = |message: &Message| message.get(name::WAIT).is_none_or(|value| value.eq_ignore_ascii_case("true"));
-    let Some(first) = messages.first() else { return invalid("a batch of no messages") };
-    check_topic(&first.topic)?;
-    for message in messages {
-        if message.topic != first.topic {
-            return invalid("a batch has one topic");
-        }
-        if waits(message) != waits(first) {
-            return invalid("the messages of a batch wait for the disk, or none of them does");
-        }
-        let delays = [name::DELAY, name::TIMER_DELAY_SEC, name::TIMER_DELAY_MS, name::TIMER_DELIVER_MS];
-        if delays.iter().any(|delay| message.get(delay).is_some()) {
-            return invalid("a message of a batch cannot be delayed");
-        }
-    }
-    Ok((first.topic.clone(), waits(first)))
-}
-
-fn code_of(prepared: &Prepared) -> i32 {
-    if prepared.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 }
 }
 
 /// The broker that a queue is on, and its master's address.
@@ -360,25 +303,5 @@ mod tests {
         let both: HashSet<String> = ["a".to_owned(), "b".to_owned()].into();
         assert_eq!(names(&both), names(&none));
         assert_eq!(choose(&route(&[]), &none, 3), None);
-    }
-
-    #[test]
-    fn a_batch_waits_for_the_disk_if_its_messages_do_and_is_refused_where_they_differ_or_are_delayed() {
-        let message = || Message::new("t", "body");
-        let hurried = || message().property(name::WAIT, "false");
-        assert_eq!(check_batch(&[message(), message()]).unwrap(), ("t".to_owned(), true));
-        assert_eq!(check_batch(&[hurried(), hurried()]).unwrap(), ("t".to_owned(), false));
-        let refused = [
-            vec![],
-            vec![message(), hurried()],
-            vec![message(), Message::new("other", "body")],
-            vec![message().delay_level(1)],
-            vec![message().property(name::TIMER_DELAY_SEC, "1")],
-            vec![message().property(name::TIMER_DELAY_MS, "1")],
-            vec![message().property(name::TIMER_DELIVER_MS, "1")],
-        ];
-        for batch in refused {
-            assert!(matches!(check_batch(&batch), Err(ClientError::Invalid(_))), "{batch:?}");
-        }
     }
 }

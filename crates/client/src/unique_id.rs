@@ -49,11 +49,16 @@ impl UniqueIds {
     }
 
     pub(crate) fn next(&self) -> String {
+        let mut id = String::with_capacity(56);
+        self.put(&mut id);
+        id
+    }
+
+    /// Appends an id.
+    pub(crate) fn put(&self, out: &mut String) {
         let now = self.clock.now();
         let counter = self.counter.fetch_add(1, Ordering::Relaxed);
-        let mut id = String::with_capacity(56);
-        protocol::message_id::unique_id(&mut id, self.ip, self.pid, self.hash, now.0, self.month_start(now).0, counter);
-        id
+        protocol::message_id::unique_id(out, self.ip, self.pid, self.hash, now.0, self.month_start(now).0, counter);
     }
 }
 

@@ -133,18 +133,6 @@ struct Waiting {
     is_closed: bool,
 }
 
-/// A place in the table; leaves it when dropped, so that a caller that went away leaves nothing behind.
-pub(crate) struct Ticket<'a> {
-    calls: &'a Calls,
-    pub(crate) opaque: i32,
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        self.calls.waiting.lock().callers.remove(&self.opaque);
-    }
-}
-
 pub(crate) enum NotEntered {
     Closed,
     Full,
@@ -160,7 +148,9 @@ impl Calls {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn enter(&self) -> Result<(Ticket<'_>, oneshot::Receiver<Response>), NotEntered> {
+    /// A place in the table, by its number. Whoever took it calls [`Calls::leave`] at the end, so that a caller that went away leaves
+    /// nothing behind.
+    pub(crate) fn enter(&self) -> Result<(i32, oneshot::Receiver<Response>), NotEntered> {
         let opaque = self.number();
         let (sender, receiver) = oneshot::channel();
         let mut waiting = self.waiting.lock();
@@ -172,7 +162,12 @@ impl Calls {
         }
         // After 2^32 calls a number comes back; whoever still waits under it then is told that the connection failed it.
         waiting.callers.insert(opaque, sender);
-        Ok((Ticket { calls: self, opaque }, receiver))
+        Ok((opaque, receiver))
+    }
+
+    /// Gives a place in the table back.
+    pub(crate) fn leave(&self, opaque: i32) {
+        self.waiting.lock().callers.remove(&opaque);
     }
 
     /// Gives a response to whoever waits for it; one that nobody waits for any more is dropped, as Apache does.

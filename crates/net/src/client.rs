@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::bounds::Budget;
 use crate::call::{CallError, Response};
-use crate::connection::{Connection, InboxLimits, ListenerTag};
+use crate::connection::{Begun, Connection, InboxLimits, ListenerTag};
 use crate::outgoing::Outgoing;
 use crate::service::{Burst, Request, Service};
 use crate::stream::Stream;
@@ -119,6 +119,25 @@ struct Known {
     failed: Option<(Instant, String)>,
 }
 
+/// A request that is on its way. Dropped, it throws the response away.
+#[derive(Debug)]
+#[must_use = "dropped, it throws the response away"]
+pub struct Call<'a> {
+    begun: Begun<()>,
+    address: &'a str,
+    timeout: Duration,
+    /// Of `timeout`, after connecting.
+    left: Duration,
+}
+
+impl Call<'_> {
+    /// Waits for the response, for what is left of the time.
+    pub async fn response(self) -> Result<Response, CallError> {
+        let Call { begun, address, timeout, left } = self;
+        begun.response(left).await.map_err(|error| named(error, address, timeout))
+    }
+}
+
 impl Client {
     /// Without a connection yet.
     pub fn new(options: ClientOptions) -> Client {
@@ -140,6 +159,20 @@ impl Client {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Response, CallError> {
+        self.begin(address, code, fields, &body, timeout).await?.response().await
+    }
+
+    /// Leaves a request for `address`, behind all that was left for it before: two calls of this, one after the other, put their
+    /// requests in order, if both find the same connection. Nothing was sent if this fails. `timeout` covers connecting, and the
+    /// response.
+    pub async fn begin<'a>(
+        &self,
+        address: &'a str,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: &Bytes,
+        timeout: Duration,
+    ) -> Result<Call<'a>, CallError> {
         let started = Instant::now();
         let late = || CallError::Timeout { address: address.to_owned(), after: timeout };
         let connection = match self.known(address) {
@@ -147,7 +180,8 @@ impl Client {
             None => tokio::time::timeout(timeout, self.connect(address)).await.map_err(|_| late())??,
         };
         let left = timeout.checked_sub(started.elapsed()).ok_or_else(late)?;
-        connection.request(code, fields, body, left).await.map_err(|error| named(error, address, timeout))
+        let begun = connection.begin(code, fields, body).map_err(|error| named(error, address, timeout))?;
+        Ok(Call { begun, address, timeout, left })
     }
 
     /// Sends a request that nobody answers; returns when it is on its way, which says nothing about its arrival.

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use protocol::frame::Serialization;
 use protocol::header::EncodeFields;
+use tokio::sync::oneshot;
 
 use crate::call::{CallError, Calls, NotEntered, Response};
 use crate::outgoing::{Frames, Outgoing};
@@ -128,6 +129,51 @@ impl<W> std::fmt::Debug for Connection<W> {
     }
 }
 
+/// A request that was left for a connection's task. Dropped, it throws the response away.
+#[must_use = "dropped, it throws the response away"]
+pub struct Begun<W> {
+    connection: Connection<W>,
+    opaque: i32,
+    response: oneshot::Receiver<Response>,
+    reads_before: u64,
+}
+
+impl<W> std::fmt::Debug for Begun<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Begun").field("connection", &self.connection).field("opaque", &self.opaque).finish()
+    }
+}
+
+impl<W> Drop for Begun<W> {
+    fn drop(&mut self) {
+        self.connection.shared.calls.leave(self.opaque);
+    }
+}
+
+impl<W> Begun<W> {
+    /// Waits for the peer's response.
+    ///
+    /// Where we connected, a peer from which nothing at all came in that time, if it is three seconds or more, is taken for
+    /// gone, and the connection closed. A client that connected to us may be busy with what we asked; its pulls wait here
+    /// meanwhile and it has nothing to say, so it is not given up: its idle time decides.
+    pub async fn response(mut self, timeout: Duration) -> Result<Response, CallError> {
+        let answered = tokio::time::timeout(timeout, &mut self.response).await;
+        let shared = &self.connection.shared;
+        let address = || shared.peer.to_string();
+        match answered {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(_)) => Err(CallError::Closed { address: address() }),
+            Err(_) => {
+                let is_silent = shared.reads.load(Ordering::Relaxed) == self.reads_before;
+                if shared.listener == ListenerTag::OUTBOUND && timeout >= SILENCE_MIN && is_silent {
+                    self.connection.close();
+                }
+                Err(CallError::Timeout { address: address(), after: timeout })
+            }
+        }
+    }
+}
+
 impl<W> Connection<W> {
     pub(crate) fn new(
         peer: SocketAddr,
@@ -228,11 +274,7 @@ impl<W> Connection<W> {
         })
     }
 
-    /// Asks the peer and waits for its response.
-    ///
-    /// Where we connected, a peer from which nothing at all came in that time, if it is three seconds or more, is taken for
-    /// gone, and the connection closed. A client that connected to us may be busy with what we asked; its pulls wait here
-    /// meanwhile and it has nothing to say, so it is not given up: its idle time decides.
+    /// Asks the peer and waits for its response, see [`Begun::response`].
     pub async fn request(
         &self,
         code: i32,
@@ -240,38 +282,31 @@ impl<W> Connection<W> {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Response, CallError> {
+        self.begin(code, fields, &body)?.response(timeout).await
+    }
+
+    /// Leaves a request for the connection's task, behind all that was left there before. Nothing was sent if this fails.
+    pub fn begin(&self, code: i32, fields: &dyn EncodeFields, body: &Bytes) -> Result<Begun<W>, CallError> {
         let address = || self.shared.peer.to_string();
         let reads_before = self.shared.reads.load(Ordering::Relaxed);
-        let (ticket, response) = self.shared.calls.enter().map_err(|refused| match refused {
+        let (opaque, response) = self.shared.calls.enter().map_err(|refused| match refused {
             NotEntered::Closed => CallError::Closed { address: address() },
             NotEntered::Full => CallError::Busy { address: address() },
         })?;
+        let begun = Begun { connection: self.clone(), opaque, response, reads_before };
         let serialization = self.shared.serialization;
         // On a draining connection the response would not be read.
         let was_left = self.leave(Stage::GoingAway, |inbox, limits| {
             if inbox.out.bytes() >= limits.frames_bytes_max {
                 return false;
             }
-            inbox.out.request(serialization, code, ticket.opaque, false, fields, &body);
+            inbox.out.request(serialization, code, opaque, false, fields, body);
             true
         });
-        if !was_left {
-            return Err(if self.is_closed() {
-                CallError::Closed { address: address() }
-            } else {
-                CallError::Busy { address: address() }
-            });
-        }
-        match tokio::time::timeout(timeout, response).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(_)) => Err(CallError::Closed { address: address() }),
-            Err(_) => {
-                let is_silent = self.shared.reads.load(Ordering::Relaxed) == reads_before;
-                if self.shared.listener == ListenerTag::OUTBOUND && timeout >= SILENCE_MIN && is_silent {
-                    self.close();
-                }
-                Err(CallError::Timeout { address: address(), after: timeout })
-            }
+        match was_left {
+            true => Ok(begun),
+            false if self.is_closed() => Err(CallError::Closed { address: address() }),
+            false => Err(CallError::Busy { address: address() }),
         }
     }
 

@@ -21,8 +21,8 @@ mod tls;
 
 pub use bounds::{Budget, Held};
 pub use call::{CallError, OwnedFields, Response};
-pub use client::{Client, ClientOptions, Inbound, RefuseInbound};
-pub use connection::{Connection, Debt, ListenerTag};
+pub use client::{Call, Client, ClientOptions, Inbound, RefuseInbound};
+pub use connection::{Begun, Connection, Debt, ListenerTag};
 #[doc(hidden)]
 pub use detached::Detached;
 pub use listener::{Listener, ListenerOptions};

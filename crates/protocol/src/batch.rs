@@ -113,25 +113,30 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Appends one message to the body of a batch.
+/// How many bytes a message takes in a batch.
 ///
 /// Properties above [`crate::record::PROPERTIES_MAX`] are refused, since their length has 16 bits.
-pub fn encode(out: &mut Vec<u8>, message: &InnerMessage<'_>) -> Result<(), crate::record::RecordError> {
-    let properties = message.properties.as_bytes();
-    if properties.len() > crate::record::PROPERTIES_MAX {
-        return Err(crate::record::RecordError::PropertiesTooLong(properties.len()));
+pub fn encoded_len(message: &InnerMessage<'_>) -> Result<usize, crate::record::RecordError> {
+    if message.properties.len() > crate::record::PROPERTIES_MAX {
+        return Err(crate::record::RecordError::PropertiesTooLong(message.properties.len()));
     }
-    let total = FIXED_BYTES + message.body.len() + 2 + properties.len();
-    let Ok(total) = i32::try_from(total) else {
-        return Err(crate::record::RecordError::BodyTooLong(message.body.len()));
-    };
-    out.reserve(total as usize);
-    out.extend_from_slice(&total.to_be_bytes());
+    let total = FIXED_BYTES + message.body.len() + 2 + message.properties.len();
+    match i32::try_from(total) {
+        Ok(_) => Ok(total),
+        Err(_) => Err(crate::record::RecordError::BodyTooLong(message.body.len())),
+    }
+}
+
+/// Appends one message to the body of a batch. What [`encoded_len`] refuses is refused, and nothing appended.
+pub fn encode(out: &mut Vec<u8>, message: &InnerMessage<'_>) -> Result<(), crate::record::RecordError> {
+    let total = encoded_len(message)?;
+    out.reserve(total);
+    out.extend_from_slice(&(total as i32).to_be_bytes());
     out.extend_from_slice(&[0; 8]);
     out.extend_from_slice(&message.flag.to_be_bytes());
     out.extend_from_slice(&(message.body.len() as i32).to_be_bytes());
     out.extend_from_slice(message.body);
-    out.extend_from_slice(&(properties.len() as i16).to_be_bytes());
-    out.extend_from_slice(properties);
+    out.extend_from_slice(&(message.properties.len() as i16).to_be_bytes());
+    out.extend_from_slice(message.properties.as_bytes());
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use client::{Client, ClientConfig};
-use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
+use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, ReplyTo, Service};
 use protocol::body::{BrokerData, ConsumerIdList, LockBatch, LockBatchReply, MessageQueue, QueueData, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
@@ -36,6 +36,9 @@ impl Asked {
 /// An answer: the code, the header's fields, the body.
 pub type Answer = (ResponseCode, Vec<(&'static str, String)>, Vec<u8>);
 
+/// Where an answer goes, and what it is.
+type Held = (Connection<()>, ReplyTo, Answer);
+
 type Script = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
 
 /// Answers what `script` does not: a route with one queue for each topic, and a group of everybody who sent a heartbeat.
@@ -44,6 +47,8 @@ pub struct Fake {
     asked: Mutex<Vec<Asked>>,
     client_id: Mutex<String>,
     address: Mutex<Option<SocketAddr>>,
+    /// Answers to sends that wait to be let go; `None`: none waits.
+    held: Mutex<Option<Vec<Held>>>,
 }
 
 impl Fake {
@@ -53,6 +58,7 @@ impl Fake {
             asked: Mutex::default(),
             client_id: Mutex::default(),
             address: Mutex::default(),
+            held: Mutex::default(),
         });
         let options = ListenerOptions::default();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, Arc::clone(&fake)).unwrap();
@@ -73,6 +79,26 @@ impl Fake {
 
     pub fn address(&self) -> String {
         self.address.lock().unwrap().unwrap().to_string()
+    }
+
+    /// Answers no send until [`Fake::release`].
+    pub fn hold(&self) {
+        self.held.lock().unwrap().get_or_insert_default();
+    }
+
+    /// Answers the sends that were held back, and those to come.
+    pub fn release(&self) {
+        let held = self.held.lock().unwrap().take().unwrap_or_default();
+        for (connection, to, answer) in held {
+            let mut out = Outgoing::new();
+            reply(&mut out, to, &answer);
+            connection.send(out.take());
+        }
+    }
+
+    /// The sends so far, of a message or of a batch.
+    pub fn sends(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().iter().filter(|asked| is_send(asked.code)).cloned().collect()
     }
 
     /// The requests with this code so far.
@@ -116,26 +142,40 @@ impl Fake {
 }
 
 impl Service for Fake {
-    type Session = ();
+    type Session = Connection<()>;
     type Work = ();
 
-    fn open(&self, _: &Connection<()>) {}
+    fn open(&self, connection: &Connection<()>) -> Connection<()> {
+        connection.clone()
+    }
 
-    async fn serve(&self, (): &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
+    async fn serve(&self, session: &mut Connection<()>, burst: &mut Burst<'_>, out: &mut Outgoing) {
         while let Some(request) = burst.next() {
             let fields = owned(request.header.fields);
             let (code, is_oneway) = (request.header.code, request.header.is_oneway());
             let asked = Asked { code, is_oneway, fields, body: request.body.to_vec() };
             self.asked.lock().unwrap().push(asked.clone());
-            let (code, fields, body) = (self.script)(&asked).unwrap_or_else(|| self.usual(&asked));
-            let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-            out.reply(request.reply_to(), code, None, &&fields[..], &body);
+            let answer = (self.script)(&asked).unwrap_or_else(|| self.usual(&asked));
+            let mut held = self.held.lock().unwrap();
+            match &mut *held {
+                Some(held) if is_send(code) => held.push((session.clone(), request.reply_to(), answer)),
+                Some(_) | None => reply(out, request.reply_to(), &answer),
+            }
         }
     }
 
-    async fn resume(&self, (): &mut (), (): (), _: &mut Outgoing) {}
+    async fn resume(&self, _: &mut Connection<()>, (): (), _: &mut Outgoing) {}
 
-    fn close(&self, (): ()) {}
+    fn close(&self, _: Connection<()>) {}
+}
+
+fn is_send(code: i32) -> bool {
+    [request::SEND_MESSAGE_V2, request::SEND_BATCH_MESSAGE].contains(&code)
+}
+
+fn reply(out: &mut Outgoing, to: ReplyTo, (code, fields, body): &Answer) {
+    let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    out.reply(to, *code, None, &&fields[..], body);
 }
 
 fn owned(fields: Fields<'_>) -> BTreeMap<String, String> {

@@ -1,0 +1,304 @@
+//! AutoBatch: messages that are sent one by one leave in batches.
+//!
+//! A lone message leaves at once. While a batch is on its way, messages for the same queue (or for any queue, with the same topic, tag and
+//! `WAIT`) gather, and leave together when the answer comes, when they fill a batch, or when they have waited for
+//! [`AutoBatch::batch_max_delay`]. So batches grow with the load, and nobody waits for company that may not come.
+//!
+//! This file moves batches: a task each, which takes the next batch of its lane when it has its answer. What goes together and when is
+//! decided in `accumulator`, under the one lock, [`Gathering::core`]; nothing is awaited, sent or woken under it.
+
+mod accumulator;
+mod batch;
+mod pending;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use env::Clock;
+use net::CallError;
+use parking_lot::Mutex;
+use protocol::body::MessageQueue;
+use protocol::names::is_logical_broker;
+use protocol::properties::name;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use self::accumulator::{Accumulator, LaneId, Limits};
+use self::batch::Batch;
+pub use self::pending::Pending;
+use crate::error::ClientError;
+use crate::message::Message;
+use crate::prepared::check_topic;
+use crate::producer::{Inner, Producer, SendResult};
+
+/// Before a connection that is full is tried again.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
+
+/// How messages are gathered into batches; the defaults, names and limits are those of RocketMQ's Java client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AutoBatch {
+    batch_max_bytes: usize,
+    batch_max_delay: Duration,
+    total_batch_max_bytes: usize,
+}
+
+impl Default for AutoBatch {
+    /// Batches of 32 KiB, a delay of 10 ms, 32 MiB in all.
+    fn default() -> AutoBatch {
+        AutoBatch {
+            batch_max_bytes: 32 << 10,
+            batch_max_delay: Duration::from_millis(10),
+            total_batch_max_bytes: 32 << 20,
+        }
+    }
+}
+
+impl AutoBatch {
+    /// A batch leaves when it has so many bytes, as it is sent: 1 to 2 MiB. A message that has more leaves by itself.
+    pub fn batch_max_bytes(self, bytes: usize) -> Result<AutoBatch, ClientError> {
+        let batch_max_bytes = within("batch_max_bytes", bytes as u128, 1, 2 << 20, "bytes")? as usize;
+        Ok(AutoBatch { batch_max_bytes, ..self })
+    }
+
+    /// A message leaves after so long, although an earlier batch is not answered: 1 ms to 30 s. Only where 16 batches of the same queue
+    /// are on their way, it waits for an answer.
+    pub fn batch_max_delay(self, delay: Duration) -> Result<AutoBatch, ClientError> {
+        within("batch_max_delay", delay.as_micros(), 1_000, 30_000_000, "µs")?;
+        Ok(AutoBatch { batch_max_delay: delay, ..self })
+    }
+
+    /// Messages that wait or are on their way take so much memory at most, 1 byte to 4 GiB - 1: with more, sends wait for room. A message that
+    /// needs more than that waits until it has all of it.
+    pub fn total_batch_max_bytes(self, bytes: usize) -> Result<AutoBatch, ClientError> {
+        within("total_batch_max_bytes", bytes as u128, 1, u128::from(u32::MAX), "bytes")?;
+        Ok(AutoBatch { total_batch_max_bytes: bytes, ..self })
+    }
+
+    /// [`total_batch_max_bytes`](AutoBatch::total_batch_max_bytes), which was checked.
+    fn total(&self) -> u32 {
+        u32::try_from(self.total_batch_max_bytes).unwrap_or(u32::MAX)
+    }
+}
+
+fn within(field: &str, value: u128, min: u128, max: u128, unit: &str) -> Result<u128, ClientError> {
+    if (min..=max).contains(&value) {
+        return Ok(value);
+    }
+    Err(ClientError::Invalid(format!("{field} is {value} {unit}; {min} to {max} are allowed")))
+}
+
+/// What gathers at one producer.
+pub(crate) struct Gathering {
+    settings: AutoBatch,
+    clock: Clock,
+    /// A permit a byte. Given back when a batch is answered.
+    room: Semaphore,
+    /// Guards what waits.
+    core: Mutex<Core>,
+}
+
+struct Core {
+    accumulator: Accumulator,
+    /// The id of the message that is being added.
+    unique_id: String,
+    /// There is a task that looks for batches that have waited for long enough.
+    is_ticking: bool,
+}
+
+impl Gathering {
+    pub(crate) fn new(settings: AutoBatch, clock: Clock, compress_over_bytes: Option<usize>) -> Gathering {
+        let limits =
+            Limits { batch_bytes_max: settings.batch_max_bytes, delay: settings.batch_max_delay, compress_over_bytes };
+        let accumulator = Accumulator::new(limits);
+        Gathering {
+            settings,
+            clock,
+            room: Semaphore::new(settings.total() as usize),
+            core: Mutex::new(Core { accumulator, unique_id: String::new(), is_ticking: false }),
+        }
+    }
+
+    fn next_to_leave(&self, lane: LaneId) -> Option<Batch> {
+        self.core.lock().accumulator.next_to_leave(lane)
+    }
+}
+
+/// With [`ProducerConfig::auto_batch`](crate::ProducerConfig::auto_batch).
+impl Producer {
+    /// Gives a message to the producer: waits for room, not for the answer. What one task hands over, one after the other, is gathered in that
+    /// order; to keep it up to the broker, see [`Producer::hand_over_to`].
+    ///
+    /// Where this is dropped before it is ready nothing is sent. An error means that nothing is sent either.
+    pub async fn hand_over(&self, message: Message) -> Result<Pending, ClientError> {
+        self.gather(None, message).await
+    }
+
+    /// As [`Producer::hand_over`], for one queue. What one task hands over stays in its order, as long as nothing fails: a batch that
+    /// fails is not sent again, but those behind it may be on their way already.
+    ///
+    /// Where a static topic's queue has moved, messages follow it, in their order, as with [`Producer::send_to`].
+    pub async fn hand_over_to(&self, queue: &MessageQueue, message: Message) -> Result<Pending, ClientError> {
+        self.gather(Some(queue), message).await
+    }
+
+    /// Waits until all that was handed over is answered, or has failed. What is handed over meanwhile waits behind it.
+    pub async fn flush(&self) {
+        if let Some(gathering) = &self.inner.gathering {
+            // All of the room is nobody's room. It is never closed.
+            drop(gathering.room.acquire_many(gathering.settings.total()).await);
+        }
+    }
+
+    async fn gather(&self, queue: Option<&MessageQueue>, message: Message) -> Result<Pending, ClientError> {
+        let Some(gathering) = &self.inner.gathering else {
+            return Err(ClientError::Invalid(
+                "auto_batch is not set, and only with it messages are handed over".to_owned(),
+            ));
+        };
+        check_topic(&message.topic)?;
+        let wanted = u32::try_from(message.held_bytes()).unwrap_or(u32::MAX).min(gathering.settings.total());
+        let room = gathering.room.acquire_many(wanted).await.map_err(|_| ClientError::GivenUp)?;
+        let (pending, lane, mut leaving, has_to_tick) = {
+            let mut core = gathering.core.lock();
+            let Core { accumulator, unique_id, is_ticking } = &mut *core;
+            unique_id.clear();
+            if message.get(name::UNIQ_KEY).is_none() {
+                self.inner.member.ids.put(unique_id);
+            }
+            let now = gathering.clock.elapsed();
+            let (lane, pending) = accumulator.add(now, queue, &message, unique_id, wanted as usize)?;
+            // From here on its batch gives the room back.
+            room.forget();
+            let leaving = accumulator.next_to_leave(lane);
+            let has_to_tick = !*is_ticking && accumulator.next_deadline().is_some();
+            *is_ticking |= has_to_tick;
+            (pending, lane, leaving, has_to_tick)
+        };
+        while let Some(batch) = leaving {
+            self.let_go(batch);
+            leaving = gathering.next_to_leave(lane);
+        }
+        if has_to_tick {
+            tokio::spawn(tick(Arc::downgrade(&self.inner)));
+        }
+        Ok(pending)
+    }
+
+    fn let_go(&self, batch: Batch) {
+        let flight = Flight { producer: self.clone(), lane: batch.lane, number: batch.number, batch: Some(batch) };
+        tokio::spawn(flight.run());
+    }
+
+    /// Lets all batches of a lane go that may.
+    fn let_more_go(&self, gathering: &Gathering, lane: LaneId) {
+        while let Some(batch) = gathering.next_to_leave(lane) {
+            self.let_go(batch);
+        }
+    }
+}
+
+/// Lets batches go that have waited for long enough, until none waits. A producer that nobody has any more is not kept for it.
+async fn tick(producer: Weak<Inner>) {
+    let mut pause = Duration::ZERO;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(inner) = producer.upgrade() else { return };
+        let producer = Producer { inner };
+        let Some(gathering) = &producer.inner.gathering else { return };
+        loop {
+            let overdue = gathering.core.lock().accumulator.next_overdue(gathering.clock.elapsed());
+            let Some(lane) = overdue else { break };
+            producer.let_more_go(gathering, lane);
+        }
+        let mut core = gathering.core.lock();
+        let Some(deadline) = core.accumulator.next_deadline() else {
+            core.is_ticking = false;
+            return;
+        };
+        pause = deadline.saturating_sub(gathering.clock.elapsed());
+    }
+}
+
+/// A batch on its way, and then the next of its lane. Cut off, by the end of the runtime or a bug, it gives up what waits in its lane: nobody
+/// else would let it go.
+struct Flight {
+    producer: Producer,
+    lane: LaneId,
+    number: u64,
+    batch: Option<Batch>,
+}
+
+impl Flight {
+    async fn run(mut self) {
+        loop {
+            let outcome = self.send().await;
+            let (Some(batch), Some(gathering)) = (self.batch.take(), &self.producer.inner.gathering) else { return };
+            let next = {
+                let mut core = gathering.core.lock();
+                core.accumulator.answered(self.lane, self.number);
+                core.accumulator.next_to_leave(self.lane)
+            };
+            // Before anybody is woken: a waker may panic.
+            if let Some(next) = next {
+                self.number = next.number;
+                self.batch = Some(next);
+            }
+            gathering.room.add_permits(batch.settle(outcome));
+            if self.batch.is_none() {
+                return;
+            }
+            self.producer.let_more_go(gathering, self.lane);
+        }
+    }
+
+    /// Sends the batch, as what it holds would be sent alone.
+    async fn send(&mut self) -> Result<SendResult, ClientError> {
+        let Some(batch) = &mut self.batch else { return Err(ClientError::GivenUp) };
+        let (producer, target) = (&self.producer, Arc::clone(&batch.target));
+        let (member, config) = (&producer.inner.member, &producer.inner.config);
+        let prepared = batch.prepare(|| member.ids.next(), config.compress_over_bytes)?;
+        let begun = Instant::now();
+        loop {
+            let sent = match &target.queue {
+                None => producer.deliver(&prepared).await,
+                Some(queue) if is_logical_broker(&queue.broker_name) => producer.send_once(queue, &prepared).await,
+                Some(queue) => {
+                    let route = producer.route(&prepared.topic).await?;
+                    producer.send_by(&route, queue, &prepared, || self.left()).await
+                }
+            };
+            // A connection that has no room for it is waited for, as a message waits for room here.
+            if !sent.as_ref().is_err_and(is_full) || begun.elapsed() >= config.timeout {
+                return sent;
+            }
+            tokio::time::sleep(ROOM_PAUSE).await;
+        }
+    }
+
+    /// The batch lies on the connection, and the next one of its lane may be laid behind it.
+    fn left(&self) {
+        let Some(gathering) = &self.producer.inner.gathering else { return };
+        gathering.core.lock().accumulator.left(self.lane, self.number);
+        self.producer.let_more_go(gathering, self.lane);
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let (Some(batch), Some(gathering)) = (self.batch.take(), &self.producer.inner.gathering) else { return };
+        let behind = gathering.core.lock().accumulator.abandon(self.lane, self.number);
+        for batch in std::iter::once(batch).chain(behind) {
+            gathering.room.add_permits(batch.settle(Err(ClientError::GivenUp)));
+        }
+    }
+}
+
+/// Whether the last attempt failed because the connection had no room.
+fn is_full(error: &ClientError) -> bool {
+    if let ClientError::Exhausted { last, .. } = error {
+        return is_full(last);
+    }
+    matches!(error, ClientError::Call(CallError::Busy { .. }))
+}
