@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use tokio::sync::watch;
 
+use crate::book::Watcher;
 use crate::case::Case;
 use crate::error::BenchError;
 use crate::html;
 use crate::presets;
 use crate::result::{RunResult, Window};
-use crate::run::{self, Options, Watcher};
+use crate::run::{self, Options};
 use crate::sweep::{self, SweepWatcher};
 use crate::text;
 

@@ -2,6 +2,7 @@
 //!
 //! A [`Case`] says what to send and consume and how; any endpoint that speaks RocketMQ's protocol is a target, Apache's included.
 
+mod book;
 mod case;
 mod chart;
 mod command;
@@ -19,6 +20,7 @@ mod pop;
 mod presets;
 mod process;
 mod produce;
+mod reader;
 mod result;
 mod run;
 mod scene;
@@ -28,6 +30,7 @@ mod target;
 mod text;
 mod workload;
 
+pub use book::Watcher;
 pub use case::Case;
 pub use command::{BenchArgs, execute};
 pub use driver::{ConsumeMode, Driver, HeaderKind, SendMode};
@@ -37,7 +40,7 @@ pub use html::page;
 pub use ledger::Tally;
 pub use meter::Latency;
 pub use result::{Phase, RunResult, Summary, Window};
-pub use run::{Options, Watcher, run};
+pub use run::{Options, run};
 pub use sweep::{SweepWatcher, Swept, sweep};
 pub use text::{summary, table};
 pub use workload::{KeyDistributor, Workload};
