@@ -188,6 +188,7 @@ impl<'a> Book<'a> {
             server: self.server_pid.map(|_| server),
             server_ended: self.has_server_ended,
             loader_cpu_cores: self.loader_cpu_seconds / seconds,
+            loader_cpu_seconds_per_million: (more > 0.0).then(|| self.loader_cpu_seconds / more),
             produce_steadiness: drops::find(&self.rates(|window| window.sent)),
             consume_steadiness: drops::find(&self.rates(|window| window.received)),
             ..Summary::default()

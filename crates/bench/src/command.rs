@@ -1,4 +1,6 @@
-//! The command line: `gantry bench run | sweep | presets | report`.
+//! The command line: `gantry bench run | sweep | presets | report | sink | echo`.
+
+mod ceilings;
 
 use std::io::{Write, stderr, stdout};
 use std::path::PathBuf;
@@ -34,6 +36,12 @@ enum BenchCommand {
     Presets(PresetArgs),
     /// Show result files again, side by side
     Report(ReportArgs),
+    /// Serve as a null server, to see how fast the load generator itself is
+    Sink(ceilings::SinkArgs),
+    /// Measure round trips of a plain echo, which is what the machine itself can do
+    Echo(ceilings::EchoArgs),
+    #[command(hide = true)]
+    EchoServer(ceilings::EchoServerArgs),
 }
 
 #[derive(Debug, Args)]
@@ -159,6 +167,9 @@ pub fn execute(args: BenchArgs) -> anyhow::Result<ExitCode> {
             }
             output.show(&results)
         }
+        BenchCommand::Sink(args) => ceilings::sink(&args),
+        BenchCommand::Echo(args) => ceilings::echo(&args),
+        BenchCommand::EchoServer(args) => ceilings::echo_server(&args),
     }
 }
 

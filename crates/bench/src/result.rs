@@ -98,6 +98,9 @@ pub struct Summary {
     pub server_ended: bool,
     /// Processor time of the load generator, in cores.
     pub loader_cpu_cores: f64,
+    /// The same for each million messages, sent or received, whichever are more; older files do not have it.
+    #[serde(default)]
+    pub loader_cpu_seconds_per_million: Option<f64>,
     /// Whether sending was steady; nothing if it was too short to tell.
     pub produce_steadiness: Option<Steadiness>,
     /// Whether receiving was steady.
