@@ -6,10 +6,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::drops;
+use crate::error::BenchError;
 use crate::meter::{Counts, Latency};
 use crate::process::{self, Taken};
 use crate::result::{Phase, ServerUse, Summary, Window};
 use crate::scene::Scene;
+use crate::team::Team;
 
 /// Told of each second as it ends.
 pub trait Watcher {
@@ -22,12 +24,14 @@ pub struct Book<'a> {
     scene: &'a Scene,
     watcher: &'a mut dyn Watcher,
     server_pid: Option<u32>,
+    /// The processes that play the load, if this one does not itself.
+    team: Option<Team>,
     stop: watch::Receiver<bool>,
     tick: Interval,
     /// Those that are over.
     pub windows: Vec<Window>,
-    /// When the window began that is open now, and what the processes had taken then.
-    opened: (Duration, Option<Taken>, Taken),
+    /// When the window began that is open now, and what the server and the load generator, in CPU-seconds, had taken then.
+    opened: (Duration, Option<Taken>, f64),
     produced: Counts,
     consumed: Counts,
     /// Of the whole run.
@@ -45,6 +49,7 @@ impl<'a> Book<'a> {
     pub fn new(
         scene: &'a Scene,
         server_pid: Option<u32>,
+        team: Option<Team>,
         watcher: &'a mut dyn Watcher,
         stop: watch::Receiver<bool>,
     ) -> Book<'a> {
@@ -54,10 +59,11 @@ impl<'a> Book<'a> {
             scene,
             watcher,
             server_pid,
+            team,
             stop,
             tick,
             windows: Vec::new(),
-            opened: (Duration::ZERO, None, Taken::default()),
+            opened: (Duration::ZERO, None, 0.0),
             produced: Counts::default(),
             consumed: Counts::default(),
             all_produced: Counts::default(),
@@ -70,10 +76,20 @@ impl<'a> Book<'a> {
     }
 
     /// A window opens after a time that belongs to none.
-    pub fn restart(&mut self) {
+    pub async fn restart(&mut self) -> Result<(), BenchError> {
+        self.gather().await?;
         self.all_produced.add(&self.scene.produced.take());
         self.all_consumed.add(&self.scene.consumed.take());
         self.open();
+        Ok(())
+    }
+
+    /// What other processes know comes here.
+    async fn gather(&self) -> Result<(), BenchError> {
+        match &self.team {
+            Some(team) => team.gather().await,
+            None => Ok(()),
+        }
     }
 
     /// Whether somebody ended the load early.
@@ -83,16 +99,31 @@ impl<'a> Book<'a> {
 
     /// The first window begins.
     pub fn open(&mut self) {
-        let own = process::taken(std::process::id()).unwrap_or_default();
+        let others = self.team.iter().flat_map(|team| team.pids.iter().copied());
+        let taken = others.chain([std::process::id()]).filter_map(process::taken);
+        let own = taken.map(|taken| taken.cpu_seconds).sum();
         self.opened = (self.scene.clock.elapsed(), self.server_pid.and_then(process::taken), own);
         self.tick.reset();
     }
 
-    /// Keeps the book of one phase: until its time is over, or something ends it. True if something did.
-    pub async fn during(&mut self, phase: Phase, time: Duration, end: impl Future<Output = ()>) -> bool {
+    /// Keeps the book of one phase: until its time is over, or something ends it. True if something did. An error: a process that plays
+    /// the load has ended.
+    pub async fn during(
+        &mut self,
+        phase: Phase,
+        time: Duration,
+        end: impl Future<Output = ()>,
+    ) -> Result<bool, BenchError> {
         if time.is_zero() {
-            return false;
+            return Ok(false);
         }
+        let team = self.team.clone();
+        let failure = async {
+            match &team {
+                Some(team) => team.failure().await,
+                None => std::future::pending().await,
+            }
+        };
         // Far enough away; an instant cannot be `Duration::MAX` from now.
         let until = Instant::now() + time.min(Duration::from_secs(3600 * 24 * 365));
         let mut stop = self.stop.clone();
@@ -103,28 +134,30 @@ impl<'a> Book<'a> {
                 std::future::pending::<()>().await;
             }
         };
-        tokio::pin!(end, stopped);
+        tokio::pin!(end, stopped, failure);
         let is_ended = loop {
             tokio::select! {
                 biased;
+                error = &mut failure => return Err(error),
                 () = &mut end => break true,
                 () = &mut stopped => break true,
                 () = tokio::time::sleep_until(until) => break false,
-                _ = self.tick.tick() => self.close(phase),
+                _ = self.tick.tick() => self.close(phase).await?,
             }
         };
-        self.close(phase);
-        is_ended
+        self.close(phase).await?;
+        Ok(is_ended)
     }
 
     /// The open window ends, and the next one begins.
-    fn close(&mut self, phase: Phase) {
+    async fn close(&mut self, phase: Phase) -> Result<(), BenchError> {
+        self.gather().await?;
         let (at, server_before, own_before) = self.opened;
         self.open();
         let (now, server, own) = self.opened;
         let seconds = (now - at).as_secs_f64().max(1e-6);
         let (produced, consumed) = (self.scene.produced.take(), self.scene.consumed.take());
-        let own_seconds = own.cpu_seconds - own_before.cpu_seconds;
+        let own_seconds = own - own_before;
         let is_same = |before: Taken| server.is_some_and(|now| now.started_ticks == before.started_ticks);
         self.has_server_ended |= server_before.is_some_and(|before| !is_same(before));
         let (server, server_before) = if self.has_server_ended { (None, None) } else { (server, server_before) };
@@ -157,6 +190,7 @@ impl<'a> Book<'a> {
         }
         self.watcher.second(&window);
         self.windows.push(window);
+        Ok(())
     }
 
     /// What came of the phases; what the accounting knows is left open.

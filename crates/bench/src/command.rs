@@ -17,7 +17,9 @@ use crate::presets;
 use crate::result::{RunResult, Window};
 use crate::run::{self, Options};
 use crate::sweep::{self, SweepWatcher};
+use crate::team::Processes;
 use crate::text;
+use crate::worker;
 
 /// Load a RocketMQ cluster, ours or Apache's, and report what it did
 #[derive(Debug, Args)]
@@ -42,6 +44,8 @@ enum BenchCommand {
     Echo(ceilings::EchoArgs),
     #[command(hide = true)]
     EchoServer(ceilings::EchoServerArgs),
+    #[command(hide = true)]
+    Worker,
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +74,9 @@ struct LoadArgs {
     /// The server's process on this machine: its processor time and memory go into the result
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
+    /// Let so many processes play the load, each its share of producers and consumers
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    processes: u16,
     /// Leave the topics and groups of the run where they are
     #[arg(long)]
     keep_topics: bool,
@@ -170,6 +177,14 @@ pub fn execute(args: BenchArgs) -> anyhow::Result<ExitCode> {
         BenchCommand::Sink(args) => ceilings::sink(&args),
         BenchCommand::Echo(args) => ceilings::echo(&args),
         BenchCommand::EchoServer(args) => ceilings::echo_server(&args),
+        BenchCommand::Worker => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let worked = runtime.block_on(worker::work());
+            // The thread that reads standard input waits for a line for ever.
+            runtime.shutdown_background();
+            worked?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -203,8 +218,25 @@ impl LoadArgs {
             }
         }
         let (workload, driver) = case.finish()?;
-        let options = Options { server_pid: self.server_pid, keeps_topics: self.keep_topics, setting: None };
+        let options = Options {
+            server_pid: self.server_pid,
+            keeps_topics: self.keep_topics,
+            setting: None,
+            processes: self.processes()?,
+        };
         Ok((workload, driver, options))
+    }
+}
+
+impl LoadArgs {
+    /// Each is this very program.
+    fn processes(&self) -> Result<Option<Processes>, BenchError> {
+        if self.processes == 1 {
+            return Ok(None);
+        }
+        let unknown = |cause| BenchError::Invalid(format!("our own program is not known: {cause}"));
+        let program = std::env::current_exe().map_err(unknown)?;
+        Ok(Some(Processes { count: usize::from(self.processes), program }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Receiving: consumers, each with a connection of its own.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +8,12 @@ use client::{
     Client, ClientError, ConsumeFromWhere, MessageQueue, Outcome, PullConsumer, PullStatus, PushConfig, PushConsumer,
     Received,
 };
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::driver::{ConsumeMode, Driver};
 use crate::error::BenchError;
+use crate::hands::Part;
 use crate::pop;
 use crate::produce::reason;
 use crate::reader::{Order, Reader};
@@ -23,14 +25,18 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Before the next pull of a queue that had nothing, if the broker did not hold the pull.
 const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long the members of a group may take to share out its queues.
-const SHARING_OUT: Duration = Duration::from_secs(60);
-
-/// All consumers of a run.
+/// The consumers of a process.
 pub struct Consumers {
     clients: Vec<Client>,
-    pushing: Vec<PushConsumer>,
+    pushing: Vec<Pushing>,
     tasks: JoinSet<()>,
+}
+
+/// A push consumer, with the indices of its topic and, among the topic's, of its group.
+struct Pushing {
+    topic: usize,
+    group: usize,
+    consumer: PushConsumer,
 }
 
 /// Who consumes what.
@@ -41,10 +47,23 @@ pub struct Groups<'a> {
     pub groups: &'a [Vec<String>],
     /// Consumers of each group.
     pub members: usize,
+    /// Which of them are this process's.
+    pub part: Part,
     /// Whether latencies mean anything.
     pub has_latency: bool,
     /// Whether messages of one thread to one queue must come in their order.
     pub is_order_checked: bool,
+}
+
+/// The queues that one member of a group has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Index of the topic.
+    pub topic: usize,
+    /// Index of the group among the topic's.
+    pub group: usize,
+    /// Brokers and numbers of its queues.
+    pub queues: Vec<(String, i32)>,
 }
 
 impl Consumers {
@@ -53,24 +72,21 @@ impl Consumers {
         Consumers { clients: Vec::new(), pushing: Vec::new(), tasks: JoinSet::new() }
     }
 
-    /// Starts them, and waits until each queue has somebody who will read it when the scene's gate opens. After an error there are some.
+    /// Starts those that are this process's; they read when the scene's gate opens. After an error there are some.
     pub async fn start(&mut self, scene: &Arc<Scene>, driver: &Driver, wanted: &Groups<'_>) -> Result<(), BenchError> {
-        for (topic, groups) in wanted.topics.iter().zip(wanted.groups) {
+        let mut who = 0;
+        for (topic, (topic_name, groups)) in wanted.topics.iter().zip(wanted.groups).enumerate() {
             for (group, name) in groups.iter().enumerate() {
-                let begun = self.pushing.len();
-                let mut queues = 0;
                 for member in 0..wanted.members {
-                    let reader = Reader {
-                        scene: Arc::clone(scene),
-                        group,
-                        who: self.clients.len(),
-                        has_latency: wanted.has_latency,
-                    };
+                    let reader = Reader { scene: Arc::clone(scene), group, who, has_latency: wanted.has_latency };
+                    who += 1;
+                    if !wanted.part.has(reader.who) {
+                        continue;
+                    }
                     let client = scene.client(driver);
                     self.clients.push(client.clone());
-                    let route =
-                        client.route(topic).await.map_err(BenchError::target(format!("the route of {topic}")))?;
-                    queues = route.readable.len();
+                    let failed = BenchError::target(format!("the route of {topic_name}"));
+                    let route = client.route(topic_name).await.map_err(failed)?;
                     match driver.consume_mode {
                         ConsumeMode::Pull => {
                             let mine = route.readable.iter().skip(member).step_by(wanted.members);
@@ -82,26 +98,34 @@ impl Consumers {
                             }
                         }
                         ConsumeMode::Push => {
-                            let consumer = push(reader, &client, driver, name, topic).await;
+                            let consumer = push(reader, &client, driver, name, topic_name).await;
                             let failed = BenchError::target(format!("a consumer of {name}"));
-                            self.pushing.push(consumer.map_err(failed)?);
+                            self.pushing.push(Pushing { topic, group, consumer: consumer.map_err(failed)? });
                         }
                         ConsumeMode::Pop => pop::spawn(&mut self.tasks, &reader, &client, driver, name, &route),
                     }
-                }
-                if driver.consume_mode == ConsumeMode::Push {
-                    shared_out(&self.pushing[begun..], topic, queues).await?;
                 }
             }
         }
         Ok(())
     }
 
+    /// What each push consumer has of its topic's queues.
+    pub fn shares(&self, topics: &[String]) -> Vec<Share> {
+        let share = |Pushing { topic, group, consumer }: &Pushing| {
+            let of_topic = |queue: &MessageQueue| topics.get(*topic).is_some_and(|name| *name == queue.topic);
+            let assigned = consumer.assigned().into_iter().filter(of_topic);
+            let queues = assigned.map(|queue| (queue.broker_name, queue.queue_id)).collect();
+            Share { topic: *topic, group: *group, queues }
+        };
+        self.pushing.iter().map(share).collect()
+    }
+
     /// Ends them.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
-        for consumer in self.pushing {
-            consumer.stop().await;
+        for pushing in self.pushing {
+            pushing.consumer.stop().await;
         }
         for client in self.clients {
             client.stop().await;
@@ -171,33 +195,21 @@ async fn push(
     client.push_consumer(config.subscribe(topic, "*")?, handler).await
 }
 
-/// Waits until the members of a group have shared out all queues of its topic. While one still has what is another's already,
-/// messages come to both.
-async fn shared_out(members: &[PushConsumer], topic: &str, queues: usize) -> Result<(), BenchError> {
-    let deadline = tokio::time::Instant::now() + SHARING_OUT;
-    loop {
-        let of_topic = |member: &PushConsumer| -> Vec<MessageQueue> {
-            member.assigned().into_iter().filter(|queue| queue.topic == topic).collect()
-        };
-        let shares: Vec<Vec<MessageQueue>> = members.iter().map(of_topic).collect();
-        if is_fair(&shares, queues) {
-            return Ok(());
-        }
-        if tokio::time::Instant::now() > deadline {
-            let (waited, counts) = (SHARING_OUT.as_secs(), shares.iter().map(Vec::len).collect::<Vec<_>>());
-            let text = format!(
-                "after {waited} s consumers of {topic} have {counts:?} queues, and not equal shares of {queues}"
-            );
-            return Err(BenchError::Invalid(text));
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+/// A group whose members have not shared out the queues of its topic, as its indices and how many queues each member has; none: all
+/// groups have. While two members have the same queue, messages come to both.
+pub fn not_shared_out(shares: &[Share], queues: usize) -> Option<(usize, usize, Vec<usize>)> {
+    let mut groups: BTreeMap<(usize, usize), Vec<&Share>> = BTreeMap::new();
+    for share in shares {
+        groups.entry((share.topic, share.group)).or_default().push(share);
     }
+    let unfair = groups.into_iter().find(|(_, members)| !is_fair(members, queues));
+    unfair.map(|((topic, group), members)| (topic, group, members.iter().map(|share| share.queues.len()).collect()))
 }
 
 /// Whether each queue has one member, and each member its share.
-fn is_fair(shares: &[Vec<MessageQueue>], queues: usize) -> bool {
-    let different: HashSet<&MessageQueue> = shares.iter().flatten().collect();
-    let counts = || shares.iter().map(Vec::len);
+fn is_fair(shares: &[&Share], queues: usize) -> bool {
+    let different: HashSet<&(String, i32)> = shares.iter().flat_map(|share| &share.queues).collect();
+    let counts = || shares.iter().map(|share| share.queues.len());
     let spread = counts().max().unwrap_or(0) - counts().min().unwrap_or(0);
     different.len() == queues && counts().sum::<usize>() == queues && spread <= 1
 }
@@ -208,15 +220,24 @@ mod tests {
 
     #[test]
     fn queues_are_shared_out_when_each_has_one_member_and_each_member_as_many() {
-        let share = |ids: &[i32]| -> Vec<MessageQueue> {
-            let queue = |id: &i32| MessageQueue { topic: "t".into(), broker_name: "b".into(), queue_id: *id };
-            ids.iter().map(queue).collect()
+        let shares = |groups: &[&[&[i32]]]| -> Vec<Share> {
+            let of_group = |(group, members): (usize, &&[&[i32]])| {
+                let share = |ids: &&[i32]| Share {
+                    topic: 0,
+                    group,
+                    queues: ids.iter().map(|id| ("b".to_owned(), *id)).collect(),
+                };
+                members.iter().map(share).collect::<Vec<_>>()
+            };
+            groups.iter().enumerate().flat_map(of_group).collect()
         };
-        assert!(is_fair(&[share(&[0, 1]), share(&[2])], 3));
-        assert!(is_fair(&[share(&[0]), share(&[]), share(&[1])], 2));
+        assert_eq!(not_shared_out(&shares(&[&[&[0, 1], &[2]]]), 3), None);
+        assert_eq!(not_shared_out(&shares(&[&[&[0], &[], &[1]]]), 2), None);
         // The first has all, before the second has come; both have one; one has none.
-        assert!(!is_fair(&[share(&[0, 1, 2]), share(&[])], 3));
-        assert!(!is_fair(&[share(&[0, 1]), share(&[1, 2])], 3));
-        assert!(!is_fair(&[share(&[0]), share(&[1])], 3));
+        assert_eq!(not_shared_out(&shares(&[&[&[0, 1, 2], &[]]]), 3), Some((0, 0, vec![3, 0])));
+        assert_eq!(not_shared_out(&shares(&[&[&[0, 1], &[1, 2]]]), 3), Some((0, 0, vec![2, 2])));
+        assert_eq!(not_shared_out(&shares(&[&[&[0], &[1]]]), 3), Some((0, 0, vec![1, 1])));
+        // Each group for itself.
+        assert_eq!(not_shared_out(&shares(&[&[&[0], &[1]], &[&[0, 1], &[]]]), 2), Some((0, 1, vec![2, 0])));
     }
 }

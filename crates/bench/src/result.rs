@@ -38,6 +38,9 @@ pub struct RunResult {
     pub brokers: usize,
     /// The machine of the load generator.
     pub machine: Machine,
+    /// Processes that played the load; older files do not have it.
+    #[serde(default = "one")]
+    pub processes: usize,
     /// What was asked for.
     pub workload: Workload,
     /// How it was done.
@@ -198,6 +201,10 @@ impl From<Latency> for Brief {
     }
 }
 
+fn one() -> usize {
+    1
+}
+
 /// For [`RunResult::units`].
 pub fn units() -> BTreeMap<String, String> {
     let all = [
@@ -334,6 +341,7 @@ pub(crate) mod tests {
             target_version: String::new(),
             brokers: 1,
             machine: Machine::default(),
+            processes: 1,
             setting: None,
             was_interrupted: false,
             summary: Summary {

@@ -8,16 +8,17 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::book::{Book, Watcher};
-use crate::consume::{Consumers, Groups};
+use crate::crew::Crew;
 use crate::driver::{ConsumeMode, Driver};
 use crate::error::BenchError;
+use crate::hands::{Hands, Part, Play};
 use crate::payload::Payloads;
 use crate::process::{self, Machine};
-use crate::produce::{Load, Producers};
 use crate::reader::ORDERED_PAIRS_MAX;
 use crate::result::{FORMAT, Phase, RunResult, Summary, Window, units};
 use crate::scene::Scene;
 use crate::target::Target;
+use crate::team::{Processes, Team};
 use crate::workload::Workload;
 
 /// What is missing is waited for as long as something still comes, and then for so long.
@@ -41,6 +42,8 @@ pub struct Options {
     pub keeps_topics: bool,
     /// The setting of the target that a sweep changed, and its value.
     pub setting: Option<(String, String)>,
+    /// The processes that play the load; none: this one does.
+    pub processes: Option<Processes>,
 }
 
 /// Runs a load. True in `stop` ends it early: what is on its way is waited for, and there is a result.
@@ -64,9 +67,11 @@ pub async fn run(
         Timestamp::from_millisecond(scene.clock.now().0).map_or_else(|_| String::new(), |now| now.to_string());
     let target = Target::connect(&scene, driver).await?;
     let (topics, groups) = names(workload, scene.run);
-    let staged = Staged { workload, driver, options, scene: &scene, target: &target, topics: &topics, groups: &groups };
+    let is_order_checked = is_order_checked(workload, driver, target.masters.len());
+    let play = Play { workload: workload.clone(), driver: driver.clone(), topics, groups, is_order_checked };
+    let staged = Staged { play: &play, options, scene: &scene, target: &target };
     let played = staged.play(payloads, watcher, stop).await;
-    let left_behind = if options.keeps_topics { Vec::new() } else { target.clean(&topics, &groups).await };
+    let left_behind = if options.keeps_topics { Vec::new() } else { target.clean(&play.topics, &play.groups).await };
     let (brokers, target_version) = (target.masters.len(), target.version().await);
     target.stop().await;
     let (mut summary, windows, was_interrupted) = played?;
@@ -82,6 +87,7 @@ pub async fn run(
         target_version,
         brokers,
         machine,
+        processes: options.processes.as_ref().map_or(1, |processes| processes.count),
         workload: workload.clone(),
         driver: driver.clone(),
         setting: options.setting.clone(),
@@ -110,13 +116,10 @@ struct Ending {
 }
 
 struct Staged<'a> {
-    workload: &'a Workload,
-    driver: &'a Driver,
+    play: &'a Play,
     options: &'a Options,
     scene: &'a Arc<Scene>,
     target: &'a Target,
-    topics: &'a [String],
-    groups: &'a [Vec<String>],
 }
 
 impl Staged<'_> {
@@ -126,22 +129,27 @@ impl Staged<'_> {
         watcher: &mut dyn Watcher,
         stop: watch::Receiver<bool>,
     ) -> Result<(Summary, Vec<Window>, bool), BenchError> {
-        for (topic, groups) in self.topics.iter().zip(self.groups) {
-            self.target.create_topic(topic, self.workload.partitions_per_topic, &self.driver.topic_attributes).await?;
+        let Play { workload, driver, topics, groups, .. } = self.play;
+        for (topic, groups) in topics.iter().zip(groups) {
+            self.target.create_topic(topic, workload.partitions_per_topic, &driver.topic_attributes).await?;
             for group in groups {
                 self.target.create_group(group).await?;
             }
         }
-        let mut producers = Producers::none(self.scene, self.driver, payloads);
-        let mut book = Book::new(self.scene, self.options.server_pid, watcher, stop.clone());
-        let mut consumers = Consumers::none();
-        let played = self.acts(&mut producers, &mut consumers, &mut book).await;
+        let mut crew = match &self.options.processes {
+            Some(processes) => Crew::Team(Team::start(processes, self.scene, self.play).await?),
+            None => Crew::Own(Box::new(Hands::new(self.scene, self.play.clone(), Part::WHOLE, payloads))),
+        };
+        let mut book = Book::new(self.scene, self.options.server_pid, crew.team().cloned(), watcher, stop.clone());
+        let played = match self.acts(&mut crew, &mut book).await {
+            Ok(ending) => gather_all(&crew).await.map(|()| ending),
+            Err(error) => Err(error),
+        };
         // Nobody may be left consuming or sending, also when the load could not be played to its end.
-        consumers.stop().await;
-        producers.stop().await;
+        crew.stop().await;
         let Ending { unsent, is_cut_off } = played?;
         let mut summary = book.summary();
-        summary.asked_rate = self.workload.producer_rate;
+        summary.asked_rate = workload.producer_rate;
         summary.messages = self.scene.ledger.tally();
         if is_cut_off {
             // What is left is not lost: nobody waited for it.
@@ -151,103 +159,100 @@ impl Staged<'_> {
         }
         summary.quiet_seconds = self.quiet().as_secs_f64();
         summary.due_and_never_sent = unsent;
-        summary.disordered = self.is_order_checked().then(|| self.scene.disordered());
-        summary.stored = self.target.stored(self.topics).await.ok();
+        summary.disordered = self.play.is_order_checked.then(|| self.scene.disordered());
+        summary.stored = self.target.stored(topics).await.ok();
         let was_interrupted = *stop.borrow();
         Ok((summary, book.windows, was_interrupted))
     }
 
     /// The load itself.
-    async fn acts(
-        &self,
-        producers: &mut Producers,
-        consumers: &mut Consumers,
-        book: &mut Book<'_>,
-    ) -> Result<Ending, BenchError> {
-        let workload = self.workload;
-        producers.start(self.topics, workload.producers_per_topic).await?;
+    async fn acts(&self, crew: &mut Crew, book: &mut Book<'_>) -> Result<Ending, BenchError> {
+        let workload = &self.play.workload;
+        crew.start_producers().await?;
         let rate = Some(workload.producer_rate).filter(|rate| *rate > 0.0);
         let duration = minutes(workload.test_duration_minutes);
-        let load = match workload.backlog_messages() {
+        match workload.backlog_messages() {
             0 => {
-                self.start(consumers, true).await?;
-                self.scene.open_gate();
-                let mut load = producers.run(rate, Some(workload.messages).filter(|messages| *messages > 0))?;
+                self.start_consumers(crew, true).await?;
+                crew.open_gate(self.scene).await?;
+                crew.run(self.scene, rate, Some(workload.messages).filter(|messages| *messages > 0)).await?;
                 book.open();
-                let is_done =
-                    book.during(Phase::Warmup, minutes(workload.warmup_duration_minutes), load.finished()).await;
+                let warmup = minutes(workload.warmup_duration_minutes);
+                let is_done = book.during(Phase::Warmup, warmup, crew.finished()).await?;
                 if !is_done {
-                    book.during(Phase::Measure, duration, load.finished()).await;
+                    book.during(Phase::Measure, duration, crew.finished()).await?;
                 }
-                Some(load)
             }
             backlog => {
                 // Before there is anything to hand over from one to the other.
-                self.start(consumers, false).await?;
-                let mut load = producers.run(None, Some(backlog))?;
+                self.start_consumers(crew, false).await?;
+                crew.run(self.scene, None, Some(backlog)).await?;
                 book.open();
-                book.during(Phase::Fill, Duration::MAX, load.finished()).await;
-                load.close();
-                load.finished().await;
-                let load = rate.map(|rate| producers.run(Some(rate), None)).transpose()?;
-                book.restart();
-                self.scene.open_gate();
-                if load.is_none() {
-                    let is_done = book.during(Phase::Measure, duration, drained(self.scene, self.quiet())).await;
+                book.during(Phase::Fill, Duration::MAX, crew.finished()).await?;
+                crew.close().await?;
+                crew.until_finished().await?;
+                if rate.is_some() {
+                    crew.run(self.scene, rate, None).await?;
+                }
+                book.restart().await?;
+                crew.open_gate(self.scene).await?;
+                if rate.is_none() {
+                    let all = drained(self.scene, crew.team(), self.quiet());
+                    let is_done = book.during(Phase::Measure, duration, all).await?;
                     return Ok(Ending { unsent: 0, is_cut_off: !is_done || book.is_stopped() });
                 }
-                book.during(Phase::Measure, duration, std::future::pending()).await;
-                load
+                book.during(Phase::Measure, duration, std::future::pending()).await?;
             }
-        };
-        Ok(match load {
-            Some(load) => self.wind_up(book, load).await,
-            None => Ending { unsent: 0, is_cut_off: false },
-        })
+        }
+        self.wind_up(crew, book).await
     }
 
     /// Waits for answers and messages that are on their way.
-    async fn wind_up(&self, book: &mut Book<'_>, mut load: Load) -> Ending {
-        let unsent = load.close();
+    async fn wind_up(&self, crew: &mut Crew, book: &mut Book<'_>) -> Result<Ending, BenchError> {
+        let unsent = crew.close().await?;
         let mut is_done = false;
         let rest = async {
-            load.finished().await;
-            if self.workload.subscriptions_per_topic > 0 {
-                drained(self.scene, self.quiet()).await;
+            crew.finished().await;
+            if self.play.workload.subscriptions_per_topic > 0 {
+                drained(self.scene, crew.team(), self.quiet()).await;
             }
             is_done = true;
         };
         let limit = if book.is_stopped() { DRAIN_INTERRUPTED_MAX } else { DRAIN_MAX };
-        book.during(Phase::Drain, limit.max(self.quiet()), rest).await;
-        Ending { unsent, is_cut_off: !is_done }
+        book.during(Phase::Drain, limit.max(self.quiet()), rest).await?;
+        Ok(Ending { unsent, is_cut_off: !is_done })
     }
 
     /// How long after the last message a missing one is given up. What was popped and got lost on its way comes again when it is
     /// no longer hidden.
     fn quiet(&self) -> Duration {
-        match self.driver.consume_mode {
+        let driver = &self.play.driver;
+        match driver.consume_mode {
             ConsumeMode::Pull | ConsumeMode::Push => QUIET,
-            ConsumeMode::Pop => QUIET + Duration::from_millis(self.driver.pop_invisible_millis.unsigned_abs()),
+            ConsumeMode::Pop => QUIET + Duration::from_millis(driver.pop_invisible_millis.unsigned_abs()),
         }
     }
 
-    async fn start(&self, consumers: &mut Consumers, has_latency: bool) -> Result<(), BenchError> {
-        let wanted = Groups {
-            topics: self.topics,
-            groups: self.groups,
-            members: self.workload.consumer_per_subscription as usize,
-            has_latency,
-            is_order_checked: self.is_order_checked(),
-        };
-        consumers.start(self.scene, self.driver, &wanted).await
+    async fn start_consumers(&self, crew: &mut Crew, has_latency: bool) -> Result<(), BenchError> {
+        let queues = self.target.masters.len() * self.play.workload.partitions_per_topic as usize;
+        crew.start_consumers(self.play, queues, has_latency).await
     }
+}
 
-    fn is_order_checked(&self) -> bool {
-        let lanes = u64::from(self.workload.producers_per_topic) * self.driver.in_flight as u64;
-        let queues =
-            u64::from(self.workload.partitions_per_topic) * self.workload.groups() * self.target.masters.len() as u64;
-        self.driver.promises_order() && self.workload.groups() > 0 && lanes.saturating_mul(queues) <= ORDERED_PAIRS_MAX
+/// Whether it is promised that consumers get messages in their order, and can be looked at.
+fn is_order_checked(workload: &Workload, driver: &Driver, masters: usize) -> bool {
+    let lanes = u64::from(workload.producers_per_topic) * driver.in_flight as u64;
+    let queues = u64::from(workload.partitions_per_topic) * workload.groups() * masters as u64;
+    driver.promises_order() && workload.groups() > 0 && lanes.saturating_mul(queues) <= ORDERED_PAIRS_MAX
+}
+
+/// What other processes received is entered a round after it was told.
+async fn gather_all(crew: &Crew) -> Result<(), BenchError> {
+    if let Some(team) = crew.team() {
+        team.gather().await?;
+        team.gather().await?;
     }
+    Ok(())
 }
 
 fn minutes(minutes: f64) -> Duration {
@@ -255,9 +260,15 @@ fn minutes(minutes: f64) -> Duration {
 }
 
 /// Ends when every group has what was acknowledged, or nothing has come for a while.
-async fn drained(scene: &Scene, quiet: Duration) {
+async fn drained(scene: &Scene, team: Option<&Team>, quiet: Duration) {
     let mut last = (u64::MAX, Instant::now());
     loop {
+        // A failure ends the wait by another way.
+        if let Some(team) = team
+            && team.gather().await.is_err()
+        {
+            std::future::pending::<()>().await;
+        }
         let outstanding = scene.ledger.outstanding();
         if outstanding == 0 || (outstanding >= last.0 && last.1.elapsed() > quiet) {
             return;

@@ -250,6 +250,9 @@ pub fn load(result: &RunResult) -> String {
     for (name, value) in &driver.topic_attributes {
         let _ = write!(text, "; {name}={value}");
     }
+    if result.processes > 1 {
+        let _ = write!(text, "; by {} load processes", result.processes);
+    }
     text
 }
 
