@@ -1,4 +1,6 @@
-//! The command line: `gantry bench run | sweep | presets | report`.
+//! The command line: `gantry bench run | sweep | presets | report | sink | echo`.
+
+mod ceilings;
 
 use std::io::{Write, stderr, stdout};
 use std::path::PathBuf;
@@ -7,14 +9,17 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use tokio::sync::watch;
 
+use crate::book::Watcher;
 use crate::case::Case;
 use crate::error::BenchError;
 use crate::html;
 use crate::presets;
 use crate::result::{RunResult, Window};
-use crate::run::{self, Options, Watcher};
+use crate::run::{self, Options};
 use crate::sweep::{self, SweepWatcher};
+use crate::team::Processes;
 use crate::text;
+use crate::worker;
 
 /// Load a RocketMQ cluster, ours or Apache's, and report what it did
 #[derive(Debug, Args)]
@@ -33,6 +38,14 @@ enum BenchCommand {
     Presets(PresetArgs),
     /// Show result files again, side by side
     Report(ReportArgs),
+    /// Serve as a null server, to see how fast the load generator itself is
+    Sink(ceilings::SinkArgs),
+    /// Measure round trips of a plain echo, which is what the machine itself can do
+    Echo(ceilings::EchoArgs),
+    #[command(hide = true)]
+    EchoServer(ceilings::EchoServerArgs),
+    #[command(hide = true)]
+    Worker,
 }
 
 #[derive(Debug, Args)]
@@ -61,6 +74,9 @@ struct LoadArgs {
     /// The server's process on this machine: its processor time and memory go into the result
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
+    /// Let so many processes play the load, each its share of producers and consumers
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    processes: u16,
     /// Leave the topics and groups of the run where they are
     #[arg(long)]
     keep_topics: bool,
@@ -158,6 +174,17 @@ pub fn execute(args: BenchArgs) -> anyhow::Result<ExitCode> {
             }
             output.show(&results)
         }
+        BenchCommand::Sink(args) => ceilings::sink(&args),
+        BenchCommand::Echo(args) => ceilings::echo(&args),
+        BenchCommand::EchoServer(args) => ceilings::echo_server(&args),
+        BenchCommand::Worker => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let worked = runtime.block_on(worker::work());
+            // The thread that reads standard input waits for a line for ever.
+            runtime.shutdown_background();
+            worked?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
@@ -191,8 +218,25 @@ impl LoadArgs {
             }
         }
         let (workload, driver) = case.finish()?;
-        let options = Options { server_pid: self.server_pid, keeps_topics: self.keep_topics, setting: None };
+        let options = Options {
+            server_pid: self.server_pid,
+            keeps_topics: self.keep_topics,
+            setting: None,
+            processes: self.processes()?,
+        };
         Ok((workload, driver, options))
+    }
+}
+
+impl LoadArgs {
+    /// Each is this very program.
+    fn processes(&self) -> Result<Option<Processes>, BenchError> {
+        if self.processes == 1 {
+            return Ok(None);
+        }
+        let unknown = |cause| BenchError::Invalid(format!("our own program is not known: {cause}"));
+        let program = std::env::current_exe().map_err(unknown)?;
+        Ok(Some(Processes { count: usize::from(self.processes), program }))
     }
 }
 

@@ -1,25 +1,23 @@
 //! Receiving: consumers, each with a connection of its own.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use client::{
     Client, ClientError, ConsumeFromWhere, MessageQueue, Outcome, PullConsumer, PullStatus, PushConfig, PushConsumer,
     Received,
 };
-use protocol::compression::{Compression, decompress};
-use protocol::record::{RecordView, Scanned, scan};
-use protocol::{batch, sys_flag};
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::driver::{ConsumeMode, Driver};
 use crate::error::BenchError;
+use crate::hands::Part;
 use crate::pop;
 use crate::produce::reason;
+use crate::reader::{Order, Reader};
 use crate::scene::Scene;
-use crate::stamp::Stamp;
 
 /// After a pull that failed.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -27,33 +25,18 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Before the next pull of a queue that had nothing, if the broker did not hold the pull.
 const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 
-/// How long the members of a group may take to share out its queues.
-const SHARING_OUT: Duration = Duration::from_secs(60);
-
-/// A compressed body that would grow beyond this is not opened.
-const BODY_BYTES_MAX: usize = 64 << 20;
-
-/// Pairs of a queue and a thread that sends to it whose order is looked at, all together; more take too much memory.
-pub const ORDERED_PAIRS_MAX: u64 = 4_000_000;
-
-/// What one consumer of a group is.
-#[derive(Clone)]
-pub struct Reader {
-    /// The stage.
-    pub scene: Arc<Scene>,
-    /// Its group among those of its topic.
-    pub group: usize,
-    /// Its number among all consumers.
-    pub who: usize,
-    /// Whether latencies mean anything: those of a backlog do not.
-    pub has_latency: bool,
-}
-
-/// All consumers of a run.
+/// The consumers of a process.
 pub struct Consumers {
     clients: Vec<Client>,
-    pushing: Vec<PushConsumer>,
+    pushing: Vec<Pushing>,
     tasks: JoinSet<()>,
+}
+
+/// A push consumer, with the indices of its topic and, among the topic's, of its group.
+struct Pushing {
+    topic: usize,
+    group: usize,
+    consumer: PushConsumer,
 }
 
 /// Who consumes what.
@@ -64,10 +47,23 @@ pub struct Groups<'a> {
     pub groups: &'a [Vec<String>],
     /// Consumers of each group.
     pub members: usize,
+    /// Which of them are this process's.
+    pub part: Part,
     /// Whether latencies mean anything.
     pub has_latency: bool,
     /// Whether messages of one thread to one queue must come in their order.
     pub is_order_checked: bool,
+}
+
+/// The queues that one member of a group has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Index of the topic.
+    pub topic: usize,
+    /// Index of the group among the topic's.
+    pub group: usize,
+    /// Brokers and numbers of its queues.
+    pub queues: Vec<(String, i32)>,
 }
 
 impl Consumers {
@@ -76,24 +72,21 @@ impl Consumers {
         Consumers { clients: Vec::new(), pushing: Vec::new(), tasks: JoinSet::new() }
     }
 
-    /// Starts them, and waits until each queue has somebody who will read it when the scene's gate opens. After an error there are some.
+    /// Starts those that are this process's; they read when the scene's gate opens. After an error there are some.
     pub async fn start(&mut self, scene: &Arc<Scene>, driver: &Driver, wanted: &Groups<'_>) -> Result<(), BenchError> {
-        for (topic, groups) in wanted.topics.iter().zip(wanted.groups) {
+        let mut who = 0;
+        for (topic, (topic_name, groups)) in wanted.topics.iter().zip(wanted.groups).enumerate() {
             for (group, name) in groups.iter().enumerate() {
-                let begun = self.pushing.len();
-                let mut queues = 0;
                 for member in 0..wanted.members {
-                    let reader = Reader {
-                        scene: Arc::clone(scene),
-                        group,
-                        who: self.clients.len(),
-                        has_latency: wanted.has_latency,
-                    };
+                    let reader = Reader { scene: Arc::clone(scene), group, who, has_latency: wanted.has_latency };
+                    who += 1;
+                    if !wanted.part.has(reader.who) {
+                        continue;
+                    }
                     let client = scene.client(driver);
                     self.clients.push(client.clone());
-                    let route =
-                        client.route(topic).await.map_err(BenchError::target(format!("the route of {topic}")))?;
-                    queues = route.readable.len();
+                    let failed = BenchError::target(format!("the route of {topic_name}"));
+                    let route = client.route(topic_name).await.map_err(failed)?;
                     match driver.consume_mode {
                         ConsumeMode::Pull => {
                             let mine = route.readable.iter().skip(member).step_by(wanted.members);
@@ -105,115 +98,38 @@ impl Consumers {
                             }
                         }
                         ConsumeMode::Push => {
-                            let consumer = push(reader, &client, driver, name, topic).await;
+                            let consumer = push(reader, &client, driver, name, topic_name).await;
                             let failed = BenchError::target(format!("a consumer of {name}"));
-                            self.pushing.push(consumer.map_err(failed)?);
+                            self.pushing.push(Pushing { topic, group, consumer: consumer.map_err(failed)? });
                         }
                         ConsumeMode::Pop => pop::spawn(&mut self.tasks, &reader, &client, driver, name, &route),
                     }
                 }
-                if driver.consume_mode == ConsumeMode::Push {
-                    shared_out(&self.pushing[begun..], topic, queues).await?;
-                }
             }
         }
         Ok(())
+    }
+
+    /// What each push consumer has of its topic's queues.
+    pub fn shares(&self, topics: &[String]) -> Vec<Share> {
+        let share = |Pushing { topic, group, consumer }: &Pushing| {
+            let of_topic = |queue: &MessageQueue| topics.get(*topic).is_some_and(|name| *name == queue.topic);
+            let assigned = consumer.assigned().into_iter().filter(of_topic);
+            let queues = assigned.map(|queue| (queue.broker_name, queue.queue_id)).collect();
+            Share { topic: *topic, group: *group, queues }
+        };
+        self.pushing.iter().map(share).collect()
     }
 
     /// Ends them.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
-        for consumer in self.pushing {
-            consumer.stop().await;
+        for pushing in self.pushing {
+            pushing.consumer.stop().await;
         }
         for client in self.clients {
             client.stop().await;
         }
-    }
-}
-
-impl Reader {
-    /// Counts messages that came together.
-    pub fn take<'a>(&self, bodies: impl Iterator<Item = &'a [u8]>, mut order: Option<&mut Order>) {
-        let Scene { clock, ledger, consumed, .. } = &*self.scene;
-        let now = clock.elapsed();
-        let (mut messages, mut bytes, mut latencies) = (0, 0, Vec::new());
-        for body in bodies {
-            let Some(stamp) = Stamp::read(body) else {
-                ledger.foreign();
-                continue;
-            };
-            if !ledger.receive(self.group, &stamp) {
-                continue;
-            }
-            messages += 1;
-            bytes += body.len() as u64;
-            if self.has_latency {
-                latencies.push(now.saturating_sub(Duration::from_nanos(stamp.due_ns)));
-            }
-            if order.as_deref_mut().is_some_and(|order| !order.comes(&stamp)) {
-                self.scene.note_disordered();
-            }
-        }
-        consumed.done_each(self.who, bytes, messages, latencies.into_iter());
-    }
-
-    /// Counts the messages of stored records, from a queue offset on. Returns an error in words if they cannot be read.
-    pub fn take_records(&self, records: &Bytes, from: i64, mut order: Option<&mut Order>) -> Result<(), String> {
-        let mut rest = &records[..];
-        // Each turn takes at least a record's length off.
-        while !rest.is_empty() {
-            let view = match scan(rest, false) {
-                Ok(Scanned::Record(view)) => view,
-                Ok(Scanned::Blank { .. } | Scanned::Nothing) => {
-                    return Err("records end before their length says".to_owned());
-                }
-                Err(error) => return Err(format!("a record cannot be read: {error}")),
-            };
-            self.take_record(&view, from, order.as_deref_mut());
-            rest = &rest[view.total_size()..];
-        }
-        Ok(())
-    }
-
-    fn take_record(&self, view: &RecordView<'_>, from: i64, order: Option<&mut Order>) {
-        let opened;
-        let body = match Compression::of(view.sys_flag()) {
-            Ok(None) => view.body(),
-            Ok(Some(kind)) => match decompress(kind, view.body(), BODY_BYTES_MAX) {
-                Ok(body) => {
-                    opened = body;
-                    &opened[..]
-                }
-                Err(_) => return self.scene.ledger.foreign(),
-            },
-            Err(_) => return self.scene.ledger.foreign(),
-        };
-        if view.sys_flag() & sys_flag::INNER_BATCH == 0 {
-            return self.take(std::iter::once(body), order);
-        }
-        let base = view.property(protocol::properties::name::INNER_BASE).and_then(|base| base.parse::<i64>().ok());
-        let first = base.unwrap_or_else(|| view.queue_offset() as i64);
-        // What lies before the offset that was asked for came with an earlier pull.
-        let skipped = usize::try_from(from.saturating_sub(first)).unwrap_or(0);
-        // A message that cannot be read ends the batch, and has no stamp.
-        self.take(batch::iter(body).skip(skipped).map(|inner| inner.map_or(&[][..], |inner| inner.body)), order);
-    }
-}
-
-/// What came last to one queue, by who sent it.
-#[derive(Default)]
-pub struct Order {
-    last: HashMap<(u32, u16), u64>,
-}
-
-impl Order {
-    /// Whether a message, not seen before, is later than all others of its sender.
-    pub fn comes(&mut self, stamp: &Stamp) -> bool {
-        let last = self.last.entry((stamp.producer, stamp.lane)).or_insert(stamp.sequence);
-        let is_later = *last <= stamp.sequence;
-        *last = (*last).max(stamp.sequence);
-        is_later
     }
 }
 
@@ -279,33 +195,21 @@ async fn push(
     client.push_consumer(config.subscribe(topic, "*")?, handler).await
 }
 
-/// Waits until the members of a group have shared out all queues of its topic. While one still has what is another's already,
-/// messages come to both.
-async fn shared_out(members: &[PushConsumer], topic: &str, queues: usize) -> Result<(), BenchError> {
-    let deadline = tokio::time::Instant::now() + SHARING_OUT;
-    loop {
-        let of_topic = |member: &PushConsumer| -> Vec<MessageQueue> {
-            member.assigned().into_iter().filter(|queue| queue.topic == topic).collect()
-        };
-        let shares: Vec<Vec<MessageQueue>> = members.iter().map(of_topic).collect();
-        if is_fair(&shares, queues) {
-            return Ok(());
-        }
-        if tokio::time::Instant::now() > deadline {
-            let (waited, counts) = (SHARING_OUT.as_secs(), shares.iter().map(Vec::len).collect::<Vec<_>>());
-            let text = format!(
-                "after {waited} s consumers of {topic} have {counts:?} queues, and not equal shares of {queues}"
-            );
-            return Err(BenchError::Invalid(text));
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+/// A group whose members have not shared out the queues of its topic, as its indices and how many queues each member has; none: all
+/// groups have. While two members have the same queue, messages come to both.
+pub fn not_shared_out(shares: &[Share], queues: usize) -> Option<(usize, usize, Vec<usize>)> {
+    let mut groups: BTreeMap<(usize, usize), Vec<&Share>> = BTreeMap::new();
+    for share in shares {
+        groups.entry((share.topic, share.group)).or_default().push(share);
     }
+    let unfair = groups.into_iter().find(|(_, members)| !is_fair(members, queues));
+    unfair.map(|((topic, group), members)| (topic, group, members.iter().map(|share| share.queues.len()).collect()))
 }
 
 /// Whether each queue has one member, and each member its share.
-fn is_fair(shares: &[Vec<MessageQueue>], queues: usize) -> bool {
-    let different: HashSet<&MessageQueue> = shares.iter().flatten().collect();
-    let counts = || shares.iter().map(Vec::len);
+fn is_fair(shares: &[&Share], queues: usize) -> bool {
+    let different: HashSet<&(String, i32)> = shares.iter().flat_map(|share| &share.queues).collect();
+    let counts = || shares.iter().map(|share| share.queues.len());
     let spread = counts().max().unwrap_or(0) - counts().min().unwrap_or(0);
     different.len() == queues && counts().sum::<usize>() == queues && spread <= 1
 }
@@ -313,88 +217,27 @@ fn is_fair(shares: &[Vec<MessageQueue>], queues: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::record::{RecordDraft, stamp as place};
-
-    fn record(body: &[u8], sys_flag: i32, properties: &str) -> Vec<u8> {
-        let host = "10.0.0.1:10911".parse().unwrap();
-        let draft = RecordDraft {
-            topic: "t",
-            queue_id: 0,
-            flag: 0,
-            sys_flag,
-            born_timestamp: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_offset: 0,
-            body,
-            properties: properties.as_bytes(),
-        };
-        let mut out = Vec::new();
-        draft.encode(&mut out).unwrap();
-        place(&mut out, 40, 4096, 6);
-        out
-    }
-
-    fn body(scene: &Scene, sequence: u64, lane: u16) -> Vec<u8> {
-        let mut body = vec![0; 40];
-        Stamp { lane, producer: 0, run: scene.run, sequence, due_ns: 0 }.write(&mut body);
-        body
-    }
-
-    fn reader() -> Reader {
-        let scene = Arc::new(Scene::new(1, 1, 40));
-        scene.ledger.send(0, 0, 100);
-        Reader { scene, group: 0, who: 0, has_latency: true }
-    }
 
     #[test]
     fn queues_are_shared_out_when_each_has_one_member_and_each_member_as_many() {
-        let share = |ids: &[i32]| -> Vec<MessageQueue> {
-            let queue = |id: &i32| MessageQueue { topic: "t".into(), broker_name: "b".into(), queue_id: *id };
-            ids.iter().map(queue).collect()
+        let shares = |groups: &[&[&[i32]]]| -> Vec<Share> {
+            let of_group = |(group, members): (usize, &&[&[i32]])| {
+                let share = |ids: &&[i32]| Share {
+                    topic: 0,
+                    group,
+                    queues: ids.iter().map(|id| ("b".to_owned(), *id)).collect(),
+                };
+                members.iter().map(share).collect::<Vec<_>>()
+            };
+            groups.iter().enumerate().flat_map(of_group).collect()
         };
-        assert!(is_fair(&[share(&[0, 1]), share(&[2])], 3));
-        assert!(is_fair(&[share(&[0]), share(&[]), share(&[1])], 2));
+        assert_eq!(not_shared_out(&shares(&[&[&[0, 1], &[2]]]), 3), None);
+        assert_eq!(not_shared_out(&shares(&[&[&[0], &[], &[1]]]), 2), None);
         // The first has all, before the second has come; both have one; one has none.
-        assert!(!is_fair(&[share(&[0, 1, 2]), share(&[])], 3));
-        assert!(!is_fair(&[share(&[0, 1]), share(&[1, 2])], 3));
-        assert!(!is_fair(&[share(&[0]), share(&[1])], 3));
-    }
-
-    #[test]
-    fn messages_are_counted_out_of_records_batches_and_compressed_bodies() {
-        let reader = reader();
-        let scene = &reader.scene;
-        let mut inner = Vec::new();
-        for sequence in 1..4 {
-            let body = body(scene, sequence, 0);
-            batch::encode(&mut inner, &batch::InnerMessage { flag: 0, body: &body, properties: "" }).unwrap();
-        }
-        let packed = protocol::compression::compress(Compression::Lz4, &body(scene, 4, 0), 5).unwrap();
-        let mut all = record(&body(scene, 0, 0), 0, "");
-        all.extend(record(
-            &inner,
-            sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP,
-            "INNER_NUM\u{1}3\u{2}INNER_BASE\u{1}40\u{2}",
-        ));
-        all.extend(record(&packed, Compression::Lz4.bits(), ""));
-        all.extend(record(b"of somebody else", 0, ""));
-        // From the second message of the batch on.
-        reader.take_records(&all.into(), 41, None).unwrap();
-        let (tally, counts) = (scene.ledger.tally(), scene.consumed.take());
-        assert_eq!((tally.received, tally.duplicates, tally.foreign), (4, 0, 1));
-        assert_eq!((counts.messages, counts.bytes, counts.latency.len()), (4, 160, 4));
-        assert!(reader.take_records(&vec![1; 200].into(), 0, None).is_err());
-    }
-
-    #[test]
-    fn what_comes_before_an_earlier_one_of_its_sender_is_disordered_and_what_comes_twice_is_not() {
-        let reader = reader();
-        let bodies: Vec<Vec<u8>> = [(0, 0), (3, 0), (1, 1), (2, 0), (2, 0), (4, 0), (5, 1)]
-            .map(|(sequence, lane)| body(&reader.scene, sequence, lane))
-            .into();
-        reader.take(bodies.iter().map(|body| &body[..]), Some(&mut Order::default()));
-        assert_eq!((reader.scene.disordered(), reader.scene.ledger.tally().duplicates), (1, 1));
+        assert_eq!(not_shared_out(&shares(&[&[&[0, 1, 2], &[]]]), 3), Some((0, 0, vec![3, 0])));
+        assert_eq!(not_shared_out(&shares(&[&[&[0, 1], &[1, 2]]]), 3), Some((0, 0, vec![2, 2])));
+        assert_eq!(not_shared_out(&shares(&[&[&[0], &[1]]]), 3), Some((0, 0, vec![1, 1])));
+        // Each group for itself.
+        assert_eq!(not_shared_out(&shares(&[&[&[0], &[1]], &[&[0, 1], &[]]]), 2), Some((0, 1, vec![2, 0])));
     }
 }

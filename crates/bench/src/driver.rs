@@ -100,6 +100,16 @@ pub enum HeaderKind {
     Binary,
 }
 
+impl HeaderKind {
+    /// As a driver file says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            HeaderKind::Json => "json",
+            HeaderKind::Binary => "binary",
+        }
+    }
+}
+
 /// A driver.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::stamp::Stamp;
 
 /// Messages of a page.
-const PAGE: u64 = 4096;
-const WORDS: usize = (PAGE / 64) as usize;
+pub const PAGE: u64 = 4096;
+/// Words of its bits.
+pub const WORDS: usize = (PAGE / 64) as usize;
 
 /// What the pages of all producers may take, in bytes of bits.
 const BYTES_MAX: usize = 128 << 20;
@@ -131,6 +132,13 @@ impl Ledger {
     pub fn foreign(&self) {
         if let Some(account) = self.accounts.first() {
             account.lock().tally.foreign += 1;
+        }
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn add(&self, producer: u32, counted: &Tally) {
+        if let Some(account) = self.accounts.get(producer as usize) {
+            account.lock().tally.add(counted);
         }
     }
 
@@ -302,7 +310,8 @@ impl Page {
     }
 }
 
-fn place(sequence: u64) -> (usize, u64) {
+/// The word and the bit of a message in its page.
+pub fn place(sequence: u64) -> (usize, u64) {
     let within = sequence % PAGE;
     ((within / 64) as usize, 1 << (within % 64))
 }

@@ -20,7 +20,7 @@ pub struct Meter {
 }
 
 /// What happened in a while.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Counts {
     /// Messages.
     pub messages: u64,
@@ -31,7 +31,29 @@ pub struct Counts {
     /// What went well with a remark, by remark.
     pub remarks: BTreeMap<String, u64>,
     /// Latencies in microseconds.
+    #[serde(with = "pairs")]
     pub latency: Histogram<u64>,
+}
+
+/// A histogram as pairs of a latency and how often it was measured. Both sides have the same bounds, so nothing gets lost.
+mod pairs {
+    use hdrhistogram::Histogram;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Counts;
+
+    pub fn serialize<S: Serializer>(histogram: &Histogram<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+        let recorded = histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()));
+        recorded.collect::<Vec<(u64, u64)>>().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Histogram<u64>, D::Error> {
+        let mut histogram = Counts::default().latency;
+        for (value, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
+            histogram.saturating_record_n(value, count);
+        }
+        Ok(histogram)
+    }
 }
 
 impl Default for Counts {
@@ -104,6 +126,11 @@ impl Meter {
     /// Messages that went well, but.
     pub fn remark(&self, who: usize, messages: u64, remark: &str) {
         count_reason(&mut self.shard(who).remarks, remark, messages);
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn absorb(&self, counts: &Counts) {
+        self.shard(0).add(counts);
     }
 
     /// Takes what was counted since the last time.
@@ -199,6 +226,25 @@ mod tests {
         assert!((latency.p50 - 5.0).abs() < 0.02 && (latency.max - 10.0).abs() < 0.02, "{latency:?}");
         let after = meter.take();
         assert_eq!((after.messages, after.failed(), Latency::of(&after.latency)), (0, 0, None));
+    }
+
+    #[test]
+    fn latencies_survive_the_way_to_another_process_to_the_last_digit() {
+        let mut sent = Counts { messages: 5, bytes: 500, ..Counts::default() };
+        sent.failures.insert("code 2".to_owned(), 3);
+        for micros in [1, 17, 999, 1000, 1001, 123_456, 599_999_999, 700_000_000] {
+            sent.latency.saturating_record_n(micros, micros % 7 + 1);
+        }
+        let text = serde_json::to_string(&sent).unwrap();
+        let come: Counts = serde_json::from_str(&text).unwrap();
+        assert_eq!((come.messages, come.bytes, come.failed()), (5, 500, 3));
+        assert_eq!(come.latency, sent.latency);
+        assert_eq!(Latency::of(&come.latency), Latency::of(&sent.latency));
+        let meter = Meter::new(2);
+        meter.absorb(&come);
+        meter.absorb(&sent);
+        let both = meter.take();
+        assert_eq!((both.messages, both.latency.len()), (10, 2 * sent.latency.len()));
     }
 
     #[test]

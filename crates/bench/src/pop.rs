@@ -12,9 +12,9 @@ use protocol::record::{Scanned, scan};
 use protocol::request::{PopMessage, PopReply};
 use tokio::task::JoinSet;
 
-use crate::consume::Reader;
 use crate::driver::Driver;
 use crate::produce::reason;
+use crate::reader::Reader;
 
 /// After a pop that failed.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::driver::{Driver, SendMode};
 use crate::error::BenchError;
+use crate::hands::Part;
 use crate::pace::{Pacer, Schedule};
 use crate::payload::Payloads;
 use crate::scene::Scene;
@@ -27,6 +28,8 @@ const YIELD_EVERY: u64 = 16;
 /// All producers of a run.
 pub struct Producers {
     all: Vec<Arc<One>>,
+    /// How many there are in all processes together.
+    members: usize,
     payloads: Arc<Payloads>,
     driver: Driver,
     scene: Arc<Scene>,
@@ -85,16 +88,23 @@ pub struct Load {
 impl Producers {
     /// Nobody yet.
     pub fn none(scene: &Arc<Scene>, driver: &Driver, payloads: Payloads) -> Producers {
-        Producers { all: Vec::new(), payloads: Arc::new(payloads), driver: driver.clone(), scene: Arc::clone(scene) }
+        Producers {
+            all: Vec::new(),
+            members: 0,
+            payloads: Arc::new(payloads),
+            driver: driver.clone(),
+            scene: Arc::clone(scene),
+        }
     }
 
-    /// Makes `each` producers for each topic, and lets them learn their routes. After an error there are some.
-    pub async fn start(&mut self, topics: &[String], each: u32) -> Result<(), BenchError> {
+    /// Makes those of `each` producers for each topic that are this part's, and lets them learn their routes. After an error there are
+    /// some.
+    pub async fn start(&mut self, topics: &[String], each: u32, part: Part) -> Result<(), BenchError> {
         let driver = &self.driver;
         let auto_batch = driver.gathers()?;
-        for topic in topics {
-            for _ in 0..each {
-                let index = self.all.len() as u32;
+        self.members = topics.len() * each as usize;
+        for (topic, first) in topics.iter().zip((0..).step_by(each as usize)) {
+            for index in (first..first + each).filter(|index| part.has(*index as usize)) {
                 let client = self.scene.client(driver);
                 let producer = client.producer_with(ProducerConfig {
                     retries: driver.retries,
@@ -112,8 +122,9 @@ impl Producers {
         Ok(())
     }
 
-    /// Begins to send: `rate` messages a second, or as fast as answers come; `messages` of them, or until it is stopped.
-    pub fn run(&self, rate: Option<f64>, messages: Option<u64>) -> Result<Load, BenchError> {
+    /// Begins to send: `rate` messages a second from a time of the run on, or as fast as answers come; `messages` of them, or until it
+    /// is stopped. Both are those of all processes together.
+    pub fn run(&self, begin_at: Duration, rate: Option<f64>, messages: Option<u64>) -> Result<Load, BenchError> {
         let batch = self.driver.batch_size as u64;
         let phase = Arc::new(Phase {
             scene: Arc::clone(&self.scene),
@@ -125,9 +136,9 @@ impl Producers {
             send_timeout: Duration::from_millis(self.driver.send_timeout_millis),
             is_over: AtomicBool::new(false),
         });
-        let (begin_at, members) = (self.scene.clock.elapsed(), self.all.len());
         let mut turns = Vec::new();
-        for (member, one) in self.all.iter().enumerate() {
+        for one in &self.all {
+            let (member, members) = (one.index as usize, self.members);
             let begin = one.next.load(Ordering::Relaxed);
             let share = messages.map(|all| share_of(all, member as u64, members as u64));
             let sends = share.map_or(u64::MAX, |share| share.div_ceil(batch));

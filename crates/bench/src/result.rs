@@ -38,6 +38,9 @@ pub struct RunResult {
     pub brokers: usize,
     /// The machine of the load generator.
     pub machine: Machine,
+    /// Processes that played the load; older files do not have it.
+    #[serde(default = "one")]
+    pub processes: usize,
     /// What was asked for.
     pub workload: Workload,
     /// How it was done.
@@ -98,6 +101,9 @@ pub struct Summary {
     pub server_ended: bool,
     /// Processor time of the load generator, in cores.
     pub loader_cpu_cores: f64,
+    /// The same for each million messages, sent or received, whichever are more; older files do not have it.
+    #[serde(default)]
+    pub loader_cpu_seconds_per_million: Option<f64>,
     /// Whether sending was steady; nothing if it was too short to tell.
     pub produce_steadiness: Option<Steadiness>,
     /// Whether receiving was steady.
@@ -193,6 +199,10 @@ impl From<Latency> for Brief {
     fn from(latency: Latency) -> Brief {
         Brief { p50: latency.p50, p99: latency.p99, max: latency.max }
     }
+}
+
+fn one() -> usize {
+    1
 }
 
 /// For [`RunResult::units`].
@@ -331,6 +341,7 @@ pub(crate) mod tests {
             target_version: String::new(),
             brokers: 1,
             machine: Machine::default(),
+            processes: 1,
             setting: None,
             was_interrupted: false,
             summary: Summary {

@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::Instant;
 
-use crate::consume::{Consumers, Groups, ORDERED_PAIRS_MAX};
+use crate::book::{Book, Watcher};
+use crate::crew::Crew;
 use crate::driver::{ConsumeMode, Driver};
-use crate::drops;
 use crate::error::BenchError;
-use crate::meter::{Counts, Latency};
+use crate::hands::{Hands, Part, Play};
 use crate::payload::Payloads;
-use crate::process::{self, Machine, Taken};
-use crate::produce::{Load, Producers};
-use crate::result::{FORMAT, Phase, RunResult, ServerUse, Summary, Window, units};
+use crate::process::{self, Machine};
+use crate::reader::ORDERED_PAIRS_MAX;
+use crate::result::{FORMAT, Phase, RunResult, Summary, Window, units};
 use crate::scene::Scene;
 use crate::target::Target;
+use crate::team::{Processes, Team};
 use crate::workload::Workload;
 
 /// What is missing is waited for as long as something still comes, and then for so long.
@@ -41,12 +42,8 @@ pub struct Options {
     pub keeps_topics: bool,
     /// The setting of the target that a sweep changed, and its value.
     pub setting: Option<(String, String)>,
-}
-
-/// Told of each second as it ends.
-pub trait Watcher {
-    /// A second is over.
-    fn second(&mut self, window: &Window);
+    /// The processes that play the load; none: this one does.
+    pub processes: Option<Processes>,
 }
 
 /// Runs a load. True in `stop` ends it early: what is on its way is waited for, and there is a result.
@@ -70,9 +67,11 @@ pub async fn run(
         Timestamp::from_millisecond(scene.clock.now().0).map_or_else(|_| String::new(), |now| now.to_string());
     let target = Target::connect(&scene, driver).await?;
     let (topics, groups) = names(workload, scene.run);
-    let staged = Staged { workload, driver, options, scene: &scene, target: &target, topics: &topics, groups: &groups };
+    let is_order_checked = is_order_checked(workload, driver, target.masters.len());
+    let play = Play { workload: workload.clone(), driver: driver.clone(), topics, groups, is_order_checked };
+    let staged = Staged { play: &play, options, scene: &scene, target: &target };
     let played = staged.play(payloads, watcher, stop).await;
-    let left_behind = if options.keeps_topics { Vec::new() } else { target.clean(&topics, &groups).await };
+    let left_behind = if options.keeps_topics { Vec::new() } else { target.clean(&play.topics, &play.groups).await };
     let (brokers, target_version) = (target.masters.len(), target.version().await);
     target.stop().await;
     let (mut summary, windows, was_interrupted) = played?;
@@ -88,6 +87,7 @@ pub async fn run(
         target_version,
         brokers,
         machine,
+        processes: options.processes.as_ref().map_or(1, |processes| processes.count),
         workload: workload.clone(),
         driver: driver.clone(),
         setting: options.setting.clone(),
@@ -116,13 +116,10 @@ struct Ending {
 }
 
 struct Staged<'a> {
-    workload: &'a Workload,
-    driver: &'a Driver,
+    play: &'a Play,
     options: &'a Options,
     scene: &'a Arc<Scene>,
     target: &'a Target,
-    topics: &'a [String],
-    groups: &'a [Vec<String>],
 }
 
 impl Staged<'_> {
@@ -132,22 +129,27 @@ impl Staged<'_> {
         watcher: &mut dyn Watcher,
         stop: watch::Receiver<bool>,
     ) -> Result<(Summary, Vec<Window>, bool), BenchError> {
-        for (topic, groups) in self.topics.iter().zip(self.groups) {
-            self.target.create_topic(topic, self.workload.partitions_per_topic, &self.driver.topic_attributes).await?;
+        let Play { workload, driver, topics, groups, .. } = self.play;
+        for (topic, groups) in topics.iter().zip(groups) {
+            self.target.create_topic(topic, workload.partitions_per_topic, &driver.topic_attributes).await?;
             for group in groups {
                 self.target.create_group(group).await?;
             }
         }
-        let mut producers = Producers::none(self.scene, self.driver, payloads);
-        let mut book = Book::new(self.scene, self.options.server_pid, watcher, stop.clone());
-        let mut consumers = Consumers::none();
-        let played = self.acts(&mut producers, &mut consumers, &mut book).await;
+        let mut crew = match &self.options.processes {
+            Some(processes) => Crew::Team(Team::start(processes, self.scene, self.play).await?),
+            None => Crew::Own(Box::new(Hands::new(self.scene, self.play.clone(), Part::WHOLE, payloads))),
+        };
+        let mut book = Book::new(self.scene, self.options.server_pid, crew.team().cloned(), watcher, stop.clone());
+        let played = match self.acts(&mut crew, &mut book).await {
+            Ok(ending) => gather_all(&crew).await.map(|()| ending),
+            Err(error) => Err(error),
+        };
         // Nobody may be left consuming or sending, also when the load could not be played to its end.
-        consumers.stop().await;
-        producers.stop().await;
+        crew.stop().await;
         let Ending { unsent, is_cut_off } = played?;
         let mut summary = book.summary();
-        summary.asked_rate = self.workload.producer_rate;
+        summary.asked_rate = workload.producer_rate;
         summary.messages = self.scene.ledger.tally();
         if is_cut_off {
             // What is left is not lost: nobody waited for it.
@@ -157,103 +159,100 @@ impl Staged<'_> {
         }
         summary.quiet_seconds = self.quiet().as_secs_f64();
         summary.due_and_never_sent = unsent;
-        summary.disordered = self.is_order_checked().then(|| self.scene.disordered());
-        summary.stored = self.target.stored(self.topics).await.ok();
+        summary.disordered = self.play.is_order_checked.then(|| self.scene.disordered());
+        summary.stored = self.target.stored(topics).await.ok();
         let was_interrupted = *stop.borrow();
         Ok((summary, book.windows, was_interrupted))
     }
 
     /// The load itself.
-    async fn acts(
-        &self,
-        producers: &mut Producers,
-        consumers: &mut Consumers,
-        book: &mut Book<'_>,
-    ) -> Result<Ending, BenchError> {
-        let workload = self.workload;
-        producers.start(self.topics, workload.producers_per_topic).await?;
+    async fn acts(&self, crew: &mut Crew, book: &mut Book<'_>) -> Result<Ending, BenchError> {
+        let workload = &self.play.workload;
+        crew.start_producers().await?;
         let rate = Some(workload.producer_rate).filter(|rate| *rate > 0.0);
         let duration = minutes(workload.test_duration_minutes);
-        let load = match workload.backlog_messages() {
+        match workload.backlog_messages() {
             0 => {
-                self.start(consumers, true).await?;
-                self.scene.open_gate();
-                let mut load = producers.run(rate, Some(workload.messages).filter(|messages| *messages > 0))?;
+                self.start_consumers(crew, true).await?;
+                crew.open_gate(self.scene).await?;
+                crew.run(self.scene, rate, Some(workload.messages).filter(|messages| *messages > 0)).await?;
                 book.open();
-                let is_done =
-                    book.during(Phase::Warmup, minutes(workload.warmup_duration_minutes), load.finished()).await;
+                let warmup = minutes(workload.warmup_duration_minutes);
+                let is_done = book.during(Phase::Warmup, warmup, crew.finished()).await?;
                 if !is_done {
-                    book.during(Phase::Measure, duration, load.finished()).await;
+                    book.during(Phase::Measure, duration, crew.finished()).await?;
                 }
-                Some(load)
             }
             backlog => {
                 // Before there is anything to hand over from one to the other.
-                self.start(consumers, false).await?;
-                let mut load = producers.run(None, Some(backlog))?;
+                self.start_consumers(crew, false).await?;
+                crew.run(self.scene, None, Some(backlog)).await?;
                 book.open();
-                book.during(Phase::Fill, Duration::MAX, load.finished()).await;
-                load.close();
-                load.finished().await;
-                let load = rate.map(|rate| producers.run(Some(rate), None)).transpose()?;
-                book.restart();
-                self.scene.open_gate();
-                if load.is_none() {
-                    let is_done = book.during(Phase::Measure, duration, drained(self.scene, self.quiet())).await;
+                book.during(Phase::Fill, Duration::MAX, crew.finished()).await?;
+                crew.close().await?;
+                crew.until_finished().await?;
+                if rate.is_some() {
+                    crew.run(self.scene, rate, None).await?;
+                }
+                book.restart().await?;
+                crew.open_gate(self.scene).await?;
+                if rate.is_none() {
+                    let all = drained(self.scene, crew.team(), self.quiet());
+                    let is_done = book.during(Phase::Measure, duration, all).await?;
                     return Ok(Ending { unsent: 0, is_cut_off: !is_done || book.is_stopped() });
                 }
-                book.during(Phase::Measure, duration, std::future::pending()).await;
-                load
+                book.during(Phase::Measure, duration, std::future::pending()).await?;
             }
-        };
-        Ok(match load {
-            Some(load) => self.wind_up(book, load).await,
-            None => Ending { unsent: 0, is_cut_off: false },
-        })
+        }
+        self.wind_up(crew, book).await
     }
 
     /// Waits for answers and messages that are on their way.
-    async fn wind_up(&self, book: &mut Book<'_>, mut load: Load) -> Ending {
-        let unsent = load.close();
+    async fn wind_up(&self, crew: &mut Crew, book: &mut Book<'_>) -> Result<Ending, BenchError> {
+        let unsent = crew.close().await?;
         let mut is_done = false;
         let rest = async {
-            load.finished().await;
-            if self.workload.subscriptions_per_topic > 0 {
-                drained(self.scene, self.quiet()).await;
+            crew.finished().await;
+            if self.play.workload.subscriptions_per_topic > 0 {
+                drained(self.scene, crew.team(), self.quiet()).await;
             }
             is_done = true;
         };
         let limit = if book.is_stopped() { DRAIN_INTERRUPTED_MAX } else { DRAIN_MAX };
-        book.during(Phase::Drain, limit.max(self.quiet()), rest).await;
-        Ending { unsent, is_cut_off: !is_done }
+        book.during(Phase::Drain, limit.max(self.quiet()), rest).await?;
+        Ok(Ending { unsent, is_cut_off: !is_done })
     }
 
     /// How long after the last message a missing one is given up. What was popped and got lost on its way comes again when it is
     /// no longer hidden.
     fn quiet(&self) -> Duration {
-        match self.driver.consume_mode {
+        let driver = &self.play.driver;
+        match driver.consume_mode {
             ConsumeMode::Pull | ConsumeMode::Push => QUIET,
-            ConsumeMode::Pop => QUIET + Duration::from_millis(self.driver.pop_invisible_millis.unsigned_abs()),
+            ConsumeMode::Pop => QUIET + Duration::from_millis(driver.pop_invisible_millis.unsigned_abs()),
         }
     }
 
-    async fn start(&self, consumers: &mut Consumers, has_latency: bool) -> Result<(), BenchError> {
-        let wanted = Groups {
-            topics: self.topics,
-            groups: self.groups,
-            members: self.workload.consumer_per_subscription as usize,
-            has_latency,
-            is_order_checked: self.is_order_checked(),
-        };
-        consumers.start(self.scene, self.driver, &wanted).await
+    async fn start_consumers(&self, crew: &mut Crew, has_latency: bool) -> Result<(), BenchError> {
+        let queues = self.target.masters.len() * self.play.workload.partitions_per_topic as usize;
+        crew.start_consumers(self.play, queues, has_latency).await
     }
+}
 
-    fn is_order_checked(&self) -> bool {
-        let lanes = u64::from(self.workload.producers_per_topic) * self.driver.in_flight as u64;
-        let queues =
-            u64::from(self.workload.partitions_per_topic) * self.workload.groups() * self.target.masters.len() as u64;
-        self.driver.promises_order() && self.workload.groups() > 0 && lanes.saturating_mul(queues) <= ORDERED_PAIRS_MAX
+/// Whether it is promised that consumers get messages in their order, and can be looked at.
+fn is_order_checked(workload: &Workload, driver: &Driver, masters: usize) -> bool {
+    let lanes = u64::from(workload.producers_per_topic) * driver.in_flight as u64;
+    let queues = u64::from(workload.partitions_per_topic) * workload.groups() * masters as u64;
+    driver.promises_order() && workload.groups() > 0 && lanes.saturating_mul(queues) <= ORDERED_PAIRS_MAX
+}
+
+/// What other processes received is entered a round after it was told.
+async fn gather_all(crew: &Crew) -> Result<(), BenchError> {
+    if let Some(team) = crew.team() {
+        team.gather().await?;
+        team.gather().await?;
     }
+    Ok(())
 }
 
 fn minutes(minutes: f64) -> Duration {
@@ -261,9 +260,15 @@ fn minutes(minutes: f64) -> Duration {
 }
 
 /// Ends when every group has what was acknowledged, or nothing has come for a while.
-async fn drained(scene: &Scene, quiet: Duration) {
+async fn drained(scene: &Scene, team: Option<&Team>, quiet: Duration) {
     let mut last = (u64::MAX, Instant::now());
     loop {
+        // A failure ends the wait by another way.
+        if let Some(team) = team
+            && team.gather().await.is_err()
+        {
+            std::future::pending::<()>().await;
+        }
         let outstanding = scene.ledger.outstanding();
         if outstanding == 0 || (outstanding >= last.0 && last.1.elapsed() > quiet) {
             return;
@@ -272,184 +277,5 @@ async fn drained(scene: &Scene, quiet: Duration) {
             last = (outstanding, Instant::now());
         }
         tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// Keeps the figures, second by second.
-struct Book<'a> {
-    scene: &'a Scene,
-    watcher: &'a mut dyn Watcher,
-    server_pid: Option<u32>,
-    stop: watch::Receiver<bool>,
-    tick: Interval,
-    windows: Vec<Window>,
-    /// When the window began that is open now, and what the processes had taken then.
-    opened: (Duration, Option<Taken>, Taken),
-    produced: Counts,
-    consumed: Counts,
-    /// Of the whole run.
-    all_produced: Counts,
-    all_consumed: Counts,
-    measured_seconds: f64,
-    server: ServerUse,
-    /// Its process is gone, or another one has its number.
-    has_server_ended: bool,
-    loader_cpu_seconds: f64,
-}
-
-impl<'a> Book<'a> {
-    fn new(
-        scene: &'a Scene,
-        server_pid: Option<u32>,
-        watcher: &'a mut dyn Watcher,
-        stop: watch::Receiver<bool>,
-    ) -> Book<'a> {
-        let mut tick = tokio::time::interval(Duration::from_secs(1));
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Book {
-            scene,
-            watcher,
-            server_pid,
-            stop,
-            tick,
-            windows: Vec::new(),
-            opened: (Duration::ZERO, None, Taken::default()),
-            produced: Counts::default(),
-            consumed: Counts::default(),
-            all_produced: Counts::default(),
-            all_consumed: Counts::default(),
-            measured_seconds: 0.0,
-            server: ServerUse::default(),
-            has_server_ended: false,
-            loader_cpu_seconds: 0.0,
-        }
-    }
-
-    /// A window opens after a time that belongs to none.
-    fn restart(&mut self) {
-        self.all_produced.add(&self.scene.produced.take());
-        self.all_consumed.add(&self.scene.consumed.take());
-        self.open();
-    }
-
-    fn is_stopped(&self) -> bool {
-        *self.stop.borrow()
-    }
-
-    fn open(&mut self) {
-        let own = process::taken(std::process::id()).unwrap_or_default();
-        self.opened = (self.scene.clock.elapsed(), self.server_pid.and_then(process::taken), own);
-        self.tick.reset();
-    }
-
-    /// Keeps the book of one phase: until its time is over, or something ends it. True if something did.
-    async fn during(&mut self, phase: Phase, time: Duration, end: impl Future<Output = ()>) -> bool {
-        if time.is_zero() {
-            return false;
-        }
-        // Far enough away; an instant cannot be `Duration::MAX` from now.
-        let until = Instant::now() + time.min(Duration::from_secs(3600 * 24 * 365));
-        let mut stop = self.stop.clone();
-        let stopped = async {
-            // What ended the load does not end the wait for what is on its way. Whoever could say so may also be gone.
-            let is_old = phase == Phase::Drain && *stop.borrow();
-            if is_old || stop.wait_for(|is_over| *is_over).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        tokio::pin!(end, stopped);
-        let is_ended = loop {
-            tokio::select! {
-                biased;
-                () = &mut end => break true,
-                () = &mut stopped => break true,
-                () = tokio::time::sleep_until(until) => break false,
-                _ = self.tick.tick() => self.close(phase),
-            }
-        };
-        self.close(phase);
-        is_ended
-    }
-
-    /// The open window ends, and the next one begins.
-    fn close(&mut self, phase: Phase) {
-        let (at, server_before, own_before) = self.opened;
-        self.open();
-        let (now, server, own) = self.opened;
-        let seconds = (now - at).as_secs_f64().max(1e-6);
-        let (produced, consumed) = (self.scene.produced.take(), self.scene.consumed.take());
-        let own_seconds = own.cpu_seconds - own_before.cpu_seconds;
-        let is_same = |before: Taken| server.is_some_and(|now| now.started_ticks == before.started_ticks);
-        self.has_server_ended |= server_before.is_some_and(|before| !is_same(before));
-        let (server, server_before) = if self.has_server_ended { (None, None) } else { (server, server_before) };
-        let server_seconds = server.zip(server_before).map(|(now, before)| now.cpu_seconds - before.cpu_seconds);
-        let window = Window {
-            at_seconds: at.as_secs_f64(),
-            seconds,
-            phase,
-            sent: produced.messages,
-            failed: produced.failed(),
-            received: consumed.messages,
-            publish: Latency::of(&produced.latency).map(Into::into),
-            end_to_end: Latency::of(&consumed.latency).map(Into::into),
-            outstanding: self.scene.ledger.outstanding(),
-            server_cpu_cores: server_seconds.map(|taken| taken / seconds),
-            server_resident_bytes: server.map(|server| server.resident_bytes),
-            loader_cpu_cores: own_seconds / seconds,
-        };
-        self.all_produced.add(&produced);
-        self.all_consumed.add(&consumed);
-        if phase == Phase::Measure {
-            self.produced.add(&produced);
-            self.consumed.add(&consumed);
-            self.measured_seconds += seconds;
-            self.loader_cpu_seconds += own_seconds;
-            self.server.cpu_seconds += server_seconds.unwrap_or(0.0);
-            let server = server.unwrap_or_default();
-            self.server.resident_bytes_max = self.server.resident_bytes_max.max(server.resident_bytes);
-            self.server.anonymous_bytes_max = self.server.anonymous_bytes_max.max(server.anonymous_bytes);
-        }
-        self.watcher.second(&window);
-        self.windows.push(window);
-    }
-
-    fn summary(&mut self) -> Summary {
-        // What came after the last window.
-        self.all_produced.add(&self.scene.produced.take());
-        self.all_consumed.add(&self.scene.consumed.take());
-        let seconds = self.measured_seconds.max(1e-6);
-        let (sent, received) = (self.produced.messages, self.consumed.messages);
-        let expected = sent as f64 * self.scene.ledger.groups() as f64;
-        let more = sent.max(received) as f64 / 1e6;
-        let server = ServerUse {
-            cpu_cores: self.server.cpu_seconds / seconds,
-            cpu_seconds_per_million: (more > 0.0).then(|| self.server.cpu_seconds / more),
-            ..self.server
-        };
-        Summary {
-            measured_seconds: self.measured_seconds,
-            produce_rate: sent as f64 / seconds,
-            produce_bytes_rate: self.produced.bytes as f64 / seconds,
-            consume_rate: received as f64 / seconds,
-            consume_bytes_rate: self.consumed.bytes as f64 / seconds,
-            consume_per_produce: (expected > 0.0).then(|| received as f64 / expected),
-            publish: Latency::of(&self.produced.latency),
-            end_to_end: Latency::of(&self.consumed.latency),
-            produce_failures: self.all_produced.failures.clone(),
-            produce_remarks: self.all_produced.remarks.clone(),
-            consume_failures: self.all_consumed.failures.clone(),
-            server: self.server_pid.map(|_| server),
-            server_ended: self.has_server_ended,
-            loader_cpu_cores: self.loader_cpu_seconds / seconds,
-            produce_steadiness: drops::find(&self.rates(|window| window.sent)),
-            consume_steadiness: drops::find(&self.rates(|window| window.received)),
-            ..Summary::default()
-        }
-    }
-
-    /// The rates of the measured seconds.
-    fn rates(&self, count: impl Fn(&Window) -> u64) -> Vec<f64> {
-        let measured = self.windows.iter().filter(|window| window.phase == Phase::Measure);
-        drops::by_second(measured.map(|window| (window.seconds, count(window))))
     }
 }

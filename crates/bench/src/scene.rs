@@ -7,6 +7,7 @@ use env::{Clock, Random};
 use protocol::frame::Serialization;
 use tokio::sync::watch;
 
+use crate::accounts::{Accounts, Notes};
 use crate::driver::{Driver, HeaderKind};
 use crate::ledger::Ledger;
 use crate::meter::Meter;
@@ -23,7 +24,7 @@ pub struct Scene {
     /// The dice.
     pub random: Random,
     /// What became of each message.
-    pub ledger: Ledger,
+    pub ledger: Accounts,
     /// What is sent now.
     pub produced: Meter,
     /// What is received now.
@@ -41,14 +42,25 @@ impl Scene {
     pub fn new(producers: usize, groups: usize, message_bytes: usize) -> Scene {
         let random = Random::from_entropy();
         let run = random.next_u64();
+        let ledger = Accounts::Whole(Ledger::new(run, producers, groups));
+        Scene::with(run, Clock::real(), random, ledger, message_bytes as u64)
+    }
+
+    /// The stage of a run in one of its processes, whose clock shows the time of the run.
+    pub fn part(run: u64, clock: Clock, producers: usize, groups: usize, message_bytes: usize) -> Scene {
+        let ledger = Accounts::Part(Notes::new(run, producers, groups));
+        Scene::with(run, clock, Random::from_entropy(), ledger, message_bytes as u64)
+    }
+
+    fn with(run: u64, clock: Clock, random: Random, ledger: Accounts, message_bytes: u64) -> Scene {
         Scene {
             run,
-            clock: Clock::real(),
+            clock,
             random,
-            ledger: Ledger::new(run, producers, groups),
+            ledger,
             produced: Meter::new(SHARDS),
             consumed: Meter::new(SHARDS),
-            message_bytes: message_bytes as u64,
+            message_bytes,
             gate: watch::Sender::new(false),
             disordered: AtomicU64::new(0),
         }
@@ -88,7 +100,17 @@ impl Scene {
 
     /// One more came too early.
     pub fn note_disordered(&self) {
-        self.disordered.fetch_add(1, Ordering::Relaxed);
+        self.add_disordered(1);
+    }
+
+    /// So many more came too early.
+    pub fn add_disordered(&self, count: u64) {
+        self.disordered.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// How many came too early since this was asked last.
+    pub fn take_disordered(&self) -> u64 {
+        self.disordered.swap(0, Ordering::Relaxed)
     }
 
     /// How many came too early.

@@ -2,10 +2,11 @@
 
 use tokio::sync::watch;
 
+use crate::book::Watcher;
 use crate::driver::Driver;
 use crate::error::BenchError;
 use crate::result::RunResult;
-use crate::run::{self, Options, Watcher};
+use crate::run::{self, Options};
 use crate::scene::Scene;
 use crate::target::Target;
 use crate::workload::Workload;

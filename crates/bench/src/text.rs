@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use crate::drops::Steadiness;
+use crate::echo::{Echoed, Side};
 use crate::meter::Latency;
+use crate::process::Machine;
 use crate::result::{RunResult, Window};
 
 /// One second of a run.
@@ -46,7 +48,7 @@ pub fn summary(result: &RunResult) -> String {
             result.driver.namesrv_addr
         ),
     );
-    row("machine", machine(result));
+    row("machine", machine(&result.machine));
     row("load", load(result));
     let asked =
         if summary.asked_rate > 0.0 { format!(" of {} asked for", grouped(summary.asked_rate)) } else { String::new() };
@@ -87,9 +89,7 @@ pub fn summary(result: &RunResult) -> String {
         }
     }
     if let Some(server) = summary.server {
-        let each = server
-            .cpu_seconds_per_million
-            .map_or(String::new(), |each| format!(", {each:.2} CPU-s a million messages"));
+        let each = a_million(server.cpu_seconds_per_million);
         row(
             "server",
             format!(
@@ -101,7 +101,8 @@ pub fn summary(result: &RunResult) -> String {
             ),
         );
     }
-    row("loader", format!("{:.2} cores", summary.loader_cpu_cores));
+    let each = a_million(summary.loader_cpu_seconds_per_million);
+    row("loader", format!("{:.2} cores{each}", summary.loader_cpu_cores));
     row(
         "steadiness",
         format!("sending {}; receiving {}", steady(&summary.produce_steadiness), steady(&summary.consume_steadiness)),
@@ -113,6 +114,39 @@ pub fn summary(result: &RunResult) -> String {
         row("PROBLEM", problem);
     }
     out
+}
+
+/// An echo, in a few lines.
+pub fn echo(echoed: &Echoed) -> String {
+    let side = |side: &Side| {
+        let each = side.cpu_seconds_per_million.map_or(String::new(), |each| format!(", {each:.2} CPU-s a million"));
+        format!("{:.2} cores{each}", side.cpu_cores)
+    };
+    let rows = [
+        ("machine", machine(&echoed.machine)),
+        (
+            "echo",
+            format!(
+                "{}, {} on each side; {} B there and {} B back, as a send of {} B and its answer, {} headers",
+                counted(echoed.connections as u64, "connection"),
+                counted(echoed.threads as u64, "thread"),
+                echoed.request_bytes,
+                echoed.reply_bytes,
+                echoed.message_size,
+                echoed.header.word()
+            ),
+        ),
+        ("measured", format!("{:.1} s", echoed.measured_seconds)),
+        ("round trips", format!("{}/s", grouped(echoed.round_trip_rate))),
+        ("latency", distribution(echoed.latency)),
+        ("server", side(&echoed.server)),
+        ("loader", side(&echoed.loader)),
+    ];
+    rows.into_iter().map(|(name, text)| format!("{name:<14} {text}\n")).collect()
+}
+
+fn a_million(seconds: Option<f64>) -> String {
+    seconds.map_or(String::new(), |each| format!(", {each:.2} CPU-s a million messages"))
 }
 
 /// Several runs, a line each, with ratios to the first.
@@ -180,8 +214,7 @@ pub fn aligned(rows: &[Vec<String>]) -> String {
 }
 
 /// The machine in a line.
-pub fn machine(result: &RunResult) -> String {
-    let machine = &result.machine;
+pub fn machine(machine: &Machine) -> String {
     format!(
         "{} × {}, {:.0} GiB, Linux {}, load {} before",
         machine.processors,
@@ -222,6 +255,9 @@ pub fn load(result: &RunResult) -> String {
     }
     for (name, value) in &driver.topic_attributes {
         let _ = write!(text, "; {name}={value}");
+    }
+    if result.processes > 1 {
+        let _ = write!(text, "; by {} load processes", result.processes);
     }
     text
 }

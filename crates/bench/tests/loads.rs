@@ -5,9 +5,9 @@ mod support;
 
 use std::path::Path;
 
-use bench::{BenchError, Options, Phase, RunResult, Window};
-use support::{Cluster, PATIENCE, Seen};
-use tokio::sync::watch;
+use bench::{BenchError, Options, Phase, RunResult, Served, Sink, Window};
+use support::{Cluster, PATIENCE, Seen, run_at};
+use tokio::sync::{oneshot, watch};
 
 fn none_of_it_is_wrong(result: &RunResult, messages: u64, groups: u64) {
     let (summary, tally) = (&result.summary, &result.summary.messages);
@@ -70,6 +70,33 @@ async fn every_way_to_send_and_consume_delivers_each_message_once_to_each_group(
     // Nor what brokers make for groups.
     assert_eq!(cluster.topics("bench-").await, Vec::<String>::new());
     cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_the_null_server_every_way_to_send_comes_out_even_with_pulls() {
+    let sink = Sink::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let at = sink.address();
+    let (end, ended) = oneshot::channel::<()>();
+    let serving = tokio::spawn(sink.run(async move { drop(ended.await) }));
+    let modes: [&[(&str, &str)]; 6] = [
+        &[("sendMode", "sync"), ("threads", "4"), ("pullWaitMillis", "500")],
+        &[("sendMode", "async"), ("header", "binary"), ("topics", "2"), ("subscriptionsPerTopic", "2")],
+        &[("sendMode", "oneway"), ("threads", "2"), ("pullWaitMillis", "0")],
+        &[("sendMode", "async"), ("batchSize", "64"), ("batchCQ", "true"), ("consumerPerSubscription", "3")],
+        &[("sendMode", "sync"), ("messageSize", "5000"), ("compressOverBytes", "1000")],
+        &[("sendMode", "sync"), ("subscriptionsPerTopic", "0")],
+    ];
+    let mut all = Served::default();
+    for mode in modes {
+        let result = run_at(at, &[&[("messages", "2000")], mode].concat()).await;
+        let groups = u64::from(result.workload.subscriptions_per_topic);
+        none_of_it_is_wrong(&result, 2000, groups);
+        assert!(result.problems().is_empty(), "{mode:?}: {:?}", result.problems());
+        all = Served { taken: all.taken + 2000, given: all.given + 2000 * groups };
+    }
+    end.send(()).unwrap();
+    let served = tokio::time::timeout(PATIENCE, serving).await.unwrap().unwrap();
+    assert_eq!(served, all);
 }
 
 #[tokio::test(flavor = "multi_thread")]

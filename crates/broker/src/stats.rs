@@ -25,6 +25,7 @@ use total::Total;
 
 /// How often the shortest span is sampled.
 pub(crate) const SAMPLE_MS: i64 = 10_000;
+const MINUTE_MS: i64 = 60_000;
 /// Samples of the totals: ten minutes.
 const TOTAL_SAMPLES: usize = 61;
 
@@ -139,6 +140,14 @@ struct History {
     samples: VecDeque<(TimeMs, Totals)>,
     mornings: Mornings,
     day: Option<Date>,
+}
+
+impl History {
+    /// The newest sample that is so old, or the oldest there is.
+    fn before(&self, now: TimeMs, span_ms: i64) -> Option<&(TimeMs, Totals)> {
+        let old_enough = self.samples.iter().rev().find(|(at, _)| now.since(*at) >= span_ms);
+        old_enough.or(self.samples.front())
+    }
 }
 
 /// All figures of this broker.
@@ -341,13 +350,22 @@ impl Stats {
         let now = self.clock.now();
         let present = pick(&self.totals());
         let history = self.history.lock();
-        [10_000, 60_000, 600_000].map(|span| {
-            // The newest sample that is old enough, or the oldest there is.
-            let old_enough = history.samples.iter().rev().find(|(at, _)| now.since(*at) >= span);
-            let Some((at, totals)) = old_enough.or(history.samples.front()) else { return 0.0 };
+        [10_000, MINUTE_MS, 600_000].map(|span| {
+            let Some((at, totals)) = history.before(now, span) else { return 0.0 };
             let ms = now.since(*at);
             if ms > 0 { present.saturating_sub(pick(totals)) as f64 * 1000.0 / ms as f64 } else { 0.0 }
         })
+    }
+
+    /// Messages that consumers got in the last minute for each that was stored in it, without those of system topics. Nothing if none
+    /// was stored. Two groups that keep up make 2.
+    pub(crate) fn consumed_per_produced(&self) -> Option<f64> {
+        let (now, present) = (self.clock.now(), self.totals());
+        let history = self.history.lock();
+        let (_, past) = history.before(now, MINUTE_MS)?;
+        let stored = present.put_user_messages.saturating_sub(past.put_user_messages);
+        let got = present.got_user_messages.saturating_sub(past.got_user_messages);
+        (stored > 0).then(|| got as f64 / stored as f64)
     }
 
     /// Takes the samples that are due; called every [`SAMPLE_MS`].

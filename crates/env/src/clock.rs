@@ -68,6 +68,13 @@ impl Clock {
         Clock(Source::Machine { started: Instant::now() })
     }
 
+    /// The machine's own clocks, as if made that long ago: several processes that agree on when something began share its time.
+    pub fn begun(ago: Duration) -> Clock {
+        let now = Instant::now();
+        // Longer ago than the machine can tell counts from now.
+        Clock(Source::Machine { started: now.checked_sub(ago).unwrap_or(now) })
+    }
+
     /// A clock that stands at `start` until its hand moves it.
     pub fn manual(start: TimeMs) -> (Clock, ManualClock) {
         let time =
@@ -130,6 +137,12 @@ mod tests {
         hand.advance(Duration::from_millis(250));
         assert_eq!(clock.now(), TimeMs(1_250));
         assert_eq!(clock.clone().elapsed(), Duration::from_millis(250));
+    }
+
+    #[test]
+    fn a_clock_that_was_begun_earlier_shows_more_time() {
+        let clock = Clock::begun(Duration::from_millis(5));
+        assert!(clock.elapsed() >= Duration::from_millis(5));
     }
 
     #[test]

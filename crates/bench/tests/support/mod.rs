@@ -106,19 +106,7 @@ impl Cluster {
 
     /// A small load, changed by values.
     pub fn case(&self, values: &[(&str, &str)]) -> (Workload, Driver) {
-        let mut case = Case::new();
-        let names = self.names.to_string();
-        let usual = [
-            ("namesrvAddr", names.as_str()),
-            ("partitionsPerTopic", "4"),
-            ("messageSize", "100"),
-            ("warmupDurationMinutes", "0"),
-            ("testDurationMinutes", "2"),
-        ];
-        for (key, value) in usual.iter().chain(values) {
-            case.set(key, value, "test").unwrap();
-        }
-        case.finish().unwrap()
+        case_at(self.names, values)
     }
 
     /// A setting of the broker, as it tells it.
@@ -143,14 +131,36 @@ impl Cluster {
     }
 
     pub async fn run(&self, values: &[(&str, &str)]) -> RunResult {
-        let (workload, driver) = self.case(values);
-        let (_stop, stopped) = watch::channel(false);
-        let options = Options { server_pid: Some(std::process::id()), ..Options::default() };
-        tokio::time::timeout(PATIENCE, bench::run(&workload, &driver, &options, &mut Seen::default(), stopped))
-            .await
-            .unwrap()
-            .unwrap()
+        run_at(self.names, values).await
     }
+}
+
+/// A small load on whatever is there, changed by values.
+pub fn case_at(names: SocketAddr, values: &[(&str, &str)]) -> (Workload, Driver) {
+    let mut case = Case::new();
+    let names = names.to_string();
+    let usual = [
+        ("namesrvAddr", names.as_str()),
+        ("partitionsPerTopic", "4"),
+        ("messageSize", "100"),
+        ("warmupDurationMinutes", "0"),
+        ("testDurationMinutes", "2"),
+    ];
+    for (key, value) in usual.iter().chain(values) {
+        case.set(key, value, "test").unwrap();
+    }
+    case.finish().unwrap()
+}
+
+/// Runs it.
+pub async fn run_at(names: SocketAddr, values: &[(&str, &str)]) -> RunResult {
+    let (workload, driver) = case_at(names, values);
+    let (_stop, stopped) = watch::channel(false);
+    let options = Options { server_pid: Some(std::process::id()), ..Options::default() };
+    tokio::time::timeout(PATIENCE, bench::run(&workload, &driver, &options, &mut Seen::default(), stopped))
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// Waits until the name server knows the broker.

@@ -99,6 +99,10 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("getMissTps", rates_text(broker.stats.rates(|totals| totals.pulls_missed)));
     put("getTotalTps", rates_text(broker.stats.rates(|totals| totals.pulls_found + totals.pulls_missed)));
     put("getTransferredTps", rates_text(broker.stats.rates(|totals| totals.got_messages)));
+    // A key of our own, which says whether consumers keep up.
+    if let Some(ratio) = broker.stats.consumed_per_produced() {
+        put("consumeProduceRatio", decimal(ratio));
+    }
 
     // Queue entries are made when a record is appended; the key index follows.
     put("dispatchBehindBytes", store.index_behind().to_string());

@@ -82,6 +82,28 @@ fn totals_of_all_threads_add_up_and_mornings_follow_the_calendar() {
 }
 
 #[test]
+fn consumption_is_held_against_what_was_stored_in_the_last_minute() {
+    let (clock, hand) = Clock::manual(TimeMs(0));
+    let stats = Stats::new(clock, false);
+    let pass = |stored: u64, got: u64| {
+        stats.put_user_messages.add(stored);
+        stats.got_user_messages.add(got);
+        hand.advance(Duration::from_millis(SAMPLE_MS as u64));
+        stats.sample();
+        stats.consumed_per_produced()
+    };
+    assert_eq!(pass(0, 0), None);
+    assert_eq!(pass(100, 50), Some(0.5));
+    assert_eq!(pass(0, 50), Some(1.0));
+    (0..6).for_each(|_| {
+        pass(0, 0);
+    });
+    // What was consumed of older messages is nothing that was stored in this minute.
+    assert_eq!(pass(0, 50), None);
+    assert_eq!(pass(25, 0), Some(2.0));
+}
+
+#[test]
 fn figures_are_found_by_rocketmqs_keys() {
     let (clock, hand) = Clock::manual(TimeMs(0));
     let stats = Stats::new(clock, false);

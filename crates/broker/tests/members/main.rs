@@ -333,6 +333,12 @@ async fn the_runtime_information_has_every_key_that_exporters_read() {
     assert_eq!((classes.len(), counts.sum::<u64>()), (13, 1));
     let capacity: Vec<_> = table["commitLogDirCapacity"].split(' ').collect();
     assert!(capacity.len() == 8 && capacity[3].ends_with("iB,"), "{capacity:?}");
+    // A message was stored, and nobody has consumed it; then a consumer has.
+    assert_eq!(table["consumeProduceRatio"], "0.0");
+    running.pull(&support::from("T", 0, 0)).await;
+    let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
+    let table = fastjson::from_slice::<KvTable>(&answer.body).unwrap().table;
+    assert_eq!(table["consumeProduceRatio"], "1.0");
     running.stop().await;
 }
 
