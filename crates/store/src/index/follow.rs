@@ -18,15 +18,17 @@ use crate::store::Shared;
 const KEYS_MAX: usize = 128 << 10;
 /// Bytes of the log that are read for them at most.
 const BYTES_MAX: u64 = 256 << 20;
-/// How long keys gather before they are put, unless somebody asks.
-const GATHER: Duration = Duration::from_secs(2);
+/// How long keys gather before they are put, unless somebody asks or the store closes.
+const GATHER: Duration = Duration::from_secs(10);
 /// How closely a busy log is followed: what was appended is to be read while the processor still has it. Each record that has to come from
 /// memory again costs more than all else that is done with it.
 const PACE: Duration = Duration::from_millis(10);
 /// A log is busy if so many bytes came since it was last read.
 const BUSY_BYTES: u64 = 128 << 10;
 /// After so many puts, and when there is nothing more, the index is brought to the device.
-const PUTS_UNSYNCED: usize = 5;
+const PUTS_UNSYNCED: usize = 3;
+/// Puts of a store that closes: half a million keys. Where more is missing (a log that got its index just now), the next start goes on.
+const LAST_PUTS_MAX: usize = 4;
 
 /// Follows the log until the store closes.
 pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
@@ -72,6 +74,19 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
             index.bell.rest(if is_busy { PACE } else { gathered.time_left() });
         }
     }
+}
+
+/// Puts what is missing when the log has ended and the thread has: an Apache broker that takes the store over does not look for it.
+pub(crate) fn finish(shared: &Shared, index: &KeyIndex) -> Result<(), StoreError> {
+    let mut gathered = Gathered::behind(index.indexed.get());
+    for _ in 0..LAST_PUTS_MAX {
+        gathered.read(&shared.log, index)?;
+        gathered.put(index)?;
+        if index.indexed.get() >= shared.log.end.get() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Keys that were read in the log and are not in the index yet.

@@ -17,7 +17,7 @@ use tracing::warn;
 
 pub(crate) use self::file::Shape;
 use self::file::{Header, IndexFile, Key};
-pub(crate) use self::follow::run;
+pub(crate) use self::follow::{finish, run};
 pub use self::query::{KeyAnswer, KeyKind, KeyMatch, KeyQuery};
 use crate::disk::Disk;
 use crate::error::StoreError;

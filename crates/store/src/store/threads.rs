@@ -161,6 +161,11 @@ impl Store {
         let Shared { log, queues, .. } = &*self.shared;
         log.seal();
         flush::flush(&self.shared);
+        if let Some(index) = &self.shared.index
+            && let Err(error) = index::finish(&self.shared, index)
+        {
+            warn!(%error, "the key index ends before the log does; the next start goes on with it");
+        }
         self.sync_index()?;
         self.move_checkpoint(true)?;
         let min = log.min();

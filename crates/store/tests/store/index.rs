@@ -96,6 +96,20 @@ fn keys_are_found_after_a_stop_and_after_a_crash_and_once_each() {
 }
 
 #[test]
+fn a_clean_stop_leaves_every_key_in_the_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 1000);
+    for number in 0..30 {
+        send(&store, NOW, "body", &format!("KEYS\u{1}k{number}\u{2}UNIQ_KEY\u{1}id{number}\u{2}"));
+    }
+    store.close().unwrap();
+    let file = std::fs::read_dir(dir.path().join("index")).unwrap().next().unwrap().unwrap().path();
+    // `indexCount`, which counts from 1.
+    let count: [u8; 4] = std::fs::read(file).unwrap()[36..40].try_into().unwrap();
+    assert_eq!(u32::from_be_bytes(count), 61);
+}
+
+#[test]
 fn every_key_is_found_after_writes_that_failed_half_way() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();
@@ -113,7 +127,10 @@ fn every_key_is_found_after_writes_that_failed_half_way() {
     // Entries and one page of slots, then no more.
     *disk.faults.index_writes.lock() = Some(2);
     send_round(1);
-    eventually("the index could not be written", || *disk.faults.index_writes.lock() == Some(0));
+    eventually("the index could not be written", || {
+        find(&store, "old7");
+        *disk.faults.index_writes.lock() == Some(0)
+    });
     send_round(2);
     *disk.faults.index_writes.lock() = None;
     eventually("the index has come as far as the log", || !find(&store, "new2-99").is_empty());
