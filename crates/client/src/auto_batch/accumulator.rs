@@ -303,8 +303,8 @@ impl Accumulator {
 }
 
 /// Whether a message goes by itself: what the broker does for single messages only (it looks at the properties of a batch, not at those of the
-/// messages in it), as with Java's client, and what is to be compressed. A word after `WAIT` that is neither true nor false is one that clients and brokers read
-/// differently.
+/// messages in it), as with Java's client, and what is to be compressed. Without a body it is refused, which a broker does to single messages
+/// only. A word after `WAIT` that is neither true nor false is one that clients and brokers read differently.
 fn is_alone(message: &Message, compress_over_bytes: Option<usize>) -> bool {
     const ALONE: [&str; 11] = [
         name::DELAY,
@@ -320,7 +320,8 @@ fn is_alone(message: &Message, compress_over_bytes: Option<usize>) -> bool {
         name::PRIORITY,
     ];
     let is_word = |word: &str| ["true", "false"].iter().any(|known| word.eq_ignore_ascii_case(known));
-    compress_over_bytes.is_some_and(|limit| message.body.len() > limit)
+    message.body.is_empty()
+        || compress_over_bytes.is_some_and(|limit| message.body.len() > limit)
         || message.topic.starts_with(protocol::names::RETRY_PREFIX)
         || message.names().any(|name| ALONE.contains(&name))
         || message.get(name::WAIT).is_some_and(|word| !is_word(word))

@@ -56,7 +56,8 @@ impl Default for AutoBatch {
 }
 
 impl AutoBatch {
-    /// A batch leaves when it has so many bytes, as it is sent: 1 to 2 MiB. A message that has more leaves by itself.
+    /// A batch leaves when it has so many bytes, as it is sent: 1 to 2 MiB. A message that has more leaves by itself. No more than the
+    /// broker's `maxMessageSize`: it refuses larger batches, though it would take each of their messages.
     pub fn batch_max_bytes(self, bytes: usize) -> Result<AutoBatch, ClientError> {
         let batch_max_bytes = within("batch_max_bytes", bytes as u128, 1, 2 << 20, "bytes")? as usize;
         Ok(AutoBatch { batch_max_bytes, ..self })
