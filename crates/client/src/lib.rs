@@ -34,8 +34,8 @@
 //!
 //! With [`ProducerConfig::auto_batch`] messages that are sent at the same time share requests. A lone one leaves at once; while an answer
 //! is out the next ones gather. [`Producer::send`] and the others stay as they are; [`Producer::hand_over`] lets one task have
-//! many messages on their way, in order. [`AutoBatch`] bounds the size of a batch, the time that a message waits, and the memory of all: a
-//! send waits for room, and is not refused.
+//! many messages on their way, in order. [`AutoBatch`] bounds the size of a batch, the time that a message waits, and roughly the memory
+//! of all: a send waits for room.
 //!
 //! ```no_run
 //! use client::{AutoBatch, Client, ClientConfig, Message, ProducerConfig};
