@@ -228,8 +228,9 @@ impl Turn {
     /// The task that sends for a whole producer, whose client makes batches: it waits for credits and for the client's room, and
     /// leaves the answers to [`Turn::hear`]. A task a message would take longer to wake than the message takes to send.
     async fn hand_over(self: Arc<Self>, credits: Arc<Semaphore>, tell: mpsc::UnboundedSender<(Claim, Pending)>) {
-        while let Some(claim) = self.claim().await {
-            let Ok(credit) = credits.acquire().await else { return };
+        // First the credit: a message is due when it may be sent, as with a task of its own.
+        while let Ok(credit) = credits.acquire().await {
+            let Some(claim) = self.claim().await else { return };
             self.phase.scene.ledger.send(self.one.index, claim.first, claim.count);
             match self.one.producer.hand_over(self.message(claim.first, claim.due, 0)).await {
                 Ok(pending) => {

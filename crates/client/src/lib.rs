@@ -34,8 +34,8 @@
 //!
 //! With [`ProducerConfig::auto_batch`] messages that are sent at the same time share requests. A lone one leaves at once; while an answer
 //! is out the next ones gather. [`Producer::send`] and the others stay as they are; [`Producer::hand_over`] lets one task have
-//! many messages on their way, in order. [`AutoBatch`] bounds the size of a batch, the time that a message waits, and the memory of all: a
-//! send waits for room, and is not refused.
+//! many messages on their way, in order. [`AutoBatch`] bounds the size of a batch, the time that a message waits, and roughly the memory
+//! of all: a send waits for room.
 //!
 //! ```no_run
 //! use client::{AutoBatch, Client, ClientConfig, Message, ProducerConfig};
@@ -61,7 +61,13 @@
 //! What goes together: messages of one topic with the same tag and the same `WAIT`, since in a BatchCQ topic a batch has one of each; for a
 //! chosen queue in their order, else to the next queue in turn, a batch at a time. What a broker does for single messages only (delays,
 //! transactions, light queues, priorities, retry topics) goes alone, and so does what is larger than
-//! [`ProducerConfig::compress_over_bytes`], compressed: a batch is not. If a batch fails each of its messages does; it is sent again as
+//! [`ProducerConfig::compress_over_bytes`], compressed: a batch is not. A message without a body goes alone too, and is refused.
+//!
+//! Two things brokers look at in single messages only, and so not in those of a batch: whether one for a topic with
+//! `cleanup.policy=COMPACTION` has a key, and whether it repeats another one (`repeatedSendWindowMillis`). Where they count, a producer
+//! should do without [`ProducerConfig::auto_batch`].
+//!
+//! If a batch fails each of its messages does; it is sent again as
 //! a single message would be, so with retries all of it may be stored twice. What was handed over is sent also if nobody waits for it and if the
 //! producer is dropped; [`Producer::flush`] waits for it. Where the runtime ends before, [`ClientError::GivenUp`] says so.
 

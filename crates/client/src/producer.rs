@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use net::CallError;
 use protocol::body::MessageQueue;
 use protocol::code::ResponseCode;
 use protocol::request::{SendMessage, SendReply};
+use tokio::time::Instant;
 
 use crate::auto_batch::{AutoBatch, Gathering};
 use crate::broker::{broker_in, malformed, refused};
@@ -17,6 +19,9 @@ use crate::member::{Member, is_worth_another_try};
 use crate::message::Message;
 use crate::prepared::Prepared;
 use crate::route::Route;
+
+/// Before a connection that is full is tried again.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 /// How a producer sends.
 #[derive(Clone, Debug)]
@@ -110,7 +115,7 @@ impl Producer {
         if self.inner.gathering.is_some() {
             return self.hand_over(message).await?.await;
         }
-        self.deliver(&self.prepared(message)?).await
+        self.deliver(&self.prepared(message)?, Duration::ZERO).await
     }
 
     /// Sends to one queue: a broker that does not answer is not asked again.
@@ -127,7 +132,7 @@ impl Producer {
 
     /// Sends the messages of one topic as one: stored together or not at all, and at once, also with [`ProducerConfig::auto_batch`].
     pub async fn send_batch(&self, messages: Vec<Message>) -> Result<SendResult, ClientError> {
-        self.deliver(&Prepared::batch(messages, &self.inner.member.ids)?).await
+        self.deliver(&Prepared::batch(messages, &self.inner.member.ids)?, Duration::ZERO).await
     }
 
     /// Sends to the next queue in turn, and returns when the message is on its way. Nobody says whether it arrived.
@@ -150,14 +155,16 @@ impl Producer {
         Ok(())
     }
 
-    pub(crate) async fn deliver(&self, prepared: &Prepared) -> Result<SendResult, ClientError> {
+    /// Sends to the next queue in turn, and where a broker fails to another one. Each attempt waits for so long where a connection has no
+    /// room.
+    pub(crate) async fn deliver(&self, prepared: &Prepared, wait: Duration) -> Result<SendResult, ClientError> {
         let attempts = self.inner.config.retries + 1;
         let mut failed: HashSet<String> = HashSet::new();
         let mut last = None;
         for _ in 0..attempts {
             let route = self.route(&prepared.topic).await?;
             let queue = self.next_queue(&route, &failed, &prepared.topic)?;
-            match self.send_once(queue, prepared).await {
+            match with_room(wait, || self.send_once(queue, prepared)).await {
                 Ok(sent) => return Ok(sent),
                 Err(error) if is_worth_another_try(&error) => {
                     // The broker may have moved, or given up the topic.
@@ -256,6 +263,22 @@ impl Producer {
             batch: Some(prepared.is_batch),
             broker_name: Some(broker),
         }
+    }
+}
+
+/// Makes an attempt, again and again for up to `wait` while the connection has no room: nothing was sent then, so it is still the same
+/// attempt.
+pub(crate) async fn with_room<F>(wait: Duration, attempt: impl Fn() -> F) -> Result<SendResult, ClientError>
+where
+    F: Future<Output = Result<SendResult, ClientError>>,
+{
+    let begun = Instant::now();
+    loop {
+        let sent = attempt().await;
+        if !matches!(sent, Err(ClientError::Call(CallError::Busy { .. }))) || begun.elapsed() >= wait {
+            return sent;
+        }
+        tokio::time::sleep(ROOM_PAUSE).await;
     }
 }
 

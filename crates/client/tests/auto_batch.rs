@@ -16,6 +16,7 @@ use client::{
 };
 use protocol::batch;
 use protocol::code::{ResponseCode, request};
+use protocol::fastjson::{self, Dialect};
 use protocol::properties;
 use support::{Answer, Asked, Fake, until};
 
@@ -319,6 +320,78 @@ fn when_the_runtime_ends_nobody_waits_for_ever() {
     assert!(results.iter().all(|result| matches!(result, Err(ClientError::GivenUp))), "{results:?}");
     // All of its room is free again.
     server.block_on(producer.flush());
+}
+
+#[test]
+fn a_message_waits_no_longer_although_the_runtime_that_looked_at_the_time_has_ended() {
+    let lasting = tokio::runtime::Runtime::new().unwrap();
+    let fake = lasting.block_on(async { Fake::start(stores()) });
+    fake.hold();
+    let delay = AutoBatch::default().batch_max_delay(Duration::from_millis(1)).unwrap();
+    let producer = lasting.block_on(async { producer(&fake.client(), delay) });
+    // Its tasks run only while it is blocked on: what it has begun ends with it.
+    let short = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let lost = short.block_on(async {
+        let first = producer.hand_over(Message::new("t", "0")).await.unwrap();
+        vec![first, producer.hand_over(Message::new("t", "1")).await.unwrap()]
+    });
+    drop(short);
+    lasting.block_on(async {
+        assert!(all(lost).await.into_iter().all(|result| result.is_err()));
+        let before = fake.sends().len();
+        let first = producer.hand_over(Message::new("t", "2")).await.unwrap();
+        let second = producer.hand_over(Message::new("t", "3")).await.unwrap();
+        until("the second leaves without the first one's answer", || fake.sends().len() == before + 2).await;
+        fake.release();
+        assert!(all(vec![first, second]).await.into_iter().all(|result| result.is_ok()));
+    });
+}
+
+#[tokio::test]
+async fn a_connection_without_room_is_waited_for_and_no_attempt_more_is_made_than_allowed() {
+    const ROOM: usize = 4;
+    let full = Fake::start(stores());
+    full.hold();
+    let refusing = Fake::start(|asked| {
+        (asked.code == request::SEND_MESSAGE_V2).then_some((ResponseCode::SystemError, Vec::new(), Vec::new()))
+    });
+    let mut route = full.route();
+    route.broker_datas[0].broker_name = "full".to_owned();
+    route.queue_datas[0].broker_name = "full".to_owned();
+    route.broker_datas.extend(refusing.route().broker_datas);
+    route.queue_datas.extend(refusing.route().queue_datas);
+    let route = fastjson::to_vec(&route, Dialect::FastJson);
+    let names = Fake::start(move |asked| {
+        let asks = asked.code == request::GET_ROUTEINFO_BY_TOPIC;
+        asks.then(|| (ResponseCode::Success, Vec::new(), route.clone()))
+    });
+    let mut config = ClientConfig::new(&names.address());
+    config.net.calls_max = ROOM;
+    let client = names.client_with(config);
+    let plain = client.producer_with(ProducerConfig { timeout: support::PATIENCE, ..ProducerConfig::new("p") });
+    let mut held = tokio::task::JoinSet::new();
+    for number in 0..ROOM {
+        let plain = plain.clone();
+        held.spawn(async move {
+            let queue = MessageQueue { broker_name: "full".into(), ..queue() };
+            // A heartbeat may be on its way and take the room.
+            while plain.send_to(&queue, Message::new("t", number.to_string())).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    until("it has no room", || full.sends().len() == ROOM).await;
+    let with_timeout = |timeout| {
+        let auto_batch = Some(patient());
+        client.producer_with(ProducerConfig { auto_batch, timeout, ..ProducerConfig::new("p") })
+    };
+    let failed = with_timeout(Duration::from_millis(100)).send(Message::new("t", "x")).await;
+    assert!(matches!(failed, Err(ClientError::Exhausted { attempts: 3, .. })), "{failed:?}");
+    assert!((1..=2).contains(&refusing.sends().len()), "{} times", refusing.sends().len());
+    let waits = with_timeout(support::PATIENCE).hand_over(Message::new("t", "y")).await.unwrap();
+    full.release();
+    assert!(waits.await.is_ok());
+    held.join_all().await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -68,9 +68,10 @@ async fn every_message_is_where_its_result_says_in_ordinary_topics_and_those_tha
         topic(&client, server.address("broker"), name, attributes, 4).await;
         let producer = producer(&client);
         let chosen = MessageQueue { topic: name.to_owned(), broker_name: "broker-a".to_owned(), queue_id: 1 };
-        let tag = |number: usize| ["", "A", "B"][number % 7 % 3];
-        // Bodies of 0 to 300 bytes, and some that are compressed.
-        let body = |number: usize| match number % 500 {
+        // In blocks: a batch for a chosen queue has one tag.
+        let tag = |number: usize| ["", "A", "B"][number / 40 % 3];
+        // Up to some 300 bytes, and some that are compressed, for the chosen queue and for others.
+        let body = |number: usize| match number % 501 {
             0 => format!("{number} {}", "x".repeat(5_000)),
             _ => format!("{number} {}", "x".repeat(number % 300)),
         };
@@ -83,11 +84,18 @@ async fn every_message_is_where_its_result_says_in_ordinary_topics_and_those_tha
             });
         }
         let mut places = HashMap::new();
+        let mut records = [HashSet::new(), HashSet::new()];
         for (number, pending) in pending.into_iter().enumerate() {
             let sent = pending.await.unwrap();
             assert!(number % 2 == 0 || sent.queue == chosen);
+            records[number % 2].insert(sent.offset_message_id.clone());
             let place = (sent.queue, sent.queue_offset);
             assert!(places.insert(place, (number, sent.message_id, sent.offset_message_id)).is_none());
+        }
+        // Where batches are kept whole it shows that there are batches, for the chosen queue too: the messages of one share a record.
+        for records in records {
+            let is_shared = records.len() < 1_500;
+            assert_eq!(is_shared, name == "Whole", "3000 messages are {} records in {name}", records.len());
         }
         let consumer = client.pull_consumer("c");
         let (mut in_order, mut by_tag) = (Vec::new(), HashMap::new());

@@ -28,6 +28,9 @@ const IN_FLIGHT_MAX: usize = 16;
 /// Lanes that stay although nothing is in them: their next message finds its place without being asked for memory.
 const IDLE_LANES_MAX: usize = 1024;
 
+/// Batches that are remembered as waiting, before those of them that have left are looked for.
+const WAITING_MIN: usize = 64;
+
 /// Which lane. A number is given again when its lane is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LaneId(usize);
@@ -37,7 +40,7 @@ pub(crate) struct LaneId(usize);
 pub(crate) struct Limits {
     /// Of a batch as it is sent, unless one message alone has more.
     pub(crate) batch_bytes_max: usize,
-    /// For which a message waits at most, as long as fewer than [`IN_FLIGHT_MAX`] batches are on their way.
+    /// For which a message waits at most, as long as fewer batches of its lane are on their way than may be.
     pub(crate) delay: Duration,
     /// Larger bodies are compressed, which those in a batch cannot be.
     pub(crate) compress_over_bytes: Option<usize>,
@@ -55,6 +58,8 @@ pub(crate) struct Accumulator {
     last_number: u64,
     /// Batches that had to wait when they were begun, oldest first. Some have left by now.
     waiting: VecDeque<Waiting>,
+    /// With so many of them those that have left are taken out.
+    waiting_max: usize,
     properties: PropertiesWriter,
 }
 
@@ -62,6 +67,15 @@ struct Waiting {
     since: Duration,
     lane: LaneId,
     number: u64,
+}
+
+impl Waiting {
+    /// Whether it has not left yet.
+    fn is_still(&self, lanes: &[Option<Lane>]) -> bool {
+        let lane = lanes.get(self.lane.0).and_then(Option::as_ref);
+        // Numbers grow: a lane that was made anew has none that is as old.
+        lane.and_then(|lane| lane.batches.front()).is_some_and(|first| first.number <= self.number)
+    }
 }
 
 struct Lane {
@@ -98,6 +112,7 @@ impl Accumulator {
             any: HashMap::new(),
             last_number: 0,
             waiting: VecDeque::new(),
+            waiting_max: WAITING_MIN,
             properties: PropertiesWriter::new(),
         }
     }
@@ -157,6 +172,11 @@ impl Accumulator {
         open.is_closed |= is_alone || open.body_len() + bytes > batch_bytes_max || open.is_full();
         properties.clear();
         self.properties = properties;
+        // Next time only when the number has doubled: little work for each batch, and at most about twice what waits.
+        if self.waiting.len() >= self.waiting_max {
+            self.waiting.retain(|waiting| waiting.is_still(&self.lanes));
+            self.waiting_max = WAITING_MIN.max(2 * self.waiting.len());
+        }
         Ok((lane_id, pending))
     }
 
@@ -223,12 +243,9 @@ impl Accumulator {
 
     /// When the oldest batch that waits will have waited for long enough.
     pub(crate) fn next_deadline(&mut self) -> Option<Duration> {
-        while let Some(Waiting { since, lane, number }) = self.waiting.front() {
-            let lane = self.lanes.get(lane.0).and_then(Option::as_ref);
-            let first = lane.and_then(|lane| lane.batches.front());
-            // Numbers grow: a lane that was made anew has none that is as old.
-            if first.is_some_and(|first| first.number <= *number) {
-                return Some(*since + self.limits.delay);
+        while let Some(waiting) = self.waiting.front() {
+            if waiting.is_still(&self.lanes) {
+                return Some(waiting.since + self.limits.delay);
             }
             self.waiting.pop_front();
         }
@@ -296,6 +313,12 @@ impl Accumulator {
         }
     }
 
+    /// How many batches are remembered as waiting.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// How many lanes there are.
     pub(crate) fn lanes(&self) -> usize {
         self.lanes.len() - self.free.len()
@@ -303,8 +326,8 @@ impl Accumulator {
 }
 
 /// Whether a message goes by itself: what the broker does for single messages only (it looks at the properties of a batch, not at those of the
-/// messages in it), as with Java's client, and what is to be compressed. A word after `WAIT` that is neither true nor false is one that clients and brokers read
-/// differently.
+/// messages in it), as with Java's client, and what is to be compressed. Without a body it is refused, which a broker does to single messages
+/// only. A word after `WAIT` that is neither true nor false is one that clients and brokers read differently.
 fn is_alone(message: &Message, compress_over_bytes: Option<usize>) -> bool {
     const ALONE: [&str; 11] = [
         name::DELAY,
@@ -320,7 +343,8 @@ fn is_alone(message: &Message, compress_over_bytes: Option<usize>) -> bool {
         name::PRIORITY,
     ];
     let is_word = |word: &str| ["true", "false"].iter().any(|known| word.eq_ignore_ascii_case(known));
-    compress_over_bytes.is_some_and(|limit| message.body.len() > limit)
+    message.body.is_empty()
+        || compress_over_bytes.is_some_and(|limit| message.body.len() > limit)
         || message.topic.starts_with(protocol::names::RETRY_PREFIX)
         || message.names().any(|name| ALONE.contains(&name))
         || message.get(name::WAIT).is_some_and(|word| !is_word(word))

@@ -127,11 +127,15 @@ impl Batch {
         writer.as_str().to_owned()
     }
 
-    /// Tells everybody what became of their messages. Returns what they took of the producer's budget.
-    pub(crate) fn settle(mut self, outcome: Result<SendResult, ClientError>) -> usize {
+    /// What its messages take of the producer's budget.
+    pub(crate) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Tells everybody what became of their messages.
+    pub(crate) fn settle(mut self, outcome: Result<SendResult, ClientError>) {
         let ids = std::mem::take(&mut self.ids);
         self.results.settle(outcome.and_then(|sent| ids.answer(sent)));
-        self.room
     }
 }
 

@@ -17,13 +17,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use env::Clock;
-use net::CallError;
 use parking_lot::Mutex;
 use protocol::body::MessageQueue;
 use protocol::names::is_logical_broker;
 use protocol::properties::name;
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
 use self::accumulator::{Accumulator, LaneId, Limits};
 use self::batch::Batch;
@@ -31,10 +29,7 @@ pub use self::pending::Pending;
 use crate::error::ClientError;
 use crate::message::Message;
 use crate::prepared::check_topic;
-use crate::producer::{Inner, Producer, SendResult};
-
-/// Before a connection that is full is tried again.
-const ROOM_PAUSE: Duration = Duration::from_millis(1);
+use crate::producer::{Inner, Producer, SendResult, with_room};
 
 /// How messages are gathered into batches; the defaults, names and limits are those of RocketMQ's Java client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,21 +51,27 @@ impl Default for AutoBatch {
 }
 
 impl AutoBatch {
-    /// A batch leaves when it has so many bytes, as it is sent: 1 to 2 MiB. A message that has more leaves by itself.
+    /// A batch leaves when it has so many bytes, as it is sent: 1 to 2 MiB. A message that has more leaves by itself. No more than the
+    /// broker's `maxMessageSize`: it refuses larger batches, though it would take each of their messages.
     pub fn batch_max_bytes(self, bytes: usize) -> Result<AutoBatch, ClientError> {
         let batch_max_bytes = within("batch_max_bytes", bytes as u128, 1, 2 << 20, "bytes")? as usize;
         Ok(AutoBatch { batch_max_bytes, ..self })
     }
 
-    /// A message leaves after so long, although an earlier batch is not answered: 1 ms to 30 s. Only where 16 batches of the same queue
-    /// are on their way, it waits for an answer.
+    /// A message leaves after so long, although an earlier batch is not answered: 1 ms to 30 s. It waits longer for an answer where 16
+    /// batches with its topic, tag and `WAIT`, or to its chosen queue, are on their way (one, to a queue of a static topic), and for a
+    /// chosen queue also until the batch before it is on its connection.
     pub fn batch_max_delay(self, delay: Duration) -> Result<AutoBatch, ClientError> {
         within("batch_max_delay", delay.as_micros(), 1_000, 30_000_000, "µs")?;
         Ok(AutoBatch { batch_max_delay: delay, ..self })
     }
 
-    /// Messages that wait or are on their way take so much memory at most, 1 byte to 4 GiB - 1: with more, sends wait for room. A message that
-    /// needs more than that waits until it has all of it.
+    /// Messages that wait or are on their way take about so much memory at most, 1 byte to 4 GiB - 1: with more, sends wait for room. A
+    /// message that needs more than that waits until it has all of it.
+    ///
+    /// Counted are messages, not what a batch takes itself: with very many tags or chosen queues, each with a message or two, memory is
+    /// some times as much. A batch that finds the connection full waits for it, in each attempt for up to
+    /// [`ProducerConfig::timeout`](crate::ProducerConfig::timeout), and fails then.
     pub fn total_batch_max_bytes(self, bytes: usize) -> Result<AutoBatch, ClientError> {
         within("total_batch_max_bytes", bytes as u128, 1, u128::from(u32::MAX), "bytes")?;
         Ok(AutoBatch { total_batch_max_bytes: bytes, ..self })
@@ -123,6 +124,24 @@ impl Gathering {
     fn next_to_leave(&self, lane: LaneId) -> Option<Batch> {
         self.core.lock().accumulator.next_to_leave(lane)
     }
+
+    /// Tells everybody what became of their messages, and then gives back their room.
+    fn settle(&self, batch: Batch, outcome: Result<SendResult, ClientError>) {
+        let _back = RoomBack { room: &self.room, bytes: batch.room() };
+        batch.settle(outcome);
+    }
+}
+
+/// Gives room back when it is dropped, also where somebody who was woken panics.
+struct RoomBack<'a> {
+    room: &'a Semaphore,
+    bytes: usize,
+}
+
+impl Drop for RoomBack<'_> {
+    fn drop(&mut self) {
+        self.room.add_permits(self.bytes);
+    }
 }
 
 /// With [`ProducerConfig::auto_batch`](crate::ProducerConfig::auto_batch).
@@ -135,8 +154,9 @@ impl Producer {
         self.gather(None, message).await
     }
 
-    /// As [`Producer::hand_over`], for one queue. What one task hands over stays in its order, as long as nothing fails: a batch that
-    /// fails is not sent again, but those behind it may be on their way already.
+    /// As [`Producer::hand_over`], for one queue. What one task hands over stays in its order, as long as nothing fails and the broker takes
+    /// the requests of a connection in their order, as Gantry does; RocketMQ's gives them to several threads. A batch that fails is not
+    /// sent again, but those behind it may be on their way already.
     ///
     /// Where a static topic's queue has moved, messages follow it, in their order, as with [`Producer::send_to`].
     pub async fn hand_over_to(&self, queue: &MessageQueue, message: Message) -> Result<Pending, ClientError> {
@@ -160,7 +180,7 @@ impl Producer {
         check_topic(&message.topic)?;
         let wanted = u32::try_from(message.held_bytes()).unwrap_or(u32::MAX).min(gathering.settings.total());
         let room = gathering.room.acquire_many(wanted).await.map_err(|_| ClientError::GivenUp)?;
-        let (pending, lane, mut leaving, has_to_tick) = {
+        let (pending, lane, mut leaving, ticking) = {
             let mut core = gathering.core.lock();
             let Core { accumulator, unique_id, is_ticking } = &mut *core;
             unique_id.clear();
@@ -174,14 +194,14 @@ impl Producer {
             let leaving = accumulator.next_to_leave(lane);
             let has_to_tick = !*is_ticking && accumulator.next_deadline().is_some();
             *is_ticking |= has_to_tick;
-            (pending, lane, leaving, has_to_tick)
+            (pending, lane, leaving, has_to_tick.then(|| Ticking { producer: Arc::downgrade(&self.inner) }))
         };
         while let Some(batch) = leaving {
             self.let_go(batch);
             leaving = gathering.next_to_leave(lane);
         }
-        if has_to_tick {
-            tokio::spawn(tick(Arc::downgrade(&self.inner)));
+        if let Some(ticking) = ticking {
+            tokio::spawn(tick(ticking));
         }
         Ok(pending)
     }
@@ -199,12 +219,28 @@ impl Producer {
     }
 }
 
+/// Whoever has this looks for batches that have waited for long enough. Cut off, by the end of the runtime, it lets the next message
+/// make another one.
+struct Ticking {
+    /// Of nobody, when there is nothing to look for any more.
+    producer: Weak<Inner>,
+}
+
+impl Drop for Ticking {
+    fn drop(&mut self) {
+        let inner = self.producer.upgrade();
+        if let Some(gathering) = inner.as_ref().and_then(|inner| inner.gathering.as_ref()) {
+            gathering.core.lock().is_ticking = false;
+        }
+    }
+}
+
 /// Lets batches go that have waited for long enough, until none waits. A producer that nobody has any more is not kept for it.
-async fn tick(producer: Weak<Inner>) {
+async fn tick(mut ticking: Ticking) {
     let mut pause = Duration::ZERO;
     loop {
         tokio::time::sleep(pause).await;
-        let Some(inner) = producer.upgrade() else { return };
+        let Some(inner) = ticking.producer.upgrade() else { return };
         let producer = Producer { inner };
         let Some(gathering) = &producer.inner.gathering else { return };
         loop {
@@ -214,7 +250,9 @@ async fn tick(producer: Weak<Inner>) {
         }
         let mut core = gathering.core.lock();
         let Some(deadline) = core.accumulator.next_deadline() else {
+            // Under the same lock: the next batch that waits makes another one of this.
             core.is_ticking = false;
+            ticking.producer = Weak::new();
             return;
         };
         pause = deadline.saturating_sub(gathering.clock.elapsed());
@@ -245,7 +283,7 @@ impl Flight {
                 self.number = next.number;
                 self.batch = Some(next);
             }
-            gathering.room.add_permits(batch.settle(outcome));
+            gathering.settle(batch, outcome);
             if self.batch.is_none() {
                 return;
             }
@@ -259,21 +297,21 @@ impl Flight {
         let (producer, target) = (&self.producer, Arc::clone(&batch.target));
         let (member, config) = (&producer.inner.member, &producer.inner.config);
         let prepared = batch.prepare(|| member.ids.next(), config.compress_over_bytes)?;
-        let begun = Instant::now();
-        loop {
-            let sent = match &target.queue {
-                None => producer.deliver(&prepared).await,
-                Some(queue) if is_logical_broker(&queue.broker_name) => producer.send_once(queue, &prepared).await,
-                Some(queue) => {
-                    let route = producer.route(&prepared.topic).await?;
-                    producer.send_by(&route, queue, &prepared, || self.left()).await
-                }
-            };
-            // A connection that has no room for it is waited for, as a message waits for room here.
-            if !sent.as_ref().is_err_and(is_full) || begun.elapsed() >= config.timeout {
-                return sent;
+        // A connection that has no room for it is waited for, as a message waits for room here.
+        let wait = config.timeout;
+        match &target.queue {
+            None => producer.deliver(&prepared, wait).await,
+            Some(queue) if is_logical_broker(&queue.broker_name) => {
+                with_room(wait, || producer.send_once(queue, &prepared)).await
             }
-            tokio::time::sleep(ROOM_PAUSE).await;
+            Some(queue) => {
+                let flight = &*self;
+                with_room(wait, || async {
+                    let route = producer.route(&prepared.topic).await?;
+                    producer.send_by(&route, queue, &prepared, || flight.left()).await
+                })
+                .await
+            }
         }
     }
 
@@ -290,15 +328,7 @@ impl Drop for Flight {
         let (Some(batch), Some(gathering)) = (self.batch.take(), &self.producer.inner.gathering) else { return };
         let behind = gathering.core.lock().accumulator.abandon(self.lane, self.number);
         for batch in std::iter::once(batch).chain(behind) {
-            gathering.room.add_permits(batch.settle(Err(ClientError::GivenUp)));
+            gathering.settle(batch, Err(ClientError::GivenUp));
         }
     }
-}
-
-/// Whether the last attempt failed because the connection had no room.
-fn is_full(error: &ClientError) -> bool {
-    if let ClientError::Exhausted { last, .. } = error {
-        return is_full(last);
-    }
-    matches!(error, ClientError::Call(CallError::Busy { .. }))
 }
