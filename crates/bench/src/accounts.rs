@@ -229,8 +229,9 @@ impl Collected {
 /// The numbers of the messages whose bits are set.
 fn set_bits(page: u64, words: &[u64]) -> impl Iterator<Item = u64> + '_ {
     let numbers = words.iter().take(WORDS).zip(0_u64..).flat_map(|(word, index)| {
-        let bits = (0..64).filter(move |bit| (word >> bit) & 1 == 1);
-        bits.map(move |bit| index * 64 + bit)
+        let some = |bits: u64| (bits != 0).then_some(bits);
+        let bits = std::iter::successors(some(*word), move |bits| some(bits & (bits - 1)));
+        bits.map(move |bits| index * 64 + u64::from(bits.trailing_zeros()))
     });
     numbers.map(move |within| page.saturating_mul(PAGE).saturating_add(within))
 }
@@ -247,6 +248,15 @@ mod tests {
 
     fn stamp(sequence: u64) -> Stamp {
         Stamp { lane: 0, producer: 0, run: RUN, sequence, due_ns: 0 }
+    }
+
+    #[test]
+    fn bits_stand_for_the_numbers_of_their_page() {
+        let mut words = vec![0; WORDS];
+        (words[0], words[1], words[WORDS - 1]) = (1 | 1 << 63, 0b110, 1 << 63);
+        let numbers = [0, 63, 65, 66, PAGE - 1].map(|within| 3 * PAGE + within);
+        assert_eq!(set_bits(3, &words).collect::<Vec<u64>>(), numbers);
+        assert_eq!(set_bits(0, &[u64::MAX]).collect::<Vec<u64>>(), (0..64).collect::<Vec<u64>>());
     }
 
     #[test]

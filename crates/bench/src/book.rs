@@ -13,6 +13,24 @@ use crate::result::{Phase, ServerUse, Summary, Window};
 use crate::scene::Scene;
 use crate::team::Team;
 
+/// What time it was, and what had been taken until then.
+pub struct Moment {
+    /// Since the run's beginning.
+    at: Duration,
+    server: Option<Taken>,
+    /// CPU-seconds of this process and of those that play the load.
+    loader: f64,
+}
+
+impl Moment {
+    /// This one.
+    pub fn now(scene: &Scene, server_pid: Option<u32>, players: &[u32]) -> Moment {
+        let loaders = players.iter().copied().chain([std::process::id()]);
+        let loader = loaders.filter_map(process::taken).map(|taken| taken.cpu_seconds).sum();
+        Moment { at: scene.clock.elapsed(), server: server_pid.and_then(process::taken), loader }
+    }
+}
+
 /// Told of each second as it ends.
 pub trait Watcher {
     /// A second is over.
@@ -30,8 +48,8 @@ pub struct Book<'a> {
     tick: Interval,
     /// Those that are over.
     pub windows: Vec<Window>,
-    /// When the window began that is open now, and what the server and the load generator, in CPU-seconds, had taken then.
-    opened: (Duration, Option<Taken>, f64),
+    /// When the window began that is open now.
+    opened: Moment,
     produced: Counts,
     consumed: Counts,
     /// Of the whole run.
@@ -63,7 +81,7 @@ impl<'a> Book<'a> {
             stop,
             tick,
             windows: Vec::new(),
-            opened: (Duration::ZERO, None, 0.0),
+            opened: Moment { at: Duration::ZERO, server: None, loader: 0.0 },
             produced: Counts::default(),
             consumed: Counts::default(),
             all_produced: Counts::default(),
@@ -77,18 +95,18 @@ impl<'a> Book<'a> {
 
     /// A window opens after a time that belongs to none.
     pub async fn restart(&mut self) -> Result<(), BenchError> {
-        self.gather().await?;
+        let now = self.gather().await?;
         self.all_produced.add(&self.scene.produced.take());
         self.all_consumed.add(&self.scene.consumed.take());
-        self.open();
+        self.open_at(now);
         Ok(())
     }
 
-    /// What other processes know comes here.
-    async fn gather(&self) -> Result<(), BenchError> {
+    /// What other processes know comes here. Returns until when it has happened.
+    async fn gather(&self) -> Result<Moment, BenchError> {
         match &self.team {
-            Some(team) => team.gather().await,
-            None => Ok(()),
+            Some(team) => team.gather(self.server_pid).await,
+            None => Ok(Moment::now(self.scene, self.server_pid, &[])),
         }
     }
 
@@ -99,11 +117,13 @@ impl<'a> Book<'a> {
 
     /// The first window begins.
     pub fn open(&mut self) {
-        let others = self.team.iter().flat_map(|team| team.pids.iter().copied());
-        let taken = others.chain([std::process::id()]).filter_map(process::taken);
-        let own = taken.map(|taken| taken.cpu_seconds).sum();
-        self.opened = (self.scene.clock.elapsed(), self.server_pid.and_then(process::taken), own);
+        let players = self.team.as_ref().map_or(&[][..], |team| &team.pids);
+        self.open_at(Moment::now(self.scene, self.server_pid, players));
+    }
+
+    fn open_at(&mut self, moment: Moment) -> Moment {
         self.tick.reset();
+        std::mem::replace(&mut self.opened, moment)
     }
 
     /// Keeps the book of one phase: until its time is over, or something ends it. True if something did. An error: a process that plays
@@ -151,11 +171,10 @@ impl<'a> Book<'a> {
 
     /// The open window ends, and the next one begins.
     async fn close(&mut self, phase: Phase) -> Result<(), BenchError> {
-        self.gather().await?;
-        let (at, server_before, own_before) = self.opened;
-        self.open();
-        let (now, server, own) = self.opened;
-        let seconds = (now - at).as_secs_f64().max(1e-6);
+        let now = self.gather().await?;
+        let Moment { at, server: server_before, loader: own_before } = self.open_at(now);
+        let Moment { at: now, server, loader: own } = self.opened;
+        let seconds = now.saturating_sub(at).as_secs_f64().max(1e-6);
         let (produced, consumed) = (self.scene.produced.take(), self.scene.consumed.take());
         let own_seconds = own - own_before;
         let is_same = |before: Taken| server.is_some_and(|now| now.started_ticks == before.started_ticks);

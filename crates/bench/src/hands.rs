@@ -108,6 +108,8 @@ impl Hands {
     /// Takes leave.
     pub async fn stop(self) {
         drop(self.load);
+        // A consumer that still waits at it would be waited for.
+        self.scene.open_gate();
         self.consumers.stop().await;
         self.producers.stop().await;
     }

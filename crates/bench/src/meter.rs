@@ -86,6 +86,10 @@ impl Counts {
         self.failures.values().sum()
     }
 
+    fn is_empty(&self) -> bool {
+        self.messages == 0 && self.failures.is_empty() && self.remarks.is_empty() && self.latency.is_empty()
+    }
+
     fn clear(&mut self) {
         (self.messages, self.bytes) = (0, 0);
         self.failures.clear();
@@ -138,8 +142,11 @@ impl Meter {
         let mut all = Counts::default();
         for shard in &self.shards {
             let mut counts = shard.lock();
-            all.add(&counts);
-            counts.clear();
+            // A histogram is long, and most of the time most tasks rest.
+            if !counts.is_empty() {
+                all.add(&counts);
+                counts.clear();
+            }
         }
         all
     }

@@ -214,7 +214,7 @@ pub fn units() -> BTreeMap<String, String> {
         ("…Seconds", "seconds"),
         ("…Cores", "processor seconds a second"),
         ("…Bytes, …BytesMax", "bytes"),
-        ("cpuSecondsPerMillion", "processor seconds for a million messages"),
+        ("cpuSecondsPerMillion, loaderCpuSecondsPerMillion", "processor seconds for a million messages"),
         ("drops.from, drops.to", "seconds of the measured part, from 0"),
     ];
     all.map(|(name, unit)| (name.to_owned(), unit.to_owned())).into()

@@ -33,6 +33,9 @@ const DRAIN_INTERRUPTED_MAX: Duration = Duration::from_secs(60);
 /// Between two looks whether anything is missing.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// Between two looks at most, where each is a round through other processes.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(500);
+
 /// What is not part of the load.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -249,8 +252,8 @@ fn is_order_checked(workload: &Workload, driver: &Driver, masters: usize) -> boo
 /// What other processes received is entered a round after it was told.
 async fn gather_all(crew: &Crew) -> Result<(), BenchError> {
     if let Some(team) = crew.team() {
-        team.gather().await?;
-        team.gather().await?;
+        team.gather(None).await?;
+        team.gather(None).await?;
     }
     Ok(())
 }
@@ -262,10 +265,12 @@ fn minutes(minutes: f64) -> Duration {
 /// Ends when every group has what was acknowledged, or nothing has come for a while.
 async fn drained(scene: &Scene, team: Option<&Team>, quiet: Duration) {
     let mut last = (u64::MAX, Instant::now());
+    let mut look = (u64::MAX, Instant::now());
+    let mut pause = LOOK_EVERY;
     loop {
         // A failure ends the wait by another way.
         if let Some(team) = team
-            && team.gather().await.is_err()
+            && team.gather(None).await.is_err()
         {
             std::future::pending::<()>().await;
         }
@@ -276,6 +281,40 @@ async fn drained(scene: &Scene, team: Option<&Team>, quiet: Duration) {
         if outstanding < last.0 {
             last = (outstanding, Instant::now());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        if team.is_some() {
+            // Rounds cost processor time of the load that is measured.
+            pause = next_look(look.0, outstanding, pause.max(look.1.elapsed()));
+            look = (outstanding, Instant::now());
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// The pause before the next round, when so much was missing before and now, with `took` in between: often enough not to be late when
+/// nothing is missing any more.
+fn next_look(before: u64, now: u64, took: Duration) -> Duration {
+    let pause = match before.checked_sub(now) {
+        // What the first round told is entered only by the second.
+        Some(0) | None => took.as_secs_f64() * 2.0,
+        // What is left takes as long again for each as what came. A quarter of it, since what is told is a round old.
+        Some(came) => took.as_secs_f64() * (now as f64 / came as f64) / 4.0,
+    };
+    Duration::try_from_secs_f64(pause).unwrap_or(LOOK_AT_LEAST_EVERY).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_rare_while_much_is_missing_and_frequent_before_the_end() {
+        let took = Duration::from_millis(100);
+        assert_eq!(next_look(1_000_000, 990_000, took), LOOK_AT_LEAST_EVERY);
+        assert_eq!(next_look(30_000, 20_000, took), Duration::from_millis(50));
+        assert_eq!(next_look(11_000, 1000, took), LOOK_EVERY);
+        assert_eq!(next_look(1000, 1000, took), Duration::from_millis(200));
+        assert_eq!(next_look(1000, 1000, LOOK_AT_LEAST_EVERY), LOOK_AT_LEAST_EVERY);
+        // More is missing than before: producers are faster.
+        assert_eq!(next_look(1000, 2000, took), Duration::from_millis(200));
     }
 }

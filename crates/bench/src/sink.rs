@@ -82,7 +82,11 @@ struct Null {
     topics: Arc<Topics>,
 }
 
+/// Before a pull that waited is handed to its connection again, if there was no room.
+const ROOM_EVERY: Duration = Duration::from_millis(5);
+
 /// A pull that waited, when something has come or its time is over.
+#[derive(Clone)]
 struct Again {
     to: ReplyTo,
     topic: Arc<Topic>,
@@ -286,8 +290,10 @@ fn wait(connection: Connection<Again>, again: Again, mut arrivals: tokio::sync::
     tokio::spawn(async move {
         // Either way it is looked at again: what is missing then is told.
         let _ = tokio::time::timeout_at(again.until, arrivals.changed()).await;
-        // A connection that is gone waits for nothing.
-        let _ = connection.post(again);
+        // Many pulls may end at once, and not all of them find room in the connection's inbox. One that is gone waits for nothing.
+        while !connection.post(again.clone()) && !connection.is_closed() {
+            tokio::time::sleep(ROOM_EVERY).await;
+        }
     });
 }
 

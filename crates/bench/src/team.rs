@@ -12,8 +12,10 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::accounts::{Accounts, Collected};
+use crate::book::Moment;
 use crate::error::BenchError;
 use crate::hands::{Part, Play};
 use crate::meter::Counts;
@@ -21,8 +23,17 @@ use crate::scene::Scene;
 use crate::words::{Answer, Begin, Word};
 use crate::worker::monotonic;
 
-/// A process that was told to end has so long.
+/// A process that is about to end, or was killed, has so long.
 const LEAVING: Duration = Duration::from_secs(10);
+
+/// A process that was told to end takes leave of the target for so long at most. Then it is killed, as all that do not answer in time.
+const STOPPING: Duration = Duration::from_secs(20);
+
+/// An answer comes in so long, also from a process that has to wait for a processor or for its memory.
+const ANSWERING: Duration = Duration::from_secs(60);
+
+/// To start producers or consumers takes requests for each of them, which the target may let wait.
+const STARTING: Duration = Duration::from_secs(600);
 
 /// How a load is played by several processes.
 #[derive(Clone, Debug)]
@@ -68,7 +79,19 @@ struct Round {
 struct Call {
     line: String,
     is_last: bool,
+    /// How long the answer may take.
+    patience: Duration,
     answer: oneshot::Sender<Answer>,
+}
+
+/// Why nobody speaks with a process any more.
+enum Parted {
+    /// It has ended, or was told to.
+    Left,
+    /// It said why it cannot go on.
+    Failed(String),
+    /// An answer did not come for so long.
+    Silent(Duration),
 }
 
 impl Team {
@@ -109,7 +132,8 @@ impl Team {
                 part: Part { process, processes: count },
             }))
         };
-        team.ask_each((0..count).map(begin)).await?;
+        let lines: Result<Vec<String>, BenchError> = (0..count).map(|process| line(&begin(process))).collect();
+        team.call(lines?.into_iter(), ANSWERING).await?;
         Ok(team)
     }
 
@@ -146,19 +170,18 @@ impl Team {
     /// Asks all the same.
     pub async fn ask(&self, word: Word) -> Result<Vec<Answer>, BenchError> {
         let line = line(&word)?;
-        self.call(self.members.iter().map(|_| line.clone())).await
+        let patience = match word {
+            Word::StartProducers | Word::StartConsumers { .. } => STARTING,
+            _ => ANSWERING,
+        };
+        self.call(self.members.iter().map(|_| line.clone()), patience).await
     }
 
-    async fn ask_each(&self, words: impl Iterator<Item = Word>) -> Result<Vec<Answer>, BenchError> {
-        let lines: Result<Vec<String>, BenchError> = words.map(|word| line(&word)).collect();
-        self.call(lines?.into_iter()).await
-    }
-
-    async fn call(&self, lines: impl Iterator<Item = String>) -> Result<Vec<Answer>, BenchError> {
+    async fn call(&self, lines: impl Iterator<Item = String>, patience: Duration) -> Result<Vec<Answer>, BenchError> {
         let mut awaited = Vec::new();
         for (member, line) in self.members.iter().zip(lines) {
             let (answer, hear) = oneshot::channel();
-            if member.send(Call { line, is_last: false, answer }).await.is_err() {
+            if member.send(Call { line, is_last: false, patience, answer }).await.is_err() {
                 return Err(self.failure().await);
             }
             awaited.push(hear);
@@ -174,16 +197,19 @@ impl Team {
     }
 
     /// Takes from all what has happened, and enters it here. What is received in one process is entered a round later.
-    pub async fn gather(&self) -> Result<(), BenchError> {
+    ///
+    /// Returns the moment until which it has happened: what is entered afterwards takes a time of its own.
+    pub async fn gather(&self, server_pid: Option<u32>) -> Result<Moment, BenchError> {
         let team = self.clone();
         // A round is never left half way, also if whoever wanted it does not wait for it any more: what was taken would be lost.
-        let round = tokio::spawn(async move { team.round().await });
+        let round = tokio::spawn(async move { team.round(server_pid).await });
         round.await.unwrap_or_else(|error| Err(BenchError::Invalid(format!("a round failed: {error}"))))
     }
 
-    async fn round(&self) -> Result<(), BenchError> {
+    async fn round(&self, server_pid: Option<u32>) -> Result<Moment, BenchError> {
         let mut round = self.state.round.lock().await;
         let answers = self.ask(Word::Take).await?;
+        let moment = Moment::now(&self.scene, server_pid, &self.pids);
         let (mut consumed, mut sheets) = (Counts::default(), Vec::new());
         for answer in answers {
             if let Answer::Taken(notes) = answer {
@@ -201,21 +227,21 @@ impl Team {
         consumed.messages -= repeated;
         consumed.bytes = consumed.bytes.saturating_sub(repeated * self.scene.message_bytes);
         self.scene.consumed.absorb(&consumed);
-        Ok(())
+        Ok(moment)
     }
 
-    /// Ends the processes.
+    /// Ends the processes: none is left when this returns, unless the system does not let go of one that was killed.
     pub async fn stop(self) {
         let Ok(line) = line(&Word::Stop) else { return };
         for member in &self.members {
             let (answer, _) = oneshot::channel();
             // One that is gone already needs no word.
-            let _ = member.send(Call { line: line.clone(), is_last: true, answer }).await;
+            let _ = member.send(Call { line: line.clone(), is_last: true, patience: STOPPING, answer }).await;
         }
         let mut gone = self.state.gone.subscribe();
         let members = self.members.len();
-        // Those that do not end in time are killed when they are forgotten.
-        let _ = tokio::time::timeout(LEAVING * 2, gone.wait_for(|gone| *gone == members)).await;
+        // Each is killed in time by the task that speaks with it, so this ends; the sender is here.
+        let _ = gone.wait_for(|gone| *gone == members).await;
     }
 }
 
@@ -225,22 +251,34 @@ fn line(word: &Word) -> Result<String, BenchError> {
     Ok(line)
 }
 
-/// Speaks with one process until it ends.
+/// Speaks with one process until it ends, or has not answered in time: then it is killed.
 async fn attend(mut child: Child, number: usize, mut calls: mpsc::Receiver<Call>, state: Arc<State>) {
     let (mut waiting, mut is_leaving) = (VecDeque::new(), false);
-    let said = converse(&mut child, number, &mut calls, &state, (&mut waiting, &mut is_leaving)).await;
-    // Its standard input is closed by now, which ends it.
-    let status = tokio::time::timeout(LEAVING, child.wait()).await;
+    let parted = converse(&mut child, number, &mut calls, &state, (&mut waiting, &mut is_leaving)).await;
+    // Its standard input is closed by now, which ends it, unless it hangs.
+    let status = match parted {
+        Parted::Left | Parted::Failed(_) => timeout(LEAVING, child.wait()).await.ok(),
+        Parted::Silent(_) => None,
+    };
+    if status.is_none() {
+        // An error: it has ended just now. One that the system does not let go of is not waited for without end.
+        let _ = child.start_kill();
+        let _ = timeout(LEAVING, child.wait()).await;
+    }
     if !is_leaving {
-        let reason = said.unwrap_or_else(|| match status {
-            Ok(Ok(status)) => status.to_string(),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "it says nothing any more".to_owned(),
-        });
+        let reason = match (parted, status) {
+            (Parted::Failed(reason), _) => format!("ended: {reason}"),
+            (Parted::Silent(patience), _) => {
+                format!("says nothing any more: no answer in {} s, it was killed", patience.as_secs())
+            }
+            (Parted::Left, Some(Ok(status))) => format!("ended: {status}"),
+            (Parted::Left, Some(Err(error))) => format!("ended: {error}"),
+            (Parted::Left, None) => "closed its standard output, and did not end: it was killed".to_owned(),
+        };
         let count = state.finished.borrow().len();
         state.failure.send_if_modified(|failure| {
             let is_first = failure.is_none();
-            failure.get_or_insert_with(|| format!("load process {} of {count} ended: {reason}", number + 1));
+            failure.get_or_insert_with(|| format!("load process {} of {count} {reason}", number + 1));
             is_first
         });
     }
@@ -249,42 +287,118 @@ async fn attend(mut child: Child, number: usize, mut calls: mpsc::Receiver<Call>
     drop(waiting);
 }
 
-/// Returns what the process said at its end, if it did.
+/// Who waits for an answer, until when, and how long that was at first.
+type Waiting = VecDeque<(oneshot::Sender<Answer>, Instant, Duration)>;
+
+/// Returns why it ended.
 async fn converse(
     child: &mut Child,
     number: usize,
     calls: &mut mpsc::Receiver<Call>,
     state: &State,
-    (waiting, is_leaving): (&mut VecDeque<oneshot::Sender<Answer>>, &mut bool),
-) -> Option<String> {
-    let (mut stdin, stdout) = (child.stdin.take()?, child.stdout.take()?);
+    (waiting, is_leaving): (&mut Waiting, &mut bool),
+) -> Parted {
+    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Parted::Left };
     let mut lines = BufReader::new(stdout).lines();
+    // By then it has answered, and, told to end, has ended.
+    let mut leaves = None;
     loop {
+        let answers = waiting.front().map(|(_, until, patience)| (*until, *patience));
+        let due = answers.into_iter().chain(leaves).min();
+        let silent = async {
+            match due {
+                Some((until, patience)) => {
+                    sleep_until(until).await;
+                    patience
+                }
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             call = calls.recv() => {
-                let Some(Call { line, is_last, answer }) = call else {
+                let Some(Call { line, is_last, patience, answer }) = call else {
                     // Nobody is left who could ask.
                     *is_leaving = true;
-                    return None;
+                    return Parted::Left;
                 };
-                *is_leaving |= is_last;
-                waiting.push_back(answer);
-                // One that does not listen has ended, and its last words are still to be read.
-                let _ = stdin.write_all(line.as_bytes()).await;
+                let until = Instant::now() + patience;
+                if is_last {
+                    *is_leaving = true;
+                    leaves = Some((until, patience));
+                }
+                waiting.push_back((answer, until, patience));
+                // One that does not listen has ended, and its last words are still to be read; or it hangs.
+                if timeout_at(until, stdin.write_all(line.as_bytes())).await.is_err() {
+                    return Parted::Silent(patience);
+                }
             }
             said = lines.next_line() => {
-                let Ok(Some(said)) = said else { return None };
+                let Ok(Some(said)) = said else { return Parted::Left };
                 match serde_json::from_str(&said) {
                     Ok(Answer::Finished(load)) => state.finished.send_modify(|finished| finished[number] = load),
-                    Ok(Answer::Failed(reason)) => return Some(reason),
+                    Ok(Answer::Failed(reason)) => return Parted::Failed(reason),
                     Ok(answer) => {
                         let asked = waiting.pop_front();
                         // Whoever asked may not wait any more.
-                        let _ = asked.map(|asked| asked.send(answer));
+                        let _ = asked.map(|(asked, ..)| asked.send(answer));
                     }
-                    Err(error) => return Some(format!("it says what cannot be read: {error}")),
+                    Err(error) => return Parted::Failed(format!("it says what cannot be read: {error}")),
                 }
             }
+            patience = silent => return Parted::Silent(patience),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// A process that reads nothing and says nothing.
+    fn mute() -> (Child, u32) {
+        let started = Command::new("sleep")
+            .arg("3600")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let pid = started.id().unwrap();
+        (started, pid)
+    }
+
+    fn state() -> Arc<State> {
+        Arc::new(State {
+            finished: watch::Sender::new(vec![0; 3]),
+            failure: watch::Sender::new(None),
+            gone: watch::Sender::new(0),
+            round: Mutex::default(),
+        })
+    }
+
+    async fn asked(is_last: bool) -> Option<String> {
+        let ((child, pid), state) = (mute(), state());
+        let (say, calls) = mpsc::channel(1);
+        let (answer, hear) = oneshot::channel();
+        let call = Call { line: "\"Take\"\n".to_owned(), is_last, patience: Duration::from_millis(20), answer };
+        assert!(say.send(call).await.is_ok());
+        attend(child, 1, calls, Arc::clone(&state)).await;
+        assert!(hear.await.is_err());
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "it is left behind");
+        assert_eq!(*state.gone.borrow(), 1);
+        state.failure.borrow().clone()
+    }
+
+    #[tokio::test]
+    async fn a_process_that_does_not_answer_in_time_is_killed_and_ends_the_run_with_the_reason() {
+        let reason = asked(false).await.unwrap();
+        assert!(reason.starts_with("load process 2 of 3 says nothing any more"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_does_not_end_when_it_is_told_to_is_killed() {
+        assert_eq!(asked(true).await, None);
     }
 }

@@ -28,14 +28,7 @@ pub fn monotonic() -> Duration {
 /// Does what standard input says, until it ends.
 pub async fn work() -> Result<(), BenchError> {
     let (say, mut words) = mpsc::channel(WORDS_MAX);
-    std::thread::spawn(move || {
-        let lines = stdin().lines().map_while(Result::ok);
-        for word in lines.map_while(|line| serde_json::from_str::<Word>(&line).ok()) {
-            if say.blocking_send(word).is_err() {
-                return;
-            }
-        }
-    });
+    std::thread::spawn(move || listen(&say));
     let Some(Word::Begin(begin)) = words.recv().await else {
         let text = "a load process is started by `gantry bench run --processes`, and not by hand";
         return Err(BenchError::Invalid(text.to_owned()));
@@ -44,6 +37,30 @@ pub async fn work() -> Result<(), BenchError> {
         answer(Answer::Failed(error.to_string())).await;
     }
     Ok(())
+}
+
+/// Hears words. When whoever began the load is gone this process ends too, whatever it does just now: starting consumers, or stopping
+/// them, may take long.
+fn listen(say: &mpsc::Sender<Word>) {
+    let mut is_begun = false;
+    for line in stdin().lines().map_while(Result::ok) {
+        match serde_json::from_str(&line) {
+            Ok(word) => {
+                is_begun = true;
+                if say.blocking_send(word).is_err() {
+                    return;
+                }
+            }
+            Err(error) if is_begun => {
+                write(&Answer::Failed(format!("it was told what it cannot read: {error}")));
+                std::process::exit(1);
+            }
+            Err(_) => return,
+        }
+    }
+    if is_begun {
+        std::process::exit(1);
+    }
 }
 
 async fn play(begin: Begin, mut words: mpsc::Receiver<Word>) -> Result<(), BenchError> {
@@ -118,12 +135,14 @@ fn notes(scene: &Scene) -> Notes {
 
 /// Says something; beside the workers of the runtime, since a second's notes may fill the pipe.
 async fn answer(answer: Answer) {
-    let Ok(mut line) = serde_json::to_string(&answer) else { return };
+    // A panic has told itself.
+    let _ = tokio::task::spawn_blocking(move || write(&answer)).await;
+}
+
+fn write(answer: &Answer) {
+    let Ok(mut line) = serde_json::to_string(answer) else { return };
     line.push('\n');
+    let mut out = stdout().lock();
     // Whoever does not listen any more has closed standard input too, which ends us.
-    let _ = tokio::task::spawn_blocking(move || {
-        let mut out = stdout().lock();
-        out.write_all(line.as_bytes()).and_then(|()| out.flush())
-    })
-    .await;
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
 }

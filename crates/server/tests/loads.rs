@@ -7,16 +7,33 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
 use bench::{RunResult, Tally};
 use support::{PATIENCE, Running, gantry};
 
+/// A process that is not left behind, however the test ends.
+struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // It has ended already, if all went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Guarded {
+    fn out(&mut self) -> ChildStdout {
+        self.0.stdout.take().unwrap()
+    }
+}
+
 /// A load that has begun.
 struct Load {
-    child: Child,
+    child: Guarded,
     /// What it says on standard error.
     lines: mpsc::Receiver<String>,
 }
@@ -28,7 +45,7 @@ impl Load {
         let errors = BufReader::new(child.stderr.take().unwrap());
         let (say, lines) = mpsc::channel();
         std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
-        Load { child, lines }
+        Load { child: Guarded(child), lines }
     }
 
     /// Waits for a line on standard error.
@@ -42,14 +59,14 @@ impl Load {
     }
 
     fn signal(&self, name: &str) {
-        signal(self.child.id(), name);
+        signal(self.child.0.id(), name);
     }
 
     /// How it ended, and what it said on standard output and, since the line that was waited for last, on standard error.
     fn end(mut self) -> (ExitStatus, String, String) {
         let mut out = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-        let status = self.child.wait().unwrap();
+        self.child.out().read_to_string(&mut out).unwrap();
+        let status = self.child.0.wait().unwrap();
         (status, out, self.lines.iter().map(|line| line + "\n").collect())
     }
 }
@@ -281,7 +298,9 @@ fn a_rate_is_shared_out_over_processes() {
     assert!(ran.status.success(), "{}", text(&ran.stderr));
     let summary = result(&place.path("a.json")).summary;
     let (sent, due) = (summary.messages.sent + summary.due_and_never_sent, 500.0 * summary.measured_seconds);
-    assert!((sent as f64 - due).abs() < due * 0.1, "{sent} of {due}");
+    // A busy machine begins and ends late; each process alone at the rate, or at a half of its share, is further off.
+    let share = sent as f64 / due;
+    assert!((0.7..1.5).contains(&share), "{sent} of {due}");
     assert_eq!((summary.messages.lost, summary.messages.duplicates), (0, 0));
     server.end("-TERM");
 }
@@ -300,7 +319,7 @@ fn a_load_one_of_whose_processes_dies_fails_with_the_reason_and_leaves_nobody_be
     let more = ["--processes", "2", "--set", "producerRate=100", "--seconds", "3600", "--warmup", "0"];
     let load = Load::start(server.address("namesrv"), &more);
     load.until("measure");
-    let processes = children(load.child.id());
+    let processes = children(load.child.0.id());
     assert_eq!(processes.len(), 2);
     signal(processes[1], "-KILL");
     let (status, out, errors) = load.end();
@@ -308,6 +327,23 @@ fn a_load_one_of_whose_processes_dies_fails_with_the_reason_and_leaves_nobody_be
     let last = errors.lines().last().unwrap();
     assert_eq!(last, "gantry: load process 2 of 2 ended: signal: 9 (SIGKILL)");
     assert!(!Path::new(&format!("/proc/{}", processes[0])).exists());
+    server.end("-TERM");
+}
+
+#[test]
+fn load_processes_end_when_the_one_that_began_the_load_is_gone() {
+    let place = Place::new();
+    let server = place.server();
+    let more = ["--processes", "2", "--set", "producerRate=100", "--seconds", "3600", "--warmup", "0"];
+    let load = Load::start(server.address("namesrv"), &more);
+    load.until("measure");
+    let processes = children(load.child.0.id());
+    assert_eq!(processes.len(), 2);
+    load.signal("-KILL");
+    // They hold its standard error, too: it ends with the last of them.
+    let deadline = Instant::now() + PATIENCE;
+    while load.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok() {}
+    assert!(Instant::now() < deadline, "{processes:?} go on");
     server.end("-TERM");
 }
 
@@ -321,11 +357,11 @@ fn a_load_process_is_nothing_to_be_started_by_hand() {
 #[test]
 fn the_null_server_takes_loads_and_gives_messages_back() {
     let place = Place::new();
-    let mut child = gantry(&["bench", "sink"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut child = Guarded(gantry(&["bench", "sink"]).stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.out()).lines().map_while(Result::ok);
     let ready = lines.next().unwrap();
     let names = ready.strip_prefix("gantry bench sink: ready ").unwrap();
-    let (pid, json) = (child.id().to_string(), place.text("a.json"));
+    let (pid, json) = (child.0.id().to_string(), place.text("a.json"));
     let more = ["--set", "messages=20000", "--processes", "2", "--server-pid", &pid, "--check", "--json", &json];
     let ran = run(names, &more);
     assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
@@ -333,9 +369,9 @@ fn the_null_server_takes_loads_and_gives_messages_back() {
     nothing_else(&result.summary.messages, 20_000, 1);
     assert!(result.target_version.starts_with("null server of gantry "), "{}", result.target_version);
     assert!(result.summary.loader_cpu_seconds_per_million.is_some() && result.summary.server.is_some());
-    signal(child.id(), "-TERM");
+    signal(child.0.id(), "-TERM");
     assert!(lines.next().unwrap().starts_with("20,000 messages taken, 20,000 given, "));
-    assert!(child.wait().unwrap().success());
+    assert!(child.0.wait().unwrap().success());
 }
 
 #[test]

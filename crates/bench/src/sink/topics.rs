@@ -4,11 +4,12 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use protocol::batch;
 use protocol::compression::{Compression, decompress};
+use protocol::names::check_topic;
 use protocol::record::{RecordDraft, stamp};
 use tokio::sync::watch;
 
@@ -19,14 +20,13 @@ use crate::stamp::STAMP_BYTES;
 /// Queues of all topics together.
 const QUEUES_MAX: usize = 1_000_000;
 
-/// Stamps of all queues of a topic together; about 40 bytes each.
+/// Stamps of all queues of all topics together; about 40 bytes each.
 const KEPT_MAX: usize = 4 << 20;
 
 /// Records of a page are cut off here, as a broker does that is left as it is (`maxTransferBytesOnMessageInMemory`).
 const PAGE_BYTES: usize = 256 << 10;
 
 /// The topics.
-#[derive(Default)]
 pub struct Topics {
     /// Guards the list of topics; held for a look-up or a change.
     table: RwLock<HashMap<String, Arc<Topic>>>,
@@ -34,6 +34,8 @@ pub struct Topics {
     groups: Mutex<HashSet<String>>,
     // Relaxed, as are the counts: nothing is published through them.
     has_groups: AtomicBool,
+    /// Stamps that each queue keeps.
+    share: AtomicUsize,
     taken: AtomicU64,
     /// Of topics that are gone.
     given: AtomicU64,
@@ -45,8 +47,6 @@ pub struct Topic {
     pub name: String,
     /// Its queues.
     pub queues: Vec<Queue>,
-    /// Stamps that each queue keeps.
-    kept_max: usize,
     // Relaxed: a count.
     given: AtomicU64,
 }
@@ -86,6 +86,19 @@ pub struct Page {
     pub end: u64,
 }
 
+impl Default for Topics {
+    fn default() -> Topics {
+        Topics {
+            table: RwLock::default(),
+            groups: Mutex::default(),
+            has_groups: AtomicBool::new(false),
+            share: AtomicUsize::new(KEPT_MAX),
+            taken: AtomicU64::new(0),
+            given: AtomicU64::new(0),
+        }
+    }
+}
+
 impl Topics {
     /// The topic of a name.
     pub fn get(&self, name: &str) -> Option<Arc<Topic>> {
@@ -94,18 +107,32 @@ impl Topics {
 
     /// Makes a topic, or leaves the one that is there. An error says what is wrong.
     pub fn create(&self, name: &str, queues: usize) -> Result<(), String> {
+        check_topic(name).map_err(|error| error.to_string())?;
         let mut table = self.table.write();
         let known: usize = table.values().map(|topic| topic.queues.len()).sum();
-        if queues == 0 || known + queues > QUEUES_MAX {
+        if queues == 0 || known.saturating_add(queues) > QUEUES_MAX {
             return Err(format!("{queues} queues for {name} beside {known}; 1 to {QUEUES_MAX} in all are expected"));
         }
-        table.entry(name.to_owned()).or_insert_with(|| Arc::new(Topic::new(name, queues, (KEPT_MAX / queues).max(1))));
+        if table.contains_key(name) {
+            return Ok(());
+        }
+        table.insert(name.to_owned(), Arc::new(Topic::new(name, queues)));
+        let (share, before) = (share_of(known + queues), self.share.load(Ordering::Relaxed));
+        self.share.store(share, Ordering::Relaxed);
+        if share < before {
+            let topics: Vec<Arc<Topic>> = table.values().cloned().collect();
+            drop(table);
+            topics.iter().flat_map(|topic| &topic.queues).for_each(|queue| queue.shrink(share));
+        }
         Ok(())
     }
 
     /// Forgets a topic.
     pub fn delete(&self, name: &str) {
-        if let Some(topic) = self.table.write().remove(name) {
+        let mut table = self.table.write();
+        if let Some(topic) = table.remove(name) {
+            let left = table.values().map(|topic| topic.queues.len()).sum();
+            self.share.store(share_of(left), Ordering::Relaxed);
             self.given.fetch_add(topic.given.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
@@ -142,6 +169,9 @@ impl Topics {
                     kept.push(Kept::of(message.body));
                 }
             }
+            if count == 0 {
+                return Err("a batch of no messages".to_owned());
+            }
             count
         } else {
             if keeps {
@@ -157,13 +187,12 @@ impl Topics {
         let mut sent = queue.sent.lock();
         let first = sent.end;
         sent.end += count;
-        if kept.is_empty() {
+        if !keeps {
             // What comes later would else stand at the offsets of these.
             sent.kept.clear();
         } else {
             sent.kept.extend(kept);
-            let surplus = sent.kept.len().saturating_sub(topic.kept_max);
-            sent.kept.drain(..surplus);
+            sent.forget(self.share.load(Ordering::Relaxed));
             drop(sent);
             queue.arrivals.send_replace(());
         }
@@ -177,14 +206,27 @@ impl Topics {
     }
 }
 
+/// Stamps that each of so many queues keeps. In steps, since every topic that comes or goes changes the number of queues.
+fn share_of(queues: usize) -> usize {
+    KEPT_MAX / queues.clamp(1, QUEUES_MAX).next_power_of_two()
+}
+
+impl Sent {
+    /// Keeps so many stamps, the last ones.
+    fn forget(&mut self, kept_max: usize) {
+        let surplus = self.kept.len().saturating_sub(kept_max);
+        self.kept.drain(..surplus);
+    }
+}
+
 impl Topic {
-    fn new(name: &str, queues: usize, kept_max: usize) -> Topic {
+    fn new(name: &str, queues: usize) -> Topic {
         let queue = |id| Queue {
             id: i32::try_from(id).unwrap_or(i32::MAX),
             sent: Mutex::default(),
             arrivals: watch::Sender::new(()),
         };
-        Topic { name: name.to_owned(), queues: (0..queues).map(queue).collect(), kept_max, given: AtomicU64::new(0) }
+        Topic { name: name.to_owned(), queues: (0..queues).map(queue).collect(), given: AtomicU64::new(0) }
     }
 }
 
@@ -204,16 +246,23 @@ impl Queue {
         self.sent.lock().end
     }
 
-    /// Up to `max` messages from an offset on. Where the offset is not there any more, or not yet, `next` is the nearest that is.
+    fn shrink(&self, kept_max: usize) {
+        let mut sent = self.sent.lock();
+        sent.forget(kept_max);
+        sent.kept.shrink_to(kept_max);
+    }
+
+    /// Up to `max` messages from an offset on, as many as a page has room for; at least one. Where the offset is not there any more, or not yet, `next` is the nearest that is.
     pub fn page(&self, offset: u64, max: usize, topic: &Topic, host: SocketAddr) -> Page {
         let (kept, min, end) = {
             let sent = self.sent.lock();
             let min = sent.end - sent.kept.len() as u64;
             let from = usize::try_from(offset.saturating_sub(min)).unwrap_or(usize::MAX).min(sent.kept.len());
             let mut bytes = 0;
+            let around = self.draft(&topic.name, host, &[]).encoded_bytes();
             let fits = |kept: &&Kept| {
                 let is_first = bytes == 0;
-                bytes += kept.body_bytes as usize;
+                bytes += around + kept.body_bytes as usize;
                 is_first || bytes <= PAGE_BYTES
             };
             let is_there = (min..sent.end).contains(&offset);
@@ -223,33 +272,38 @@ impl Queue {
         };
         let mut records = Vec::new();
         let mut next = offset.clamp(min, end);
+        let first = next;
         let mut body = Vec::new();
         for one in &kept {
             body.resize((one.body_bytes as usize).max(STAMP_BYTES), 0);
             body[..STAMP_BYTES].copy_from_slice(&one.stamp);
             let start = records.len();
-            let draft = RecordDraft {
-                topic: &topic.name,
-                queue_id: self.id,
-                flag: 0,
-                sys_flag: 0,
-                born_timestamp: 0,
-                born_host: host,
-                store_host: host,
-                reconsume_times: 0,
-                prepared_offset: 0,
-                body: &body[..one.body_bytes as usize],
-                properties: &[],
-            };
-            // The name of a topic that could be made, and a body that came in a frame: nothing is too long for a record.
+            let draft = self.draft(&topic.name, host, &body[..one.body_bytes as usize]);
+            // The name was looked at when the topic was made, and the body came in a frame: nothing is too long for a record.
             if draft.encode(&mut records).is_err() {
                 break;
             }
             stamp(&mut records[start..], next, next, 0);
             next += 1;
         }
-        topic.given.fetch_add(kept.len() as u64, Ordering::Relaxed);
+        topic.given.fetch_add(next - first, Ordering::Relaxed);
         Page { records, next, min, end }
+    }
+
+    fn draft<'a>(&self, topic: &'a str, host: SocketAddr, body: &'a [u8]) -> RecordDraft<'a> {
+        RecordDraft {
+            topic,
+            queue_id: self.id,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_offset: 0,
+            body,
+            properties: &[],
+        }
     }
 }
 
@@ -323,7 +377,8 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_what_was_forgotten_is_not_given_under_another_offset() {
         let topics = Topics::default();
-        let topic = Topic::new("t", 1, 2);
+        let topic = Topic::new("t", 1);
+        topics.share.store(2, Ordering::Relaxed);
         topics.create_group("g");
         (0..3).for_each(|sequence| assert!(topics.take(&topic, 0, 0, false, &body(sequence)).is_ok()));
         let queue = &topic.queues[0];
@@ -337,5 +392,50 @@ mod tests {
         assert_eq!(sequences(&queue.page(4, 9, &topic, host())), [(4, 4)]);
         assert_eq!(queue.page(2, 9, &topic, host()).next, 4);
         assert!(topics.create("u", QUEUES_MAX + 1).is_err() && topics.create("u", 0).is_err());
+    }
+
+    #[test]
+    fn all_topics_share_what_is_kept() {
+        let topics = Topics::default();
+        let kept = |name: &str| topics.get(name).unwrap().queues[0].sent.lock().kept.len();
+        topics.create("t", 1).unwrap();
+        topics.get("t").unwrap().queues[0].sent.lock().kept.extend(vec![Kept::of(&[]); 100]);
+        topics.create("u", KEPT_MAX / 64 - 1).unwrap();
+        assert_eq!((topics.share.load(Ordering::Relaxed), kept("t")), (64, 64));
+        // It is there already.
+        topics.create("u", 1).unwrap();
+        topics.delete("u");
+        assert_eq!(topics.share.load(Ordering::Relaxed), KEPT_MAX);
+    }
+
+    #[test]
+    fn a_page_is_bounded_by_the_bytes_of_its_records() {
+        let topics = Topics::default();
+        topics.create("t", 1).unwrap();
+        topics.create_group("g");
+        let topic = topics.get("t").unwrap();
+        (0..5000).for_each(|_| assert!(topics.take(&topic, 0, 0, false, b"").is_ok()));
+        let page = topic.queues[0].page(0, usize::MAX, &topic, host());
+        assert!((PAGE_BYTES / 2..=PAGE_BYTES).contains(&page.records.len()), "{}", page.records.len());
+        assert_eq!(topics.served().given, page.next);
+        // One that is larger than a page comes alone.
+        let first = topics.take(&topic, 0, 0, false, &vec![0; PAGE_BYTES]).unwrap().0;
+        assert_eq!(topics.take(&topic, 0, 0, false, b""), Ok((first + 1, 1)));
+        assert_eq!(topic.queues[0].page(first, 10, &topic, host()).next, first + 1);
+    }
+
+    #[test]
+    fn names_and_batches_that_make_no_sense_are_refused() {
+        let topics = Topics::default();
+        for name in ["", "a b", &"x".repeat(300)] {
+            assert!(topics.create(name, 1).is_err(), "{name}");
+        }
+        topics.create("t", 1).unwrap();
+        topics.create_group("g");
+        let topic = topics.get("t").unwrap();
+        topics.take(&topic, 0, 0, false, &body(0)).unwrap();
+        assert!(topics.take(&topic, 0, 0, true, b"").is_err());
+        // What is there stays.
+        assert_eq!(sequences(&topic.queues[0].page(0, 9, &topic, host())), [(0, 0)]);
     }
 }
