@@ -172,7 +172,13 @@ impl Team {
         let line = line(&word)?;
         let patience = match word {
             Word::StartProducers | Word::StartConsumers { .. } => STARTING,
-            _ => ANSWERING,
+            Word::Begin(_)
+            | Word::Shares
+            | Word::OpenGate
+            | Word::Run { .. }
+            | Word::Take
+            | Word::Close
+            | Word::Stop => ANSWERING,
         };
         self.call(self.members.iter().map(|_| line.clone()), patience).await
     }
