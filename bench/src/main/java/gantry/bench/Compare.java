@@ -67,7 +67,16 @@ public final class Compare {
 
     private static void runGroup(String name, List<String> cases, Map<String, String> args, Path work, String label,
         Map<String, Map<String, List<Load.Figures>>> results, Map<String, List<double[]>> starts) throws Exception {
-        Map<String, String> conf = cases.contains("flush") ? Map.of("flushDiskType", "SYNC_FLUSH") : Map.of();
+        Map<String, String> conf = new LinkedHashMap<>();
+        if (cases.contains("flush")) {
+            conf.put("flushDiskType", "SYNC_FLUSH");
+        }
+        if (name.equals("gantry") && args.containsKey("set")) {
+            for (String setting : args.get("set").split(",")) {
+                int at = setting.indexOf('=');
+                conf.put(setting.substring(0, at), setting.substring(at + 1));
+            }
+        }
         try (Peer peer = Peer.of(name, args, work.resolve("run-" + name), conf)) {
             if (cases.contains("start")) {
                 double[] start = start(peer);
