@@ -116,7 +116,7 @@ final class Differences {
         at("operator: unknown setting", "code|remark", "a key that does not exist is refused"),
         // Runtime.
         sometimes("operator: runtime", "body\\.table\\..*", "\\(absent\\) \\| .*", "figures of Gantry's own limits"),
-        sometimes("operator: runtime", "body\\.table\\..*(Capacity|Ratio.*|Tps|runtime|dispatchBehindBytes|remainHow.*|putLatency.*|.*TimeMax|.*Time|.*Times|.*Nums|.*Now|.*Total|.*Size|brokerVersionDesc)", ".*", "measured, or of pools that Gantry does not have")
+        sometimes("operator: runtime", "body\\.table\\..*(Capacity|Ratio.*|Tps|runtime|dispatchBehindBytes|timer(Read|Offset)Behind|remainHow.*|putLatency.*|.*TimeMax|.*Time|.*Times|.*Nums|.*Now|.*Total|.*Size|brokerVersionDesc)", ".*", "measured, or of pools that Gantry does not have")
     );
 
     /** Of what {@link LaterQuestions} asks. */
