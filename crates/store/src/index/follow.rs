@@ -20,8 +20,7 @@ const KEYS_MAX: usize = 128 << 10;
 const BYTES_MAX: u64 = 256 << 20;
 /// How long keys gather before they are put, unless somebody asks or the store closes.
 const GATHER: Duration = Duration::from_secs(10);
-/// How closely a busy log is followed: what was appended is to be read while the processor still has it. Each record that has to come from
-/// memory again costs more than all else that is done with it.
+/// How closely a busy log is followed: what was appended is to be read while the processor's cache still has it.
 const PACE: Duration = Duration::from_millis(10);
 /// A log is busy if so many bytes came since it was last read.
 const BUSY_BYTES: u64 = 128 << 10;
@@ -131,7 +130,9 @@ impl Gathered {
             if known.is_none_or(|known| at > known) {
                 let store_timestamp = record.store_timestamp();
                 if topic.0 != record.topic() {
-                    topic = (record.topic().to_owned(), TopicHash::of(record.topic()));
+                    topic.0.clear();
+                    topic.0.push_str(record.topic());
+                    topic.1 = TopicHash::of(record.topic());
                 }
                 keys::all_of(record, &mut |kind, key| {
                     found.push(Key { hash: topic.1.of_key(kind, key), at, store_timestamp });
