@@ -67,7 +67,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct Tries<'a> {
     member: &'a Member,
     queue: &'a MessageQueue,
-    /// Until when to look for the queue, once a broker said that it does not lead it.
+    /// Until when to look for the queue, once it was not where it was asked for.
     deadline: Option<Instant>,
 }
 
@@ -76,9 +76,12 @@ impl<'a> Tries<'a> {
         Tries { member, queue, deadline: None }
     }
 
-    /// Whether to ask again, where the route says now: the broker was not the queue's leader, and there is time.
+    /// Whether to ask again, where the route says now: the broker was not the queue's leader, or the name server knew of none, and there
+    /// is time. A name server hears of a new static topic from one broker after the other, the leaders not before the rest.
     pub(crate) async fn go_on<T>(&mut self, answer: &Result<T, ClientError>) -> bool {
-        if !answer.as_ref().is_err_and(is_elsewhere) || which(self.queue).is_none() {
+        let has_no_leader = |error: &ClientError| matches!(error, ClientError::NoLeader { .. });
+        let is_to_be_found = answer.as_ref().is_err_and(|error| is_elsewhere(error) || has_no_leader(error));
+        if !is_to_be_found || which(self.queue).is_none() {
             return false;
         }
         match self.deadline {

@@ -4,7 +4,7 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -64,6 +64,11 @@ async fn a_broker_that_is_busy_is_no_reason_to_ask_for_the_route_and_one_that_ha
 
 /// A route of a static topic with one queue, which is led by this broker.
 fn led_by(leader: &str, address: &str, epoch: i64) -> Vec<u8> {
+    with_mapping(leader, address, epoch, &[0])
+}
+
+/// A route of a static topic with one queue, as far as one broker has said what it leads.
+fn with_mapping(leader: &str, address: &str, epoch: i64, led: &[i32]) -> Vec<u8> {
     let broker = |name: &str| BrokerData {
         broker_name: name.to_owned(),
         broker_addrs: [(0, address.to_owned())].into(),
@@ -71,7 +76,7 @@ fn led_by(leader: &str, address: &str, epoch: i64) -> Vec<u8> {
     };
     let info = TopicQueueMappingInfo {
         bname: leader.to_owned(),
-        curr_id_map: [(0, 0)].into(),
+        curr_id_map: led.iter().map(|id| (*id, 0)).collect(),
         epoch,
         scope: Some("__global__".to_owned()),
         total_queues: 1,
@@ -116,8 +121,30 @@ async fn a_queue_that_has_moved_is_found_where_it_is_now_and_keeps_its_name() {
     assert!(asked.iter().all(|asked| asked.fields["lo"] == "true"));
     assert_eq!(asked.iter().map(|asked| asked.fields["n"].as_str()).collect::<Vec<_>>(), ["old", "old", "new"]);
 
-    // A queue that nobody leads is refused, and no name server is asked without end.
+    // A queue that nobody leads is looked for, and refused in the end.
     let other = MessageQueue { queue_id: 1, ..logical };
     let refused = producer.send_to(&other, Message::new("t", "body")).await;
     assert!(matches!(refused, Err(ClientError::NoLeader { queue_id: 1, .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_queue_whose_leader_the_name_server_has_not_heard_of_yet_is_looked_for() {
+    let (address, routes_asked) = (Arc::new(OnceLock::<String>::new()), Arc::new(AtomicUsize::new(0)));
+    let (at, asked) = (Arc::clone(&address), Arc::clone(&routes_asked));
+    let fake = Fake::start(move |request| match request.code {
+        // More answers without a leader than a producer has attempts.
+        request::GET_ROUTEINFO_BY_TOPIC => {
+            let led: &[i32] = if asked.fetch_add(1, Ordering::SeqCst) < 6 { &[] } else { &[0] };
+            Some((ResponseCode::Success, Vec::new(), with_mapping("new", at.get().unwrap(), 1, led)))
+        }
+        request::SEND_MESSAGE_V2 => {
+            let fields = [("msgId", "ID"), ("queueId", "0"), ("queueOffset", "0")];
+            Some((ResponseCode::Success, fields.map(|(name, value)| (name, value.to_owned())).into(), Vec::new()))
+        }
+        _ => None,
+    });
+    address.set(fake.address()).unwrap();
+    let sent = fake.client().producer("p").send(Message::new("t", "body")).await.unwrap();
+    assert_eq!(sent.broker_name, "new");
+    assert_eq!(routes_asked.load(Ordering::SeqCst), 7);
 }
