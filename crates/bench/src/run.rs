@@ -178,8 +178,9 @@ impl Staged<'_> {
             0 => {
                 self.start_consumers(crew, true).await?;
                 crew.open_gate(self.scene).await?;
-                crew.run(self.scene, rate, Some(workload.messages).filter(|messages| *messages > 0)).await?;
+                // Before anything is due: else its first messages would count, and the time in which they were due would not.
                 book.open();
+                crew.run(self.scene, rate, Some(workload.messages).filter(|messages| *messages > 0)).await?;
                 let warmup = minutes(workload.warmup_duration_minutes);
                 let is_done = book.during(Phase::Warmup, warmup, crew.finished()).await?;
                 if !is_done {
@@ -189,8 +190,8 @@ impl Staged<'_> {
             backlog => {
                 // Before there is anything to hand over from one to the other.
                 self.start_consumers(crew, false).await?;
-                crew.run(self.scene, None, Some(backlog)).await?;
                 book.open();
+                crew.run(self.scene, None, Some(backlog)).await?;
                 book.during(Phase::Fill, Duration::MAX, crew.finished()).await?;
                 crew.close().await?;
                 crew.until_finished().await?;

@@ -110,11 +110,12 @@ async fn a_rate_is_held_and_shared_out_over_producers() {
     ];
     let result = cluster.run(&values).await;
     let summary = &result.summary;
-    let due = 400.0 * summary.measured_seconds;
-    let (sent, unsent) = (summary.messages.sent as f64, summary.due_and_never_sent as f64);
-    // A busy machine begins and ends late; a rate of each producer, or a third of the rate, is further off.
-    assert!((0.7..1.5).contains(&((sent + unsent) / due)), "{sent} and {unsent} of {due}");
-    assert!(summary.produce_rate < 600.0 && summary.asked_rate == 400.0, "{summary:?}");
+    let all_seconds: f64 = result.windows.iter().map(|window| window.seconds).sum();
+    // A busy machine ends late, and what is due until then is sent; a rate of each producer, or a third of the rate, is further off.
+    let due = 400.0 * summary.measured_seconds * 0.95..=400.0 * all_seconds * 1.05;
+    let sent = (summary.messages.sent + summary.due_and_never_sent) as f64;
+    assert!(due.contains(&sent), "{sent} of {due:?}");
+    assert!(summary.produce_rate < 420.0 && summary.asked_rate == 400.0, "{summary:?}");
     assert_eq!((summary.messages.lost, summary.messages.duplicates), (0, 0));
     cluster.stop().await;
 }
@@ -126,7 +127,8 @@ async fn a_number_of_messages_at_a_rate_ends_with_its_last_message() {
     for more in [("producersPerTopic", "1"), ("producersPerTopic", "3"), ("batchSize", "7")] {
         let result = cluster.run(&[("messages", "200"), ("producerRate", "400"), more]).await;
         none_of_it_is_wrong(&result, 200, 1);
-        assert!((0.4..2.0).contains(&result.summary.measured_seconds), "{more:?}: {:?}", result.summary);
+        // It could go on for two minutes.
+        assert!((0.4..30.0).contains(&result.summary.measured_seconds), "{more:?}: {:?}", result.summary);
     }
     cluster.stop().await;
 }

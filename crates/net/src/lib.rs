@@ -25,7 +25,7 @@ pub use client::{Call, Client, ClientOptions, Inbound, RefuseInbound};
 pub use connection::{Begun, Connection, Debt, ListenerTag};
 #[doc(hidden)]
 pub use detached::Detached;
-pub use listener::{Listener, ListenerOptions};
+pub use listener::{Listener, ListenerOptions, Port};
 pub use outgoing::{Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use service::{Burst, Request, Service};
 pub use tls::{ClientAuth, ClientTls, ServerCheck, TlsError, TlsMode, TlsSettings};

@@ -86,7 +86,41 @@ impl Default for ListenerOptions {
     }
 }
 
-/// A bound port.
+/// A port that is ours, at which nobody listens yet: whoever connects is refused, and whoever asks the kernel for a free one gets another.
+#[derive(Debug)]
+pub struct Port {
+    socket: Socket,
+    local: SocketAddr,
+}
+
+impl Port {
+    /// Binds `address`; for port 0 the kernel chooses a free one. Somebody else may have bound it too, as long as nobody listens there.
+    pub fn bind(address: SocketAddr) -> io::Result<Port> {
+        // A restart must not wait until the last connections of the previous run have left TIME_WAIT.
+        Port::bound(address, true)
+    }
+
+    /// Binds `address` if it is of no use to anybody: not bound, and without connections that have yet to leave TIME_WAIT.
+    pub fn bind_free(address: SocketAddr) -> io::Result<Port> {
+        Port::bound(address, false)
+    }
+
+    fn bound(address: SocketAddr, with_others: bool) -> io::Result<Port> {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(with_others)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Port { socket, local })
+    }
+
+    /// The address that was bound, with the port that the kernel chose if it was asked to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+}
+
+/// A port at which we listen.
 pub struct Listener<S: Service> {
     socket: TcpListener,
     local: SocketAddr,
@@ -123,18 +157,22 @@ impl<S: Service> Door<S> {
 }
 
 impl<S: Service> Listener<S> {
-    /// Binds the port. Connections queue in the kernel until [`Listener::run`].
+    /// Binds the port and listens. Connections queue in the kernel until [`Listener::run`].
     pub fn bind(address: SocketAddr, options: ListenerOptions, service: Arc<S>) -> io::Result<Listener<S>> {
+        Listener::on(Port::bind(address)?, options, service)
+    }
+
+    /// Listens on a port that is bound. Connections queue in the kernel until [`Listener::run`].
+    pub fn on(port: Port, options: ListenerOptions, service: Arc<S>) -> io::Result<Listener<S>> {
         let tls = match &options.tls {
             Some(settings) => Some(
                 ServerTls::new(settings.clone()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?,
             ),
             None => None,
         };
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        // A restart must not wait until the last connections of the previous run have left TIME_WAIT.
+        let Port { socket, local } = port;
+        // Connections inherit it, and with it the next run may bind the port while they are in TIME_WAIT.
         socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
         // Before `listen`: accepted sockets inherit them, and the window scale is fixed by the handshake.
         if let Some(bytes) = options.send_buffer_bytes {
             socket.set_send_buffer_size(bytes)?;
@@ -142,10 +180,8 @@ impl<S: Service> Listener<S> {
         if let Some(bytes) = options.receive_buffer_bytes {
             socket.set_recv_buffer_size(bytes)?;
         }
-        socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into())?;
-        let local = socket.local_addr()?;
         let open = Mutex::new(Open { connections: HashMap::new(), stage: Stage::Open });
         Ok(Listener { socket, local, door: Arc::new(Door { service, options, tls, open }) })
     }

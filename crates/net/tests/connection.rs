@@ -3,17 +3,20 @@
 
 mod support;
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{Budget, CallError, Frames, ListenerOptions, ListenerTag, Outgoing};
+use net::{Budget, CallError, Frames, Listener, ListenerOptions, ListenerTag, Outgoing, Port};
 use protocol::code::ResponseCode;
 use protocol::frame::Serialization;
 use protocol::header::{FLAG_ONEWAY, FLAG_RESPONSE};
 use support::{PATIENCE, Probe, Server, does, request, request_as, request_of_version, until};
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 fn options() -> ListenerOptions {
     ListenerOptions::default()
@@ -228,12 +231,16 @@ async fn half_a_frame_that_never_ends_closes_the_connection_even_while_bytes_tri
 /// At no look is the buffer empty: the tail of each read is the next frame.
 #[tokio::test]
 async fn a_stream_whose_frames_complete_is_not_half_a_frame_however_long_it_lasts() {
-    let server = Server::start(ListenerOptions { idle_timeout: Some(Duration::from_millis(300)), ..options() });
+    // So long that a busy machine comes to each frame within it.
+    let idle_timeout = Duration::from_secs(2);
+    let server = Server::start(ListenerOptions { idle_timeout: Some(idle_timeout), ..options() });
     let mut peer = server.peer().await;
     let frame = request(does::NOTHING, 1, 0, &[], &[1; 100]);
     let (start, end) = frame.split_at(50);
     peer.write(start).await;
-    for round in 1..=60 {
+    let (begun, mut round) = (Instant::now(), 0);
+    while begun.elapsed() < 2 * idle_timeout {
+        round += 1;
         peer.write(&[end, start].concat()).await;
         until("the frame is served", || server.probe.served.load(Ordering::SeqCst) == round).await;
         tokio::time::sleep(Duration::from_millis(15)).await;
@@ -243,7 +250,7 @@ async fn a_stream_whose_frames_complete_is_not_half_a_frame_however_long_it_last
 
 #[tokio::test]
 async fn a_connection_on_which_nothing_moves_is_closed_and_one_that_speaks_is_not() {
-    let server = Server::start(ListenerOptions { idle_timeout: Some(Duration::from_millis(500)), ..options() });
+    let server = Server::start(ListenerOptions { idle_timeout: Some(Duration::from_secs(2)), ..options() });
     let (mut silent, mut mute, mut alive) = (server.peer().await, server.peer().await, server.peer().await);
     silent.echo(1, b"hello").await;
     let closed = async { (silent.is_closed_by_the_server().await, mute.is_closed_by_the_server().await) };
@@ -632,6 +639,20 @@ async fn a_proxy_header_names_the_client_and_a_malformed_one_closes() {
     let mut peer = server.peer().await;
     peer.write(&[b"PROXY TCP4 nobody\r\n".to_vec(), frame].concat()).await;
     assert!(peer.is_closed_by_the_server().await);
+}
+
+#[tokio::test]
+async fn a_bound_port_is_nobody_elses_and_refuses_until_it_is_listened_at() {
+    let any = "127.0.0.1:0".parse().unwrap();
+    for port in [Port::bind(any).unwrap(), Port::bind_free(any).unwrap()] {
+        let at = port.local_addr();
+        assert_eq!(Port::bind_free(at).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(TcpStream::connect(at).await.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let listener = Listener::on(port, options(), Probe::new()).unwrap();
+        assert_eq!(listener.local_addr(), at);
+        TcpStream::connect(at).await.unwrap();
+        assert_eq!(Port::bind(at).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! Which ports to bind: those that were asked for, or free ones.
 //!
-//! Ports are looked at before the store is opened, so that "taken" is the first thing said and nothing has to be undone.
+//! Ports are bound before the store is opened, so that "taken" is the first thing said and nothing has to be undone. They are listened at
+//! when there is somebody to serve; until then they are held, so that nobody else is given a free one that we chose.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
+use net::Port;
 
 /// Clients that "send through the VIP channel" use the port two below the broker's.
 pub const VIP_BELOW: u16 = 2;
@@ -14,19 +15,22 @@ pub const VIP_BELOW: u16 = 2;
 const TRIES: usize = 64;
 
 /// The name server's port.
-pub fn for_names(bind: IpAddr, wanted: u16) -> anyhow::Result<SocketAddr> {
-    look((bind, wanted).into()).with_context(|| taken("name server", bind, wanted))
+pub fn for_names(bind: IpAddr, wanted: u16) -> anyhow::Result<Port> {
+    Port::bind((bind, wanted).into()).with_context(|| taken("name server", bind, wanted))
 }
 
 /// The broker's port, and its VIP port if there is one two below.
-pub fn for_broker(bind: IpAddr, wanted: u16) -> anyhow::Result<(SocketAddr, Option<SocketAddr>)> {
+pub fn for_broker(bind: IpAddr, wanted: u16) -> anyhow::Result<(Port, Option<Port>)> {
     let mut last = None;
-    for _ in 0..if wanted == 0 { TRIES } else { 1 } {
-        let main = look((bind, wanted).into()).with_context(|| taken("broker", bind, wanted))?;
-        let Some(vip_port) = main.port().checked_sub(VIP_BELOW).filter(|port| *port > 0) else {
+    // The one below a port that the kernel chose may be somebody's who does not listen yet: then both are chosen anew.
+    let (tries, bind_vip): (_, fn(SocketAddr) -> _) =
+        if wanted == 0 { (TRIES, Port::bind_free) } else { (1, Port::bind) };
+    for _ in 0..tries {
+        let main = Port::bind((bind, wanted).into()).with_context(|| taken("broker", bind, wanted))?;
+        let Some(vip_port) = main.local_addr().port().checked_sub(VIP_BELOW).filter(|port| *port > 0) else {
             return Ok((main, None));
         };
-        match look((bind, vip_port).into()) {
+        match bind_vip((bind, vip_port).into()) {
             Ok(vip) => return Ok((main, Some(vip))),
             Err(error) => last = Some(anyhow::Error::new(error).context(taken("broker's VIP channel", bind, vip_port))),
         }
@@ -38,15 +42,11 @@ fn taken(what: &str, bind: IpAddr, port: u16) -> String {
     format!("cannot listen on {} for the {what}", SocketAddr::from((bind, port)))
 }
 
-/// Binds and lets go: the real listener follows within milliseconds.
-fn look(address: SocketAddr) -> io::Result<SocketAddr> {
-    TcpListener::bind(address)?.local_addr()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::collections::BTreeSet;
+    use std::net::{Ipv4Addr, TcpListener};
 
     const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -62,6 +62,15 @@ mod tests {
     #[test]
     fn a_free_port_comes_with_its_vip_port() {
         let (main, vip) = for_broker(LOCAL, 0).unwrap();
-        assert_eq!(vip.unwrap().port() + VIP_BELOW, main.port());
+        assert_eq!(vip.unwrap().local_addr().port() + VIP_BELOW, main.local_addr().port());
+    }
+
+    #[test]
+    fn a_free_port_is_given_to_nobody_else_before_it_is_listened_at() {
+        // So many that some would be given twice if they were let go.
+        let held: Vec<_> = (0..300).map(|_| for_broker(LOCAL, 0).unwrap()).collect();
+        let ports: Vec<Port> = held.into_iter().flat_map(|(main, vip)| [main, vip.unwrap()]).collect();
+        let numbers: BTreeSet<u16> = ports.iter().map(|port| port.local_addr().port()).collect();
+        assert_eq!(numbers.len(), ports.len());
     }
 }

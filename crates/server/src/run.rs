@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use broker::Broker;
 use env::{Clock, Random};
 use names::Names;
-use net::{Budget, Listener, ListenerOptions, ListenerTag, Service};
+use net::{Budget, Listener, ListenerOptions, ListenerTag, Port, Service};
 use store::{Store, StoreEnv};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -38,18 +38,18 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
     let budget = Arc::new(Budget::new(order.settings.net()?.request_bytes_max));
     let role = order.settings.role();
     let bind = order.settings.net()?.bind_address;
-    let names_at = if role.has_names() { Some(ports::for_names(bind, order.names_port)?) } else { None };
-    let broker_at = match role.has_broker() {
+    let names_port = if role.has_names() { Some(ports::for_names(bind, order.names_port)?) } else { None };
+    let broker_ports = match role.has_broker() {
         true => Some(ports::for_broker(bind, order.settings.net()?.listen_port)?),
         false => None,
     };
 
-    let mut names = match names_at {
-        Some(at) => Some(RunningNames::start(&order, at, &budget)?),
+    let mut names = match names_port {
+        Some(port) => Some(RunningNames::start(&order, port, &budget)?),
         None => None,
     };
-    let mut broker = match broker_at {
-        Some(at) => Some(RunningBroker::start(&order, at, names.as_ref().map(|names| names.at), &budget).await?),
+    let mut broker = match broker_ports {
+        Some(ports) => Some(RunningBroker::start(&order, ports, names.as_ref().map(|names| names.at), &budget).await?),
         None => None,
     };
 
@@ -201,13 +201,13 @@ struct RunningNames {
 }
 
 impl RunningNames {
-    fn start(order: &Order, at: SocketAddr, budget: &Arc<Budget>) -> anyhow::Result<RunningNames> {
+    fn start(order: &Order, port: Port, budget: &Arc<Budget>) -> anyhow::Result<RunningNames> {
         let calls = settings::client_options(&order.settings)?;
         let names = Names::new(settings::names_options(order)?, calls, Clock::real())?;
         let mut options = settings::listener_options(&order.settings, ListenerTag::MAIN)?;
         options.budget = Arc::clone(budget);
         let mut ports = Ports::new();
-        let listener = bind(at, options, &names)?;
+        let listener = listen(port, options, &names)?;
         let at = listener.local_addr();
         ports.serve(listener);
         let expiry = tokio::spawn(names.expire());
@@ -231,18 +231,19 @@ struct RunningBroker {
 impl RunningBroker {
     async fn start(
         order: &Order,
-        (main, vip): (SocketAddr, Option<SocketAddr>),
+        (main, vip): (Port, Option<Port>),
         own_names: Option<SocketAddr>,
         budget: &Arc<Budget>,
     ) -> anyhow::Result<RunningBroker> {
         let mut broker_settings = order.settings.broker()?;
         let store_settings = order.settings.store()?;
+        let main_port = main.local_addr().port();
         if broker_settings.ha_listen_port == broker_settings.listen_port.saturating_add(1) {
-            broker_settings.ha_listen_port = main.port().saturating_add(1);
+            broker_settings.ha_listen_port = main_port.saturating_add(1);
         }
-        broker_settings.listen_port = main.port();
+        broker_settings.listen_port = main_port;
         let calls = settings::client_options(&order.settings)?;
-        let advertised = settings::advertised(&broker_settings.broker_ip1, main.port()).await?;
+        let advertised = settings::advertised(&broker_settings.broker_ip1, main_port).await?;
 
         check_room(&store_settings.store_path_root_dir)?;
         let options = settings::store_options(&store_settings)?;
@@ -279,14 +280,14 @@ impl RunningBroker {
             .await?;
             broker.show(Arc::clone(budget));
             let mut listeners = Vec::new();
-            for (at, tag) in [(Some(main), ListenerTag::MAIN), (vip, ListenerTag::VIP)] {
-                let Some(at) = at else { continue };
+            for (port, tag) in [(Some(main), ListenerTag::MAIN), (vip, ListenerTag::VIP)] {
+                let Some(port) = port else { continue };
                 let mut options = settings::listener_options(&order.settings, tag)?;
                 options.budget = Arc::clone(budget);
                 options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
-                listeners.push((bind(at, options, &broker)?, tag));
+                listeners.push((listen(port, options, &broker)?, tag));
             }
-            // All of them are bound by now: nobody is served by a broker that does not come to be.
+            // All of them are listened at by now: nobody is served by a broker that does not come to be.
             let mut ports = Ports::new();
             for (listener, tag) in listeners {
                 info!(address = %listener.local_addr(), channel = tag.0, "broker listens");
@@ -298,8 +299,8 @@ impl RunningBroker {
             Ok((broker, ports)) => {
                 let host = &broker_settings.broker_ip1;
                 let advertised = match host.parse::<IpAddr>() {
-                    Ok(ip) => SocketAddr::from((ip, main.port())).to_string(),
-                    Err(_) => format!("{host}:{}", main.port()),
+                    Ok(ip) => SocketAddr::from((ip, main_port)).to_string(),
+                    Err(_) => format!("{host}:{}", main_port),
                 };
                 Ok(RunningBroker { broker, store, ports, advertised })
             }
@@ -325,8 +326,9 @@ impl RunningBroker {
     }
 }
 
-fn bind<S: Service>(at: SocketAddr, options: ListenerOptions, service: &Arc<S>) -> anyhow::Result<Listener<S>> {
-    Listener::bind(at, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))
+fn listen<S: Service>(port: Port, options: ListenerOptions, service: &Arc<S>) -> anyhow::Result<Listener<S>> {
+    let at = port.local_addr();
+    Listener::on(port, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))
 }
 
 async fn close(store: Arc<Store>) -> anyhow::Result<()> {

@@ -75,7 +75,7 @@ fn a_server_that_stands_still_shows_in_the_latency_of_every_send_that_was_due_me
     let json = dir.path().join("a.json").to_str().unwrap().to_owned();
     let load = [
         "--set",
-        "producerRate=200",
+        "producerRate=50",
         "--set",
         "sendMode=sync",
         "--set",
@@ -109,9 +109,11 @@ fn a_server_that_stands_still_shows_in_the_latency_of_every_send_that_was_due_me
     // Two of eight seconds: a quarter of the messages was due while it stood still, and waited for a second on average. Counted from
     // when each was really sent, only one message would have waited.
     assert!(publish.max > 1900.0 && publish.p90 > 500.0, "{publish:?}");
-    let due = 200.0 * summary.measured_seconds;
+    let all_seconds: f64 = results[0].windows.iter().map(|window| window.seconds).sum();
+    // A busy machine ends late, and what is due until then is sent.
+    let due = 50.0 * summary.measured_seconds * 0.95..=50.0 * all_seconds * 1.05;
     let sent = (summary.messages.sent + summary.due_and_never_sent) as f64;
-    assert!((sent - due).abs() < due * 0.1, "{sent} of {due}");
+    assert!(due.contains(&sent), "{sent} of {due:?}");
     assert!(summary.due_and_never_sent < summary.messages.sent / 2, "{summary:?}");
     assert_eq!((summary.messages.lost, summary.messages.failed), (0, 0));
     server.end("-TERM");

@@ -55,6 +55,19 @@ impl Cluster {
         Client::start(ClientConfig::new(self.names()))
     }
 
+    /// Makes the topic with so many queues on the first broker, and waits until the name server says that it leads all of them: it hears of a
+    /// new static topic from one broker after the other.
+    async fn make(&self, client: &Client, queues: i32) {
+        self.admin(&["updateStaticTopic", "-b", "broker-a", "-t", T, "-qn", &queues.to_string()]).await;
+        until("the topic has its queues", async || {
+            client.route(T).await.is_ok_and(|route| {
+                route.writable == (0..queues).map(queue).collect::<Vec<_>>()
+                    && route.writable.iter().all(|queue| route.broker_of(queue) == Some("broker-a"))
+            })
+        })
+        .await;
+    }
+
     /// What the tool prints.
     async fn admin(&self, words: &[&str]) -> String {
         let out = self.try_admin(words).await;
@@ -105,12 +118,8 @@ fn note(came: &Came, message: &Received) {
 async fn nothing_is_lost_and_each_queue_keeps_its_order_while_all_queues_move_to_another_broker() {
     const QUEUES: i32 = 3;
     let cluster = Cluster::start().await;
-    cluster.admin(&["updateStaticTopic", "-b", "broker-a", "-t", T, "-qn", "3"]).await;
     let client = cluster.client();
-    until("the topic has its queues", async || {
-        client.route(T).await.is_ok_and(|route| route.writable == (0..QUEUES).map(queue).collect::<Vec<_>>())
-    })
-    .await;
+    cluster.make(&client, QUEUES).await;
 
     let came = Came::default();
     let heard = Arc::clone(&came);
@@ -188,9 +197,8 @@ async fn nothing_is_lost_and_each_queue_keeps_its_order_while_all_queues_move_to
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_is_given_back_comes_again_from_whatever_broker_it_lies_on() {
     let cluster = Cluster::start().await;
-    cluster.admin(&["updateStaticTopic", "-b", "broker-a", "-t", T, "-qn", "1"]).await;
     let client = cluster.client();
-    until("the topic has its queue", async || client.route(T).await.is_ok()).await;
+    cluster.make(&client, 1).await;
     client.producer("P").send(Message::new(T, "again")).await.unwrap();
     cluster.admin(&["remappingStaticTopic", "-b", "broker-b", "-t", T]).await;
     let tries = Arc::new(Mutex::new(Vec::new()));
@@ -211,9 +219,8 @@ async fn a_message_that_is_given_back_comes_again_from_whatever_broker_it_lies_o
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tool_shows_logical_queues_and_how_far_groups_are_in_them() {
     let cluster = Cluster::start().await;
-    cluster.admin(&["updateStaticTopic", "-b", "broker-a", "-t", T, "-qn", "1"]).await;
     let client = cluster.client();
-    until("the topic has its queue", async || client.route(T).await.is_ok()).await;
+    cluster.make(&client, 1).await;
     let producer = client.producer("P");
     for body in ["a", "b", "c"] {
         producer.send(Message::new(T, body)).await.unwrap();
@@ -248,9 +255,8 @@ async fn the_tool_shows_logical_queues_and_how_far_groups_are_in_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_tool_shows_how_far_a_group_is_behind_that_went_before_its_queue_moved() {
     let cluster = Cluster::start().await;
-    cluster.admin(&["updateStaticTopic", "-b", "broker-a", "-t", T, "-qn", "1"]).await;
     let client = cluster.client();
-    until("the topic has its queue", async || client.route(T).await.is_ok()).await;
+    cluster.make(&client, 1).await;
     let producer = client.producer("P");
     producer.send(Message::new(T, "a")).await.unwrap();
     // A group that is pushed to makes its retry topic where it is, which is on the first broker only.
@@ -271,9 +277,8 @@ async fn the_tool_shows_how_far_a_group_is_behind_that_went_before_its_queue_mov
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_to_a_time_before_a_move_goes_back_into_the_place_of_that_time() {
     let cluster = Cluster::start().await;
-    cluster.admin(&["updateStaticTopic", "-b", "broker-a", "-t", T, "-qn", "1"]).await;
     let client = cluster.client();
-    until("the topic has its queue", async || client.route(T).await.is_ok()).await;
+    cluster.make(&client, 1).await;
     let producer = client.producer("P");
     producer.send(Message::new(T, "a")).await.unwrap();
     let stored = now_ms();

@@ -1,6 +1,6 @@
 //! A name server and a broker in this process.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use broker::{Broker, Start};
 use config::{Machine, Role, Settings, Sources};
 use env::{Clock, Random};
 use names::Names;
-use net::{ClientOptions, Listener, ListenerOptions};
+use net::{ClientOptions, Listener, ListenerOptions, Port};
 use protocol::delay::DelayLevels;
 use store::{Store, StoreEnv, StoreOptions};
 use tempfile::TempDir;
@@ -39,7 +39,8 @@ impl Cluster {
         let names_port = Listener::bind(any(), ListenerOptions::default(), Arc::clone(&names_service)).unwrap();
         let names = names_port.local_addr();
         // The broker tells its address before it listens.
-        let at = TcpListener::bind(any()).unwrap().local_addr().unwrap();
+        let broker_port = Port::bind(any()).unwrap();
+        let at = broker_port.local_addr();
         let (port, names_text) = (at.port().to_string(), names.to_string());
         let given = [
             ("brokerName", "broker-a"),
@@ -78,7 +79,7 @@ impl Cluster {
         })
         .await
         .unwrap();
-        let port = Listener::bind(at, ListenerOptions::default(), Arc::clone(&broker)).unwrap();
+        let port = Listener::on(broker_port, ListenerOptions::default(), Arc::clone(&broker)).unwrap();
         let (mut stops, mut listening) = (Vec::new(), Vec::new());
         let (stop, stopped) = oneshot::channel::<()>();
         stops.push(stop);
@@ -167,7 +168,7 @@ pub async fn run_at(names: SocketAddr, values: &[(&str, &str)]) -> RunResult {
 async fn until_registered(names: &str) {
     let client = client::Client::start(client::ClientConfig::new(names));
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    while client.admin().cluster().await.is_ok_and(|info| info.broker_addr_table.is_empty()) {
+    while !client.admin().cluster().await.is_ok_and(|info| !info.broker_addr_table.is_empty()) {
         assert!(tokio::time::Instant::now() < deadline, "the broker does not register");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use env::{Clock, TimeMs};
 use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
 use protocol::body::{
     BrokerLiteInfo, ClientGroup, LiteClientInfo, LiteGroupInfo, LiteTopicInfo, ParentTopicInfo, SubscriptionGroupConfig,
@@ -68,7 +67,11 @@ pub(super) async fn make_group(running: &Running, name: &str, attributes: &[(&st
 
 /// A broker with the parent topic `Chat` and a group that is bound to it.
 pub(super) async fn chat(attributes: &[(&str, &str)]) -> Running {
-    let running = start(setup()).await;
+    chat_as(setup(), attributes).await
+}
+
+pub(super) async fn chat_as(setup: Setup, attributes: &[(&str, &str)]) -> Running {
+    let running = start(setup).await;
     assert_eq!(make_parent(&running, "Chat", "+message.type=LITE,+lite.topic.expiration=60").await.0, 0);
     make_group(&running, "G", &[&[("lite.bind.topic", "Chat")], attributes].concat()).await;
     running
@@ -327,8 +330,8 @@ async fn with_its_parent_a_lite_topic_goes_and_so_do_offsets_and_subscriptions()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lite_topic_that_is_silent_for_longer_than_its_parent_says_goes_and_others_stay() {
-    let (clock, hand) = Clock::manual(TimeMs(1_700_000_000_000));
-    let running = start(Setup { clock: Some(clock), ..setup() }).await;
+    let (setup, hand) = setup().standing();
+    let running = start(setup.clone()).await;
     assert_eq!(make_parent(&running, "Chat", "+message.type=LITE,+lite.topic.expiration=60").await.0, 0);
     make_group(&running, "G", &[("lite.bind.topic", "Chat")]).await;
     assert_eq!(make_parent(&running, "Hall", "+message.type=LITE").await.0, 0);
@@ -355,7 +358,7 @@ async fn a_lite_topic_that_is_silent_for_longer_than_its_parent_says_goes_and_ot
     // It begins anew, also after a crash.
     say(&running, "old", "2").await;
     let image = running.image();
-    let again = start_on(setup(), image).await;
+    let again = start_on(setup, image).await;
     let bodies: Vec<_> = again.all("%LMQ%$Chat$old", 0).await.into_iter().map(|found| found.body).collect();
     assert_eq!(bodies, ["2"]);
 }

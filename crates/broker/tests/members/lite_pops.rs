@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use env::{Clock, TimeMs};
 use net::{Client, Response};
 use protocol::body::BrokerLiteInfo;
 use protocol::code::request;
@@ -228,7 +227,8 @@ async fn a_message_that_waits_for_the_disk_wakes_a_pop_when_it_may_be_seen() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_acknowledged_in_time_comes_again_and_says_how_often() {
-    let running = chat(&[]).await;
+    let (setup, hand) = setup().standing();
+    let running = chat_as(setup, &[]).await;
     add(&running, "c1", &["a", "b"]).await;
     say(&running, "a", "0").await;
     say(&running, "a", "1").await;
@@ -239,6 +239,7 @@ async fn what_is_not_acknowledged_in_time_comes_again_and_says_how_often() {
     assert_eq!(ack(&running, &first, 2).await, 0);
     assert_eq!(ack(&running, &first, 1).await, 0);
     say(&running, "a", "2").await;
+    hand.advance(Duration::from_millis(300));
     // The batch is read anew with what came behind it; what is acknowledged is not given again.
     let again = pop(&running, &patient("c1")).await;
     assert_eq!((again.bodies(), again.times.clone()), (vec!["0", "2"], vec![1, 0]));
@@ -305,8 +306,8 @@ async fn who_takes_over_a_lite_topic_of_an_exclusive_group_gets_what_comes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_client_was_told_of_goes_to_others_when_it_leaves_or_does_not_read() {
-    let (clock, hand) = Clock::manual(TimeMs(1_700_000_000_000));
-    let running = start(Setup { clock: Some(clock), ..setup() }).await;
+    let (setup, hand) = setup().standing();
+    let running = start(setup).await;
     assert_eq!(make_parent(&running, "Chat", "+message.type=LITE").await.0, 0);
     make_group(&running, "G", &[("lite.bind.topic", "Chat")]).await;
     let names: Vec<String> = (0..10).map(|number| format!("l{number}")).collect();
@@ -404,7 +405,8 @@ async fn an_operator_has_clients_told_once_more() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_survives_a_kill_and_its_messages_come_from_the_disk() {
-    let running = chat(&[]).await;
+    let (setup, hand) = setup().standing();
+    let running = chat_as(setup.clone(), &[]).await;
     add(&running, "c1", &["a", "b"]).await;
     for (lite_topic, body) in [("a", "0"), ("a", "1"), ("b", "2")] {
         say(&running, lite_topic, body).await;
@@ -416,10 +418,11 @@ async fn a_batch_survives_a_kill_and_its_messages_come_from_the_disk() {
     let image = running.image();
     running.stop().await;
 
-    let running = start_on(setup(), image).await;
+    let running = start_on(setup, image).await;
     add(&running, "c1", &["a", "b"]).await;
     assert_eq!(ack(&running, &first, 2).await, 0, "the batch is known");
     assert_eq!(pop(&running, &order("c1")).await.code, 210, "and held");
+    hand.advance(Duration::from_millis(2500));
     let again = pop(&running, &patient("c1")).await;
     assert_eq!((again.bodies(), again.times.clone()), (vec!["1"], vec![1]));
     assert_eq!(ack(&running, &again, 0).await, 0);

@@ -1,5 +1,7 @@
 //! Topics with `queue.type=BatchCQ`: a batch is one record, and each message in it has an offset.
 
+use std::time::Duration;
+
 use protocol::code::request;
 use protocol::compression::{self, Compression};
 use protocol::record::{self, Scanned};
@@ -28,7 +30,11 @@ pub(super) async fn create(running: &Running, topic: &str, attributes: &str) -> 
 }
 
 async fn started() -> Running {
-    let running = start(Setup { has_index: true, ..Setup::default() }).await;
+    started_as(Setup::default()).await
+}
+
+async fn started_as(setup: Setup) -> Running {
+    let running = start(Setup { has_index: true, ..setup }).await;
     assert_eq!(create(&running, TOPIC, "+queue.type=BatchCQ").await.0, 0);
     running
 }
@@ -213,9 +219,11 @@ async fn what_is_no_batch_or_has_no_place_is_refused_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_comes_alone_may_be_delayed() {
-    let running = started().await;
+    let (setup, hand) = Setup::default().standing();
+    let running = started_as(setup).await;
     running.put(TOPIC, 0, &properties(&[("DELAY", "1")]), "late").await;
     send_batch(&running, TOPIC, "UNIQ_KEY\u{1}B\u{2}", three()).await;
+    hand.advance(Duration::from_secs(1));
     until("the delayed one is there", || running.store().existing_queue(TOPIC, 0).unwrap().max_offset() == 4).await;
     let late = running.pull(&from(TOPIC, 0, 3)).await.messages.remove(0);
     assert_eq!((&late.body[..], late.queue_offset), ("late", 3));

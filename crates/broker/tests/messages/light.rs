@@ -69,7 +69,7 @@ async fn a_pull_that_waits_on_a_light_queue_is_woken_also_with_sync_flush_and_be
             }
             running.put("Orders", 0, &listed("%LMQ%a,%LMQ%b"), "x").await;
             for pull in pulls {
-                let found = timeout(Duration::from_secs(5), pull).await.expect("a wake-up was lost").unwrap();
+                let found = timeout(DEADLINE, pull).await.expect("a wake-up was lost").unwrap();
                 assert_eq!((found.code, found.messages.len()), (0, 1));
             }
         }
@@ -187,7 +187,8 @@ async fn light_queues_and_groups_named_like_them_are_in_no_list_and_in_no_file()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn delayed_and_half_messages_come_into_their_light_queues_when_they_come_into_their_topic() {
-    let running = start(setup()).await;
+    let (setup, hand) = setup().standing();
+    let running = start(setup.clone()).await;
     let delayed = properties(&[("DELAY", "1"), ("INNER_MULTI_DISPATCH", "%LMQ%a"), ("INNER_MULTI_QUEUE_OFFSET", "77")]);
     running.put("Orders", 0, &delayed, "late").await;
     let half =
@@ -205,12 +206,14 @@ async fn delayed_and_half_messages_come_into_their_light_queues_when_they_come_i
         msg_id: "x",
         transaction_id: None,
     };
+    assert_eq!(light(&running, "%LMQ%a").await, pairs(&[("0", "first")]));
+    hand.advance(Duration::from_secs(1));
     running.wait_for("%LMQ%a", 0, 2).await;
     assert_eq!(light(&running, "%LMQ%a").await, pairs(&[("0", "first"), ("1", "late")]));
     assert_eq!(running.call(request::END_TRANSACTION, &end, "").await.code, 0);
     assert_eq!(light(&running, "%LMQ%a").await, pairs(&[("0", "first"), ("1", "late"), ("2", "half")]));
     let image = running.image();
-    let again = start_on(setup(), image).await;
+    let again = start_on(setup, image).await;
     assert_eq!(light(&again, "%LMQ%a").await.len(), 3);
 }
 
@@ -307,7 +310,7 @@ async fn a_light_queue_can_be_sent_to_and_deleted_like_a_topic() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_timer_message_stands_in_its_light_queues_when_it_is_due_and_wakes_who_waits_there() {
     for is_sync in [false, true] {
-        let setup = Setup { is_sync, ..setup() };
+        let (setup, hand) = Setup { is_sync, ..setup() }.standing();
         let running = Arc::new(start(setup.clone()).await);
         let timed = properties(&[("INNER_MULTI_DISPATCH", "%LMQ%a"), ("TIMER_DELAY_MS", "700"), ("UNIQ_KEY", "timed")]);
         running.put("Orders", 0, &timed, "timed").await;
@@ -319,8 +322,10 @@ async fn a_timer_message_stands_in_its_light_queues_when_it_is_due_and_wakes_who
                 tokio::spawn(async move { running.pull(&waiting(from(queue, 0, 0), 15_000)).await })
             })
             .into();
+        running.until_parked(2).await;
+        hand.advance(Duration::from_millis(700));
         for pull in pulls {
-            let found = timeout(Duration::from_secs(10), pull).await.expect("a wake-up was lost").unwrap();
+            let found = timeout(DEADLINE, pull).await.expect("a wake-up was lost").unwrap();
             assert_eq!((found.code, found.messages.len()), (0, 1));
         }
         assert_eq!(light(&running, "%LMQ%a").await, pairs(&[("0", "timed")]));

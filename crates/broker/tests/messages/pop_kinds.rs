@@ -1,12 +1,14 @@
 //! Pops under settings and of topics that are not the usual ones.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use protocol::code::request;
 use protocol::request::{AckMessage, PopMessage};
 
 use super::batch_queues::{create, send_batch};
 use super::popping::{ack, from, pop, pop_any};
-use super::support::{Running, Setup, batch_of, properties, start, start_on};
+use super::support::{Running, Setup, batch_of, properties, start, start_on, until};
 
 /// An acknowledgement of what came from a queue of this topic.
 async fn ack_in(broker: &Running, topic: &str, handle: &str) -> i32 {
@@ -67,7 +69,8 @@ async fn a_queue_with_too_many_open_messages_gives_no_more_until_some_are_acknow
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pop_by_a_condition_brings_what_matches_also_when_it_comes_again() {
-    let broker = start(Setup { more: &[("enablePropertyFilter", "true")], ..Setup::default() }).await;
+    let (setup, hand) = Setup { more: &[("enablePropertyFilter", "true")], ..Setup::default() }.standing();
+    let broker = start(setup).await;
     for number in 0..6 {
         broker.put("T", 0, &properties(&[("n", &number.to_string())]), &number.to_string()).await;
     }
@@ -78,14 +81,19 @@ async fn a_pop_by_a_condition_brings_what_matches_also_when_it_comes_again() {
     for place in [0, 2] {
         assert_eq!(ack(&broker, "T", &first.handle(place)).await, 0);
     }
+    hand.advance(Duration::from_millis(300));
     let again = pop_any(&broker, &PopMessage { invisible_time: 60_000, ..order.clone() }).await;
     assert_eq!(again.bodies(), ["3"]);
     assert_eq!(pop(&broker, &from("T", 1000)).await.code, 210, "what does not match is behind the group");
     // A pop that waits is not answered with what it does not want.
     let brief = PopMessage { poll_time: 500, ..order.clone() };
     let unwanted = properties(&[("n", "0")]);
-    let (none, sent) = tokio::join!(pop(&broker, &brief), broker.put("T", 1, &unwanted, "no"));
-    assert_eq!((none.code, sent.queue_id), (210, 1));
+    let (none, ()) = tokio::join!(pop(&broker, &brief), async {
+        until("it waits", || broker.broker.waiting_pops() == 1).await;
+        broker.put("T", 1, &unwanted, "no").await;
+        hand.advance(Duration::from_secs(1));
+    });
+    assert_eq!(none.code, 210);
     let wrong = pop(&broker, &PopMessage { exp: Some("n >"), ..order }).await;
     assert_eq!(wrong.code, 23, "{:?}", wrong.remark);
     broker.stop().await;
@@ -93,7 +101,7 @@ async fn a_pop_by_a_condition_brings_what_matches_also_when_it_comes_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lies_on_the_disk_only_is_popped_by_tag_by_condition_in_order_and_again() {
-    let setup = Setup { more: &[("enablePropertyFilter", "true")], ..Setup::default() };
+    let (setup, hand) = Setup { more: &[("enablePropertyFilter", "true")], ..Setup::default() }.standing();
     let broker = start(setup.clone()).await;
     for number in 0..40 {
         let tag = if number % 2 == 0 { "even" } else { "odd" };
@@ -112,6 +120,7 @@ async fn what_lies_on_the_disk_only_is_popped_by_tag_by_condition_in_order_and_a
     }
     let evens: Vec<String> = (0..40).step_by(2).map(|number| number.to_string()).collect();
     assert_eq!(got, evens);
+    hand.advance(Duration::from_millis(500));
     let mut again = Vec::new();
     while again.len() < 20 {
         let popped = pop_any(&broker, &PopMessage { exp: Some("even"), ..from("T", 60_000) }).await;
@@ -133,7 +142,8 @@ async fn what_lies_on_the_disk_only_is_popped_by_tag_by_condition_in_order_and_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_popped_and_not_acknowledged_comes_again_as_a_whole() {
-    let broker = start(Setup::default()).await;
+    let (setup, hand) = Setup::default().standing();
+    let broker = start(setup).await;
     assert_eq!(create(&broker, "B", "+queue.type=BatchCQ").await.0, 0);
     let three = batch_of(&[("a", ""), ("b", ""), ("c", "")]);
     assert_eq!(send_batch(&broker, "B", "UNIQ_KEY\u{1}B1\u{2}", three.clone()).await.code, 0);
@@ -144,6 +154,7 @@ async fn a_batch_that_is_popped_and_not_acknowledged_comes_again_as_a_whole() {
     assert_eq!(first.field("msgOffsetInfo"), "0 0 0,3");
     assert_eq!(ack(&broker, "B", &first.handle(1)).await, 0);
     assert_eq!(pop(&broker, &from("B", 300)).await.code, 210);
+    hand.advance(Duration::from_millis(300));
     let again = pop_any(&broker, &from("B", 60_000)).await;
     assert_eq!(again.messages.len(), 1);
     assert_eq!((again.messages[0].body.as_bytes(), again.messages[0].reconsume_times), (&three[..], 1));

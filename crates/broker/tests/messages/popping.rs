@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use env::{Clock, ManualClock, TimeMs};
+use env::ManualClock;
 use protocol::code::request;
 use protocol::request::{AckMessage, ChangeInvisibleTime, Notification, PeekMessage, PollingInfo, PopMessage};
 use tokio::time::{Instant, timeout};
@@ -124,8 +124,7 @@ pub async fn change(broker: &Running, topic: &str, handle: &str, invisible_time:
 
 /// A broker whose clock stands still but for what a test moves it, so a slow machine ends no lease.
 pub fn standing() -> (Setup, ManualClock) {
-    let (clock, hand) = Clock::manual(TimeMs(1_800_000_000_000));
-    (Setup { clock: Some(clock), ..Setup::default() }, hand)
+    Setup::default().standing()
 }
 
 /// Pops until something comes.

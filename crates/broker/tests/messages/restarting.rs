@@ -119,16 +119,16 @@ async fn a_commit_waits_for_no_timer_on_its_way_to_the_journal() {
     commit(&running, offset).await;
     assert_eq!(committed(&running).await, offset);
     let mut fast_in_a_row = 0;
-    // A busy machine may be late any number of times, and an export of JSON files is a change too; but with a timer five commits
-    // running would not all be fast.
+    // Commits gather for some milliseconds. A busy machine may be late any number of times, and an export of JSON files is a change too; but
+    // with a timer as Apache's, of 5 s, five commits running would not all be fast.
     while fast_in_a_row < 5 {
         let before = journal.position();
         offset += 1;
         commit(&running, offset).await;
         let began = Instant::now();
         timeout(DEADLINE, journal.written().reached(before + 1)).await.unwrap();
-        fast_in_a_row = if began.elapsed() < Duration::from_millis(5) { fast_in_a_row + 1 } else { 0 };
-        assert!(Instant::now() < deadline, "commits do not reach the journal within 5 ms");
+        fast_in_a_row = if began.elapsed() < Duration::from_millis(500) { fast_in_a_row + 1 } else { 0 };
+        assert!(Instant::now() < deadline, "commits do not reach the journal within half a second");
     }
 }
 

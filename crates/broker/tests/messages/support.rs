@@ -7,7 +7,7 @@ use std::time::Duration;
 use broker::{Broker, Start};
 use bytes::Bytes;
 use config::{Machine, Role, Settings, Sources};
-use env::{Clock, Random};
+use env::{Clock, ManualClock, Random, TimeMs};
 use net::{CallError, Client, ClientOptions, Listener, ListenerOptions, Response};
 use protocol::batch::{self, InnerMessage};
 use protocol::code::request;
@@ -84,6 +84,17 @@ impl Default for Setup {
             name_servers: Vec::new(),
             more: &[],
         }
+    }
+}
+
+/// What a clock shows that stands. A slot of timer messages begins there, whatever its length.
+pub const STANDS_AT: i64 = 1_800_000_000_000;
+
+impl Setup {
+    /// The same with a clock that stands but for what its hand moves it: on a slow machine nothing is due, late or over before the test says so.
+    pub fn standing(self) -> (Setup, ManualClock) {
+        let (clock, hand) = Clock::manual(TimeMs(STANDS_AT));
+        (Setup { clock: Some(clock), ..self }, hand)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use env::{Clock, TimeMs};
+use env::{Clock, ManualClock};
 use net::Response;
 use protocol::code::request;
 use protocol::request::RecallMessage;
@@ -35,10 +35,13 @@ fn bodies(messages: &[Message]) -> Vec<&str> {
     messages.iter().map(|message| message.body.as_str()).collect()
 }
 
-/// Waits until the queue holds `count` messages, and then until nothing waits any more.
-async fn all_delivered(running: &Running, count: usize) -> Vec<Message> {
+/// Waits until the queue holds `count` messages, and then until nothing waits any more. Moves the clock by a millisecond, if it stands.
+async fn all_delivered(running: &Running, hand: Option<&ManualClock>, count: usize) -> Vec<Message> {
     running.wait_for("Orders", 1, count).await;
     running.put("Orders", 1, &properties(&[("TIMER_DELAY_MS", "1")]), "last").await;
+    if let Some(hand) = hand {
+        hand.advance(Duration::from_millis(1));
+    }
     let mut found = running.wait_for("Orders", 1, count + 1).await;
     assert_eq!(found.pop().unwrap().body, "last");
     found
@@ -47,9 +50,9 @@ async fn all_delivered(running: &Running, count: usize) -> Vec<Message> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_are_delivered_at_the_time_that_their_producer_names() {
     for is_sync in [false, true] {
-        let running = start(Setup { is_sync, ..Setup::default() }).await;
-        let sent_at = now();
-        let deliver_at = (sent_at + 600).to_string();
+        let (setup, hand) = Setup { is_sync, ..Setup::default() }.standing();
+        let running = start(setup).await;
+        let deliver_at = (STANDS_AT + 600).to_string();
         for (name, value, body) in
             [("TIMER_DELAY_SEC", "1", "c"), ("TIMER_DELAY_MS", "300", "a"), ("TIMER_DELIVER_MS", &deliver_at, "b")]
         {
@@ -62,10 +65,14 @@ async fn messages_are_delivered_at_the_time_that_their_producer_names() {
         assert_eq!(bodies(&waiting), ["c", "a", "b"]);
         assert_eq!((waiting[0].property("REAL_TOPIC"), waiting[0].property("REAL_QID")), (Some("Orders"), Some("1")));
 
-        let found = running.wait_for("Orders", 1, 3).await;
+        for (moved, count) in [(300, 1), (300, 2), (400, 3)] {
+            hand.advance(Duration::from_millis(moved));
+            running.wait_for("Orders", 1, count).await;
+        }
+        let found = running.all("Orders", 1).await;
         assert_eq!(bodies(&found), ["a", "b", "c"]);
         for (message, after) in found.iter().zip([300, 600, 1000]) {
-            assert!(message.store_timestamp >= sent_at + after, "{} is early", message.body);
+            assert_eq!(message.store_timestamp, STANDS_AT + after, "{}", message.body);
             assert_eq!((message.property("KEYS"), message.property("TAGS")), (Some(message.body.as_str()), Some("t")));
             assert_eq!(message.property("REAL_TOPIC"), Some("Orders"), "as in Apache");
             assert!(message.property("TIMER_OUT_MS").is_some() && message.property("TIMER_DEQUEUE_MS").is_some());
@@ -101,9 +108,9 @@ async fn a_batch_with_a_time_is_refused_and_so_is_any_time_without_the_wheel() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_taken_back_is_never_delivered_and_the_rest_is() {
-    let allowed = with(&[("recallMessageEnable", "true")]);
+    let (allowed, hand) = with(&[("recallMessageEnable", "true")]).standing();
     let running = start(allowed.clone()).await;
-    let due = now() + 2_500;
+    let due = STANDS_AT + 2_500;
     let mut handles = Vec::new();
     for body in ["a", "b", "c", "d"] {
         handles.push(send_at(&running, due, body).await);
@@ -113,8 +120,9 @@ async fn what_was_taken_back_is_never_delivered_and_the_rest_is() {
     assert_eq!(recall(&running, &handles[3]).await.code, 0);
     // Also when the process dies right after it said so.
     let again = start_on(allowed, running.image()).await;
+    hand.advance(Duration::from_millis(2_500));
     for running in [running, again] {
-        assert_eq!(bodies(&all_delivered(&running, 2).await), ["a", "c"]);
+        assert_eq!(bodies(&all_delivered(&running, Some(&hand), 2).await), ["a", "c"]);
         assert_eq!(recall(&running, &handles[0]).await.code, 604, "it is delivered");
     }
 }
@@ -138,23 +146,24 @@ async fn a_recall_that_breaks_a_rule_is_refused_with_apaches_code() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_message_is_delivered_once_over_a_stop_and_over_a_crash_in_the_middle_of_a_slot() {
     // One slot lasts for ten seconds, so that a crash finds it half delivered.
-    let long = with(&[("timerPrecisionMs", "10000"), ("timerFlushIntervalMs", "50")]);
+    let (long, hand) = with(&[("timerPrecisionMs", "10000"), ("timerFlushIntervalMs", "50")]).standing();
     let running = start(long.clone()).await;
-    // Not at the end of a slot.
-    let begin = now() + 300;
-    let begin = if begin % 10_000 > 6_000 { begin - begin % 10_000 + 10_001 } else { begin };
+    let begin = STANDS_AT + 300;
     send_at(&running, begin, "a").await;
     send_at(&running, begin + 100, "b").await;
     send_at(&running, begin + 3_000, "c").await;
     send_at(&running, begin + 12_000, "d").await;
+    hand.advance(Duration::from_millis(400));
     running.wait_for("Orders", 1, 2).await;
     let crashed = start_on(long.clone(), running.image()).await;
+    hand.advance(Duration::from_millis(2_900));
     assert_eq!(bodies(&crashed.wait_for("Orders", 1, 3).await), ["a", "b", "c"]);
     // An orderly stop in the middle of a slot.
     let stopped = start_on(long, running.stop().await).await;
     assert_eq!(bodies(&stopped.wait_for("Orders", 1, 3).await), ["a", "b", "c"]);
+    hand.advance(Duration::from_secs(9));
     for running in [crashed, stopped] {
-        let found = all_delivered(&running, 4).await;
+        let found = all_delivered(&running, Some(&hand), 4).await;
         assert_eq!(bodies(&found), ["a", "b", "c", "d"]);
         assert!(found[3].store_timestamp >= begin + 12_000);
     }
@@ -168,7 +177,7 @@ async fn what_is_due_beyond_the_wheel_is_stored_again_on_the_way() {
     send_at(&running, due, "far").await;
     let handle = send_at(&running, due, "back").await;
     assert_eq!(recall(&running, &handle).await.code, 0);
-    let found = all_delivered(&running, 1).await;
+    let found = all_delivered(&running, None, 1).await;
     assert_eq!(bodies(&found), ["far"]);
     assert!(found[0].store_timestamp >= due);
     assert!(found[0].property("TIMER_ROLL_TIMES").is_some_and(|times| times.parse::<i32>().unwrap() >= 1));
@@ -203,10 +212,12 @@ async fn taking_in_and_delivering_can_be_stopped_and_figures_say_what_waits() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_leaves_how_many_messages_wait_where_apache_counts_on() {
-    let running = start(Setup::default()).await;
-    send_at(&running, now() + 90_000, "a").await;
-    send_at(&running, now() + 91_000, "b").await;
-    send_at(&running, now() + 200, "c").await;
+    let (setup, hand) = Setup::default().standing();
+    let running = start(setup).await;
+    send_at(&running, STANDS_AT + 90_000, "a").await;
+    send_at(&running, STANDS_AT + 91_000, "b").await;
+    send_at(&running, STANDS_AT + 200, "c").await;
+    hand.advance(Duration::from_millis(200));
     running.wait_for("Orders", 1, 1).await;
     let dir = running.stop().await;
     let written = std::fs::read_to_string(dir.path().join("config/timermetrics")).unwrap();
@@ -237,13 +248,11 @@ async fn a_stop_delivers_the_slot_that_has_begun_and_begins_no_other() {
     }
 }
 
-/// The clock stands still but for what the test moves it: nothing is delivered early on a slow machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_of_the_log_that_hold_messages_which_wait_stay_until_these_are_delivered() {
     const FILE: u64 = 1 << 16;
-    let begin = 1_800_000_000_000;
-    let (clock, hand) = Clock::manual(TimeMs(begin));
-    let running = start(Setup { segment_bytes: FILE, clock: Some(clock), ..Setup::default() }).await;
+    let (setup, hand) = Setup { segment_bytes: FILE, ..Setup::default() }.standing();
+    let running = start(setup).await;
     let store = running.store();
     let filler = "x".repeat(8 << 10);
     let fill_to = async |end: u64| {
@@ -252,7 +261,7 @@ async fn files_of_the_log_that_hold_messages_which_wait_stay_until_these_are_del
         }
     };
     fill_to(FILE).await;
-    send_at(&running, begin + 1_500, "late").await;
+    send_at(&running, STANDS_AT + 1_500, "late").await;
     let file = running.all(TIMER, 0).await[0].log_offset / FILE * FILE;
     fill_to(4 * FILE).await;
     hand.advance(Duration::from_millis(10));

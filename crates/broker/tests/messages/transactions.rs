@@ -63,7 +63,7 @@ async fn a_parked_pull_is_woken_by_a_commit_also_with_sync_flush() {
         });
         running.until_parked(1).await;
         assert_eq!(end(&running, &open, COMMIT).await.code, 0);
-        let found = tokio::time::timeout(Duration::from_secs(5), parked).await.unwrap().unwrap();
+        let found = tokio::time::timeout(DEADLINE, parked).await.unwrap().unwrap();
         assert_eq!(bodies(found.messages), ["late"]);
     }
 }

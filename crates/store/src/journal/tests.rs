@@ -197,25 +197,27 @@ fn snapshots_beside_changes_lose_none_and_keep_the_files_small() {
     journal.attach(TABLE, Arc::clone(&owner) as Arc<dyn Table>);
     journal.put(TableId(7), b"of nobody", b"kept");
     let mut n = 0u32;
-    until(|| {
-        journal.stats().snapshots >= 3 || {
-            n += 1;
-            let (key, value) = ((n % 100).to_le_bytes().to_vec(), n.to_le_bytes().to_vec());
-            let mut state = owner.0.lock();
-            let position = if n.is_multiple_of(17) {
-                state.remove(&key);
-                journal.delete(TABLE, &key)
-            } else {
-                state.insert(key.clone(), value.clone());
-                journal.put(TABLE, &key, &value)
-            };
-            drop(state);
-            if n.is_multiple_of(50) {
-                wait(&journal, position);
-            }
-            false
+    let mut change = || {
+        n += 1;
+        let (key, value) = ((n % 100).to_le_bytes().to_vec(), n.to_le_bytes().to_vec());
+        let mut state = owner.0.lock();
+        if n.is_multiple_of(17) {
+            state.remove(&key);
+            journal.delete(TABLE, &key)
+        } else {
+            state.insert(key.clone(), value.clone());
+            journal.put(TABLE, &key, &value)
         }
-    });
+    };
+    for snapshots in 1..=3 {
+        until(|| {
+            journal.stats().snapshots >= snapshots || {
+                (1..50).for_each(|_| _ = change());
+                wait(&journal, change());
+                false
+            }
+        });
+    }
     let (snapshot_bytes, at) = (journal.stats().snapshot_bytes, journal.stats().snapshot_at);
     assert!(snapshot_bytes < 5_000 && at.is_some());
     journal.close();

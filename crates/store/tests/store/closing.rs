@@ -9,9 +9,11 @@ use store::{AppendError, ColdReadRefused, NotWritable, RecordBatch};
 use crate::support::*;
 
 #[test]
-fn a_store_closes_within_a_second_under_load_and_keeps_what_it_took() {
+fn a_store_closes_under_load_without_a_wait_for_its_timers_and_keeps_what_it_took() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, _) = open(dir.path());
+    let hour = Duration::from_secs(3600);
+    let (store, _) =
+        try_open(store::StoreOptions { flush_interval: hour, clean_interval: hour, ..options(dir.path()) }).unwrap();
     let is_closing = AtomicBool::new(false);
     let mut taken = 0;
     std::thread::scope(|scope| {
@@ -34,10 +36,9 @@ fn a_store_closes_within_a_second_under_load_and_keeps_what_it_took() {
         });
         eventually("load", || store.end().0 > 4 * SEGMENT);
         is_closing.store(true, Ordering::SeqCst);
-        let began = Instant::now();
+        let deadline = deadline();
         store.close().unwrap();
-        let took = began.elapsed();
-        assert!(took < Duration::from_secs(1), "{took:?}");
+        assert!(Instant::now() < deadline, "it waited for something");
         taken = appender.join().unwrap();
     });
     assert!(store.close().is_ok(), "a second close is nothing");
