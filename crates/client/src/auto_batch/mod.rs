@@ -8,11 +8,11 @@
 //! decided in `accumulator`, under the one lock, [`Gathering::core`]; nothing is awaited, sent or woken under it.
 
 mod accumulator;
+#[cfg(test)]
+mod any_order;
 mod batch;
 mod lanes;
 mod pending;
-#[cfg(test)]
-mod any_order;
 #[cfg(test)]
 mod tests;
 
