@@ -88,6 +88,7 @@ mod queue_task;
 mod route;
 mod sign;
 mod unique_id;
+mod whole;
 
 pub use admin::Admin;
 pub use allocation::allocate;

@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ use client::{
 };
 use protocol::batch;
 use protocol::code::{ResponseCode, request};
+use protocol::compression::{Compression, decompress};
 use protocol::fastjson::{self, Dialect};
-use protocol::properties;
+use protocol::{properties, sys_flag};
 use support::{Answer, Asked, Fake, until};
 
 /// So long that no test depends on it.
@@ -374,6 +375,85 @@ fn a_message_waits_no_longer_although_the_runtime_that_looked_at_the_time_has_en
         fake.release();
         assert!(all(vec![first, second]).await.into_iter().all(|result| result.is_ok()));
     });
+}
+
+/// Sends a message, and a hundred that gather behind it: what became of these, and how they came.
+async fn behind_another(
+    fake: &Fake,
+    producer: &Producer,
+    chosen: Option<&MessageQueue>,
+) -> (Vec<Result<SendResult, ClientError>>, Vec<Asked>) {
+    let before = fake.sends().len();
+    let mut pending = Vec::new();
+    fake.hold();
+    for number in 0..101 {
+        let message = Message::new("t", format!("{number:0100}"));
+        pending.push(match chosen {
+            Some(queue) => producer.hand_over_to(queue, message).await.unwrap(),
+            None => producer.hand_over(message).await.unwrap(),
+        });
+    }
+    fake.release();
+    let first = pending.remove(0);
+    assert!(first.await.is_ok());
+    (all(pending).await, fake.sends().split_off(before + 1))
+}
+
+#[tokio::test]
+async fn a_large_batch_is_compressed_where_it_stays_whole_and_plain_where_the_topic_is_of_the_other_kind_now() {
+    let marks = Compression::Zlib.bits() | sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+    let is_whole = Arc::new(AtomicBool::new(true));
+    let (is_kept, store) = (Arc::clone(&is_whole), stores());
+    let fake = Fake::start(move |asked| {
+        let is_kept = is_kept.load(Ordering::SeqCst);
+        let is_marked = asked.code == request::SEND_MESSAGE_V2 && asked.number("f") == i64::from(marks);
+        match (asked.code, is_kept) {
+            (request::SEND_MESSAGE_V2, false) if is_marked => {
+                Some((ResponseCode::MessageIllegal, Vec::new(), Vec::new()))
+            }
+            (request::SEND_BATCH_MESSAGE, true) => Some(stored("WHOLE".to_owned(), 7)),
+            _ if is_marked => Some(stored("WHOLE".to_owned(), 7)),
+            _ => store(asked),
+        }
+    });
+    let client = fake.client();
+    let producer = producer(&client, patient());
+    let codes = |sends: &[Asked]| sends.iter().map(|asked| asked.code).collect::<Vec<_>>();
+    let (plain, marked) = (request::SEND_BATCH_MESSAGE, request::SEND_MESSAGE_V2);
+    let is_ok = |results: &[Result<SendResult, ClientError>]| results.iter().all(Result::is_ok);
+
+    // The first answer says what kind of topic this is.
+    let (results, sends) = behind_another(&fake, &producer, None).await;
+    assert_eq!((codes(&sends), is_ok(&results)), (vec![plain], true));
+    let (results, sends) = behind_another(&fake, &producer, None).await;
+    assert_eq!((codes(&sends), sends[0].number("f")), (vec![marked], i64::from(marks)));
+    assert_eq!(properties::get(&sends[0].fields["i"], "INNER_NUM"), Some("100"));
+    assert!(sends[0].body.len() < 5_000, "{} bytes", sends[0].body.len());
+    let unpacked = decompress(Compression::Zlib, &sends[0].body, 1 << 20).unwrap();
+    for (at, (inner, result)) in batch::iter(&unpacked).zip(results).enumerate() {
+        let (inner, sent) = (inner.unwrap(), result.unwrap());
+        assert_eq!(inner.body, format!("{:0100}", at + 1).as_bytes());
+        assert_eq!((sent.offset_message_id.as_str(), sent.queue_offset), ("WHOLE", 7 + at as i64));
+        assert_eq!(properties::get(inner.properties, "UNIQ_KEY"), Some(sent.message_id.as_str()));
+    }
+
+    // It was deleted, and made anew.
+    is_whole.store(false, Ordering::SeqCst);
+    let (results, sends) = behind_another(&fake, &producer, None).await;
+    assert_eq!((codes(&sends), is_ok(&results)), (vec![marked, plain], true));
+    let (results, sends) = behind_another(&fake, &producer, None).await;
+    assert_eq!((codes(&sends), is_ok(&results)), (vec![plain], true));
+
+    // To a chosen queue nothing is sent again: it might overtake what is behind it, or be overtaken.
+    is_whole.store(true, Ordering::SeqCst);
+    behind_another(&fake, &producer, Some(&queue())).await;
+    is_whole.store(false, Ordering::SeqCst);
+    let (results, sends) = behind_another(&fake, &producer, Some(&queue())).await;
+    assert_eq!(codes(&sends), [marked]);
+    let illegal = Some(ResponseCode::MessageIllegal as i32);
+    assert!(results.into_iter().all(|result| result.unwrap_err().code() == illegal));
+    let (results, sends) = behind_another(&fake, &producer, Some(&queue())).await;
+    assert_eq!((codes(&sends), is_ok(&results)), (vec![plain], true));
 }
 
 #[tokio::test]

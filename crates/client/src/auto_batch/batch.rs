@@ -13,6 +13,7 @@ use crate::error::ClientError;
 use crate::message::Message;
 use crate::prepared::Prepared;
 use crate::producer::SendResult;
+use crate::whole::Whole;
 
 /// What a unit of a BatchCQ queue can state.
 const MESSAGES_MAX: usize = i16::MAX as usize;
@@ -148,7 +149,7 @@ impl Batch {
 
     /// As it is sent. A message alone is no batch, and compressed if it is large. `unique_id` is for the batch as a whole.
     ///
-    /// A batch is not compressed, as with Java's client: whether the broker takes it apart, and needs it plain, only the broker knows.
+    /// A batch is plain, as with Java's client; a large one may be compressed where the broker is known not to take it apart.
     pub(crate) fn prepare(
         &mut self,
         unique_id: impl FnOnce() -> String,
@@ -158,12 +159,14 @@ impl Batch {
         match std::mem::replace(&mut self.held, Held::Many(Vec::new())) {
             Held::Many(encoded) => {
                 let (properties, message_id) = (self.properties(&unique_id()), String::new());
+                let is_large = compress_over_bytes.is_some_and(|limit| encoded.len() > limit);
+                let whole = is_large.then(|| Whole::of(self.ids.len()));
                 let body = encoded.into();
-                Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id })
+                Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id, whole })
             }
             Held::One { flag, body, properties } => {
                 let message_id = self.ids.get(0).to_owned();
-                Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id }
+                Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id, whole: None }
                     .compressed(compress_over_bytes)
             }
         }
