@@ -33,7 +33,7 @@ pub struct ProducerConfig {
     pub retries: usize,
     /// For each attempt.
     pub timeout: Duration,
-    /// Larger bodies are compressed; `None`: never.
+    /// Larger bodies are compressed; `None`: never. With [`ProducerConfig::auto_batch`] also larger batches, in BatchCQ topics.
     pub compress_over_bytes: Option<usize>,
     /// Queues of a topic that this producer's first message makes.
     pub new_topic_queues: i32,
@@ -189,9 +189,10 @@ impl Producer {
         let mut tries = Tries::new(&self.inner.member, queue);
         loop {
             let route = self.route(&prepared.topic).await?;
+            let was_refused = prepared.whole.as_ref().is_some_and(Whole::is_refused);
             let answer = self.send_by(&route, queue, prepared, || ()).await;
-            if answer.is_err() && prepared.whole.as_ref().is_some_and(Whole::was_refused) {
-                // Nothing is stored, and the next time it is plain.
+            if !was_refused && prepared.whole.as_ref().is_some_and(Whole::is_refused) {
+                // Nothing is stored, and the second time it is plain.
                 continue;
             }
             if !tries.go_on(&answer).await {

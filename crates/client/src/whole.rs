@@ -2,9 +2,9 @@
 //!
 //! It is sent as one message that is marked as a batch, with the number of its messages: of a batch request that is compressed
 //! RocketMQ's brokers cannot count them, and refuse it. No route says which topics are of this kind, but an answer does: one id for a batch
-//! of several messages. A broker where the topic is of the other kind refuses the mark, and stores nothing.
+//! of several messages. A broker where the topic is of the other kind refuses the mark, and stores nothing; it is not tried again there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,27 +22,23 @@ const TOPICS_MAX: usize = 4096;
 /// Which brokers keep batches of which topics whole.
 #[derive(Default)]
 pub(crate) struct WholeTopics {
-    /// Guards the brokers by topic; held for a look or a change.
-    brokers: Mutex<HashMap<String, HashSet<String>>>,
+    /// Guards the brokers by topic, and whether they take marked batches of it; held for a look or a change.
+    brokers: Mutex<HashMap<String, HashMap<String, bool>>>,
 }
 
 impl WholeTopics {
     pub(crate) fn are_at(&self, broker: &str, topic: &str) -> bool {
-        self.brokers.lock().get(topic).is_some_and(|brokers| brokers.contains(broker))
+        self.brokers.lock().get(topic).and_then(|brokers| brokers.get(broker)).is_some_and(|takes| *takes)
     }
 
-    fn note(&self, broker: &str, topic: &str) {
+    fn note(&self, broker: &str, topic: &str, takes: bool) {
         let mut brokers = self.brokers.lock();
-        if brokers.len() >= TOPICS_MAX {
+        if brokers.len() >= TOPICS_MAX && !brokers.contains_key(topic) {
             brokers.clear();
         }
-        brokers.entry(topic.to_owned()).or_default().insert(broker.to_owned());
-    }
-
-    fn forget(&self, broker: &str, topic: &str) {
-        if let Some(brokers) = self.brokers.lock().get_mut(topic) {
-            brokers.remove(broker);
-        }
+        let of_topic = brokers.entry(topic.to_owned()).or_default();
+        // Who has refused it may do so again: each time costs a request, or the messages that were for a chosen queue.
+        *of_topic.entry(broker.to_owned()).or_insert(takes) &= takes;
     }
 
     /// Learns from what a broker says about a batch. `was_packed`: as one message. `ids`: what it answered, if it stored it.
@@ -55,9 +51,9 @@ impl WholeTopics {
     ) {
         let Some(whole) = &prepared.whole else { return };
         match answer {
-            Ok(ids) if !was_packed && !ids.contains(',') => self.note(broker, &prepared.topic),
+            Ok(ids) if !was_packed && !ids.contains(',') => self.note(broker, &prepared.topic, true),
             Err(error) if was_packed && error.code() == Some(ResponseCode::MessageIllegal as i32) => {
-                self.forget(broker, &prepared.topic);
+                self.note(broker, &prepared.topic, false);
                 whole.is_refused.store(true, Ordering::Relaxed);
             }
             Ok(_) | Err(_) => {}
@@ -80,13 +76,16 @@ impl Whole {
         Whole { messages, packed: OnceLock::new(), is_refused: AtomicBool::new(false) }
     }
 
-    /// Whether it was refused, although nothing may be wrong with it but the mark: true once.
-    pub(crate) fn was_refused(&self) -> bool {
-        self.is_refused.swap(false, Ordering::Relaxed)
+    /// Whether it was refused as one message: it may be taken as it is.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed)
     }
 
-    /// The batch as one message, compressed and marked.
+    /// The batch as one message, compressed and marked, unless it was refused so.
     pub(crate) fn packed(&self, plain: &Prepared) -> Option<&Prepared> {
+        if self.is_refused() {
+            return None;
+        }
         self.packed.get_or_init(|| pack(plain, self.messages).map(Box::new)).as_deref()
     }
 }
@@ -143,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_id_for_a_batch_is_learned_by_broker_and_a_refusal_of_the_mark_forgets_it() {
+    fn one_id_for_a_batch_is_learned_by_broker_until_it_refuses_the_mark() {
         let (known, batch) = (WholeTopics::default(), batch(vec![b'x'; 100]));
         known.learn("a", &batch, false, Ok("ID1,ID2"));
         assert!(!known.are_at("a", "t"));
@@ -156,11 +155,11 @@ mod tests {
         };
         known.learn("a", &batch, true, Err(&refused(ResponseCode::SystemBusy)));
         known.learn("a", &batch, false, Err(&refused(ResponseCode::MessageIllegal)));
-        assert!(known.are_at("a", "t") && !batch.whole.as_ref().unwrap().was_refused());
+        assert!(known.are_at("a", "t") && !batch.whole.as_ref().unwrap().is_refused());
         known.learn("a", &batch, true, Err(&refused(ResponseCode::MessageIllegal)));
-        assert!(!known.are_at("a", "t"));
+        known.learn("a", &batch, false, Ok("ID1"));
         let whole = batch.whole.as_ref().unwrap();
-        assert_eq!((whole.was_refused(), whole.was_refused()), (true, false));
+        assert!(!known.are_at("a", "t") && whole.is_refused() && whole.packed(&batch).is_none());
     }
 
     #[test]

@@ -444,7 +444,8 @@ async fn a_large_batch_is_compressed_where_it_stays_whole_and_plain_where_the_to
     let (results, sends) = behind_another(&fake, &producer, None).await;
     assert_eq!((codes(&sends), is_ok(&results)), (vec![plain], true));
 
-    // To a chosen queue nothing is sent again: it might overtake what is behind it, or be overtaken.
+    // To a chosen queue nothing is sent again: it might overtake what is behind it, or be overtaken. Another producer knows nothing yet.
+    let producer = self::producer(&client, patient());
     is_whole.store(true, Ordering::SeqCst);
     behind_another(&fake, &producer, Some(&queue())).await;
     is_whole.store(false, Ordering::SeqCst);

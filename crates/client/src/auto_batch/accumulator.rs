@@ -41,7 +41,7 @@ pub(crate) struct Limits {
     pub(crate) batch_bytes_max: usize,
     /// For which a message waits at most, as long as fewer batches are on their way than may be, of its lane and of all.
     pub(crate) delay: Duration,
-    /// Larger bodies are compressed, which those in a batch cannot be.
+    /// Larger bodies are compressed, which those in a batch cannot be by themselves.
     pub(crate) compress_over_bytes: Option<usize>,
     /// Batches of all lanes that are on their way at once, one at least.
     pub(crate) in_flight_max: usize,
