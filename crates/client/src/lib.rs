@@ -73,8 +73,8 @@
 //! should do without [`ProducerConfig::auto_batch`].
 //!
 //! If a batch fails each of its messages does; it is sent again as a single message would be, so with retries all of it may be stored
-//! twice. What was handed over is sent also if nobody waits for it and if the producer is dropped; [`Producer::flush`] waits for it. Where the runtime that sends it ends before, [`ClientError::GivenUp`]
-//! says so.
+//! twice. What was handed over is sent also if nobody waits for it and if the producer is dropped; [`Producer::flush`] waits for it.
+//! Where the runtime that sends it ends before, [`ClientError::GivenUp`] says so.
 
 pub mod admin;
 mod allocation;
