@@ -50,8 +50,9 @@ pub enum ClientError {
     /// What was given cannot be sent.
     #[error("{0}")]
     Invalid(String),
-    /// Nobody knows what became of a message that was handed over: the runtime ended before it was answered.
-    #[error("given up before it was answered: the runtime has ended")]
+    /// Nobody knows what became of a message that was handed over: whoever should have sent it ended before it was answered, with the
+    /// runtime or by a bug.
+    #[error("given up before it was answered: the runtime, or the task that should have sent it, has ended")]
     GivenUp,
     /// Every attempt failed.
     #[error("not sent after {attempts} attempts: {last}")]

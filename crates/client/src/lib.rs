@@ -61,15 +61,20 @@
 //! What goes together: messages of one topic with the same tag and the same `WAIT`, since in a BatchCQ topic a batch has one of each; for a
 //! chosen queue in their order, else to the next queue in turn, a batch at a time. What a broker does for single messages only (delays,
 //! transactions, light queues, priorities, retry topics) goes alone, and so does what is larger than
-//! [`ProducerConfig::compress_over_bytes`], compressed: a batch is not. A message without a body goes alone too, and is refused.
+//! [`ProducerConfig::compress_over_bytes`], compressed. A message without a body goes alone too, and is refused.
+//!
+//! A batch as a whole is compressed where it stays whole, in a BatchCQ topic, if it is larger than that and becomes smaller. Which topics
+//! are of that kind the first answer to a large batch says, so the first ones are plain. Where such a topic is deleted and made anew as an
+//! ordinary one, those that were compressed already are sent again plain, or fail if they are for a chosen queue. Ordinary batches are never
+//! compressed: brokers take them apart, and need them plain.
 //!
 //! Two things brokers look at in single messages only, and so not in those of a batch: whether one for a topic with
 //! `cleanup.policy=COMPACTION` has a key, and whether it repeats another one (`repeatedSendWindowMillis`). Where they count, a producer
 //! should do without [`ProducerConfig::auto_batch`].
 //!
-//! If a batch fails each of its messages does; it is sent again as
-//! a single message would be, so with retries all of it may be stored twice. What was handed over is sent also if nobody waits for it and if the
-//! producer is dropped; [`Producer::flush`] waits for it. Where the runtime ends before, [`ClientError::GivenUp`] says so.
+//! If a batch fails each of its messages does; it is sent again as a single message would be, so with retries all of it may be stored
+//! twice. What was handed over is sent also if nobody waits for it and if the producer is dropped; [`Producer::flush`] waits for it.
+//! Where the runtime that sends it ends before, [`ClientError::GivenUp`] says so.
 
 pub mod admin;
 mod allocation;
@@ -88,6 +93,7 @@ mod queue_task;
 mod route;
 mod sign;
 mod unique_id;
+mod whole;
 
 pub use admin::Admin;
 pub use allocation::allocate;

@@ -151,7 +151,9 @@ impl Client {
         PushConsumer::start(Arc::clone(&self.member), config, handler).await
     }
 
-    /// Takes leave of the brokers. Stop consumers first: they commit when they stop.
+    /// Takes leave of the brokers. Stop consumers first: they commit when they stop. Producers with
+    /// [`auto_batch`](crate::ProducerConfig::auto_batch) may still have messages that nobody waits for, those sent oneway too:
+    /// [`Producer::flush`](crate::Producer::flush) waits for them.
     pub async fn stop(&self) {
         self.member.stopping.send_replace(true);
         let groups: Vec<String> = self.member.groups.lock().producers.iter().cloned().collect();

@@ -9,6 +9,7 @@ use protocol::properties::name;
 use crate::error::ClientError;
 use crate::message::Message;
 use crate::unique_id::UniqueIds;
+use crate::whole::Whole;
 
 /// zlib's level in RocketMQ's clients.
 const COMPRESSION_LEVEL: u32 = 5;
@@ -22,6 +23,8 @@ pub(crate) struct Prepared {
     pub(crate) sys_flag: i32,
     pub(crate) is_batch: bool,
     pub(crate) message_id: String,
+    /// Of a batch that is compressed where it stays whole.
+    pub(crate) whole: Option<Whole>,
 }
 
 impl Prepared {
@@ -35,7 +38,7 @@ impl Prepared {
         let message_id = message.id_or(|| ids.next());
         let properties = message.property_string(&message_id)?;
         let Message { topic, body, flag, .. } = message;
-        let plain = Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id };
+        let plain = Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id, whole: None };
         plain.compressed(compress_over_bytes)
     }
 
@@ -72,7 +75,8 @@ impl Prepared {
         // The batch as a whole has an id too, as with Java's client, and says whether its reply waits for the disk.
         let whole = Message::new(topic.as_str(), "").property(name::WAIT, waits.to_string());
         let properties = whole.property_string(&ids.next())?;
-        Ok(Prepared { topic, body: body.into(), properties, flag: 0, sys_flag: 0, is_batch: true, message_id })
+        let body = body.into();
+        Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id, whole: None })
     }
 
     /// The code of the request that sends it.

@@ -19,6 +19,7 @@ use crate::member::{Member, is_worth_another_try};
 use crate::message::Message;
 use crate::prepared::Prepared;
 use crate::route::Route;
+use crate::whole::{Whole, WholeTopics};
 
 /// Before a connection that is full is tried again.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
@@ -32,7 +33,7 @@ pub struct ProducerConfig {
     pub retries: usize,
     /// For each attempt.
     pub timeout: Duration,
-    /// Larger bodies are compressed; `None`: never.
+    /// Larger bodies are compressed; `None`: never. With [`ProducerConfig::auto_batch`] also larger batches, in BatchCQ topics.
     pub compress_over_bytes: Option<usize>,
     /// Queues of a topic that this producer's first message makes.
     pub new_topic_queues: i32,
@@ -95,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) config: ProducerConfig,
     /// With [`ProducerConfig::auto_batch`].
     pub(crate) gathering: Option<Gathering>,
+    /// Where batches stay whole.
+    whole: WholeTopics,
     // Relaxed: which queue comes next is a matter of taste.
     turn: AtomicUsize,
 }
@@ -105,7 +108,7 @@ impl Producer {
         let turn = AtomicUsize::new(member.config.random.below(1 << 16) as usize);
         let clock = member.config.clock.clone();
         let gathering = config.auto_batch.map(|settings| Gathering::new(settings, clock, config.compress_over_bytes));
-        Producer { inner: Arc::new(Inner { member, config, gathering, turn }) }
+        Producer { inner: Arc::new(Inner { member, config, gathering, whole: WholeTopics::default(), turn }) }
     }
 
     /// Sends to the next queue in turn; where a broker fails, to another one.
@@ -186,7 +189,12 @@ impl Producer {
         let mut tries = Tries::new(&self.inner.member, queue);
         loop {
             let route = self.route(&prepared.topic).await?;
+            let was_refused = prepared.whole.as_ref().is_some_and(Whole::is_refused);
             let answer = self.send_by(&route, queue, prepared, || ()).await;
+            if !was_refused && prepared.whole.as_ref().is_some_and(Whole::is_refused) {
+                // Nothing is stored, and the second time it is plain.
+                continue;
+            }
             if !tries.go_on(&answer).await {
                 return answer;
             }
@@ -203,6 +211,27 @@ impl Producer {
         left: impl FnOnce() + Send,
     ) -> Result<SendResult, ClientError> {
         let (broker, address) = master_of(route, queue)?;
+        let packed = match &prepared.whole {
+            // A static topic's queue may be of another kind on the broker that it moves to.
+            Some(whole) if broker == queue.broker_name && self.inner.whole.are_at(broker, &prepared.topic) => {
+                whole.packed(prepared)
+            }
+            Some(_) | None => None,
+        };
+        let answer = self.send_as(broker, address, queue, packed.unwrap_or(prepared), left).await;
+        let ids = answer.as_ref().map(|sent| sent.offset_message_id.as_str());
+        self.inner.whole.learn(broker, prepared, packed.is_some(), ids);
+        answer
+    }
+
+    async fn send_as(
+        &self,
+        broker: &str,
+        address: &str,
+        queue: &MessageQueue,
+        prepared: &Prepared,
+        left: impl FnOnce() + Send,
+    ) -> Result<SendResult, ClientError> {
         let fields = (self.fields(queue, broker, prepared), lo(queue));
         let (member, config) = (&self.inner.member, &self.inner.config);
         let call = member.begin(address, prepared.code(), &fields, &prepared.body, config.timeout).await?;

@@ -126,14 +126,15 @@ pub struct Call<'a> {
     begun: Begun<()>,
     address: &'a str,
     timeout: Duration,
-    /// Of `timeout`, after connecting.
-    left: Duration,
+    /// When `timeout` began.
+    started: Instant,
 }
 
 impl Call<'_> {
-    /// Waits for the response, for what is left of the time.
+    /// Waits for the response, for what is left of the time that began with [`Client::begin`]; one that has come is there also later.
     pub async fn response(self) -> Result<Response, CallError> {
-        let Call { begun, address, timeout, left } = self;
+        let Call { begun, address, timeout, started } = self;
+        let left = timeout.saturating_sub(started.elapsed());
         begun.response(left).await.map_err(|error| named(error, address, timeout))
     }
 }
@@ -179,9 +180,11 @@ impl Client {
             Some(connection) => connection,
             None => tokio::time::timeout(timeout, self.connect(address)).await.map_err(|_| late())??,
         };
-        let left = timeout.checked_sub(started.elapsed()).ok_or_else(late)?;
+        if started.elapsed() > timeout {
+            return Err(late());
+        }
         let begun = connection.begin(code, fields, body).map_err(|error| named(error, address, timeout))?;
-        Ok(Call { begun, address, timeout, left })
+        Ok(Call { begun, address, timeout, started })
     }
 
     /// Sends a request that nobody answers; returns when it is on its way, which says nothing about its arrival.

@@ -14,12 +14,14 @@ use parking_lot::Mutex;
 use protocol::frame::Serialization;
 use protocol::header::EncodeFields;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::call::{CallError, Calls, NotEntered, Response};
 use crate::outgoing::{Frames, Outgoing};
 
-/// A silence shorter than this says nothing about the peer: others use the connection too, and a collector may pause it.
-const SILENCE_MIN: Duration = Duration::from_secs(3);
+/// A silence shorter than this says nothing about the peer: others use the connection too, and a collector may pause it. A little less
+/// than the three seconds that most callers wait: of those a part has passed when the request lies here.
+const SILENCE_MIN: Duration = Duration::from_millis(2_900);
 
 /// Which listener a connection came through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +137,7 @@ pub struct Begun<W> {
     connection: Connection<W>,
     opaque: i32,
     response: oneshot::Receiver<Response>,
+    begun: Instant,
     reads_before: u64,
 }
 
@@ -151,9 +154,9 @@ impl<W> Drop for Begun<W> {
 }
 
 impl<W> Begun<W> {
-    /// Waits for the peer's response.
+    /// Waits for the peer's response, from now on for so long.
     ///
-    /// Where we connected, a peer from which nothing at all came in that time, if it is three seconds or more, is taken for
+    /// Where we connected, a peer from which nothing at all has come since the request, for about three seconds or more, is taken for
     /// gone, and the connection closed. A client that connected to us may be busy with what we asked; its pulls wait here
     /// meanwhile and it has nothing to say, so it is not given up: its idle time decides.
     pub async fn response(mut self, timeout: Duration) -> Result<Response, CallError> {
@@ -165,7 +168,7 @@ impl<W> Begun<W> {
             Ok(Err(_)) => Err(CallError::Closed { address: address() }),
             Err(_) => {
                 let is_silent = shared.reads.load(Ordering::Relaxed) == self.reads_before;
-                if shared.listener == ListenerTag::OUTBOUND && timeout >= SILENCE_MIN && is_silent {
+                if shared.listener == ListenerTag::OUTBOUND && self.begun.elapsed() >= SILENCE_MIN && is_silent {
                     self.connection.close();
                 }
                 Err(CallError::Timeout { address: address(), after: timeout })
@@ -293,7 +296,7 @@ impl<W> Connection<W> {
             NotEntered::Closed => CallError::Closed { address: address() },
             NotEntered::Full => CallError::Busy { address: address() },
         })?;
-        let begun = Begun { connection: self.clone(), opaque, response, reads_before };
+        let begun = Begun { connection: self.clone(), opaque, response, begun: Instant::now(), reads_before };
         let serialization = self.shared.serialization;
         // On a draining connection the response would not be read.
         let was_left = self.leave(Stage::GoingAway, |inbox, limits| {

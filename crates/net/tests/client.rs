@@ -53,6 +53,38 @@ async fn a_call_without_an_answer_times_out_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn the_time_of_a_call_runs_from_its_beginning_also_while_nobody_awaits_it() {
+    let server = Server::start(ListenerOptions::default());
+    let address = server.address.to_string();
+    let client = client();
+    let time = Duration::from_millis(400);
+    // Answered meanwhile, or never.
+    let answered = client.begin(&address, does::ECHO, &(), &Bytes::from_static(b"!"), time).await.unwrap();
+    let lost = client.begin(&address, does::NOTHING, &(), &Bytes::new(), time).await.unwrap();
+    let later = tokio::time::sleep(time + time / 2);
+    tokio::time::sleep(time).await;
+    assert_eq!(answered.response().await.unwrap().body, "!");
+    tokio::select! {
+        biased;
+        late = lost.response() => assert!(matches!(late, Err(CallError::Timeout { after, .. }) if after == time)),
+        () = later => panic!("it has more time than it was given"),
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_is_silent_for_a_whole_time_out_of_three_seconds_is_called_on_a_fresh_connection() {
+    let server = Server::start(ListenerOptions::default());
+    let address = server.address.to_string();
+    let client = client();
+    let time = Duration::from_secs(3);
+    assert!(client.call(&address, does::ECHO, &(), Bytes::new(), PATIENCE).await.is_ok());
+    let late = client.call(&address, does::NOTHING, &(), Bytes::new(), time).await;
+    assert!(matches!(late, Err(CallError::Timeout { .. })), "{late:?}");
+    assert!(client.call(&address, does::ECHO, &(), Bytes::new(), PATIENCE).await.is_ok());
+    assert_eq!(server.probe.opened.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
 async fn a_lost_connection_fails_its_calls_and_is_made_again() {
     let server = Server::start(ListenerOptions::default());
     let address = server.address.to_string();

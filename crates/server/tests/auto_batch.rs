@@ -12,7 +12,9 @@ use client::{
     AutoBatch, Client, ClientConfig, Message, MessageQueue, Producer, ProducerConfig, PullConsumer, Received,
 };
 use protocol::code::request;
+use protocol::record::{Scanned, scan};
 use protocol::request::{CreateTopic, QueryMessage};
+use protocol::sys_flag;
 use support::{PATIENCE, Running};
 
 fn start(folder: &Path) -> Running {
@@ -44,6 +46,24 @@ async fn topic(client: &Client, broker: &str, topic: &str, attributes: &str, que
 
 fn producer(client: &Client) -> Producer {
     client.producer_with(ProducerConfig { auto_batch: Some(AutoBatch::default()), ..ProducerConfig::new("p") })
+}
+
+/// How many records of a queue are batches that are compressed as a whole.
+async fn compressed_batches(consumer: &PullConsumer, queue: &MessageQueue) -> usize {
+    const BITS: i32 = sys_flag::COMPRESSED | sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+    let end = consumer.max_offset(queue).await.unwrap();
+    let (mut offset, mut count) = (0, 0);
+    while offset < end {
+        let pulled = consumer.pull_records(queue, offset, 1000, Duration::ZERO).await.unwrap();
+        let mut rest = &pulled.records[..];
+        while let Ok(Scanned::Record(record)) = scan(rest, false) {
+            count += usize::from(record.sys_flag() & BITS == BITS);
+            rest = &rest[record.total_size()..];
+        }
+        assert!(rest.is_empty() && pulled.next_offset > offset);
+        offset = pulled.next_offset;
+    }
+    count
 }
 
 /// All of a queue that a subscription wants.
@@ -98,8 +118,9 @@ async fn every_message_is_where_its_result_says_in_ordinary_topics_and_those_tha
             assert_eq!(is_shared, name == "Whole", "3000 messages are {} records in {name}", records.len());
         }
         let consumer = client.pull_consumer("c");
-        let (mut in_order, mut by_tag) = (Vec::new(), HashMap::new());
+        let (mut in_order, mut by_tag, mut compressed) = (Vec::new(), HashMap::new(), 0);
         for queue in consumer.queues(name).await.unwrap() {
+            compressed += compressed_batches(&consumer, &queue).await;
             for message in read(&consumer, &queue, "*").await {
                 let place = (queue.clone(), message.queue_offset);
                 let (number, message_id, offset_message_id) = places.remove(&place).expect("nobody was told of it");
@@ -115,6 +136,7 @@ async fn every_message_is_where_its_result_says_in_ordinary_topics_and_those_tha
                 *by_tag.entry(expression).or_insert(0) += read(&consumer, &queue, expression).await.len();
             }
         }
+        assert_eq!(compressed > 0, name == "Whole", "{compressed} batches of {name} are compressed");
         assert!(places.is_empty() && in_order.is_sorted(), "{} are missing", places.len());
         let tagged = |wanted: &str| (0..6_000).filter(|number| tag(*number) == wanted).count();
         assert_eq!((by_tag["A"], by_tag["B"]), (tagged("A"), tagged("B")), "{name}");

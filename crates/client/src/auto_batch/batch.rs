@@ -7,11 +7,13 @@ use protocol::batch::{self, InnerMessage};
 use protocol::body::MessageQueue;
 use protocol::properties::{PropertiesWriter, name};
 
-use super::accumulator::LaneId;
+use super::lanes::LaneId;
 use super::pending::{Ids, Pending, Results};
 use crate::error::ClientError;
+use crate::message::Message;
 use crate::prepared::Prepared;
 use crate::producer::SendResult;
+use crate::whole::Whole;
 
 /// What a unit of a BatchCQ queue can state.
 const MESSAGES_MAX: usize = i16::MAX as usize;
@@ -30,28 +32,38 @@ pub(crate) struct Batch {
     /// Batches that were begun later have a larger one.
     pub(crate) number: u64,
     pub(crate) target: Arc<Target>,
-    /// Nothing is added any more, so it need not wait.
-    pub(crate) is_closed: bool,
+    is_closed: bool,
     /// The tag of each of its messages: in a BatchCQ topic the batch has one.
     tag: String,
     /// Whether its answer waits for the disk.
     waits: bool,
-    body: Vec<u8>,
+    held: Held,
+    /// As a batch is sent, also of one message.
+    body_bytes: usize,
     ids: Ids,
     /// What its messages take of the producer's budget.
     room: usize,
     results: Arc<Results>,
 }
 
+/// What is to be sent.
+enum Held {
+    /// One message, as it came: copied only where others join it.
+    One { flag: i32, body: Bytes, properties: String },
+    /// Several, encoded.
+    Many(Vec<u8>),
+}
+
 impl Batch {
-    /// Without a message yet; `capacity` bytes are expected.
+    /// With a first message and its properties, which is to be noted.
     pub(crate) fn new(
         lane: LaneId,
         number: u64,
         target: Arc<Target>,
         (tag, waits): (&str, bool),
-        capacity: usize,
+        (first, properties): (&Message, &str),
     ) -> Batch {
+        let held = Held::One { flag: first.flag, body: first.body.clone(), properties: properties.to_owned() };
         Batch {
             lane,
             number,
@@ -59,7 +71,8 @@ impl Batch {
             is_closed: false,
             tag: tag.to_owned(),
             waits,
-            body: Vec::with_capacity(capacity),
+            held,
+            body_bytes: 0,
             ids: Ids::default(),
             room: 0,
             results: Arc::default(),
@@ -69,19 +82,59 @@ impl Batch {
     /// Whether a message of so many bytes may be added.
     pub(crate) fn takes(&self, bytes: usize, tag: &str, waits: bool, bytes_max: usize) -> bool {
         !self.is_closed
-            && self.body.len() + bytes <= bytes_max
+            && self.body_bytes + bytes <= bytes_max
             && !self.is_full()
             && self.tag == tag
             && self.waits == waits
     }
 
-    /// Adds a message, whose size was checked.
-    pub(crate) fn push(&mut self, inner: &InnerMessage<'_>, id: &str, room: usize) -> Pending {
-        let encoded = batch::encode(&mut self.body, inner);
-        assert!(encoded.is_ok(), "a checked message cannot be encoded: {encoded:?}");
+    /// Adds a message. `expected` bytes are asked for, as the whole batch may have them. After an error nothing has changed.
+    pub(crate) fn push(
+        &mut self,
+        inner: &InnerMessage<'_>,
+        id: &str,
+        room: usize,
+        expected: usize,
+    ) -> Result<Pending, ClientError> {
+        let bytes = match &mut self.held {
+            Held::One { flag, body, properties } => {
+                let first = InnerMessage { flag: *flag, body, properties };
+                let mut encoded = Vec::with_capacity(expected);
+                put(&mut encoded, &first)?;
+                put(&mut encoded, inner)?;
+                let bytes = encoded.len();
+                self.held = Held::Many(encoded);
+                bytes - self.body_bytes
+            }
+            Held::Many(encoded) => {
+                put(encoded, inner)?;
+                encoded.len() - self.body_bytes
+            }
+        };
+        Ok(self.note(bytes, id, room))
+    }
+
+    /// Takes note of a message that it holds, which has so many bytes in a batch.
+    pub(crate) fn note(&mut self, bytes: usize, id: &str, room: usize) -> Pending {
+        self.body_bytes += bytes;
         self.room += room;
         let place = self.ids.push(id);
         Pending::new(Arc::clone(&self.results), place)
+    }
+
+    /// Lets nothing be added any more, so that it need not wait.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+        if let Held::Many(encoded) = &mut self.held
+            && encoded.capacity() > 2 * encoded.len()
+        {
+            encoded.shrink_to_fit();
+        }
+    }
+
+    /// Whether nothing is added any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Whether no further message can be counted.
@@ -89,33 +142,34 @@ impl Batch {
         self.ids.len() >= MESSAGES_MAX
     }
 
-    /// Bytes as they are sent.
+    /// Bytes as a batch is sent.
     pub(crate) fn body_len(&self) -> usize {
-        self.body.len()
+        self.body_bytes
     }
 
     /// As it is sent. A message alone is no batch, and compressed if it is large. `unique_id` is for the batch as a whole.
     ///
-    /// A batch is not compressed, as with Java's client: whether the broker takes it apart, and needs it plain, only the broker knows.
+    /// A batch is plain, as with Java's client; a large one may be compressed where the broker is known not to take it apart.
     pub(crate) fn prepare(
         &mut self,
         unique_id: impl FnOnce() -> String,
         compress_over_bytes: Option<usize>,
     ) -> Result<Prepared, ClientError> {
-        let (topic, body) = (self.target.topic.clone(), Bytes::from(std::mem::take(&mut self.body)));
-        if self.ids.len() > 1 {
-            let properties = self.properties(&unique_id());
-            let message_id = String::new();
-            return Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id });
+        let topic = self.target.topic.clone();
+        match std::mem::replace(&mut self.held, Held::Many(Vec::new())) {
+            Held::Many(encoded) => {
+                let (properties, message_id) = (self.properties(&unique_id()), String::new());
+                let is_large = compress_over_bytes.is_some_and(|limit| encoded.len() > limit);
+                let whole = is_large.then(|| Whole::of(self.ids.len()));
+                let body = encoded.into();
+                Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id, whole })
+            }
+            Held::One { flag, body, properties } => {
+                let message_id = self.ids.get(0).to_owned();
+                Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id, whole: None }
+                    .compressed(compress_over_bytes)
+            }
         }
-        let single = batch::iter(&body).next().and_then(Result::ok);
-        let Some(InnerMessage { flag, body: inner, properties }) = single else {
-            unreachable!("what was encoded can be taken apart")
-        };
-        let (message_id, properties) = (self.ids.get(0).to_owned(), properties.to_owned());
-        let body = body.slice_ref(inner);
-        Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id }
-            .compressed(compress_over_bytes)
     }
 
     /// Of the batch as a whole: its broker takes them for all of its messages where it stores it as one record, and looks at `WAIT`. No
@@ -146,9 +200,28 @@ impl Drop for Batch {
     }
 }
 
+fn put(out: &mut Vec<u8>, message: &InnerMessage<'_>) -> Result<(), ClientError> {
+    batch::encode(out, message).map_err(|error| ClientError::Invalid(error.to_string()))
+}
+
 #[cfg(test)]
 impl Batch {
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.body
+    /// Its messages, each as a batch of one.
+    pub(crate) fn messages(&self) -> Vec<(Bytes, String)> {
+        match &self.held {
+            Held::One { body, properties, .. } => vec![(body.clone(), properties.clone())],
+            Held::Many(encoded) => batch::iter(encoded)
+                .map(Result::unwrap)
+                .map(|inner| (Bytes::copy_from_slice(inner.body), inner.properties.to_owned()))
+                .collect(),
+        }
+    }
+
+    /// Bytes that it has asked for beyond those that it needs.
+    pub(crate) fn spare_bytes(&self) -> usize {
+        match &self.held {
+            Held::One { .. } => 0,
+            Held::Many(encoded) => encoded.capacity() - encoded.len(),
+        }
     }
 }

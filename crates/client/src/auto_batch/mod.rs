@@ -4,11 +4,14 @@
 //! `WAIT`) gather, and leave together when the answer comes, when they fill a batch, or when they have waited for
 //! [`AutoBatch::batch_max_delay`]. So batches grow with the load, and nobody waits for company that may not come.
 //!
-//! This file moves batches: a task each, which takes the next batch of its lane when it has its answer. What goes together and when is
+//! This file moves batches: a task each, which takes the next batch that may leave when it has its answer. What goes together and when is
 //! decided in `accumulator`, under the one lock, [`Gathering::core`]; nothing is awaited, sent or woken under it.
 
 mod accumulator;
+#[cfg(test)]
+mod any_order;
 mod batch;
+mod lanes;
 mod pending;
 #[cfg(test)]
 mod tests;
@@ -23,13 +26,26 @@ use protocol::names::is_logical_broker;
 use protocol::properties::name;
 use tokio::sync::Semaphore;
 
-use self::accumulator::{Accumulator, LaneId, Limits};
+use self::accumulator::{Accumulator, Added, Limits, Room};
 use self::batch::Batch;
+use self::lanes::LaneId;
 pub use self::pending::Pending;
 use crate::error::ClientError;
 use crate::message::Message;
 use crate::prepared::check_topic;
 use crate::producer::{Inner, Producer, SendResult, with_room};
+
+/// What a batch takes besides its messages while it waits, with a lane of its own, about: both, what finds the lane again, and who waits.
+const BATCH_HELD_BYTES: usize = 1024;
+
+/// For so much of the budget one batch may be on its way: its task alone has 4 KiB, which is not counted.
+const BYTES_PER_FLIGHT: usize = 32 << 10;
+
+/// Batches that may be on their way however small the budget is: as many as one lane may have.
+const FLIGHTS_MIN: usize = 16;
+
+/// Of the budget, for what lanes ask for ahead of messages that may come.
+const RESERVE_SHARE: usize = 4;
 
 /// How messages are gathered into batches; the defaults, names and limits are those of RocketMQ's Java client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +75,9 @@ impl AutoBatch {
     }
 
     /// A message leaves after so long, although an earlier batch is not answered: 1 ms to 30 s. It waits longer for an answer where 16
-    /// batches with its topic, tag and `WAIT`, or to its chosen queue, are on their way (one, to a queue of a static topic), and for a
-    /// chosen queue also until the batch before it is on its connection.
+    /// batches with its topic, tag and `WAIT`, or to its chosen queue, are on their way (one, to a queue of a static topic), or as many of
+    /// all as [`total_batch_max_bytes`](AutoBatch::total_batch_max_bytes) allows; and for a chosen queue also until the batch before it is
+    /// on its connection.
     pub fn batch_max_delay(self, delay: Duration) -> Result<AutoBatch, ClientError> {
         within("batch_max_delay", delay.as_micros(), 1_000, 30_000_000, "µs")?;
         Ok(AutoBatch { batch_max_delay: delay, ..self })
@@ -69,8 +86,11 @@ impl AutoBatch {
     /// Messages that wait or are on their way take about so much memory at most, 1 byte to 4 GiB - 1: with more, sends wait for room. A
     /// message that needs more than that waits until it has all of it.
     ///
-    /// Counted are messages, not what a batch takes itself: with very many tags or chosen queues, each with a message or two, memory is
-    /// some times as much. A batch that finds the connection full waits for it, in each attempt for up to
+    /// Counted are messages, and a KiB for each batch. Memory grows in steps, so it may be up to twice as much. What is answered counts no
+    /// more, also where its [`Pending`] is kept.
+    ///
+    /// For each 32 KiB of it one batch may be on its way, and 16 at least. With more tags or chosen queues than that those that come later
+    /// gather until one is answered. A batch that finds the connection full waits for it, in each attempt for up to
     /// [`ProducerConfig::timeout`](crate::ProducerConfig::timeout), and fails then.
     pub fn total_batch_max_bytes(self, bytes: usize) -> Result<AutoBatch, ClientError> {
         within("total_batch_max_bytes", bytes as u128, 1, u128::from(u32::MAX), "bytes")?;
@@ -110,8 +130,14 @@ struct Core {
 
 impl Gathering {
     pub(crate) fn new(settings: AutoBatch, clock: Clock, compress_over_bytes: Option<usize>) -> Gathering {
-        let limits =
-            Limits { batch_bytes_max: settings.batch_max_bytes, delay: settings.batch_max_delay, compress_over_bytes };
+        let total = settings.total_batch_max_bytes;
+        let limits = Limits {
+            batch_bytes_max: settings.batch_max_bytes,
+            delay: settings.batch_max_delay,
+            compress_over_bytes,
+            in_flight_max: FLIGHTS_MIN.max(total / BYTES_PER_FLIGHT),
+            reserve_bytes: total / RESERVE_SHARE,
+        };
         let accumulator = Accumulator::new(limits);
         Gathering {
             settings,
@@ -119,10 +145,6 @@ impl Gathering {
             room: Semaphore::new(settings.total() as usize),
             core: Mutex::new(Core { accumulator, unique_id: String::new(), is_ticking: false }),
         }
-    }
-
-    fn next_to_leave(&self, lane: LaneId) -> Option<Batch> {
-        self.core.lock().accumulator.next_to_leave(lane)
     }
 
     /// Tells everybody what became of their messages, and then gives back their room.
@@ -178,9 +200,10 @@ impl Producer {
             ));
         };
         check_topic(&message.topic)?;
-        let wanted = u32::try_from(message.held_bytes()).unwrap_or(u32::MAX).min(gathering.settings.total());
-        let room = gathering.room.acquire_many(wanted).await.map_err(|_| ClientError::GivenUp)?;
-        let (pending, lane, mut leaving, ticking) = {
+        let held = message.held_bytes();
+        let wanted = u32::try_from(held + BATCH_HELD_BYTES).unwrap_or(u32::MAX).min(gathering.settings.total());
+        let mut room = gathering.room.acquire_many(wanted).await.map_err(|_| ClientError::GivenUp)?;
+        let (pending, leaving, ticking) = {
             let mut core = gathering.core.lock();
             let Core { accumulator, unique_id, is_ticking } = &mut *core;
             unique_id.clear();
@@ -188,17 +211,22 @@ impl Producer {
                 self.inner.member.ids.put(unique_id);
             }
             let now = gathering.clock.elapsed();
-            let (lane, pending) = accumulator.add(now, queue, &message, unique_id, wanted as usize)?;
-            // From here on its batch gives the room back.
-            room.forget();
-            let leaving = accumulator.next_to_leave(lane);
+            let wanted = Room { message: held.min(wanted as usize), with_batch: wanted as usize };
+            let Added { pending, room: taken } = accumulator.add(now, queue, &message, unique_id, wanted)?;
+            // From here on its batch gives that back.
+            if let Some(taken) = room.split(taken) {
+                taken.forget();
+            }
+            let leaving = accumulator.next_to_leave();
             let has_to_tick = !*is_ticking && accumulator.next_deadline().is_some();
             *is_ticking |= has_to_tick;
-            (pending, lane, leaving, has_to_tick.then(|| Ticking { producer: Arc::downgrade(&self.inner) }))
+            (pending, leaving, has_to_tick.then(|| Ticking { producer: Arc::downgrade(&self.inner) }))
         };
-        while let Some(batch) = leaving {
+        // What it did not need after all, in a batch that was begun before.
+        drop(room);
+        if let Some(batch) = leaving {
             self.let_go(batch);
-            leaving = gathering.next_to_leave(lane);
+            self.let_more_go(gathering);
         }
         if let Some(ticking) = ticking {
             tokio::spawn(tick(ticking));
@@ -211,9 +239,11 @@ impl Producer {
         tokio::spawn(flight.run());
     }
 
-    /// Lets all batches of a lane go that may.
-    fn let_more_go(&self, gathering: &Gathering, lane: LaneId) {
-        while let Some(batch) = gathering.next_to_leave(lane) {
+    /// Lets all batches go that may.
+    fn let_more_go(&self, gathering: &Gathering) {
+        loop {
+            let next = gathering.core.lock().accumulator.next_to_leave();
+            let Some(batch) = next else { return };
             self.let_go(batch);
         }
     }
@@ -243,10 +273,8 @@ async fn tick(mut ticking: Ticking) {
         let Some(inner) = ticking.producer.upgrade() else { return };
         let producer = Producer { inner };
         let Some(gathering) = &producer.inner.gathering else { return };
-        loop {
-            let overdue = gathering.core.lock().accumulator.next_overdue(gathering.clock.elapsed());
-            let Some(lane) = overdue else { break };
-            producer.let_more_go(gathering, lane);
+        while gathering.core.lock().accumulator.next_overdue(gathering.clock.elapsed()) {
+            producer.let_more_go(gathering);
         }
         let mut core = gathering.core.lock();
         let Some(deadline) = core.accumulator.next_deadline() else {
@@ -259,8 +287,8 @@ async fn tick(mut ticking: Ticking) {
     }
 }
 
-/// A batch on its way, and then the next of its lane. Cut off, by the end of the runtime or a bug, it gives up what waits in its lane: nobody
-/// else would let it go.
+/// A batch on its way, and then the next that may leave. Cut off, by the end of the runtime or a bug, it gives up also what waits, if
+/// nothing else is on its way: nobody would let it go.
 struct Flight {
     producer: Producer,
     lane: LaneId,
@@ -273,21 +301,17 @@ impl Flight {
         loop {
             let outcome = self.send().await;
             let (Some(batch), Some(gathering)) = (self.batch.take(), &self.producer.inner.gathering) else { return };
-            let next = {
-                let mut core = gathering.core.lock();
-                core.accumulator.answered(self.lane, self.number);
-                core.accumulator.next_to_leave(self.lane)
-            };
+            let next = gathering.core.lock().accumulator.answered(self.lane, self.number);
             // Before anybody is woken: a waker may panic.
             if let Some(next) = next {
-                self.number = next.number;
+                (self.lane, self.number) = (next.lane, next.number);
                 self.batch = Some(next);
             }
             gathering.settle(batch, outcome);
             if self.batch.is_none() {
                 return;
             }
-            self.producer.let_more_go(gathering, self.lane);
+            self.producer.let_more_go(gathering);
         }
     }
 
@@ -315,19 +339,19 @@ impl Flight {
         }
     }
 
-    /// The batch lies on the connection, and the next one of its lane may be laid behind it.
+    /// The batch lies on the connection, and the next one for its queue may be laid behind it.
     fn left(&self) {
         let Some(gathering) = &self.producer.inner.gathering else { return };
         gathering.core.lock().accumulator.left(self.lane, self.number);
-        self.producer.let_more_go(gathering, self.lane);
+        self.producer.let_more_go(gathering);
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
         let (Some(batch), Some(gathering)) = (self.batch.take(), &self.producer.inner.gathering) else { return };
-        let behind = gathering.core.lock().accumulator.abandon(self.lane, self.number);
-        for batch in std::iter::once(batch).chain(behind) {
+        let left_behind = gathering.core.lock().accumulator.abandon(self.lane, self.number);
+        for batch in std::iter::once(batch).chain(left_behind) {
             gathering.settle(batch, Err(ClientError::GivenUp));
         }
     }

@@ -1,97 +1,134 @@
 //! The accumulator alone: no clock, no socket, no task.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashSet;
 use std::time::Duration;
 
-use proptest::prelude::*;
 use protocol::batch as wire;
 use protocol::body::MessageQueue;
 use protocol::code::request;
 use protocol::properties::{self, name};
 
-use super::accumulator::{Accumulator, LaneId, Limits};
+use super::accumulator::{Accumulator, Limits, Room};
 use super::batch::Batch;
 use super::*;
-use crate::producer::SendStatus;
 
 const DELAY: Duration = Duration::from_millis(10);
-const BYTES_MAX: usize = 1000;
-const IN_FLIGHT_MAX: usize = 16;
-const COMPRESS_OVER: usize = 500;
+pub(super) const BYTES_MAX: usize = 1000;
+/// Of a lane.
+pub(super) const IN_FLIGHT_MAX: usize = 16;
+pub(super) const COMPRESS_OVER: usize = 500;
 
-fn accumulator() -> Accumulator {
-    Accumulator::new(Limits { batch_bytes_max: BYTES_MAX, delay: DELAY, compress_over_bytes: Some(COMPRESS_OVER) })
+/// Of which the number of all batches on their way does not count.
+fn limits() -> Limits {
+    Limits {
+        batch_bytes_max: BYTES_MAX,
+        delay: DELAY,
+        compress_over_bytes: Some(COMPRESS_OVER),
+        in_flight_max: usize::MAX,
+        reserve_bytes: BYTES_MAX,
+    }
 }
 
-fn queue(queue_id: i32) -> MessageQueue {
+pub(super) fn queue(queue_id: i32) -> MessageQueue {
     MessageQueue { broker_name: "b".into(), queue_id, topic: "t".into() }
 }
 
-fn logical(queue_id: i32) -> MessageQueue {
+pub(super) fn logical(queue_id: i32) -> MessageQueue {
     MessageQueue { broker_name: "__syslo__global__".into(), queue_id, topic: "t".into() }
 }
 
 /// As the tasks of a producer use it, one step after the other.
-struct Play {
-    accumulator: Accumulator,
+pub(super) struct Play {
+    pub(super) accumulator: Accumulator,
     now: Duration,
-    next_id: usize,
+    pub(super) next_id: usize,
     /// On their way, in the order in which they left.
-    flying: Vec<Batch>,
-    pending: Vec<Pending>,
+    pub(super) flying: Vec<Batch>,
+    /// Those that lie on the connection.
+    pub(super) laid: HashSet<u64>,
+    pub(super) pending: Vec<Pending>,
+    /// What was taken of the budget.
+    pub(super) room: usize,
 }
 
 impl Play {
     fn new() -> Play {
-        let (flying, pending) = (Vec::new(), Vec::new());
-        Play { accumulator: accumulator(), now: Duration::ZERO, next_id: 0, flying, pending }
+        Play::with(limits())
+    }
+
+    /// Of which so many batches may be on their way.
+    pub(super) fn of(in_flight_max: usize) -> Play {
+        Play::with(Limits { in_flight_max, ..limits() })
+    }
+
+    fn with(limits: Limits) -> Play {
+        Play {
+            accumulator: Accumulator::new(limits),
+            now: Duration::ZERO,
+            next_id: 0,
+            flying: Vec::new(),
+            laid: HashSet::new(),
+            pending: Vec::new(),
+            room: 0,
+        }
     }
 
     /// How many batches left for it.
-    fn add(&mut self, queue: Option<&MessageQueue>, message: &Message) -> usize {
+    pub(super) fn add(&mut self, queue: Option<&MessageQueue>, message: &Message) -> usize {
         let id = format!("ID-{}", self.next_id);
         self.next_id += 1;
-        let (lane, pending) = self.accumulator.add(self.now, queue, message, &id, message.held_bytes()).unwrap();
-        self.pending.push(pending);
-        self.take(lane)
+        let room = Room { message: message.held_bytes(), with_batch: message.held_bytes() + 1000 };
+        let added = self.accumulator.add(self.now, queue, message, &id, room).unwrap();
+        self.pending.push(added.pending);
+        self.room += added.room;
+        self.take()
     }
 
-    fn take(&mut self, lane: LaneId) -> usize {
+    fn take(&mut self) -> usize {
         let before = self.flying.len();
-        while let Some(batch) = self.accumulator.next_to_leave(lane) {
+        while let Some(batch) = self.accumulator.next_to_leave() {
             self.flying.push(batch);
         }
         self.flying.len() - before
     }
 
-    fn left(&mut self, at: usize) -> usize {
+    pub(super) fn left(&mut self, at: usize) -> usize {
         let Batch { lane, number, .. } = self.flying[at];
+        self.laid.insert(number);
         self.accumulator.left(lane, number);
-        self.take(lane)
+        self.take()
     }
 
-    fn answer(&mut self, at: usize) -> (Batch, usize) {
+    pub(super) fn answer(&mut self, at: usize) -> (Batch, usize) {
+        let before = self.flying.len();
         let batch = self.flying.remove(at);
-        self.accumulator.answered(batch.lane, batch.number);
-        let left = self.take(batch.lane);
-        (batch, left)
+        self.flying.extend(self.accumulator.answered(batch.lane, batch.number));
+        self.take();
+        (batch, self.flying.len() + 1 - before)
     }
 
-    fn tick(&mut self, passed: Duration) -> usize {
+    /// Whoever sends it ends. What is given up with it.
+    pub(super) fn cut_off(&mut self, at: usize) -> Vec<Batch> {
+        let batch = self.flying.remove(at);
+        let left_behind = self.accumulator.abandon(batch.lane, batch.number);
+        std::iter::once(batch).chain(left_behind).collect()
+    }
+
+    pub(super) fn tick(&mut self, passed: Duration) -> usize {
         self.now += passed;
         let mut left = 0;
-        while let Some(lane) = self.accumulator.next_overdue(self.now) {
-            left += self.take(lane);
+        while self.accumulator.next_overdue(self.now) {
+            left += self.take();
         }
         left
     }
 }
 
 fn bodies(batch: &Batch) -> Vec<String> {
-    wire::iter(batch.body()).map(|inner| String::from_utf8(inner.unwrap().body.to_vec()).unwrap()).collect()
+    batch.messages().into_iter().map(|(body, _)| String::from_utf8(body.to_vec()).unwrap()).collect()
 }
 
-fn message(body: &str) -> Message {
+pub(super) fn message(body: &str) -> Message {
     Message::new("t", body.to_owned())
 }
 
@@ -222,11 +259,12 @@ fn what_a_broker_does_for_single_messages_only_goes_alone() {
 #[test]
 fn a_message_that_is_refused_changes_nothing() {
     let mut play = Play::new();
+    let room = Room { message: 1, with_batch: 1 };
     let bad = [message("x").key("\u{1}"), message("x").key("k".repeat(40_000))];
     for bad in bad {
-        assert!(play.accumulator.add(play.now, None, &bad, "ID", 1).is_err());
+        assert!(play.accumulator.add(play.now, None, &bad, "ID", room).is_err());
     }
-    assert!(play.accumulator.add(play.now, Some(&queue(0)), &Message::new("other", ""), "ID", 1).is_err());
+    assert!(play.accumulator.add(play.now, Some(&queue(0)), &Message::new("other", ""), "ID", room).is_err());
     assert_eq!((play.accumulator.next_deadline(), play.add(None, &message("a"))), (None, 1));
     assert_eq!(bodies(&play.flying[0]), ["a"]);
 }
@@ -259,19 +297,114 @@ fn a_batch_says_as_a_whole_what_its_messages_have_in_common_and_one_message_is_n
 }
 
 #[tokio::test]
-async fn what_is_given_up_says_so_and_takes_what_waits_behind_it_along() {
+async fn what_is_given_up_says_so_and_takes_what_waits_along_if_nothing_else_is_on_its_way() {
     let mut play = Play::new();
     for _ in 0..3 {
         play.add(None, &message("a"));
     }
-    let first = play.flying.remove(0);
-    let behind = play.accumulator.abandon(first.lane, first.number);
-    assert_eq!(behind.len(), 1);
-    drop((first, behind));
+    assert_eq!(play.cut_off(0).len(), 2);
     for pending in std::mem::take(&mut play.pending) {
         assert!(matches!(pending.await, Err(ClientError::GivenUp)));
     }
     assert_eq!(play.add(None, &message("b")), 1);
+}
+
+#[test]
+fn what_waits_is_not_given_up_while_another_batch_is_on_its_way() {
+    let mut play = Play::of(2);
+    // Two of one lane on their way and one that waits; another lane stands in line.
+    for body in ["a", "b"] {
+        play.add(None, &message(body));
+        play.tick(DELAY);
+    }
+    for body in ["c", "d"] {
+        play.add(None, &message(body));
+    }
+    play.add(None, &message("e").tag("A"));
+    assert_eq!((play.flying.len(), play.cut_off(0).len()), (2, 1));
+    // The answer to the other one brings all of it out: both lanes have a place now.
+    let (other, left) = play.answer(0);
+    assert_eq!((bodies(&other), left), (vec!["b".to_owned()], 2));
+    let mut gone: Vec<String> = play.flying.iter().map(|batch| bodies(batch).concat()).collect();
+    gone.sort();
+    assert_eq!(gone, ["cd", "e"]);
+    // The last one that is cut off gives up what stands in line, of all lanes.
+    let mut play = Play::of(1);
+    for tag in ["A", "B", "C"] {
+        play.add(None, &message("a").tag(tag));
+    }
+    assert_eq!((play.accumulator.ready(), play.cut_off(0).len(), play.accumulator.ready()), (2, 3, 0));
+    assert_eq!(play.add(None, &message("b").tag("B")), 1);
+}
+
+#[test]
+fn of_all_lanes_only_so_many_batches_are_on_their_way_and_lanes_take_turns() {
+    const ALL: usize = 3;
+    let mut play = Play::of(ALL);
+    let tag = |lane: usize| format!("{lane}");
+    let large = message(&"x".repeat(COMPRESS_OVER));
+    // Lane 0 alone could have all places: each of its messages fills a batch.
+    for _ in 0..6 {
+        play.add(None, &large.clone().tag("0"));
+    }
+    // Those that find none gather in the meantime.
+    for round in 0..2 {
+        for lane in 1..10 {
+            assert_eq!(play.add(None, &message(&format!("{lane}{round} ")).tag(tag(lane))), 0);
+        }
+    }
+    assert_eq!((play.flying.len(), play.accumulator.ready()), (ALL, 10));
+    let mut gone = Vec::new();
+    while !play.flying.is_empty() {
+        assert!(play.flying.len() <= ALL);
+        gone.push(bodies(&play.answer(0).0).concat().replace(&"x".repeat(COMPRESS_OVER), "x"));
+    }
+    let gathered = (1..10).map(|lane| format!("{lane}0 {lane}1 "));
+    let expected: Vec<String> =
+        ["x"; 4].map(str::to_owned).into_iter().chain(gathered).chain(["x".to_owned(), "x".to_owned()]).collect();
+    assert_eq!(gone, expected);
+}
+
+#[test]
+fn a_message_that_nothing_joins_is_not_copied() {
+    let mut play = Play::new();
+    play.add(Some(&logical(0)), &message("first"));
+    let whole = || "WHOLE".to_owned();
+    // Delayed, larger than a batch, and with nobody behind it.
+    let larger = Message::new("t", vec![b'x'; COMPRESS_OVER]).key("k".repeat(BYTES_MAX));
+    for message in [message("delayed").delay_level(1), larger, message("last")] {
+        play.add(Some(&logical(0)), &message);
+        drop(play.answer(0));
+        let prepared = play.flying[0].prepare(whole, Some(COMPRESS_OVER)).unwrap();
+        assert_eq!(prepared.body.as_ptr(), message.body.as_ptr(), "{message:?}");
+    }
+}
+
+#[test]
+fn lanes_do_not_ask_for_more_ahead_than_they_may_together() {
+    const RESERVE: usize = 100_000;
+    let mut play = Play::with(Limits { reserve_bytes: RESERVE, batch_bytes_max: 32 << 10, ..limits() });
+    for tag in 0..500 {
+        // A large batch leaves, so the next one is expected to be large.
+        for _ in 0..50 {
+            play.add(None, &message(&"x".repeat(COMPRESS_OVER)).tag(tag.to_string()));
+        }
+        play.answer(tag);
+    }
+    let flying = play.flying.len();
+    for tag in 0..500 {
+        for _ in 0..2 {
+            play.add(None, &message("small").tag(tag.to_string()));
+        }
+    }
+    for at in 0..flying {
+        // The small one of its lane leaves.
+        let Batch { lane, number, .. } = play.flying[at];
+        play.flying.extend(play.accumulator.answered(lane, number));
+    }
+    let spare: Vec<usize> = play.flying[flying..].iter().map(Batch::spare_bytes).collect();
+    assert_eq!(spare.len(), flying);
+    assert!(spare.iter().any(|spare| *spare > 0) && spare.iter().sum::<usize>() <= RESERVE, "{spare:?}");
 }
 
 #[test]
@@ -331,152 +464,5 @@ fn settings_out_of_their_limits_are_refused_with_field_value_and_limit() {
     }
     for taken in [usual.batch_max_bytes(1), usual.batch_max_bytes(2 << 20), usual.total_batch_max_bytes(1)] {
         assert!(taken.is_ok());
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Add { queue: Option<i32>, is_logical: bool, tag: u8, waits: bool, bytes: usize, is_alone: bool },
-    Left(usize),
-    Answer(usize),
-    Tick(u64),
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let add = (
-        prop::option::of(0..3),
-        prop::bool::weighted(0.2),
-        0..2_u8,
-        prop::bool::weighted(0.9),
-        0..600_usize,
-        prop::bool::weighted(0.05),
-    )
-        .prop_map(|(queue, is_logical, tag, waits, bytes, is_alone)| Step::Add {
-            queue,
-            is_logical,
-            tag,
-            waits,
-            bytes,
-            is_alone,
-        });
-    let step = prop_oneof![
-        6 => add,
-        2 => (0..1000_usize).prop_map(Step::Left),
-        3 => (0..1000_usize).prop_map(Step::Answer),
-        1 => (0..12_u64).prop_map(Step::Tick),
-    ];
-    prop::collection::vec(step, 1..300)
-}
-
-/// What is known of each lane, for the checks.
-#[derive(Default)]
-struct Seen {
-    /// Ids by lane, as they were given and as they left: the lane is what `add` was told.
-    given: BTreeMap<String, Vec<String>>,
-    gone: BTreeMap<String, Vec<String>>,
-    room_given: usize,
-    room_back: usize,
-}
-
-fn lane_name(topic: &str, queue: Option<&MessageQueue>, tag: &str, waits: bool) -> String {
-    match queue {
-        Some(queue) => format!("{} {}", queue.broker_name, queue.queue_id),
-        None => format!("{topic} {tag} {waits}"),
-    }
-}
-
-/// A batch has left: what may be together, within its size, in its place.
-fn check_left(seen: &mut Seen, batch: &Batch) {
-    let inner: Vec<_> = wire::iter(batch.body()).map(Result::unwrap).collect();
-    let of = |properties: &str| {
-        let get = |name| properties::get(properties, name).unwrap_or_default().to_owned();
-        (get(name::TAGS), get(name::WAIT))
-    };
-    let (tag, waits) = of(inner[0].properties);
-    let is_alone = |properties: &str| properties::get(properties, name::DELAY).is_some();
-    for message in &inner {
-        assert_eq!(of(message.properties), (tag.clone(), waits.clone()));
-        let fits = (1..=COMPRESS_OVER).contains(&message.body.len());
-        assert!(inner.len() == 1 || (fits && !is_alone(message.properties)));
-    }
-    assert!(inner.len() == 1 || batch.body_len() <= BYTES_MAX);
-    let lane = lane_name(&batch.target.topic, batch.target.queue.as_ref(), &tag, waits == "true");
-    let ids = inner.iter().map(|message| properties::get(message.properties, name::UNIQ_KEY).unwrap().to_owned());
-    seen.gone.entry(lane).or_default().extend(ids);
-}
-
-fn settle(seen: &mut Seen, batch: Batch) {
-    let count = wire::iter(batch.body()).count();
-    let offset_message_id = vec!["X"; count].join(",");
-    let queue = batch.target.queue.clone().unwrap_or_else(|| queue(0));
-    seen.room_back += batch.room();
-    batch.settle(Ok(SendResult {
-        status: SendStatus::Ok,
-        message_id: String::new(),
-        offset_message_id,
-        queue,
-        broker_name: "b".into(),
-        queue_offset: 0,
-    }));
-}
-
-proptest! {
-    #[test]
-    fn whatever_happens_each_message_leaves_once_in_its_lanes_order_and_nothing_waits_for_nobody(steps in steps()) {
-        let (mut play, mut seen) = (Play::new(), Seen::default());
-        let mut checked = 0;
-        for step in steps {
-            let before = play.flying.len();
-            match step {
-                Step::Add { queue: queue_id, is_logical, tag, waits, bytes, is_alone } => {
-                    let tag = if tag == 0 { String::new() } else { "A".to_owned() };
-                    let queue = queue_id.map(if is_logical { logical } else { queue });
-                    let message = message(&"x".repeat(bytes)).tag(tag.clone()).property(name::WAIT, waits.to_string());
-                    let message = if is_alone { message.delay_level(1) } else { message };
-                    let lane = lane_name("t", queue.as_ref(), &tag, waits);
-                    let is_idle = seen.given.get(&lane).map_or(0, Vec::len) == seen.gone.get(&lane).map_or(0, Vec::len)
-                        && !play.flying.iter().any(|batch| {
-                            lane_name("t", batch.target.queue.as_ref(), &tag, waits) == lane && batch.target.queue == queue
-                        });
-                    seen.given.entry(lane).or_default().push(format!("ID-{}", play.next_id));
-                    seen.room_given += message.held_bytes();
-                    let left = play.add(queue.as_ref(), &message);
-                    prop_assert!(!is_idle || left == 1, "a lone message has to wait");
-                }
-                Step::Left(at) if before > 0 => {
-                    play.left(at % before);
-                }
-                Step::Answer(at) if before > 0 => {
-                    let (batch, _) = play.answer(at % before);
-                    checked -= 1;
-                    settle(&mut seen, batch);
-                }
-                Step::Tick(ms) => {
-                    play.tick(Duration::from_millis(ms));
-                }
-                Step::Left(_) | Step::Answer(_) => {}
-            }
-            for batch in &play.flying[checked..] {
-                check_left(&mut seen, batch);
-            }
-            checked = play.flying.len();
-            let mut by_lane: HashMap<LaneId, usize> = HashMap::new();
-            for batch in &play.flying {
-                *by_lane.entry(batch.lane).or_default() += 1;
-            }
-            prop_assert!(by_lane.values().all(|count| *count <= IN_FLIGHT_MAX));
-        }
-        // Answers alone bring all of it out.
-        while !play.flying.is_empty() {
-            let (batch, _) = play.answer(0);
-            settle(&mut seen, batch);
-            for batch in &play.flying[checked - 1..] {
-                check_left(&mut seen, batch);
-            }
-            checked = play.flying.len();
-        }
-        prop_assert_eq!(play.accumulator.next_deadline(), None);
-        prop_assert_eq!(seen.gone, seen.given);
-        prop_assert_eq!(seen.room_back, seen.room_given);
     }
 }

@@ -13,6 +13,7 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import org.apache.rocketmq.common.MQVersion;
+import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
@@ -39,7 +40,15 @@ class AutoBatchTest {
         sendAndRead("messageSize=5000", "compressOverBytes=4096");
     }
 
-    private static void sendAndRead(String... more) throws Exception {
+    @Test
+    void batches_that_stay_whole_are_compressed_as_a_whole_and_consumers_from_5_on_open_them() throws Exception {
+        assumeTrue(MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION).startsWith("V5"), "older consumers cannot take batches apart");
+        int compressed = sendAndRead("batchCQ=true", "compressOverBytes=1000");
+        assertTrue(compressed > 0, "no message came in a compressed batch");
+    }
+
+    /** Says how many messages came in batches that were compressed as a whole: consumers leave the marks of these on them. */
+    private static int sendAndRead(String... more) throws Exception {
         String binary = System.getProperty("gantry.binary");
         assumeTrue(binary != null && !binary.isEmpty(), "without our binary there is nobody to send");
         try (var server = new Server("auto-batch").start(); var stock = new Stock(server)) {
@@ -58,12 +67,15 @@ class AutoBatchTest {
             assertTrue(name.find(), topics);
             var stamps = new HashSet<String>();
             var ids = new HashSet<String>();
+            int compressed = 0;
             for (int queue = 0; queue < QUEUES; queue++) {
                 for (var message : stock.read(name.group(1), queue)) {
                     var body = ByteBuffer.wrap(message.getBody());
                     assertTrue(stamps.add(body.getInt(4) + " " + body.getLong(16)), "twice: " + message);
                     assertNotNull(message.getProperty("UNIQ_KEY"));
                     ids.add(message.getProperty("UNIQ_KEY"));
+                    int marks = MessageSysFlag.COMPRESSED_FLAG | MessageSysFlag.INNER_BATCH_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG;
+                    compressed += (message.getSysFlag() & marks) == marks ? 1 : 0;
                 }
             }
             assertEquals(MESSAGES, stamps.size());
@@ -73,6 +85,7 @@ class AutoBatchTest {
                     assertTrue(stamps.contains(producer + " " + sequence), "lost: " + producer + " " + sequence);
                 }
             }
+            return compressed;
         }
     }
 }

@@ -1,0 +1,148 @@
+//! The lanes in which messages gather, and which one a message belongs to.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use protocol::body::MessageQueue;
+use protocol::names::is_logical_broker;
+
+use super::batch::{Batch, Target};
+
+/// Batches of a lane that are on their way at once. More than two, so that the broker has the next one while answers travel; few, so
+/// that a slow broker makes batches fuller and not more.
+const IN_FLIGHT_MAX: usize = 16;
+
+/// Which lane. A number is given again when its lane is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LaneId(usize);
+
+pub(crate) struct Lane {
+    pub(crate) target: Arc<Target>,
+    /// Of a lane for any queue: what all its messages have in common.
+    common: Option<(String, bool)>,
+    pub(crate) batches: VecDeque<Batch>,
+    pub(crate) in_flight: usize,
+    /// The batch that is about to leave; it must be gone before the next one starts, where the order counts.
+    pub(crate) leaving: Option<u64>,
+    /// Up to this one batches have waited for long enough.
+    pub(crate) overdue_to: u64,
+    /// It stands in the line of those whose first batch may leave.
+    pub(crate) is_ready: bool,
+    /// Bytes of the batch before: what the next one is likely to need.
+    pub(crate) usual_bytes: usize,
+}
+
+impl Lane {
+    /// Whether its first batch may leave, as far as this lane is concerned. Nothing but its leaving makes that untrue again.
+    pub(crate) fn may_let_go(&self) -> bool {
+        if self.leaving.is_some() || self.in_flight >= self.in_flight_max() {
+            return false;
+        }
+        let is_due = |first: &Batch| self.in_flight == 0 || first.is_closed() || first.number <= self.overdue_to;
+        self.batches.front().is_some_and(is_due)
+    }
+
+    fn in_flight_max(&self) -> usize {
+        match &self.target.queue {
+            // It may be refused because the queue has moved, and is sent again then: nothing may have overtaken it.
+            Some(queue) if is_logical_broker(&queue.broker_name) => 1,
+            Some(_) | None => IN_FLIGHT_MAX,
+        }
+    }
+
+    /// Whether nothing is in it and nothing of it on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.batches.is_empty()
+    }
+}
+
+/// All lanes of a producer.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    places: Vec<Option<Lane>>,
+    free: Vec<LaneId>,
+    chosen: HashMap<MessageQueue, LaneId>,
+    /// By topic, tag, and whether the answer waits for the disk.
+    any: HashMap<String, HashMap<String, [Option<LaneId>; 2]>>,
+}
+
+impl Lanes {
+    pub(crate) fn get(&self, id: LaneId) -> Option<&Lane> {
+        self.places.get(id.0).and_then(Option::as_ref)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: LaneId) -> Option<&mut Lane> {
+        self.places.get_mut(id.0).and_then(Option::as_mut)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// The lane of a chosen queue.
+    pub(crate) fn of(&mut self, queue: &MessageQueue) -> LaneId {
+        if let Some(known) = self.chosen.get(queue) {
+            return *known;
+        }
+        let lane = self.make(queue.topic.clone(), Some(queue.clone()), None);
+        self.chosen.insert(queue.clone(), lane);
+        lane
+    }
+
+    /// The lane of those that may go to any queue.
+    pub(crate) fn of_any(&mut self, topic: &str, tag: &str, waits: bool) -> LaneId {
+        let known = self.any.get(topic).and_then(|tags| tags.get(tag)).and_then(|pair| pair[usize::from(waits)]);
+        if let Some(known) = known {
+            return known;
+        }
+        let lane = self.make(topic.to_owned(), None, Some((tag.to_owned(), waits)));
+        let tags = self.any.entry(topic.to_owned()).or_default();
+        tags.entry(tag.to_owned()).or_default()[usize::from(waits)] = Some(lane);
+        lane
+    }
+
+    fn make(&mut self, topic: String, queue: Option<MessageQueue>, common: Option<(String, bool)>) -> LaneId {
+        let lane = Lane {
+            target: Arc::new(Target { topic, queue }),
+            common,
+            // Most have no more than one, and there may be many of them.
+            batches: VecDeque::with_capacity(1),
+            in_flight: 0,
+            leaving: None,
+            overdue_to: 0,
+            is_ready: false,
+            usual_bytes: 0,
+        };
+        match self.free.pop() {
+            Some(id) => {
+                self.places[id.0] = Some(lane);
+                id
+            }
+            None => {
+                self.places.push(Some(lane));
+                LaneId(self.places.len() - 1)
+            }
+        }
+    }
+
+    /// Forgets one that is idle.
+    pub(crate) fn remove(&mut self, id: LaneId) {
+        let Some(lane) = self.places.get_mut(id.0).and_then(Option::take) else { return };
+        self.free.push(id);
+        if let Some(queue) = &lane.target.queue {
+            self.chosen.remove(queue);
+        }
+        let Some((tag, waits)) = &lane.common else { return };
+        let Some(tags) = self.any.get_mut(&lane.target.topic) else { return };
+        if let Some(pair) = tags.get_mut(tag) {
+            pair[usize::from(*waits)] = None;
+            if pair.iter().all(Option::is_none) {
+                tags.remove(tag);
+            }
+        }
+        if tags.is_empty() {
+            self.any.remove(&lane.target.topic);
+        }
+    }
+}
