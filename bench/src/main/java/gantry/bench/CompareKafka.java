@@ -54,6 +54,8 @@ public final class CompareKafka {
             args.put(argument.substring(0, at), argument.substring(at + 1));
         }
         List<Case> cases = Stream.of(args.get("cases").split(",")).map(Case::of).toList();
+        // Whoever ends this early wants no server left behind.
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> ProcessHandle.current().descendants().forEach(ProcessHandle::destroy)));
         Path work = Path.of(args.get("work"));
         Map<String, Map<String, List<Figures>>> results = new LinkedHashMap<>();
         for (int round = 0; round < Integer.parseInt(args.get("rounds")); round++) {

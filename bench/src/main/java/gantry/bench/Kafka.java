@@ -1,7 +1,7 @@
 package gantry.bench;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -9,7 +9,6 @@ import java.util.Base64;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -19,6 +18,8 @@ import java.util.concurrent.TimeUnit;
 final class Kafka extends Peer {
     private static final String[] FLAGS = ("-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 "
         + "-XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true").split(" ");
+    /** 16 bytes in Base64; not by chance, since an id that begins with a dash is an option to Kafka. */
+    private static final String CLUSTER = Base64.getUrlEncoder().withoutPadding().encodeToString("gantry-and-kafka".getBytes(StandardCharsets.US_ASCII));
     private final String lib;
     String bootstrap;
     private int port;
@@ -41,9 +42,7 @@ final class Kafka extends Peer {
             "transaction.state.log.min.isr", "1", "group.initial.rebalance.delay.ms", "0"));
         Path file = folder.resolve("server.properties");
         write(file, all);
-        UUID id = UUID.randomUUID();
-        byte[] bytes = ByteBuffer.allocate(16).putLong(id.getMostSignificantBits()).putLong(id.getLeastSignificantBits()).array();
-        toEnd("format", "kafka.tools.StorageTool", "format", "-t", Base64.getUrlEncoder().withoutPadding().encodeToString(bytes), "-c", file.toString());
+        toEnd("format", "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", file.toString());
         List<String> flags = new ArrayList<>(List.of("-Xms2g", "-Xmx2g"));
         flags.addAll(List.of(FLAGS));
         processes.add(java(flags, lib + "/*", "kafka.Kafka", file.toString()).redirectErrorStream(true)
