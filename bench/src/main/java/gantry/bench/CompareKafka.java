@@ -41,8 +41,8 @@ public final class CompareKafka {
         }
     }
 
-    /** What was measured; the loader's processor time is in seconds for a million messages. */
-    record Figures(double perSecond, double perCpuSecond, double loaderPerMillion, double residentMib) { }
+    /** What was measured; the loader's processor time is in seconds for a million messages. Batches have a mean size if they were sent, else 0. */
+    record Figures(double perSecond, double perCpuSecond, double loaderPerMillion, double residentMib, double batchBytes) { }
 
     public static void main(String[] arguments) throws Exception {
         Map<String, String> args = new LinkedHashMap<>(Map.of("rounds", "3", "records", "10000000", "warm", "3000000", "cases", ALL));
@@ -99,15 +99,19 @@ public final class CompareKafka {
     private static void print(Map<String, String> args, Map<String, Map<String, List<Figures>>> results) {
         System.out.printf("rounds %s, medians; %s messages of 1 KB, %d of 100 B; before them %s and %d to warm up%n%n", args.get("rounds"),
             args.get("records"), 5 * Long.parseLong(args.get("records")), args.get("warm"), 5 * Long.parseLong(args.get("warm")));
-        System.out.println("| case | broker | msg/s | spread | msg per broker CPU-s | ratio msg/s | ratio per CPU-s | loader CPU-s per million | VmRSS MiB |");
-        System.out.println("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
+        System.out.println("| case | broker | msg/s | spread | msg per broker CPU-s | ratio msg/s | ratio per CPU-s | loader CPU-s per million | VmRSS MiB | batch KiB |");
+        System.out.println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
         results.forEach((what, byPeer) -> byPeer.forEach((peer, runs) -> {
             List<Figures> base = byPeer.get("kafka");
-            System.out.printf("| %s | %s | %,.0f | %s | %,.0f | %s | %s | %.2f | %.0f |%n", what, peer, Compare.median(runs, Figures::perSecond),
+            System.out.printf("| %s | %s | %,.0f | %s | %,.0f | %s | %s | %.2f | %.0f | %s |%n", what, peer, Compare.median(runs, Figures::perSecond),
                 spread(runs, Figures::perSecond), Compare.median(runs, Figures::perCpuSecond), Compare.ratio(runs, base, Figures::perSecond),
                 Compare.ratio(runs, base, Figures::perCpuSecond), Compare.median(runs, Figures::loaderPerMillion),
-                Compare.median(runs, Figures::residentMib));
+                Compare.median(runs, Figures::residentMib), batch(Compare.median(runs, Figures::batchBytes)));
         }));
+    }
+
+    private static String batch(double bytes) {
+        return bytes == 0 ? "–" : String.format("%.0f", bytes / 1024);
     }
 
     /** The lowest and the highest, in parts of the median. */

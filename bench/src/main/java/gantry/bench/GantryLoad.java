@@ -2,14 +2,20 @@ package gantry.bench;
 
 import com.alibaba.fastjson2.JSON;
 import com.alibaba.fastjson2.JSONObject;
+import java.io.BufferedInputStream;
 import java.io.IOException;
+import java.io.InputStream;
+import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Stream;
 
 /** The same load on Gantry, made by <code>gantry bench</code> with batches that our client makes, in BatchCQ topics: one producer, one consumer. */
 final class GantryLoad {
+    /** A unit of a queue of batches: where its record is (8 bytes), how long that is (4), and more. */
+    private static final int UNIT_BYTES = 46;
     private final Peer gantry;
     private final String binary;
     private final String more;
@@ -31,7 +37,7 @@ final class GantryLoad {
                 throw new IOException(count + " are not the " + records + " messages: " + messages);
             }
         }
-        return List.of(phase(result, "fill", "sent", records), phase(result, "measure", "received", records));
+        return List.of(phase(result, "fill", "sent", records, batchBytes()), phase(result, "measure", "received", records, 0));
     }
 
     private JSONObject bench(CompareKafka.Case load, long records) throws Exception {
@@ -56,7 +62,7 @@ final class GantryLoad {
     }
 
     /** The figures of a part of the run, from its rows: one a second. */
-    private CompareKafka.Figures phase(JSONObject result, String phase, String count, long records) throws IOException {
+    private CompareKafka.Figures phase(JSONObject result, String phase, String count, long records, double batchBytes) throws IOException {
         double seconds = 0;
         double broker = 0;
         double loader = 0;
@@ -74,6 +80,27 @@ final class GantryLoad {
         if (counted != records) {
             throw new IOException(counted + " of " + records + " messages were " + count + " in the phase " + phase);
         }
-        return new CompareKafka.Figures(records / seconds, records / broker, loader * 1e6 / records, gantry.residentMib());
+        return new CompareKafka.Figures(records / seconds, records / broker, loader * 1e6 / records, gantry.residentMib(), batchBytes);
+    }
+
+    /** The mean length of a batch's record, of all that the queues say so far; what is written a moment later changes little. */
+    private double batchBytes() throws IOException {
+        long batches = 0;
+        long bytes = 0;
+        try (Stream<Path> paths = Files.walk(gantry.folder.resolve("data/store/batchconsumequeue"))) {
+            for (Path path : paths.filter(Files::isRegularFile).toList()) {
+                try (InputStream file = new BufferedInputStream(Files.newInputStream(path))) {
+                    for (byte[] unit = file.readNBytes(UNIT_BYTES); unit.length == UNIT_BYTES; unit = file.readNBytes(UNIT_BYTES)) {
+                        int length = ByteBuffer.wrap(unit).getInt(8);
+                        if (length == 0) {
+                            break; // room for more
+                        }
+                        batches++;
+                        bytes += length;
+                    }
+                }
+            }
+        }
+        return batches == 0 ? 0 : (double) bytes / batches;
     }
 }

@@ -16,6 +16,7 @@ final class KafkaLoad {
     /** The last line of each tool, with the number of records and of records a second; of the consumer without the time that it waited for its queues. */
     private static final Pattern SENT = Pattern.compile("(\\d+) records sent, ([0-9.]+) records/sec .* 99\\.9th\\.");
     private static final Pattern READ = Pattern.compile("\\d{4}-[^,]+, [^,]+, [^,]+, [^,]+, (\\d+), [^,]+, [^,]+, [^,]+, [^,]+, ([0-9.]+)");
+    private static final Pattern BATCH = Pattern.compile("producer-metrics:batch-size-avg:.* : ([0-9.]+)");
     private final Kafka kafka;
     private final String classes;
 
@@ -35,7 +36,7 @@ final class KafkaLoad {
 
     private List<String> produce(String topic, CompareKafka.Case load, long records) {
         return List.of("--bootstrap-server", kafka.bootstrap, "--topic", topic, "--num-records", "" + records, "--record-size", "" + load.bytes(),
-            "--throughput", "-1", "--command-property", "acks=1", "linger.ms=" + CompareKafka.LINGER_MS, "batch.size=" + CompareKafka.BATCH_BYTES,
+            "--throughput", "-1", "--print-metrics", "--command-property", "acks=1", "linger.ms=" + CompareKafka.LINGER_MS, "batch.size=" + CompareKafka.BATCH_BYTES,
             "buffer.memory=" + CompareKafka.BUFFER_BYTES);
     }
 
@@ -61,7 +62,7 @@ final class KafkaLoad {
             broker = kafka.cpuSeconds() - broker;
             loader = Peer.cpuSeconds(process) - loader;
             goOn(words);
-            return new CompareKafka.Figures(rate(said, result, records), records / broker, loader * 1e6 / records, kafka.residentMib());
+            return new CompareKafka.Figures(rate(said, result, records), records / broker, loader * 1e6 / records, kafka.residentMib(), batch(said));
         } finally {
             if (!process.waitFor(20, TimeUnit.SECONDS)) {
                 process.destroyForcibly().waitFor();
@@ -94,5 +95,15 @@ final class KafkaLoad {
             }
         }
         throw new IOException("a tool of Kafka did not say that it was done with " + records + " records: " + said);
+    }
+
+    private static double batch(List<String> said) {
+        for (String line : said) {
+            Matcher found = BATCH.matcher(line.trim());
+            if (found.matches()) {
+                return Double.parseDouble(found.group(1));
+            }
+        }
+        return 0;
     }
 }
