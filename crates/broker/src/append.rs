@@ -11,10 +11,10 @@ use config::BrokerSettings;
 use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use protocol::message_id::offset_message_id;
+use protocol::message_id::offset_message_ids;
 use protocol::record::RecordDraft;
 use protocol::request::{RecallMessageReply, SendReply};
-use store::{AppendError, ConsumeQueue, Landed, RecordBatch, TagsCode};
+use store::{AppendError, ConsumeQueue, Landed, MessageKeys, RecordBatch, TagsCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -184,12 +184,7 @@ impl Receipts {
             }
         };
         ids.clear();
-        for (place, record) in records.iter().enumerate() {
-            if place > 0 {
-                ids.push(',');
-            }
-            offset_message_id(ids, answer.host, record.at.0);
-        }
+        offset_message_ids(ids, answer.host, records.iter().map(|record| record.at.0));
         let (queue_id, queue_offset) = self.place_of(receipt, first);
         let reply = SendReply {
             msg_id: ids,
@@ -504,6 +499,22 @@ pub(crate) fn check_fits(
 /// Encodes a record into a batch. Its parts were checked against their limits by whoever made the draft.
 pub(crate) fn push(batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {
     batch.push(&lane.queue, tags, |out| encode(draft, out));
+}
+
+/// The same of a message whose keys are at hand.
+pub(crate) fn push_with_keys(
+    broker: &Broker,
+    batch: &mut RecordBatch,
+    lane: &Lane,
+    tags: TagsCode,
+    keys: &MessageKeys<'_>,
+    draft: &RecordDraft<'_>,
+) {
+    if broker.store.has_key_index() {
+        batch.push_with_keys(&lane.queue, tags, keys, |out| encode(draft, out));
+    } else {
+        push(batch, lane, tags, draft);
+    }
 }
 
 /// The same, without the batch.

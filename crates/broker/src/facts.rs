@@ -4,6 +4,7 @@
 //! order, without those that only a broker may set, followed by ours.
 
 use protocol::properties::{self, NAME_VALUE, PROPERTY_END, name};
+use store::MessageKeys;
 
 /// Characters of the longest number.
 const DIGITS: usize = 20;
@@ -15,8 +16,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) tags: &'a str,
     /// `UNIQ_KEY`; empty when the client made none.
     pub(crate) uniq_key: &'a str,
-    /// `KEYS` is there.
-    pub(crate) has_keys: bool,
+    /// `KEYS`; empty when there are none.
+    pub(crate) keys: &'a str,
     /// `WAIT=false`: the producer does not want to wait for the disk.
     pub(crate) is_hasty: bool,
     /// `DELAY`, as it stands there.
@@ -55,7 +56,7 @@ impl<'a> Facts<'a> {
             match key {
                 name::TAGS => facts.tags = value,
                 name::UNIQ_KEY => facts.uniq_key = value,
-                name::KEYS => facts.has_keys = true,
+                name::KEYS => facts.keys = value,
                 name::WAIT => facts.is_hasty = value.eq_ignore_ascii_case("false"),
                 name::DELAY => facts.delay = Some(value),
                 name::TRAN_MSG => facts.is_half = value.eq_ignore_ascii_case("true"),
@@ -89,6 +90,11 @@ impl<'a> Facts<'a> {
             }
         }
         facts
+    }
+
+    /// What the message is found by, if its properties are stored as they are.
+    pub(crate) fn message_keys(&self) -> MessageKeys<'a> {
+        MessageKeys { uniq_key: self.uniq_key, keys: self.keys, tag: self.tags }
     }
 
     /// The priority of a message that is of the type PRIORITY in Apache's order of types: a transaction, a delay and an order win. Java
@@ -335,7 +341,7 @@ mod tests {
         let facts = Facts::of(
             "WAIT\u{1}FALSE\u{2}TRAN_MSG\u{1}True\u{2}DELAY\u{1}x\u{2}TAGS\u{1}a\u{2}TAGS\u{1}b\u{2}KEYS\u{1}\u{2}",
         );
-        assert!(facts.is_hasty && facts.is_half && !facts.has_keys);
+        assert!(facts.is_hasty && facts.is_half && facts.keys.is_empty());
         assert_eq!((facts.tags, facts.delay_level()), ("b", Err("x")));
         assert_eq!(Facts::of("DELAY\u{1}18\u{2}").delay_level(), Ok(18));
     }

@@ -16,7 +16,7 @@ use protocol::record::{PROPERTIES_MAX, RecordDraft};
 use protocol::request::{SendMessage, SendReplyExtra};
 use protocol::sys_flag::{self, perm};
 use protocol::tags;
-use store::TagsCode;
+use store::{MessageKeys, TagsCode};
 
 use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
@@ -245,7 +245,9 @@ fn gather_one(
     let properties = message.properties.unwrap_or_default();
     let facts = Facts::of(properties);
     let topic_settings = route.topic.settings();
-    if !facts.has_keys && topic_settings.attributes.get("cleanup.policy").is_some_and(|policy| policy == "COMPACTION") {
+    if facts.keys.is_empty()
+        && topic_settings.attributes.get("cleanup.policy").is_some_and(|policy| policy == "COMPACTION")
+    {
         return Err(illegal("Required message key is missing"));
     }
     // A message with a priority goes to the queue of that number, of a topic with any message type.
@@ -363,7 +365,8 @@ fn gather_one(
     let first = sends.records();
     let gathered = sends.batch.bytes();
     if sends.light.is_empty() {
-        append::push(&mut sends.batch, &lane, tags, &draft);
+        let keys = MessageKeys { uniq_key: sends.receipts.text(&uniq_key), ..facts.message_keys() };
+        append::push_with_keys(broker, &mut sends.batch, &lane, tags, &keys, &draft);
     } else {
         light::push(&mut sends.batch, &lane, tags, &mut sends.light, &draft);
     }
@@ -485,22 +488,21 @@ fn gather_batch(
             "INNER_NUM and the sysFlag bit 128 mark a batch that is one record, which this batch or its topic is not",
         ));
     }
-    let mut count = 0;
-    for inner in batch::iter(request.body) {
-        let inner = inner.map_err(|error| illegal(format!("message {count} of the batch: {error}")))?;
+    let mut inner_messages = (0..).zip(batch::iter(request.body)).map(|(place, inner)| {
+        let inner = inner.map_err(|error| illegal(format!("message {place} of the batch: {error}")))?;
         let inner_facts = Facts::of(inner.properties);
-        check_inner(&inner, &inner_facts, count, &facts)?;
-        light::check_inner(&broker.store, &inner, &inner_facts, count, message.topic)?;
+        check_inner(&inner, &inner_facts, place, &facts)?;
+        light::check_inner(&broker.store, &inner, &inner_facts, place, message.topic)?;
         if is_inner && light::wanted(&broker.store, inner_facts.light, message.topic)?.is_some() {
             return Err(illegal(format!(
-                "message {count} of the batch names light queues (INNER_MULTI_DISPATCH); in a BatchCQ topic a batch stands in its own \
+                "message {place} of the batch names light queues (INNER_MULTI_DISPATCH); in a BatchCQ topic a batch stands in its own \
                  queue only"
             )));
         }
-        count += 1;
-    }
-
+        Ok((inner, inner_facts))
+    });
     if is_inner {
+        let count = inner_messages.try_fold(0, |count, inner| inner.map(|_| count + 1))?;
         let count = inner_batch::checked(count)?;
         let target = Target { topic, lane, queue_id, sys_flag };
         return inner_batch::gather(broker, session, settings, request, message, &facts, target, count);
@@ -508,7 +510,8 @@ fn gather_batch(
     let sends = &mut session.sends;
     let (first, gathered) = (sends.records(), sends.batch.bytes());
     sends.batch.begin_group();
-    for inner in batch::iter(request.body).flatten() {
+    let pushed: Result<(), Refusal> = inner_messages.try_for_each(|inner| {
+        let (inner, inner_facts) = inner?;
         let draft = RecordDraft {
             topic: message.topic,
             queue_id,
@@ -522,15 +525,21 @@ fn gather_batch(
             body: inner.body,
             properties: inner.properties.as_bytes(),
         };
-        let inner = Facts::of(inner.properties);
-        let tags = TagsCode::Code(tags::code(inner.tags));
-        if inner.light.is_none() && !inner.has_light_numbers {
-            append::push(&mut sends.batch, &lane, tags, &draft);
+        let tags = TagsCode::Code(tags::code(inner_facts.tags));
+        if inner_facts.light.is_none() && !inner_facts.has_light_numbers {
+            append::push_with_keys(broker, &mut sends.batch, &lane, tags, &inner_facts.message_keys(), &draft);
         } else {
             light::push_again(&broker.store, &mut sends.batch, &lane, tags, &draft);
         }
-    }
+        Ok(())
+    });
     sends.batch.end_group();
+    if let Err(refusal) = pushed {
+        // All of the batch or nothing.
+        sends.batch.truncate(first);
+        return Err(refusal);
+    }
+    let count = sends.records() - first;
     append::check_fits(broker, &mut sends.batch, first, gathered)?;
     let uniq_key = sends.receipts.keep(facts.uniq_key);
     sends.receipts.push(Receipt {

@@ -6,9 +6,27 @@ const HEX: &[u8; 16] = b"0123456789ABCDEF";
 
 /// Appends the id of the record at `at` in the log of `host`: upper-case hex of address, port and offset.
 pub fn offset_message_id(out: &mut String, host: SocketAddr, at: u64) {
-    push_ip(out, host.ip());
-    push_hex(out, &u32::from(host.port()).to_be_bytes());
-    push_hex(out, &at.to_be_bytes());
+    offset_message_ids(out, host, std::iter::once(at));
+}
+
+/// Appends the ids of several records of one log, with commas between them. A batch has a thousand, all of which begin alike.
+pub fn offset_message_ids(out: &mut String, host: SocketAddr, places: impl Iterator<Item = u64>) {
+    let mut begin = None;
+    for at in places {
+        match &begin {
+            None => {
+                let start = out.len();
+                push_ip(out, host.ip());
+                push_hex(out, u32::from(host.port()).to_be_bytes());
+                begin = Some(start..out.len());
+            }
+            Some(begin) => {
+                out.push(',');
+                out.extend_from_within(begin.clone());
+            }
+        }
+        push_hex(out, at.to_be_bytes());
+    }
 }
 
 /// Why a message id cannot be read.
@@ -53,10 +71,10 @@ pub struct UniqueId {
 /// Appends a unique id (`UNIQ_KEY`). `now_ms` and `month_start_ms` are the client's clock and the beginning of its month.
 pub fn unique_id(out: &mut String, ip: IpAddr, pid: u32, hash: u32, now_ms: i64, month_start_ms: i64, counter: u16) {
     push_ip(out, ip);
-    push_hex(out, &(pid as u16).to_be_bytes());
-    push_hex(out, &hash.to_be_bytes());
-    push_hex(out, &((now_ms - month_start_ms) as u32).to_be_bytes());
-    push_hex(out, &counter.to_be_bytes());
+    push_hex(out, (pid as u16).to_be_bytes());
+    push_hex(out, hash.to_be_bytes());
+    push_hex(out, ((now_ms - month_start_ms) as u32).to_be_bytes());
+    push_hex(out, counter.to_be_bytes());
 }
 
 /// Takes a unique id apart. Clients of other languages make ids of the same length with other contents.
@@ -75,16 +93,15 @@ pub fn parse_unique_id(id: &str) -> Result<UniqueId, MessageIdError> {
 
 fn push_ip(out: &mut String, ip: IpAddr) {
     match ip.to_canonical() {
-        IpAddr::V4(ip) => push_hex(out, &ip.octets()),
-        IpAddr::V6(ip) => push_hex(out, &ip.octets()),
+        IpAddr::V4(ip) => push_hex(out, ip.octets()),
+        IpAddr::V6(ip) => push_hex(out, ip.octets()),
     }
 }
 
-fn push_hex(out: &mut String, bytes: &[u8]) {
-    for byte in bytes {
-        out.push(char::from(HEX[usize::from(byte >> 4)]));
-        out.push(char::from(HEX[usize::from(byte & 15)]));
-    }
+fn push_hex<const N: usize>(out: &mut String, bytes: [u8; N]) {
+    let digits = bytes.map(|byte| [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    // Digits are text.
+    out.push_str(std::str::from_utf8(digits.as_flattened()).unwrap_or_default());
 }
 
 fn unhex<'a>(id: &str, out: &'a mut [u8; 28]) -> Result<&'a [u8], MessageIdError> {

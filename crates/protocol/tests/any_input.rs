@@ -152,7 +152,7 @@ proptest! {
         flag in any::<i32>(),
         opaque in any::<i32>(),
         remark in proptest::option::of(".{1,40}"),
-        fields in proptest::collection::btree_map(".{1,12}", ".{1,60}", 0..30),
+        fields in proptest::collection::btree_map(".{1,12}", "([a-z]{0,50}[\"\\\\\u{0}-\u{1f}]|(?s:.)){1,9}", 0..30),
     ) {
         let pairs: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let head = Head { code, flag, opaque, remark: remark.as_deref() };
@@ -337,6 +337,18 @@ proptest! {
             let json = fastjson::to_vec(&map, dialect);
             prop_assert_eq!(fastjson::from_slice::<QueueMap<i64>>(&json).unwrap(), map.clone());
         }
+    }
+
+    #[test]
+    fn ids_of_several_records_are_those_of_each_with_commas_between(host in hosts(), places in vec(any::<u64>(), 0..5)) {
+        let mut ids = "before ".to_owned();
+        message_id::offset_message_ids(&mut ids, host, places.iter().copied());
+        let each = |at: &u64| {
+            let mut id = String::new();
+            message_id::offset_message_id(&mut id, host, *at);
+            id
+        };
+        prop_assert_eq!(ids, format!("before {}", places.iter().map(each).collect::<Vec<_>>().join(",")));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use env::TimeMs;
 use protocol::LogOffset;
 
+use crate::index::{self, Hasher, MessageKeys};
 use crate::queue_log::ConsumeQueue;
 
 /// What a record's unit in its consume queue says besides where the record is.
@@ -46,6 +47,8 @@ pub(crate) struct Entry {
     pub tags: TagsCode,
     /// With light queues: room for their numbers included, so that the record may end before.
     pub bytes: Range<usize>,
+    /// Which of the batch's hashes are those of its keys, if they are known.
+    pub keys: Option<Range<u32>>,
     /// Which of the batch's light queues it stands in.
     pub light: Range<u32>,
     /// Bytes of its properties; only with light queues.
@@ -69,6 +72,9 @@ pub struct RecordBatch {
     pub(crate) entries: Vec<Entry>,
     pub(crate) landed: Vec<Landed>,
     pub(crate) light: Vec<Arc<ConsumeQueue>>,
+    /// Of keys, for the index.
+    pub(crate) hashes: Vec<u32>,
+    hasher: Hasher,
     open_group: Option<usize>,
     next_group: usize,
 }
@@ -85,6 +91,26 @@ impl RecordBatch {
     /// Adds the record that `encode` appends to its argument: one message.
     pub fn push(&mut self, queue: &Arc<ConsumeQueue>, tags: TagsCode, encode: impl FnOnce(&mut Vec<u8>)) {
         self.push_entry(queue, tags, None, 0..0, 0, encode);
+    }
+
+    /// The same of a record whose keys are known: those that its properties have. It must not be one of a transaction that was rolled back.
+    pub fn push_with_keys(
+        &mut self,
+        queue: &Arc<ConsumeQueue>,
+        tags: TagsCode,
+        keys: &MessageKeys<'_>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let start = self.hashes.len() as u32;
+        self.hasher.hash(queue, keys, &mut self.hashes);
+        self.push_entry(queue, tags, None, 0..0, 0, encode);
+        if let Some(entry) = self.entries.last_mut() {
+            debug_assert!(
+                index::hashes_in(&self.bytes[entry.bytes.clone()]) == self.hashes[start as usize..],
+                "{keys:?} are not the keys of the record"
+            );
+            entry.keys = Some(start..self.hashes.len() as u32);
+        }
     }
 
     /// Adds a record that stands in light queues too, which are taken out of `light`: different ones, and none of them its own queue.
@@ -133,7 +159,16 @@ impl RecordBatch {
             self.next_group
         });
         let bytes = start..self.bytes.len();
-        self.entries.push(Entry { queue: Arc::clone(queue), tags, bytes, light, properties_bytes, inner, group });
+        self.entries.push(Entry {
+            queue: Arc::clone(queue),
+            tags,
+            bytes,
+            keys: None,
+            light,
+            properties_bytes,
+            inner,
+            group,
+        });
     }
 
     /// What is pushed until [`RecordBatch::end_group`] will lie in one file of the log.
@@ -153,6 +188,9 @@ impl RecordBatch {
             self.bytes.truncate(entry.bytes.start);
             if let Some(first) = self.entries[from..].iter().find(|entry| !entry.light.is_empty()) {
                 self.light.truncate(first.light.start as usize);
+            }
+            if let Some(keys) = self.entries[from..].iter().find_map(|entry| entry.keys.as_ref()) {
+                self.hashes.truncate(keys.start as usize);
             }
             self.entries.truncate(from);
         }
@@ -203,6 +241,9 @@ impl RecordBatch {
         self.entries.clear();
         self.landed.clear();
         self.light.clear();
+        self.hashes.clear();
+        self.hashes.shrink_to(KEPT_BYTES / size_of::<u32>());
+        self.hasher.clear();
         self.open_group = None;
         self.next_group = 0;
     }

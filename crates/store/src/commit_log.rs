@@ -14,6 +14,7 @@ use protocol::{light, record};
 
 use crate::batch::{Entry, Landed, RecordBatch};
 use crate::error::{AppendError, NotWritable, StoreError};
+use crate::index::Ahead;
 use crate::queue_log::{ConsumeQueue, Unit};
 use crate::segment::{LogSlice, ReadMode, Segment};
 use crate::watermark::Watermark;
@@ -39,6 +40,8 @@ struct Tail {
     last_timestamp: i64,
     /// The store closes: what is appended from now on would be behind the last flush.
     is_sealed: bool,
+    /// Keys for the index.
+    ahead: Ahead,
 }
 
 impl Tail {
@@ -99,7 +102,8 @@ impl CommitLog {
     /// A log whose valid bytes end at `end`, inside `segments` (not empty, adjacent).
     pub fn new(segments: Vec<Arc<Segment>>, segment_bytes: u64, end: u64, last_timestamp: i64) -> Option<CommitLog> {
         let segment = segments.iter().find(|segment| segment.base() <= end && end < segment.end())?;
-        let tail = Tail { segment: Arc::clone(segment), at: end, last_timestamp, is_sealed: false };
+        let tail =
+            Tail { segment: Arc::clone(segment), at: end, last_timestamp, is_sealed: false, ahead: Ahead::default() };
         Some(CommitLog {
             segment_bytes,
             tail: Mutex::new(tail),
@@ -113,7 +117,7 @@ impl CommitLog {
 
     /// Appends what is not appended of the batch. Says whether the `segments` thread should look.
     pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<bool, AppendError> {
-        let RecordBatch { bytes, entries, landed, light, .. } = batch;
+        let RecordBatch { bytes, entries, landed, light, hashes, .. } = batch;
         // Not under the lock.
         landed.reserve(entries.len() - landed.len());
         let mut tail = self.tail.lock();
@@ -168,6 +172,10 @@ impl CommitLog {
             for (entry, landed) in group.iter().zip(&landed[first..]) {
                 let unit = Unit { at: landed.at, size: entry.bytes.len() as u32, tags: entry.tags.at(now) };
                 entry.queue.push_record(unit, entry.count(), landed.store_timestamp);
+                if let Some(keys) = &entry.keys {
+                    let hashes = &hashes[keys.start as usize..keys.end as usize];
+                    tail.ahead.note(landed.at.0, landed.end.0, landed.store_timestamp, hashes);
+                }
             }
         }
         let end = tail.at;
@@ -201,6 +209,13 @@ impl CommitLog {
         tail.at = next_base;
         tail.segment = next;
         Ok(())
+    }
+
+    /// Takes what appends have handed on of keys, leaves them `room`, which is to be empty, and says where the log ends.
+    pub fn swap_ahead(&self, room: &mut Ahead) -> u64 {
+        let mut tail = self.tail.lock();
+        std::mem::swap(&mut tail.ahead, room);
+        tail.at
     }
 
     /// Lets nothing be appended as long as the result lives, which comes with the log's end.

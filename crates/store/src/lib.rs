@@ -35,7 +35,7 @@ pub use cold::{ColdRead, ColdReadRefused};
 pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, light_places, place_of};
-pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery};
+pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery, MessageKeys};
 pub use journal::Journal;
 pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};

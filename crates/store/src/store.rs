@@ -444,6 +444,11 @@ impl Store {
         self.shared.disk.space(&self.shared.options.queue_dir)
     }
 
+    /// Whether messages can be looked up by key.
+    pub fn has_key_index(&self) -> bool {
+        self.shared.index.is_some()
+    }
+
     /// Bytes of the log that are not in the key index yet; 0 without one.
     pub fn index_behind(&self) -> u64 {
         let end = self.shared.log.end.get();

@@ -268,21 +268,32 @@ const ESCAPES: [u8; 0x60] = {
 
 fn put_escaped(out: &mut BytesMut, text: &str) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    let bytes = text.as_bytes();
-    let mut run = 0;
-    for (at, &byte) in bytes.iter().enumerate() {
-        let escape = ESCAPES.get(usize::from(byte)).copied().unwrap_or(0);
-        if escape == 0 {
-            continue;
-        }
-        out.put_slice(&bytes[run..at]);
-        run = at + 1;
-        if escape == b'u' {
-            let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
-            out.put_slice(&[b'\\', b'u', b'0', b'0', digits[0], digits[1]]);
-        } else {
-            out.put_slice(&[b'\\', escape]);
+    let mut rest = text.as_bytes();
+    while let Some(at) = first_escaped(rest) {
+        let byte = rest[at];
+        out.put_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        match escape_of(byte) {
+            b'u' => {
+                let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+                out.put_slice(&[b'\\', b'u', b'0', b'0', digits[0], digits[1]]);
+            }
+            letter => out.put_slice(&[b'\\', letter]),
         }
     }
-    out.put_slice(&bytes[run..]);
+    out.put_slice(rest);
+}
+
+fn escape_of(byte: u8) -> u8 {
+    ESCAPES.get(usize::from(byte)).copied().unwrap_or(0)
+}
+
+/// Where the first byte is that does not stand for itself.
+fn first_escaped(bytes: &[u8]) -> Option<usize> {
+    // Without a way out of the inner loop it becomes vector instructions: the ids of a batch are tens of kilobytes without an escape.
+    let is_escaped = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
+    let (blocks, _) = bytes.as_chunks::<32>();
+    let clean = blocks.iter().take_while(|block| !block.iter().fold(false, |any, byte| any | is_escaped(byte))).count();
+    let begin = clean * 32;
+    bytes[begin..].iter().position(is_escaped).map(|at| begin + at)
 }

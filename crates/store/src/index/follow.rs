@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use protocol::record::{self, Scanned};
 use tracing::warn;
 
-use super::{Key, KeyIndex, TopicHash, keys};
+use super::{Ahead, Key, KeyIndex, TopicHash, keys};
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::journal::Journal;
@@ -20,9 +20,12 @@ const KEYS_MAX: usize = 128 << 10;
 const BYTES_MAX: u64 = 256 << 20;
 /// How long keys gather before they are put, unless somebody asks or the store closes.
 const GATHER: Duration = Duration::from_secs(10);
-/// How closely a busy log is followed: what was appended is to be read while the processor's cache still has it.
-const PACE: Duration = Duration::from_millis(10);
-/// A log is busy if so many bytes came since it was last read.
+/// How closely a busy log is followed: what has to be read in it is to be read while the processor's cache still has it, and what is
+/// handed on is to find room.
+const PACE: Duration = Duration::from_millis(20);
+/// And one that is not busy.
+const PACE_AT_REST: Duration = Duration::from_millis(100);
+/// A log is busy if so many bytes came since the last look.
 const BUSY_BYTES: u64 = 128 << 10;
 /// After so many puts, and when there is nothing more, the index is brought to the device.
 const PUTS_UNSYNCED: usize = 3;
@@ -36,7 +39,7 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
     let mut is_failing = false;
     while !shared.is_stopping() {
         let read_before = gathered.to;
-        let done = gathered.read(&shared.log, index).and_then(|()| {
+        let done = gathered.go_on(&shared.log, index).and_then(|()| {
             if gathered.is_due(index) {
                 gathered.put(index)?;
                 unsynced += 1;
@@ -60,17 +63,18 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
             continue;
         }
         is_failing = false;
-        let is_behind = || shared.log.end.get() > gathered.to;
+        let done_to = gathered.to;
+        let is_behind = || shared.log.end.get() > done_to;
         if gathered.is_full() || (index.is_asked() && (is_behind() || !gathered.is_empty())) {
             continue;
         }
         if gathered.is_empty() && unsynced == 0 && !is_behind() {
-            // An idle store keeps no buffer.
-            gathered.keys = Vec::new();
+            // An idle store keeps no buffers.
+            gathered.give_up_buffers(&shared.log);
             index.bell.wait(None, || shared.is_stopping() || is_behind());
         } else {
             let is_busy = gathered.to - read_before >= BUSY_BYTES;
-            index.bell.rest(if is_busy { PACE } else { gathered.time_left() });
+            index.bell.rest(if is_busy { PACE } else { PACE_AT_REST }.min(gathered.time_left()));
         }
     }
 }
@@ -79,7 +83,7 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
 pub(crate) fn finish(shared: &Shared, index: &KeyIndex) -> Result<(), StoreError> {
     let mut gathered = Gathered::behind(index.indexed.get());
     for _ in 0..LAST_PUTS_MAX {
-        gathered.read(&shared.log, index)?;
+        gathered.go_on(&shared.log, index)?;
         gathered.put(index)?;
         if index.indexed.get() >= shared.log.end.get() {
             break;
@@ -88,19 +92,32 @@ pub(crate) fn finish(shared: &Shared, index: &KeyIndex) -> Result<(), StoreError
     Ok(())
 }
 
-/// Keys that were read in the log and are not in the index yet.
+/// Keys of what lies in the log and is not in the index yet.
 struct Gathered {
     keys: Vec<Key>,
-    /// The log is read from here, which is where the index ends, to there.
+    /// They are those of the log from here, which is where the index ends, to there.
     from: u64,
     to: u64,
-    /// When reading began after the last put.
+    /// When gathering began after the last put.
     since: Instant,
+    /// What appends handed on, of which so many runs are done.
+    ahead: Ahead,
+    runs_done: usize,
+    /// Where the log ended when they did.
+    ahead_to: u64,
 }
 
 impl Gathered {
     fn behind(indexed: u64) -> Gathered {
-        Gathered { keys: Vec::new(), from: indexed, to: indexed, since: Instant::now() }
+        Gathered {
+            keys: Vec::new(),
+            from: indexed,
+            to: indexed,
+            since: Instant::now(),
+            ahead: Ahead::default(),
+            runs_done: 0,
+            ahead_to: 0,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -119,14 +136,62 @@ impl Gathered {
         !self.is_empty() && (self.is_full() || index.is_asked() || self.time_left().is_zero())
     }
 
-    /// Reads on in the log.
-    fn read(&mut self, log: &CommitLog, index: &KeyIndex) -> Result<(), StoreError> {
+    /// Goes on to the log's end, or until there is enough: by what appends handed on, and by reading what lies between.
+    fn go_on(&mut self, log: &CommitLog, index: &KeyIndex) -> Result<(), StoreError> {
+        let was_empty = self.is_empty();
+        if self.to >= self.ahead_to {
+            self.take(log);
+        }
+        while !self.is_full() && self.to < self.ahead_to {
+            let before = self.to;
+            match self.ahead.runs.get(self.runs_done) {
+                Some(run) if run.from == before => {
+                    self.keys.extend_from_slice(&self.ahead.keys[run.keys.clone()]);
+                    self.to = run.to;
+                }
+                Some(run) if run.from > before => self.read(log, index, run.from)?,
+                // Who began to read in the middle of a run reads to its end.
+                Some(run) if run.to > before => self.read(log, index, run.to)?,
+                Some(_) => {
+                    self.runs_done += 1;
+                    continue;
+                }
+                None => self.read(log, index, self.ahead_to)?,
+            }
+            if self.to == before {
+                // What should lie there does not: the caller tries again.
+                break;
+            }
+        }
+        if was_empty {
+            self.since = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Takes what appends have handed on, and leaves them room for more.
+    fn take(&mut self, log: &CommitLog) {
+        self.ahead.clear();
+        if self.ahead.keys.capacity() == 0 {
+            self.ahead = Ahead::with_room();
+        }
+        self.ahead_to = log.swap_ahead(&mut self.ahead);
+        self.runs_done = 0;
+    }
+
+    fn give_up_buffers(&mut self, log: &CommitLog) {
+        self.keys = Vec::new();
+        self.ahead = Ahead::default();
+        log.swap_ahead(&mut Ahead::default());
+    }
+
+    /// Reads on in the log, to `end` at most.
+    fn read(&mut self, log: &CommitLog, index: &KeyIndex, end: u64) -> Result<(), StoreError> {
         let known = index.last_known();
         let Gathered { keys: found, from, to, .. } = self;
-        let was_empty = from == to;
         // Records of a batch follow each other.
         let mut topic = (String::new(), TopicHash::of(""));
-        *to = read(log, *to, |record, at| {
+        *to = read(log, *to, end, |record, at| {
             if known.is_none_or(|known| at > known) {
                 let store_timestamp = record.store_timestamp();
                 if topic.0 != record.topic() {
@@ -140,9 +205,6 @@ impl Gathered {
             }
             found.len() < KEYS_MAX && at - *from < BYTES_MAX
         })?;
-        if was_empty {
-            self.since = Instant::now();
-        }
         Ok(())
     }
 
@@ -155,13 +217,13 @@ impl Gathered {
     }
 }
 
-/// Shows records from `from` on until `visit` wants no more, and says where it ended.
+/// Shows records from `from` to `end` until `visit` wants no more, and says where it ended.
 fn read(
     log: &CommitLog,
     from: u64,
+    end: u64,
     mut visit: impl FnMut(&record::RecordView<'_>, u64) -> bool,
 ) -> Result<u64, StoreError> {
-    let end = log.end.get();
     let mut at = from.max(log.min());
     while at < end {
         let Some(segment) = log.segment_at(at) else {

@@ -8,7 +8,7 @@ use protocol::properties::{self, name};
 use protocol::record::{RecordDraft, RecordView};
 use protocol::sys_flag;
 
-use super::KeyKind;
+use super::{KeyKind, MessageKeys};
 
 /// A batch that unpacks to more is not looked into: a consumer could hardly take it.
 const UNPACKED_BYTES_MAX: usize = 16 << 20;
@@ -57,22 +57,26 @@ fn inner<'a>(record: &RecordView<'_>, body: &'a [u8]) -> impl Iterator<Item = In
     batch::iter(body).map_while(Result::ok).take(usize::from(record.message_count()))
 }
 
-/// The keys in a property string, in the order in which RocketMQ puts them into the index.
+/// The keys in a property string.
 fn own(properties: &[u8], visit: &mut dyn FnMut(KeyKind, &str)) {
     let [id, keys, tag] = properties::select(properties, [name::UNIQ_KEY, name::KEYS, name::TAGS]);
-    if let Some(id) = id.and_then(text) {
-        visit(KeyKind::Key, id);
+    each(&MessageKeys { uniq_key: text(id), keys: text(keys), tag: text(tag) }, visit);
+}
+
+/// The keys of a message, in the order in which RocketMQ puts them into the index.
+pub(super) fn each(message: &MessageKeys<'_>, visit: &mut (impl FnMut(KeyKind, &str) + ?Sized)) {
+    if !message.uniq_key.is_empty() {
+        visit(KeyKind::Key, message.uniq_key);
     }
-    let keys = keys.and_then(text).unwrap_or_default();
-    keys.split(' ').filter(|key| !key.is_empty()).for_each(|key| visit(KeyKind::Key, key));
-    if let Some(tag) = tag.and_then(text) {
-        visit(KeyKind::Tag, tag);
+    message.keys.split(' ').filter(|key| !key.is_empty()).for_each(|key| visit(KeyKind::Key, key));
+    if !message.tag.is_empty() {
+        visit(KeyKind::Tag, message.tag);
     }
 }
 
-/// None of what is not text.
-fn text(value: &[u8]) -> Option<&str> {
-    std::str::from_utf8(value).ok()
+/// Nothing of what is not text.
+fn text(value: Option<&[u8]>) -> &str {
+    value.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default()
 }
 
 fn has(properties: &[u8], wanted: KeyKind, key: &str) -> bool {

@@ -1,8 +1,10 @@
 //! The key index: where messages lie by topic and key, in RocketMQ's files (`index/`).
 //!
-//! The thread `index` (follow.rs) follows the log in batches, so an append costs nothing more; who asks waits until the index has
-//! come as far as the log had when the question came. What a crash takes from the index is built again from the log.
+//! The thread `index` (follow.rs) follows the log in batches; who asks waits until the index has come as far as the log had when the
+//! question came. Most appends tell it their keys (ahead.rs), the others are read. What a crash takes from the index is built again
+//! from the log.
 
+mod ahead;
 mod file;
 mod follow;
 mod keys;
@@ -13,8 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use parking_lot::RwLock;
+use protocol::record::{self, Scanned};
 use tracing::warn;
 
+pub use self::ahead::MessageKeys;
+pub(crate) use self::ahead::{Ahead, Hasher};
 pub(crate) use self::file::Shape;
 use self::file::{Header, IndexFile, Key};
 pub(crate) use self::follow::{finish, run};
@@ -236,6 +241,15 @@ fn name_at(timestamp: i64) -> u64 {
     let date = (year * 100 + month) * 100 + day;
     let time = ((ms / 3_600_000) * 100 + ms / 60_000 % 60) * 100 + ms / 1000 % 60;
     u64::try_from((date * 1_000_000 + time) * 1000 + ms % 1000).unwrap_or(0)
+}
+
+/// The hashes that the index has of an encoded record; none if it is no record.
+pub(crate) fn hashes_in(record: &[u8]) -> Vec<u32> {
+    let mut hashes = Vec::new();
+    if let Ok(Scanned::Record(view)) = record::scan(record, false) {
+        keys::all_of(&view, &mut |kind, key| hashes.push(hash_of(view.topic(), kind, key)));
+    }
+    hashes
 }
 
 /// RocketMQ's hash of a key in a topic.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use env::TimeMs;
-use store::{IndexOptions, KeyKind, KeyQuery, RecordBatch, Store, StoreOptions, TagsCode};
+use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
 use crate::support::{FaultyDisk, TOPIC, append_batch, encode, eventually, open_on, options, try_open};
 
@@ -107,6 +107,63 @@ fn a_clean_stop_leaves_every_key_in_the_files() {
     // `indexCount`, which counts from 1.
     let count: [u8; 4] = std::fs::read(file).unwrap()[36..40].try_into().unwrap();
     assert_eq!(u32::from_be_bytes(count), 61);
+}
+
+/// Sends three messages as one burst. The keys of some are told with them.
+fn send_burst(store: &Store, burst: i64) {
+    let mut batch = RecordBatch::new();
+    for place in 0..3 {
+        let number = burst * 3 + place;
+        let (id, keys, tag) = (format!("id{number}"), format!("k{} k{number}", number % 7), format!("t{}", number % 3));
+        let properties = format!("KEYS\u{1}{keys}\u{2}UNIQ_KEY\u{1}{id}\u{2}TAGS\u{1}{tag}\u{2}");
+        let body = number.to_string();
+        let topic = if burst % 5 == 0 { "other" } else { TOPIC };
+        let queue = store.queue(topic, (number % 2) as u32).unwrap();
+        let encode = |out: &mut Vec<u8>| encode(topic, queue.id(), body.as_bytes(), properties.as_bytes(), out);
+        // Whole bursts that are told, whole ones that are not, and mixed ones.
+        if burst % 4 < 2 || burst % 4 == 2 && place == 1 {
+            let keys = MessageKeys { uniq_key: &id, keys: &keys, tag: &tag };
+            batch.push_with_keys(&queue, TagsCode::Code(0), &keys, encode);
+        } else {
+            batch.push(&queue, TagsCode::Code(0), encode);
+        }
+    }
+    append_batch(store, &mut batch, TimeMs(NOW + burst)).unwrap();
+}
+
+#[test]
+fn keys_that_are_told_give_the_same_files_as_those_that_are_read() {
+    let files = |root: &Path| -> Vec<(String, Vec<u8>)> {
+        let entries = std::fs::read_dir(root.join("index")).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> = entries
+            .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), std::fs::read(path).unwrap()))
+            .collect();
+        files.sort();
+        files
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 3000);
+    for burst in 0..2000 {
+        send_burst(&store, burst);
+        // The index follows at changing distances.
+        if burst % 170 == 1 {
+            let number = burst * 3;
+            assert_eq!(find(&store, &format!("id{number}")), [number.to_string()]);
+        }
+    }
+    store.close().unwrap();
+    drop(store);
+    let told = files(dir.path());
+    assert_eq!(told.len(), 9, "6,000 messages of 4 keys in files of 2,999");
+
+    std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+    let store = open(dir.path(), 3000);
+    assert_eq!(find(&store, "id5998"), ["5998"]);
+    store.close().unwrap();
+    let read = files(dir.path());
+    let names = |files: &[(String, Vec<u8>)]| files.iter().map(|file| file.0.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&told), names(&read));
+    assert!(told == read, "the files differ");
 }
 
 #[test]
