@@ -12,6 +12,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -168,6 +169,8 @@ pub(crate) struct IndexFile {
     header: Mutex<Header>,
     /// As it is in the file.
     written: Mutex<Header>,
+    /// A put has begun and not ended, so slots may lead to entries that do not count. Relaxed: one thread writes.
+    is_torn: AtomicBool,
 }
 
 impl IndexFile {
@@ -176,7 +179,7 @@ impl IndexFile {
         let made = disk.open(&path, OpenHow::Create).and_then(|file| file.set_len(shape.bytes()).map(|()| file));
         let header = Header { next: 1, ..Header::default() };
         match made {
-            Ok(file) => Ok(IndexFile { path, file, shape, header: Mutex::new(header), written: Mutex::new(header) }),
+            Ok(file) => Ok(IndexFile::new(path, file, shape, header)),
             Err(source) => Err(StoreError::Disk { doing: "make", path, source }),
         }
     }
@@ -191,13 +194,12 @@ impl IndexFile {
             Ok((is_whole && header.next <= shape.entries).then_some((file, header)))
         };
         let found = opened().map_err(|source| StoreError::Disk { doing: "open", path: path.clone(), source })?;
-        Ok(found.map(|(file, header)| IndexFile {
-            path,
-            file,
-            shape,
-            header: Mutex::new(header),
-            written: Mutex::new(header),
-        }))
+        Ok(found.map(|(file, header)| IndexFile::new(path, file, shape, header)))
+    }
+
+    fn new(path: PathBuf, file: Arc<dyn DiskFile>, shape: Shape, header: Header) -> IndexFile {
+        let (header, written) = (Mutex::new(header), Mutex::new(header));
+        IndexFile { path, file, shape, header, written, is_torn: AtomicBool::new(false) }
     }
 
     pub fn path(&self) -> &Path {
@@ -219,6 +221,10 @@ impl IndexFile {
 
     /// Puts as many of the keys as there is room for, and says how many that is. One thread at a time.
     pub fn put(&self, keys: &[Key]) -> Result<usize, StoreError> {
+        if self.is_torn() {
+            // Before the entries that say what was there are written over.
+            self.mend()?;
+        }
         let mut header = self.header();
         let room = self.shape.entries.saturating_sub(header.next) as usize;
         let keys = &keys[..keys.len().min(room)];
@@ -235,7 +241,7 @@ impl IndexFile {
         // What slots lead to now, for the entries; the slots themselves follow once the entries are written. Pages are read twice for it,
         // since all of them at once would be as much memory as there are slots.
         for keys_of_page in in_pages() {
-            self.read_page(&mut page, keys_of_page, header.next)?;
+            self.read_page(&mut page, keys_of_page)?;
             for (slot, number) in keys_of_page {
                 let key = &keys[*number as usize];
                 let before = page.lead(*slot, header.next + number);
@@ -246,9 +252,10 @@ impl IndexFile {
                 header.used_slots += u32::from(before == 0);
             }
         }
+        self.is_torn.store(true, Ordering::Relaxed);
         self.file.write_at(&entries, self.shape.entry_at(header.next)).map_err(self.failed("write"))?;
         for keys_of_page in in_pages() {
-            self.read_page(&mut page, keys_of_page, header.next)?;
+            self.read_page(&mut page, keys_of_page)?;
             for (slot, number) in keys_of_page {
                 page.lead(*slot, header.next + number);
             }
@@ -258,6 +265,7 @@ impl IndexFile {
         header.end_timestamp = last.store_timestamp;
         header.end_offset = last.at as i64;
         *self.header.lock() = header;
+        self.is_torn.store(false, Ordering::Relaxed);
         Ok(keys.len())
     }
 
@@ -284,26 +292,13 @@ impl IndexFile {
         order
     }
 
-    /// Reads the page of slots that these keys go to, where no slot leads to entries from `count` on.
-    fn read_page(&self, page: &mut SlotPage, keys: &[(u32, u32)], count: u32) -> Result<(), StoreError> {
+    /// Reads the page of slots that these keys go to.
+    fn read_page(&self, page: &mut SlotPage, keys: &[(u32, u32)]) -> Result<(), StoreError> {
         let Some((slot, _)) = keys.first() else { return Ok(()) };
         page.at = SlotPage::number_of(*slot) * PAGE_BYTES;
         page.length = (SLOT_BYTES * u64::from(self.shape.slots) - page.at).min(PAGE_BYTES) as usize;
         let bytes = &mut page.slots[..page.length];
         self.file.read_at(bytes, HEADER_BYTES + page.at).map_err(self.failed("read"))?;
-        // A write that failed half-way may have left slots that lead too far. They are put right in the file before its entries, which say
-        // what was there before, are written over.
-        let mut is_changed = false;
-        for (slot, place) in ((page.at / SLOT_BYTES) as u32..).zip(bytes.as_chunks_mut::<4>().0) {
-            let found = u32::from_be_bytes(*place);
-            if found >= count {
-                *place = self.taken_back(slot, found, count)?.unwrap_or(0).to_be_bytes();
-                is_changed = true;
-            }
-        }
-        if is_changed {
-            self.file.write_at(bytes, HEADER_BYTES + page.at).map_err(self.failed("write"))?;
-        }
         Ok(())
     }
 
@@ -336,10 +331,16 @@ impl IndexFile {
         *self.written.lock() == self.header()
     }
 
-    /// Takes back what slots know beyond the header's count, after a crash. Says whether that was possible: where an entry that a
-    /// slot leads to is not there, the file cannot be trusted.
+    /// Whether a put failed half-way. The next one mends that first.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn.load(Ordering::Relaxed)
+    }
+
+    /// Takes back what slots know beyond the header's count, after a crash or a put that failed. Says whether that was possible: where an
+    /// entry that a slot leads to is not there, the slot leads nowhere from now on, and the file cannot be trusted.
     pub fn mend(&self) -> Result<bool, StoreError> {
         let count = self.header().next;
+        let mut is_whole = true;
         let end = SLOT_BYTES * u64::from(self.shape.slots);
         let mut bytes = vec![0; MEND_BYTES];
         let mut slot = 0;
@@ -350,7 +351,9 @@ impl IndexFile {
             let mut is_changed = false;
             for place in bytes.as_chunks_mut::<4>().0 {
                 let found = u32::from_be_bytes(*place);
-                let Some(number) = self.taken_back(slot, found, count)? else { return Ok(false) };
+                let known = self.taken_back(slot, found, count)?;
+                is_whole &= known.is_some();
+                let number = known.unwrap_or(0);
                 is_changed |= number != found;
                 *place = number.to_be_bytes();
                 slot += 1;
@@ -359,7 +362,8 @@ impl IndexFile {
                 self.file.write_at(bytes, HEADER_BYTES + at).map_err(self.failed("write"))?;
             }
         }
-        Ok(true)
+        self.is_torn.store(false, Ordering::Relaxed);
+        Ok(is_whole)
     }
 
     /// What a slot led to before it led to entries from `count` on; none if that cannot be told.

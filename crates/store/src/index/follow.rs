@@ -58,6 +58,7 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
                 warn!(%error, "the key index cannot be written");
             }
             is_failing = true;
+            index.forget_progress(journal);
             gathered = Gathered::behind(index.indexed.get());
             index.bell.rest(GATHER);
             continue;

@@ -94,6 +94,10 @@ impl KeyIndex {
         names.sort_unstable();
         let mut files: Vec<Arc<IndexFile>> = Vec::new();
         let mut is_broken = false;
+        let progress = Progress::load(journal);
+        let is_sure = |file: &IndexFile| {
+            file.is_full() || !log.was_abnormal && progress.is_some_and(|progress| progress.last == place_in(file))
+        };
         for name in names {
             let path = options.dir.join(name);
             let opened = IndexFile::open(&**disk, path.clone(), shape)?;
@@ -101,7 +105,7 @@ impl KeyIndex {
                 // The index has no gaps: what follows one that cannot be used is built again, too.
                 Some(_) if is_broken => None,
                 Some(file) if file.header().end_offset >= log.end as i64 && !file.header().is_empty() => None,
-                Some(file) if log.was_abnormal && !file.is_full() && !file.mend()? => None,
+                Some(file) if !is_sure(&file) && !file.mend()? => None,
                 other => other,
             };
             match kept {
@@ -122,22 +126,15 @@ impl KeyIndex {
             bell: Bell::default(),
             asked: AtomicUsize::new(0),
         };
-        index.indexed.advance(index.resume_at(journal, log));
+        index.indexed.advance(index.resume_at(progress, journal, log));
         Ok(index)
     }
 
     /// Where the log is read on. Without a note of how far that was, from the last record that is in a file, which counts as known
     /// unless the file had no room for all of its keys.
-    fn resume_at(&self, journal: &Journal, log: LogNow) -> u64 {
-        let [name, count] = self.last_entry();
-        let mut noted = None;
-        journal.load(TABLE, |key, value| {
-            if let (PROGRESS, ([noted_name, noted_count, at], [])) = (key, value.as_chunks::<8>())
-                && [*noted_name, *noted_count].map(u64::from_be_bytes) == [name, count]
-            {
-                noted = Some(u64::from_be_bytes(*at)).filter(|at| *at <= log.end);
-            }
-        });
+    fn resume_at(&self, progress: Option<Progress>, journal: &Journal, log: LogNow) -> u64 {
+        let is_ours = |progress: &Progress| progress.last == self.last_entry() && progress.at <= log.end;
+        let noted = progress.filter(is_ours).map(|progress| progress.at);
         if noted.is_none() {
             journal.delete(TABLE, PROGRESS);
         }
@@ -147,10 +144,7 @@ impl KeyIndex {
 
     /// The newest file and how many entries it has.
     fn last_entry(&self) -> [u64; 2] {
-        self.files.read().last().map_or([0, 0], |file| {
-            let name = file.path().file_name().and_then(|name| name.to_str()).and_then(number_of);
-            [name.unwrap_or(0), u64::from(file.header().next)]
-        })
+        self.files.read().last().map_or([0, 0], |file| place_in(file))
     }
 
     /// The log offset of the newest record that is in a file with all its keys.
@@ -191,9 +185,18 @@ impl KeyIndex {
         for file in files.iter().filter(|file| !file.is_synced()) {
             file.sync()?;
         }
+        if files.iter().any(|file| file.is_torn()) {
+            self.forget_progress(journal);
+            return Ok(());
+        }
         let [name, count] = self.last_entry();
         journal.put(TABLE, PROGRESS, [name, count, at].map(u64::to_be_bytes).as_flattened());
         Ok(())
+    }
+
+    /// Lets the next start look for what a put that failed has left in the file.
+    fn forget_progress(&self, journal: &Journal) {
+        journal.delete(TABLE, PROGRESS);
     }
 
     /// Removes files whose messages are all gone. The newest stays, as it is written.
@@ -220,6 +223,34 @@ impl KeyIndex {
         let synced = files.iter().rev().map(|file| file.synced_header()).find(|header| !header.is_empty());
         synced.map_or(0, |header| header.end_timestamp)
     }
+}
+
+/// How far the index had come when it was brought to the device last.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    /// The newest file and its count, as [`place_in`] says them.
+    last: [u64; 2],
+    /// The log was read up to here.
+    at: u64,
+}
+
+impl Progress {
+    fn load(journal: &Journal) -> Option<Progress> {
+        let mut progress = None;
+        journal.load(TABLE, |key, value| {
+            if let (PROGRESS, ([name, count, at], [])) = (key, value.as_chunks::<8>()) {
+                let [name, count, at] = [*name, *count, *at].map(u64::from_be_bytes);
+                progress = Some(Progress { last: [name, count], at });
+            }
+        });
+        progress
+    }
+}
+
+/// A file's name as a number, and that of its next entry.
+fn place_in(file: &IndexFile) -> [u64; 2] {
+    let name = file.path().file_name().and_then(|name| name.to_str()).and_then(number_of);
+    [name.unwrap_or(0), u64::from(file.header().next)]
 }
 
 fn number_of(name: &str) -> Option<u64> {
