@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 BINARY := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: run build release test unit lint bench compare mqadmin
+.PHONY: run build release test unit lint bench compare compare-kafka mqadmin
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -48,3 +48,8 @@ bench:
 compare:
 	scripts/setup test
 	bench/compare
+
+# Our own client against Gantry, and Kafka's tools against Kafka, on this machine, one after the other.
+compare-kafka:
+	scripts/setup test
+	bench/compare-kafka

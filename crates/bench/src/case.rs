@@ -73,7 +73,7 @@ impl Case {
 }
 
 /// Sends at once, and reads at once, of a run: each has a task, of some kilobytes.
-const TASKS_MAX: u64 = 100_000;
+pub const TASKS_MAX: u64 = 100_000;
 
 /// Bodies that may be on their way at once.
 const IN_FLIGHT_BYTES_MAX: u64 = 2 << 30;

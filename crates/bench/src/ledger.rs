@@ -17,7 +17,7 @@ pub const PAGE: u64 = 4096;
 pub const WORDS: usize = (PAGE / 64) as usize;
 
 /// What the pages of all producers may take, in bytes of bits.
-const BYTES_MAX: usize = 128 << 20;
+pub const BYTES_MAX: usize = 128 << 20;
 
 /// Pages that a producer needs at least: numbers of one are given away while answers to the one before are open.
 const PAGES_MIN: usize = 2;

@@ -17,6 +17,7 @@ mod fields;
 mod hands;
 mod html;
 mod ledger;
+mod lines;
 mod meter;
 mod pace;
 mod payload;

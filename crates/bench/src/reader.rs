@@ -13,7 +13,7 @@ use crate::scene::Scene;
 use crate::stamp::Stamp;
 
 /// A compressed body that would grow beyond this is not opened.
-pub const BODY_BYTES_MAX: usize = 64 << 20;
+const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// Pairs of a queue and a thread that sends to it whose order is looked at, all together; more take too much memory.
 pub const ORDERED_PAIRS_MAX: u64 = 4_000_000;

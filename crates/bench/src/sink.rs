@@ -4,6 +4,8 @@
 //! (`sink/topics.rs`), so that the books of a run come out even. What else a broker does, pops and groups of push consumers among it,
 //! is refused.
 
+mod groups;
+mod held;
 mod topics;
 
 use std::collections::BTreeMap;
@@ -28,6 +30,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::error::BenchError;
+use held::{Held, Room};
 use topics::{Page, Topic, Topics};
 
 /// Its cluster, and the name of its broker.
@@ -58,10 +61,15 @@ pub struct Served {
 impl Sink {
     /// Opens a port of this machine; 0: any that is free. Needs a tokio runtime.
     pub fn bind(address: SocketAddr) -> Result<Sink, BenchError> {
+        Sink::with_room(address, Room::default())
+    }
+
+    /// With another number of pulls that are held.
+    fn with_room(address: SocketAddr, room: Room) -> Result<Sink, BenchError> {
         let topics = Arc::new(Topics::default());
         let options = ListenerOptions { tls: None, idle_timeout: None, ..ListenerOptions::default() };
         let failed = |cause| BenchError::Invalid(format!("port {address} cannot be opened: {cause}"));
-        let listener = Listener::bind(address, options, Arc::new(Null { topics: Arc::clone(&topics) }));
+        let listener = Listener::bind(address, options, Arc::new(Null { topics: Arc::clone(&topics), room }));
         Ok(Sink { listener: listener.map_err(failed)?, topics })
     }
 
@@ -80,6 +88,14 @@ impl Sink {
 /// The service.
 struct Null {
     topics: Arc<Topics>,
+    /// For pulls that are held.
+    room: Room,
+}
+
+/// A connection.
+struct Peer {
+    connection: Connection<Again>,
+    room: Room,
 }
 
 /// Before a pull that waited is handed to its connection again, if there was no room.
@@ -94,9 +110,12 @@ struct Again {
     offset: u64,
     max: usize,
     until: Instant,
+    /// Its place among the pulls that are held, once it has waited.
+    held: Option<Arc<Held>>,
 }
 
 /// Why a request is refused.
+#[derive(Debug)]
 struct Refusal {
     code: ResponseCode,
     remark: String,
@@ -115,39 +134,46 @@ impl From<FieldError> for Refusal {
 }
 
 impl Service for Null {
-    type Session = Connection<Again>;
+    type Session = Peer;
     type Work = Again;
 
-    fn open(&self, connection: &Connection<Again>) -> Connection<Again> {
-        connection.clone()
+    fn open(&self, connection: &Connection<Again>) -> Peer {
+        Peer { connection: connection.clone(), room: self.room.another() }
     }
 
-    async fn serve(&self, connection: &mut Connection<Again>, burst: &mut Burst<'_>, out: &mut Outgoing) {
+    async fn serve(&self, peer: &mut Peer, burst: &mut Burst<'_>, out: &mut Outgoing) {
         while !out.is_full()
             && let Some(asked) = burst.next()
         {
-            if let Err(refusal) = self.answer(connection, &asked, out) {
-                out.reply(asked.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+            if let Err(refusal) = self.answer(peer, &asked, out) {
+                refuse(asked.reply_to(), &refusal, out);
             }
         }
     }
 
-    async fn resume(&self, connection: &mut Connection<Again>, work: Again, out: &mut Outgoing) {
-        give(connection, work, out);
+    async fn resume(&self, peer: &mut Peer, work: Again, out: &mut Outgoing) {
+        let to = work.to;
+        if let Err(refusal) = give(peer, work, out) {
+            refuse(to, &refusal, out);
+        }
     }
 
-    fn close(&self, _connection: Connection<Again>) {}
+    fn close(&self, _peer: Peer) {}
+}
+
+fn refuse(to: ReplyTo, refusal: &Refusal, out: &mut Outgoing) {
+    out.reply(to, refusal.code, Some(&refusal.remark), &(), &[]);
 }
 
 impl Null {
-    fn answer(&self, connection: &Connection<Again>, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-        let fields = &asked.header.fields;
+    fn answer(&self, peer: &Peer, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+        let (fields, connection) = (&asked.header.fields, &peer.connection);
         match asked.header.code {
             request::SEND_MESSAGE => self.send(connection, asked, &SendMessage::decode_v1(fields)?, out)?,
             request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
                 self.send(connection, asked, &SendMessage::decode_v2(fields)?, out)?;
             }
-            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.pull(connection, asked, out)?,
+            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.pull(peer, asked, out)?,
             request::HEART_BEAT | request::UNREGISTER_CLIENT => done(asked, out),
             request::GET_BROKER_CLUSTER_INFO => json(asked, out, &cluster(connection.local())),
             request::GET_ROUTEINFO_BY_TOPIC => {
@@ -170,11 +196,11 @@ impl Null {
             request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => {
                 let config: SubscriptionGroupConfig = fastjson::from_slice(asked.body)
                     .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("a group: {error}")))?;
-                self.topics.create_group(&config.group_name);
+                self.topics.groups.create(&config.group_name)?;
                 done(asked, out);
             }
             request::DELETE_SUBSCRIPTIONGROUP => {
-                self.topics.delete_group(DeleteGroup::decode(fields)?.group_name);
+                self.topics.groups.delete(DeleteGroup::decode(fields)?.group_name);
                 done(asked, out);
             }
             request::GET_TOPIC_STATS_INFO => {
@@ -233,7 +259,7 @@ impl Null {
         Ok(())
     }
 
-    fn pull(&self, connection: &Connection<Again>, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    fn pull(&self, peer: &Peer, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
         let wanted = PullMessage::decode(&asked.header.fields)?;
         let topic = self.topic(wanted.topic)?;
         let wait = match wanted.sys_flag & pull::SUSPEND {
@@ -247,19 +273,19 @@ impl Null {
             offset: u64::try_from(wanted.queue_offset).unwrap_or(0),
             max: usize::try_from(wanted.max_msg_nums).unwrap_or(1).max(1),
             until: Instant::now() + wait,
+            held: None,
         };
-        give(connection, again, out);
-        Ok(())
+        give(peer, again, out)
     }
 }
 
-/// Answers a pull, or lets it wait.
-fn give(connection: &Connection<Again>, again: Again, out: &mut Outgoing) {
-    let Again { to, topic, queue, offset, max, until } = &again;
+/// Answers a pull, or lets it wait if there is room.
+fn give(peer: &Peer, mut again: Again, out: &mut Outgoing) -> Result<(), Refusal> {
+    let Again { to, topic, queue, offset, max, until, held } = &mut again;
     let queue = &topic.queues[*queue];
     // Before the look, so that nothing comes between the look and the wait.
     let arrivals = queue.arrivals.subscribe();
-    let page = queue.page(*offset, *max, topic, connection.local());
+    let page = queue.page(*offset, *max, topic, peer.connection.local());
     let reply = |next: u64, page: &Page| PullReply {
         suggest_which_broker_id: MASTER_ID,
         next_begin_offset: i64::try_from(next).unwrap_or(i64::MAX),
@@ -281,8 +307,13 @@ fn give(connection: &Connection<Again>, again: Again, out: &mut Outgoing) {
         let fields = reply(*offset, &page);
         out.reply(*to, ResponseCode::PullNotFound, Some("NOTHING"), &fields, &[]);
     } else {
-        wait(connection.clone(), again, arrivals);
+        if held.is_none() {
+            let place = peer.room.take().map_err(|full| Refusal::new(ResponseCode::SystemBusy, full))?;
+            *held = Some(Arc::new(place));
+        }
+        wait(peer.connection.clone(), again, arrivals);
     }
+    Ok(())
 }
 
 /// Hands a pull back to its connection when something comes, or its time is over.
@@ -355,3 +386,6 @@ fn stats(name: &str, topic: &Topic) -> TopicStatsTable {
     };
     TopicStatsTable { offset_table: topic.queues.iter().enumerate().map(row).collect(), topic_put_tps: 0.0 }
 }
+
+#[cfg(test)]
+mod tests;

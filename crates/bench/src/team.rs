@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -18,6 +18,8 @@ use crate::accounts::{Accounts, Collected};
 use crate::book::Moment;
 use crate::error::BenchError;
 use crate::hands::{Part, Play};
+use crate::ledger;
+use crate::lines::Lines;
 use crate::meter::Counts;
 use crate::scene::Scene;
 use crate::words::{Answer, Begin, Word};
@@ -34,6 +36,10 @@ const ANSWERING: Duration = Duration::from_secs(60);
 
 /// To start producers or consumers takes requests for each of them, which the target may let wait.
 const STARTING: Duration = Duration::from_secs(600);
+
+/// An answer is no longer than this: bits of messages as many as all books have room for, with 21 characters for eight bytes of them,
+/// and what else is counted.
+const LINE_BYTES_MAX: usize = 4 * ledger::BYTES_MAX;
 
 /// How a load is played by several processes.
 #[derive(Clone, Debug)]
@@ -65,6 +71,8 @@ struct State {
     gone: watch::Sender<usize>,
     /// One round at a time; held until what it brought is entered.
     round: Mutex<Round>,
+    /// What a member may say at once.
+    line_bytes_max: usize,
 }
 
 /// What the last round left over.
@@ -103,6 +111,7 @@ impl Team {
             failure: watch::Sender::new(None),
             gone: watch::Sender::new(0),
             round: Mutex::default(),
+            line_bytes_max: LINE_BYTES_MAX,
         });
         let (mut members, mut pids) = (Vec::new(), Vec::new());
         for number in 0..count {
@@ -305,7 +314,7 @@ async fn converse(
     (waiting, is_leaving): (&mut Waiting, &mut bool),
 ) -> Parted {
     let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { return Parted::Left };
-    let mut lines = BufReader::new(stdout).lines();
+    let mut lines = Lines::new(BufReader::new(stdout), state.line_bytes_max);
     // By then it has answered, and, told to end, has ended.
     let mut leaves = None;
     loop {
@@ -338,9 +347,13 @@ async fn converse(
                     return Parted::Silent(patience);
                 }
             }
-            said = lines.next_line() => {
-                let Ok(Some(said)) = said else { return Parted::Left };
-                match serde_json::from_str(&said) {
+            said = lines.next() => {
+                let said = match said {
+                    Ok(Some(said)) => said,
+                    Ok(None) => return Parted::Left,
+                    Err(error) => return Parted::Failed(format!("what it says cannot be read: {error}")),
+                };
+                match serde_json::from_slice(&said) {
                     Ok(Answer::Finished(load)) => state.finished.send_modify(|finished| finished[number] = load),
                     Ok(Answer::Failed(reason)) => return Parted::Failed(reason),
                     Ok(answer) => {
@@ -362,10 +375,10 @@ mod tests {
 
     use super::*;
 
-    /// A process that reads nothing and says nothing.
-    fn mute() -> (Child, u32) {
-        let started = Command::new("sleep")
-            .arg("3600")
+    /// A process that reads nothing, and says what it says.
+    fn process(program: &str, argument: &str) -> (Child, u32) {
+        let started = Command::new(program)
+            .arg(argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -381,14 +394,20 @@ mod tests {
             failure: watch::Sender::new(None),
             gone: watch::Sender::new(0),
             round: Mutex::default(),
+            line_bytes_max: 1000,
         })
     }
 
+    /// Asks one that does not answer.
     async fn asked(is_last: bool) -> Option<String> {
-        let ((child, pid), state) = (mute(), state());
+        told(process("sleep", "3600"), is_last, Duration::from_millis(20)).await
+    }
+
+    async fn told((child, pid): (Child, u32), is_last: bool, patience: Duration) -> Option<String> {
+        let state = state();
         let (say, calls) = mpsc::channel(1);
         let (answer, hear) = oneshot::channel();
-        let call = Call { line: "\"Take\"\n".to_owned(), is_last, patience: Duration::from_millis(20), answer };
+        let call = Call { line: "\"Take\"\n".to_owned(), is_last, patience, answer };
         assert!(say.send(call).await.is_ok());
         attend(child, 1, calls, Arc::clone(&state)).await;
         assert!(hear.await.is_err());
@@ -406,5 +425,13 @@ mod tests {
     #[tokio::test]
     async fn a_process_that_does_not_end_when_it_is_told_to_is_killed() {
         assert_eq!(asked(true).await, None);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_says_too_much_at_once_ends_the_run_with_the_reason() {
+        let endless = process("cat", "/dev/zero");
+        let reason = told(endless, false, ANSWERING).await.unwrap();
+        let expected = "load process 2 of 3 ended: what it says cannot be read: a line has more than 1000 bytes";
+        assert_eq!(reason, expected);
     }
 }

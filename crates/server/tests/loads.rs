@@ -1,5 +1,4 @@
-//! How a load of `gantry bench` goes and ends, as a user sees it: interrupts, exit codes, servers that die, several brokers, and several load
-//! processes.
+//! How a load of `gantry bench` goes and ends, as a user sees it: interrupts, exit codes, servers that die, and several load processes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
 
@@ -207,36 +206,6 @@ fn a_load_whose_server_dies_goes_on_to_its_end_and_accounts_for_what_failed() {
     assert_eq!(tally.sent, tally.acknowledged + tally.failed);
     assert_eq!(tally.acknowledged, tally.received - tally.failed_and_received + tally.lost);
     assert_eq!(summary.produce_failures.values().sum::<u64>(), tally.failed);
-}
-
-#[test]
-fn two_masters_behind_one_name_server_are_one_target() {
-    let place = Place::new();
-    let write = |name: &str, text: String| {
-        std::fs::write(place.path(name), text).unwrap();
-        place.text(name)
-    };
-    let file = write("a.conf", "brokerName=broker-a\nbrokerIP1=127.0.0.1\n".to_owned());
-    let first = Running::server_with(&place.path("data"), &["-c", &file]);
-    let names = first.address("namesrv");
-    let root = place.text("store-b");
-    let settings = format!("brokerName=broker-b\nbrokerIP1=127.0.0.1\nlistenPort=0\nstorePathRootDir={root}\n");
-    let file = write("b.conf", settings);
-    let second = Running::start(&mut gantry(&["broker", "-c", &file, "-n", names]));
-    first.until_logged("broker=\"broker-b\"");
-    let json = place.text("a.json");
-    for mode in ["pull", "push", "pop"] {
-        let mode = format!("consumeMode={mode}");
-        let more = ["--set", "messages=2000", "--set", "partitionsPerTopic=3", "--set", "consumerPerSubscription=2"];
-        let more = [&more[..], &["--set", &mode, "--check", "--json", &json]].concat();
-        let ran = run(names, &more);
-        assert!(ran.status.success(), "{mode}: {}{}", text(&ran.stdout), text(&ran.stderr));
-        let result = result(&place.path("a.json"));
-        assert_eq!((result.brokers, result.summary.stored), (2, Some(2000)), "{mode}");
-        nothing_else(&result.summary.messages, 2000, 1);
-    }
-    second.end("-TERM");
-    first.end("-TERM");
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What the null server remembers: how many messages each queue was sent, and the stamps of the last ones for as long as there is a group
-//! that could ask for them.
+//! What the null server remembers of messages: how many each queue was sent, and the stamps of the last ones for as long as there is a
+//! group that could ask for them.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use protocol::batch;
@@ -14,8 +14,9 @@ use protocol::record::{RecordDraft, stamp};
 use tokio::sync::watch;
 
 use super::Served;
-use crate::reader::BODY_BYTES_MAX;
+use super::groups::Groups;
 use crate::stamp::STAMP_BYTES;
+use crate::workload::MESSAGE_BYTES_MAX;
 
 /// Queues of all topics together.
 const QUEUES_MAX: usize = 1_000_000;
@@ -26,14 +27,16 @@ const KEPT_MAX: usize = 4 << 20;
 /// Records of a page are cut off here, as a broker does that is left as it is (`maxTransferBytesOnMessageInMemory`).
 const PAGE_BYTES: usize = 256 << 10;
 
+/// A compressed body that would grow beyond this is not taken: it comes back as it was before it was compressed, in one frame.
+const OPENED_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+
 /// The topics.
 pub struct Topics {
     /// Guards the list of topics; held for a look-up or a change.
     table: RwLock<HashMap<String, Arc<Topic>>>,
-    /// Guards the list of groups; held for a change.
-    groups: Mutex<HashSet<String>>,
+    /// Who could ask for messages.
+    pub groups: Groups,
     // Relaxed, as are the counts: nothing is published through them.
-    has_groups: AtomicBool,
     /// Stamps that each queue keeps.
     share: AtomicUsize,
     taken: AtomicU64,
@@ -90,8 +93,7 @@ impl Default for Topics {
     fn default() -> Topics {
         Topics {
             table: RwLock::default(),
-            groups: Mutex::default(),
-            has_groups: AtomicBool::new(false),
+            groups: Groups::default(),
             share: AtomicUsize::new(KEPT_MAX),
             taken: AtomicU64::new(0),
             given: AtomicU64::new(0),
@@ -137,19 +139,6 @@ impl Topics {
         }
     }
 
-    /// From now on somebody may pull.
-    pub fn create_group(&self, name: &str) {
-        self.groups.lock().insert(name.to_owned());
-        self.has_groups.store(true, Ordering::Relaxed);
-    }
-
-    /// Without groups nobody pulls.
-    pub fn delete_group(&self, name: &str) {
-        let mut groups = self.groups.lock();
-        groups.remove(name);
-        self.has_groups.store(!groups.is_empty(), Ordering::Relaxed);
-    }
-
     /// Takes the messages of a send. Returns the offset of the first one and how many there are; an error says what is wrong with them.
     pub fn take(
         &self,
@@ -159,7 +148,7 @@ impl Topics {
         is_batch: bool,
         body: &[u8],
     ) -> Result<(u64, u64), String> {
-        let (mut kept, keeps) = (Vec::new(), self.has_groups.load(Ordering::Relaxed));
+        let (mut kept, keeps) = (Vec::new(), self.groups.are_any());
         let count = if is_batch {
             let mut count = 0;
             for message in batch::iter(body) {
@@ -177,7 +166,9 @@ impl Topics {
             if keeps {
                 kept.push(match Compression::of(sys_flag).map_err(|error| error.to_string())? {
                     None => Kept::of(body),
-                    Some(kind) => Kept::of(&decompress(kind, body, BODY_BYTES_MAX).map_err(|error| error.to_string())?),
+                    Some(kind) => {
+                        Kept::of(&decompress(kind, body, OPENED_BYTES_MAX).map_err(|error| error.to_string())?)
+                    }
                 });
             }
             1
@@ -279,7 +270,7 @@ impl Queue {
             body[..STAMP_BYTES].copy_from_slice(&one.stamp);
             let start = records.len();
             let draft = self.draft(&topic.name, host, &body[..one.body_bytes as usize]);
-            // The name was looked at when the topic was made, and the body came in a frame: nothing is too long for a record.
+            // The name was looked at when the topic was made, and the body when it came: nothing is too long for a record.
             if draft.encode(&mut records).is_err() {
                 break;
             }
@@ -339,7 +330,7 @@ mod tests {
         let topics = Topics::default();
         topics.create("t", 2).unwrap();
         let topic = topics.get("t").unwrap();
-        topics.create_group("g");
+        topics.groups.create("g").unwrap();
         for sequence in 0..5 {
             let taken = topics.take(&topic, 1, 0, false, &body(sequence)).unwrap();
             assert_eq!(taken, (sequence, 1));
@@ -360,7 +351,7 @@ mod tests {
         let topics = Topics::default();
         topics.create("t", 1).unwrap();
         let topic = topics.get("t").unwrap();
-        topics.create_group("g");
+        topics.groups.create("g").unwrap();
         let mut packed = Vec::new();
         for sequence in 0..3 {
             let body = body(sequence);
@@ -379,15 +370,15 @@ mod tests {
         let topics = Topics::default();
         let topic = Topic::new("t", 1);
         topics.share.store(2, Ordering::Relaxed);
-        topics.create_group("g");
+        topics.groups.create("g").unwrap();
         (0..3).for_each(|sequence| assert!(topics.take(&topic, 0, 0, false, &body(sequence)).is_ok()));
         let queue = &topic.queues[0];
         assert_eq!((queue.page(0, 9, &topic, host()).next, queue.page(0, 9, &topic, host()).min), (1, 1));
         assert_eq!(sequences(&queue.page(1, 9, &topic, host())), [(1, 1), (2, 2)]);
         // While nobody could ask for it nothing is kept.
-        topics.delete_group("g");
+        topics.groups.delete("g");
         topics.take(&topic, 0, 0, false, &body(3)).unwrap();
-        topics.create_group("g");
+        topics.groups.create("g").unwrap();
         topics.take(&topic, 0, 0, false, &body(4)).unwrap();
         assert_eq!(sequences(&queue.page(4, 9, &topic, host())), [(4, 4)]);
         assert_eq!(queue.page(2, 9, &topic, host()).next, 4);
@@ -412,7 +403,7 @@ mod tests {
     fn a_page_is_bounded_by_the_bytes_of_its_records() {
         let topics = Topics::default();
         topics.create("t", 1).unwrap();
-        topics.create_group("g");
+        topics.groups.create("g").unwrap();
         let topic = topics.get("t").unwrap();
         (0..5000).for_each(|_| assert!(topics.take(&topic, 0, 0, false, b"").is_ok()));
         let page = topic.queues[0].page(0, usize::MAX, &topic, host());
@@ -431,7 +422,7 @@ mod tests {
             assert!(topics.create(name, 1).is_err(), "{name}");
         }
         topics.create("t", 1).unwrap();
-        topics.create_group("g");
+        topics.groups.create("g").unwrap();
         let topic = topics.get("t").unwrap();
         topics.take(&topic, 0, 0, false, &body(0)).unwrap();
         assert!(topics.take(&topic, 0, 0, true, b"").is_err());

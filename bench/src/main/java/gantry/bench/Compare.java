@@ -65,17 +65,21 @@ public final class Compare {
         return groups;
     }
 
+    /** What the Gantry that is built here is given. */
+    static Map<String, String> settings(Map<String, String> args) {
+        Map<String, String> settings = new LinkedHashMap<>();
+        for (String setting : args.containsKey("set") ? args.get("set").split(",") : new String[0]) {
+            int at = setting.indexOf('=');
+            settings.put(setting.substring(0, at), setting.substring(at + 1));
+        }
+        return settings;
+    }
+
     private static void runGroup(String name, List<String> cases, Map<String, String> args, Path work, String label,
         Map<String, Map<String, List<Load.Figures>>> results, Map<String, List<double[]>> starts) throws Exception {
-        Map<String, String> conf = new LinkedHashMap<>();
+        Map<String, String> conf = name.equals("gantry") ? settings(args) : new LinkedHashMap<>();
         if (cases.contains("flush")) {
-            conf.put("flushDiskType", "SYNC_FLUSH");
-        }
-        if (name.equals("gantry") && args.containsKey("set")) {
-            for (String setting : args.get("set").split(",")) {
-                int at = setting.indexOf('=');
-                conf.put(setting.substring(0, at), setting.substring(at + 1));
-            }
+            conf.putIfAbsent("flushDiskType", "SYNC_FLUSH");
         }
         try (Peer peer = Peer.of(name, args, work.resolve("run-" + name), conf)) {
             if (cases.contains("start")) {
@@ -157,11 +161,11 @@ public final class Compare {
         }
     }
 
-    private static String ratio(List<Load.Figures> ours, List<Load.Figures> theirs, ToDoubleFunction<Load.Figures> figure) {
+    static <T> String ratio(List<T> ours, List<T> theirs, ToDoubleFunction<T> figure) {
         return ours == theirs || theirs == null ? "1" : String.format("%.2f", median(ours, figure) / median(theirs, figure));
     }
 
-    private static <T> double median(List<T> runs, ToDoubleFunction<T> figure) {
+    static <T> double median(List<T> runs, ToDoubleFunction<T> figure) {
         double[] sorted = runs.stream().mapToDouble(figure).sorted().toArray();
         int middle = sorted.length / 2;
         return sorted.length % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;

@@ -37,20 +37,23 @@ abstract class Peer implements AutoCloseable {
     abstract void awaitReady() throws Exception;
 
     static Peer of(String name, Map<String, String> args, Path folder, Map<String, String> conf) throws IOException {
-        wipe(folder);
-        Files.createDirectories(folder);
+        fresh(folder);
         return name.equals("apache") ? new Apache(args.get("lib"), folder, conf) : new Gantry(name, args.get(name), folder, conf);
     }
 
     /** CPU seconds that the peer's processes used so far. A tick is a hundredth of a second on Linux. */
     double cpuSeconds() throws IOException {
-        double ticks = 0;
+        double seconds = 0;
         for (Process process : processes) {
-            String stat = Files.readString(Path.of("/proc/" + process.pid() + "/stat"));
-            String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
-            ticks += Long.parseLong(fields[11]) + Long.parseLong(fields[12]);
+            seconds += cpuSeconds(process);
         }
-        return ticks / 100;
+        return seconds;
+    }
+
+    static double cpuSeconds(Process process) throws IOException {
+        String stat = Files.readString(Path.of("/proc/" + process.pid() + "/stat"));
+        String[] fields = stat.substring(stat.lastIndexOf(')') + 2).split(" ");
+        return (Long.parseLong(fields[11]) + Long.parseLong(fields[12])) / 100.0;
     }
 
     /** Resident memory of the processes in MiB, mapped pages included. */
@@ -95,6 +98,12 @@ abstract class Peer implements AutoCloseable {
             }
         }
         throw new IOException("nothing listens on port " + port);
+    }
+
+    /** An empty folder. */
+    static Path fresh(Path folder) throws IOException {
+        wipe(folder);
+        return Files.createDirectories(folder);
     }
 
     static void wipe(Path folder) throws IOException {
