@@ -47,7 +47,8 @@ class AutoBatchTest {
         assertTrue(compressed > 0, "no message came in a compressed batch");
     }
 
-    /** Says how many messages came in batches that were compressed as a whole: consumers leave the marks of these on them. */
+    /** Says how many messages came in batches that were compressed as a whole: a consumer that opens one leaves its
+     * marks on them, but the one that it is compressed. */
     private static int sendAndRead(String... more) throws Exception {
         String binary = System.getProperty("gantry.binary");
         assumeTrue(binary != null && !binary.isEmpty(), "without our binary there is nobody to send");
@@ -74,7 +75,7 @@ class AutoBatchTest {
                     assertTrue(stamps.add(body.getInt(4) + " " + body.getLong(16)), "twice: " + message);
                     assertNotNull(message.getProperty("UNIQ_KEY"));
                     ids.add(message.getProperty("UNIQ_KEY"));
-                    int marks = MessageSysFlag.COMPRESSED_FLAG | MessageSysFlag.INNER_BATCH_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG;
+                    int marks = MessageSysFlag.COMPRESSION_ZLIB_TYPE | MessageSysFlag.INNER_BATCH_FLAG | MessageSysFlag.NEED_UNWRAP_FLAG;
                     compressed += (message.getSysFlag() & marks) == marks ? 1 : 0;
                 }
             }
