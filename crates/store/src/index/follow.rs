@@ -1,4 +1,4 @@
-//! The thread `index`: reads what was appended and puts its keys into the index, many at a time.
+//! The thread `index`: puts the keys of what was appended into the index, many at a time.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use crate::read::SCAN_STRETCH;
 use crate::segment::Walk;
 use crate::store::Shared;
 
-/// Keys that are put at once, some 7 MiB of memory: the more there are, the fewer pages of slots are written twice. The slots of a file
-/// are 4,883 pages.
+/// Keys that are put at once, some 10 MiB of memory with those that are handed on meanwhile: the more there are, the fewer pages of slots
+/// are written twice. The slots of a file are 4,883 pages.
 const KEYS_MAX: usize = 128 << 10;
 /// Bytes of the log that are read for them at most.
 const BYTES_MAX: u64 = 256 << 20;
