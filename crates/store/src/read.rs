@@ -165,18 +165,23 @@ impl Store {
         let mut offset = start;
         let mut scanned = 0;
         let mut is_removing = false;
+        // Of the unit that `offset` begins with, once that is known.
+        let mut place = None;
         // Ends at the queue's end, at a limit, or when so many units were passed over.
         while scanned < scan_max {
             if read.count >= limits.max_count.max(1) {
+                if let Some(place) = place {
+                    queue.stop_at(offset, place);
+                }
                 return;
             }
             units.clear();
             // First as many as are asked for; where a filter passes over them, more at once.
             let chunk = if scanned == 0 { limits.max_count.clamp(1, CHUNK_UNITS) } else { CHUNK_UNITS };
             let want = (scan_max - scanned).min(chunk);
-            let is_cold = match queue.read_spans(offset, want, limits.may_fault, units) {
-                Ok(UnitsRead::Units(_)) => false,
-                Ok(UnitsRead::Cold(_)) => true,
+            let (first, is_cold) = match queue.read_spans(offset, want, limits.may_fault, units) {
+                Ok((first, UnitsRead::Units(_))) => (first, false),
+                Ok((first, UnitsRead::Cold(_))) => (first, true),
                 Err(error) => return read.fail(error.into()),
             };
             if units.is_empty() {
@@ -206,7 +211,7 @@ impl Store {
                 };
                 return;
             }
-            for span in units.iter() {
+            for (at, span) in (first..).zip(units.iter()) {
                 let unit = &span.unit;
                 if unit.end().0 > confirmed {
                     read.max = offset as i64;
@@ -216,9 +221,11 @@ impl Store {
                     return;
                 }
                 if is_full(read, span, limits, unit.at.0 >= near_from) {
+                    queue.stop_at(span.base, at);
                     return;
                 }
                 scanned += 1;
+                place = Some(at + 1);
                 if !unit.is_message() || !wanted.wants_unit(unit.tags) {
                     offset = span.next();
                     read.next = offset as i64;

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use super::QueueError;
 use super::batch_unit::{BATCH_UNIT_BYTES, BatchUnit};
 use super::by_time::Boundary;
@@ -21,6 +23,40 @@ pub(super) struct Batches {
     pub min: AtomicU64,
     /// One more than the place of the last unit.
     pub next: AtomicU64,
+    /// Guards nothing but itself.
+    stops: Mutex<Stops>,
+}
+
+/// Readers whose next read is found without a search.
+const STOPS: usize = 4;
+
+/// Where the latest readers stopped, as offset and place: they go on there. The place of an offset changes only with
+/// [`Batches::forget_stops`].
+#[derive(Default)]
+struct Stops {
+    latest: [Option<(u64, u64)>; STOPS],
+    newest: usize,
+}
+
+impl Batches {
+    fn stopped_at(&self, offset: u64) -> Option<u64> {
+        let stops = self.stops.lock();
+        stops.latest.iter().flatten().find(|stop| stop.0 == offset).map(|stop| stop.1)
+    }
+
+    fn note_stop(&self, offset: u64, place: u64) {
+        let mut stops = self.stops.lock();
+        if !stops.latest.contains(&Some((offset, place))) {
+            stops.newest = (stops.newest + 1) % STOPS;
+            let newest = stops.newest;
+            stops.latest[newest] = Some((offset, place));
+        }
+    }
+
+    /// Called when units are taken back.
+    pub fn forget_stops(&self) {
+        *self.stops.lock() = Stops::default();
+    }
 }
 
 /// A record of a queue and the messages in it: one, or in the queue of a BatchCQ topic a batch.
@@ -101,7 +137,13 @@ impl ConsumeQueue {
                 return Ok(PushedAt::Already);
             }
             // What the queue has from here on is not what the log says. Recovery shows all records that follow.
-            if let Place::At(place) = self.place_of(offset, true)? {
+            if let Place::At(mut place) = self.place_of(offset, true)? {
+                // A unit of this record whose damaged offsets are too low is passed over by the search. It must not stay in front of the
+                // right one: who reads on from the unit before would go back.
+                let begin = self.min_place();
+                while place > begin && self.span_in(place - 1)?.is_some_and(|before| before.unit.at >= unit.at) {
+                    place -= 1;
+                }
                 let _files = self.shared.maintenance.lock();
                 self.cut_at(place)?;
             }
@@ -116,26 +158,36 @@ impl ConsumeQueue {
     }
 
     /// Reads up to `max` units from the one that holds the message `from`, and says which messages they stand for. As
-    /// [`read_units`](Self::read_units).
+    /// [`read_units`](Self::read_units). Says the place of the first one too, for [`stop_at`](Self::stop_at).
     pub fn read_spans(
         &self,
         from: u64,
         max: usize,
         may_block: bool,
         out: &mut Vec<Span>,
-    ) -> Result<UnitsRead, QueueError> {
+    ) -> Result<(u64, UnitsRead), QueueError> {
         let is_batch = self.is_batch();
-        let mut place = match self.place_of(from, may_block)? {
+        let first = match self.place_of(from, may_block)? {
             Place::At(place) => place,
-            Place::Nowhere => return Ok(UnitsRead::Units(0)),
-            Place::Cold => return Ok(UnitsRead::Cold(0)),
+            Place::Nowhere => return Ok((0, UnitsRead::Units(0))),
+            Place::Cold => return Ok((0, UnitsRead::Cold(0))),
         };
-        self.read_raw(place, max, may_block, |raw| {
+        let mut place = first;
+        let read = self.read_raw(place, max, may_block, |raw| {
             let span = Span::decode(is_batch, place, raw);
             place += 1;
             out.extend(span);
             span.is_some()
-        })
+        })?;
+        Ok((first, read))
+    }
+
+    /// Takes note that a reader will go on with the message `offset`, with which the unit at `place` begins: an ordinary queue need not be
+    /// told, and a batch queue need not search then.
+    pub fn stop_at(&self, offset: u64, place: u64) {
+        if let Some(batches) = &self.batches {
+            batches.note_stop(offset, place);
+        }
     }
 
     /// The unit that holds a message, and which others it holds. May wait for the device.
@@ -163,6 +215,10 @@ impl ConsumeQueue {
         let mut high = end;
         if offset < self.min_offset() || offset >= self.max_offset() {
             return Ok(Place::Nowhere);
+        }
+        let stop = self.batches.as_ref().and_then(|batches| batches.stopped_at(offset));
+        if let Some(place) = stop.filter(|place| (low..end).contains(place)) {
+            return Ok(Place::At(place));
         }
         // Those who are close behind find it in memory, without a look into files.
         if let Some(tail) = self.tail.lock().as_deref() {

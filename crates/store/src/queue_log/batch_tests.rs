@@ -26,9 +26,22 @@ fn push(queue: &Arc<ConsumeQueue>, model: &mut Vec<Span>, n: u64, count: u16) {
     queue.push_record(unit(n), count, n as i64);
 }
 
-/// From each offset of the model the queue gives what the model has.
+/// From each offset of the model the queue gives what the model has, also to a reader who stopped there.
 fn check(queue: &ConsumeQueue, model: &[Span]) -> Result<(), TestCaseError> {
     let mut out = Vec::new();
+    let mut stops = Vec::new();
+    for span in model {
+        out.clear();
+        let (place, _) = queue.read_spans(span.base, 1, true, &mut out).unwrap();
+        queue.stop_at(span.base, place);
+        stops.push((*span, place));
+        // This one, and one of those that later stops have pushed out.
+        for (span, place) in [stops[stops.len() - 1], stops[stops.len().saturating_sub(6)]] {
+            out.clear();
+            prop_assert_eq!(queue.read_spans(span.base, 1, true, &mut out).unwrap().0, place);
+            prop_assert_eq!(&out[..], &[span]);
+        }
+    }
     for (place, span) in model.iter().enumerate() {
         for offset in span.base..span.next() {
             out.clear();

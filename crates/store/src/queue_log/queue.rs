@@ -213,6 +213,7 @@ impl ConsumeQueue {
         if let Some(batches) = &self.batches {
             batches.min.store(place, Ordering::Release);
             batches.next.store(place, Ordering::Release);
+            batches.forget_stops();
         }
         self.min.store(offset, Ordering::Release);
         self.min_at_plus_one.store(0, Ordering::Release);

@@ -119,6 +119,7 @@ impl ConsumeQueue {
             }
             if let Some(batches) = &self.batches {
                 batches.next.store(new_next, Ordering::Release);
+                batches.forget_stops();
                 self.next.store(last.map_or_else(|| self.min_offset(), |span| span.next()), Ordering::Release);
             } else {
                 self.next.store(new_next, Ordering::Release);

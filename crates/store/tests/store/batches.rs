@@ -74,6 +74,20 @@ fn assert_records(store: &Store, records: u64) {
             offset += 1;
         }
     }
+    // Many at once, which reads units in the order of their places.
+    let (mut next, mut number) = (0, 0);
+    while next < base_of(records) {
+        let mut out = Vec::new();
+        let read = store.read(&queue, next as i64, &limits(1000), &mut |_| true, &mut out);
+        for slice in &out {
+            let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), true) else { panic!("no record") };
+            assert_eq!(view.queue_offset(), base_of(number));
+            number += 1;
+        }
+        assert_eq!(read.next as u64, base_of(number));
+        assert!(!out.is_empty());
+        next = base_of(number);
+    }
 }
 
 #[test]
