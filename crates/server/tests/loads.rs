@@ -285,15 +285,21 @@ fn children(pid: u32) -> Vec<u32> {
     told.flat_map(|told| told.split_whitespace().map(|child| child.parse().unwrap()).collect::<Vec<u32>>()).collect()
 }
 
-#[test]
-fn a_load_one_of_whose_processes_dies_fails_with_the_reason_and_leaves_nobody_behind() {
-    let place = Place::new();
-    let server = place.server();
+/// A load of two processes that is being measured, and they.
+fn two_processes(server: &Running) -> (Load, Vec<u32>) {
     let more = ["--processes", "2", "--set", "producerRate=100", "--seconds", "3600", "--warmup", "0"];
     let load = Load::start(server.address("namesrv"), &more);
     load.until("measure");
     let processes = children(load.child.0.id());
     assert_eq!(processes.len(), 2);
+    (load, processes)
+}
+
+#[test]
+fn a_load_one_of_whose_processes_dies_fails_with_the_reason_and_leaves_nobody_behind() {
+    let place = Place::new();
+    let server = place.server();
+    let (load, processes) = two_processes(&server);
     signal(processes[1], "-KILL");
     let (status, out, errors) = load.end();
     assert_eq!((status.code(), out.as_str()), (Some(1), ""));
@@ -307,11 +313,7 @@ fn a_load_one_of_whose_processes_dies_fails_with_the_reason_and_leaves_nobody_be
 fn load_processes_end_when_the_one_that_began_the_load_is_gone() {
     let place = Place::new();
     let server = place.server();
-    let more = ["--processes", "2", "--set", "producerRate=100", "--seconds", "3600", "--warmup", "0"];
-    let load = Load::start(server.address("namesrv"), &more);
-    load.until("measure");
-    let processes = children(load.child.0.id());
-    assert_eq!(processes.len(), 2);
+    let (load, processes) = two_processes(&server);
     load.signal("-KILL");
     // They hold its standard error, too: it ends with the last of them.
     let deadline = Instant::now() + PATIENCE;
