@@ -123,19 +123,7 @@ mod tests {
 
     fn record(body: &[u8], sys_flag: i32, properties: &str) -> Vec<u8> {
         let host = "10.0.0.1:10911".parse().unwrap();
-        let draft = RecordDraft {
-            topic: "t",
-            queue_id: 0,
-            flag: 0,
-            sys_flag,
-            born_timestamp: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_offset: 0,
-            body,
-            properties: properties.as_bytes(),
-        };
+        let draft = RecordDraft { sys_flag, body, properties: properties.as_bytes(), ..RecordDraft::plain("t", host) };
         let mut out = Vec::new();
         draft.encode(&mut out).unwrap();
         place(&mut out, 40, 4096, 6);

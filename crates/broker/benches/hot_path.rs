@@ -56,17 +56,11 @@ fn send_of(c: &mut Criterion, name: &str, body: &[u8]) {
             for _ in 0..BURST {
                 batch.push(&queue, TagsCode::Code(97), |out| {
                     let draft = RecordDraft {
-                        topic: TOPIC,
                         queue_id: 2,
-                        flag: 0,
-                        sys_flag: 0,
                         born_timestamp: 1_700_000_000_000,
-                        born_host: host,
-                        store_host: host,
-                        reconsume_times: 0,
-                        prepared_offset: 0,
                         body,
                         properties: PROPERTIES.as_bytes(),
+                        ..RecordDraft::plain(TOPIC, host)
                     };
                     draft.encode(out).unwrap();
                 });

@@ -618,19 +618,7 @@ mod tests {
 
     fn append(store: &Store, topic: &str, prepared_offset: i64) -> LogOffset {
         let host = "127.0.0.1:10911".parse().unwrap();
-        let draft = RecordDraft {
-            topic,
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_offset,
-            body: b"x",
-            properties: b"",
-        };
+        let draft = RecordDraft { prepared_offset, body: b"x", ..RecordDraft::plain(topic, host) };
         let mut batch = RecordBatch::new();
         batch.push(&store.queue(topic, 0).unwrap(), TagsCode::Code(0), |out| {
             draft.encode(out).unwrap();

@@ -124,17 +124,11 @@ fn records(c: &mut Criterion) {
     let body = vec![b'x'; 1024];
     let mut out = Vec::with_capacity(4096);
     let draft = RecordDraft {
-        topic: "BenchmarkTest",
         queue_id: 3,
-        flag: 0,
-        sys_flag: 0,
         born_timestamp: 1_700_000_000_000,
-        born_host: host,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_offset: 0,
         body: &body,
         properties: PROPERTIES.as_bytes(),
+        ..RecordDraft::plain("BenchmarkTest", host)
     };
     c.bench_function("encode record, 1 KB", |b| {
         b.iter(|| {

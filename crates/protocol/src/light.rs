@@ -168,17 +168,11 @@ mod tests {
         put_room(&mut properties, offsets.len());
         let host = "127.0.0.1:10911".parse().unwrap();
         let draft = RecordDraft {
-            topic,
             queue_id: 3,
-            flag: 0,
-            sys_flag: 0,
             born_timestamp: 1,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_offset: 0,
             body: b"body",
             properties: &properties,
+            ..RecordDraft::plain(topic, host)
         };
         let mut out = vec![9; 5];
         draft.encode(&mut out).unwrap();

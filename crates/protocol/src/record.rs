@@ -106,7 +106,24 @@ pub enum RecordError {
     BodyTooLong(usize),
 }
 
-impl RecordDraft<'_> {
+impl<'a> RecordDraft<'a> {
+    /// An empty message of queue 0 that a client at `host` sent at time 0, for those who have more to say only of some of it.
+    pub fn plain(topic: &'a str, host: SocketAddr) -> RecordDraft<'a> {
+        RecordDraft {
+            topic,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: 0,
+            born_host: host,
+            store_host: host,
+            reconsume_times: 0,
+            prepared_offset: 0,
+            body: &[],
+            properties: &[],
+        }
+    }
+
     /// The size that [`RecordDraft::encode`] will write.
     pub fn encoded_bytes(&self) -> usize {
         let topic_length_bytes = if self.topic.len() > TOPIC_V1_MAX { 2 } else { 1 };

@@ -32,17 +32,10 @@ fn record() -> Vec<u8> {
     let mut record = Vec::new();
     let host = "127.0.0.1:10911".parse().unwrap();
     let draft = RecordDraft {
-        topic: "BenchmarkTest",
-        queue_id: 0,
-        flag: 0,
-        sys_flag: 0,
         born_timestamp: 1_700_000_000_000,
-        born_host: host,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_offset: 0,
         body: &[7; 1024],
         properties: b"UNIQ_KEY\x017F0000010B2C4DC639969F7E2A350001\x02WAIT\x01true\x02TAGS\x01TagA\x02",
+        ..RecordDraft::plain("BenchmarkTest", host)
     };
     draft.encode(&mut record).unwrap();
     record

@@ -102,19 +102,7 @@ fn light_queues(dir: &Path, queues: usize) -> Result<()> {
         light::put_room(&mut properties, names.len());
         batch.clear();
         batch.push_light(&own, TagsCode::Code(0), &mut light, properties.len(), |out| {
-            let draft = RecordDraft {
-                topic: TOPIC,
-                queue_id: 0,
-                flag: 0,
-                sys_flag: 0,
-                born_timestamp: 0,
-                born_host: host,
-                store_host: host,
-                reconsume_times: 0,
-                prepared_offset: 0,
-                body: b"hello",
-                properties: &properties,
-            };
+            let draft = RecordDraft { body: b"hello", properties: &properties, ..RecordDraft::plain(TOPIC, host) };
             // Far below every limit.
             let _ = draft.encode(out);
         });
@@ -146,17 +134,11 @@ fn fill(dir: &Path, messages: u64, bytes: usize) -> Result<Arc<Store>> {
             let tags = protocol::tags::code(if number % 3 == 0 { "A" } else { "B" });
             batch.push(&queues[queue], TagsCode::Code(tags), |out| {
                 let draft = RecordDraft {
-                    topic: TOPIC,
                     queue_id: queue as i32,
-                    flag: 0,
-                    sys_flag: 0,
                     born_timestamp: clock.now().0,
-                    born_host: host,
-                    store_host: host,
-                    reconsume_times: 0,
-                    prepared_offset: 0,
                     body: &body,
                     properties: properties.as_bytes(),
+                    ..RecordDraft::plain(TOPIC, host)
                 };
                 let encoded = draft.encode(out);
                 assert!(encoded.is_ok(), "{encoded:?}");

@@ -44,19 +44,8 @@ fn fill(store: &Store, batch: &mut RecordBatch, messages: u32) {
         let queue = store.queue("orders", number % 4).unwrap();
         let host = "127.0.0.1:10911".parse().unwrap();
         batch.push(&queue, TagsCode::Code(0), |out| {
-            let draft = RecordDraft {
-                topic: "orders",
-                queue_id: (number % 4) as i32,
-                flag: 0,
-                sys_flag: 0,
-                born_timestamp: 0,
-                born_host: host,
-                store_host: host,
-                reconsume_times: 0,
-                prepared_offset: 0,
-                body: &[7; 1024],
-                properties: b"",
-            };
+            let draft =
+                RecordDraft { queue_id: (number % 4) as i32, body: &[7; 1024], ..RecordDraft::plain("orders", host) };
             draft.encode(out).unwrap();
         });
     }

@@ -282,19 +282,7 @@ impl Queue {
     }
 
     fn draft<'a>(&self, topic: &'a str, host: SocketAddr, body: &'a [u8]) -> RecordDraft<'a> {
-        RecordDraft {
-            topic,
-            queue_id: self.id,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_offset: 0,
-            body,
-            properties: &[],
-        }
+        RecordDraft { queue_id: self.id, body, ..RecordDraft::plain(topic, host) }
     }
 }
 

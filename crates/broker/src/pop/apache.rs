@@ -346,17 +346,11 @@ fn push(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, topic: &Topic, qu
     let out_at = pop_time.saturating_add(point.invisible_ms).saturating_sub(AHEAD_MS);
     facts::put(&mut properties, name::TIMER_DELIVER_MS, &out_at.to_string());
     let draft = RecordDraft {
-        topic: topic.name(),
         queue_id,
-        flag: 0,
-        sys_flag: 0,
         born_timestamp: broker.clock.now().0,
-        born_host: broker.advertised,
-        store_host: broker.advertised,
-        reconsume_times: 0,
-        prepared_offset: 0,
         body: &body,
         properties: &properties,
+        ..RecordDraft::plain(topic.name(), broker.advertised)
     };
     append::push(batch, lane, TagsCode::Code(tags::code(CHECK_POINT)), &draft);
 }

@@ -204,17 +204,10 @@ pub(super) fn push_op(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, hal
     let (mut properties, mut body) = (Vec::new(), String::new());
     write_op(&mut properties, &mut body, half_offset);
     let draft = RecordDraft {
-        topic: names::TRANS_OP_HALF_TOPIC,
-        queue_id: 0,
-        flag: 0,
-        sys_flag: 0,
         born_timestamp: broker.clock.now().0,
-        born_host: broker.advertised,
-        store_host: broker.advertised,
-        reconsume_times: 0,
-        prepared_offset: 0,
         body: body.as_bytes(),
         properties: &properties,
+        ..RecordDraft::plain(names::TRANS_OP_HALF_TOPIC, broker.advertised)
     };
     append::push(batch, lane, TagsCode::Code(tags::code(OP_TAG)), &draft);
 }

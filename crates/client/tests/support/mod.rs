@@ -193,19 +193,7 @@ pub fn found(asked: &Asked, topic: &str, bodies: &[&[u8]]) -> Answer {
     let (mut next, mut records) = (asked.number("queueOffset"), Vec::new());
     for body in bodies {
         let mut record = Vec::new();
-        let draft = RecordDraft {
-            topic,
-            queue_id: 0,
-            flag: 0,
-            sys_flag: 0,
-            born_timestamp: 0,
-            born_host: host,
-            store_host: host,
-            reconsume_times: 0,
-            prepared_offset: 0,
-            body,
-            properties: b"",
-        };
+        let draft = RecordDraft { body, ..RecordDraft::plain(topic, host) };
         draft.encode(&mut record).unwrap();
         stamp(&mut record, next as u64, next as u64 * 1_000, 0);
         records.extend(record);

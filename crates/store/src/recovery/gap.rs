@@ -92,19 +92,7 @@ pub(super) fn close(segment: &Segment, from: u64, whole: u64, timestamp: i64) ->
 
 fn draft(body: &[u8]) -> RecordDraft<'_> {
     let nobody = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-    RecordDraft {
-        topic: TOPIC,
-        queue_id: 0,
-        flag: 0,
-        sys_flag: sys_flag::TRANSACTION_ROLLBACK,
-        born_timestamp: 0,
-        born_host: nobody,
-        store_host: nobody,
-        reconsume_times: 0,
-        prepared_offset: 0,
-        body,
-        properties: &[],
-    }
+    RecordDraft { sys_flag: sys_flag::TRANSACTION_ROLLBACK, body, ..RecordDraft::plain(TOPIC, nobody) }
 }
 
 /// Why no record begins here; none where there are zeros, as behind the log's end.

@@ -68,17 +68,11 @@ pub fn open_sync(root: &Path) -> (Arc<Store>, Recovered) {
 pub fn encode(topic: &str, queue_id: u32, body: &[u8], properties: &[u8], out: &mut Vec<u8>) {
     let host = "127.0.0.1:10911".parse().unwrap();
     RecordDraft {
-        topic,
         queue_id: queue_id as i32,
-        flag: 0,
-        sys_flag: 0,
         born_timestamp: 1_700_000_000_000,
-        born_host: host,
-        store_host: host,
-        reconsume_times: 0,
-        prepared_offset: 0,
         body,
         properties,
+        ..RecordDraft::plain(topic, host)
     }
     .encode(out)
     .unwrap();
