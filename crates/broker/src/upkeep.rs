@@ -87,13 +87,16 @@ impl Upkeep {
         self.stop.send_replace(true);
         let tasks = std::mem::take(&mut *self.tasks.lock());
         end(tasks, "upkeep").await;
+        tend_conditions(broker);
         let position = put_offsets(&broker.store, &broker.offsets);
         let written = broker.store.journal().written().reached(position);
         if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
-            tracing::error!("the journal is not written in time; it may lack the offsets that were committed last");
-        }
-        tend_conditions(broker);
-        if let Err(error) = broker.exchange.export(broker).await {
+            // An export would wait for the journal once more.
+            tracing::error!(
+                "the journal is not written in time; it may lack the offsets that were committed last, \
+                 and configuration is not exported"
+            );
+        } else if let Err(error) = broker.exchange.export(broker).await {
             tracing::error!(%error, "configuration not exported; the journal holds it");
         }
         if let Err(error) = broker.exchange.export_timer_counts(broker).await {

@@ -24,6 +24,7 @@ use crate::facts;
 use crate::fetch;
 use crate::hold::Lane;
 use crate::refusal::Refusal;
+use crate::session::JOURNAL_TIMEOUT;
 use crate::tables;
 use crate::topics::Topic;
 
@@ -328,7 +329,10 @@ pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
     }
     let stands = stands(broker, &topic).map_err(Refusal::failed)?;
     let position = broker.pops.set_handed_over(Some(serde_json::to_vec(&stands).unwrap_or_default()));
-    broker.store.journal().written().reached(position).await;
+    let written = broker.store.journal().written().reached(position);
+    if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
+        return Err(Refusal::failed("the journal is not written in time"));
+    }
     if !leases.is_empty() {
         tracing::info!(leases = leases.len(), "leases are handed over as check-points");
     }
