@@ -88,8 +88,8 @@ impl Batch {
         !self.is_closed
             && self.body_bytes + bytes <= bytes_max
             && !self.is_full()
-            && self.tag == tag
             && self.waits == waits
+            && is_same_tag(&self.tag, tag)
     }
 
     /// Adds a message. `expected` bytes are asked for, as the whole batch may have them. After an error nothing has changed.
@@ -202,6 +202,12 @@ impl Drop for Batch {
         // Nothing, if it is settled.
         self.results.settle(Err(ClientError::GivenUp));
     }
+}
+
+/// Whether two tags are the same. Most are empty, and an empty string need not lie anywhere: that it does not is what glibc's `memcmp` for
+/// AVX-512 takes a trap in the processor for, some 80 ns.
+pub(crate) fn is_same_tag(one: &str, other: &str) -> bool {
+    one.len() == other.len() && (one.is_empty() || one == other)
 }
 
 fn put(out: &mut Vec<u8>, message: &InnerMessage<'_>) -> Result<(), ClientError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use protocol::body::MessageQueue;
 use protocol::names::is_logical_broker;
 
-use super::batch::{Batch, Target};
+use super::batch::{Batch, Target, is_same_tag};
 
 /// Batches of a lane that are on their way at once. More than two, so that the broker has the next one while answers travel; few, so
 /// that a slow broker makes batches fuller and not more.
@@ -46,6 +46,12 @@ impl Patience {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LaneId(usize);
 
+/// A tag, and whether the answer waits for the disk.
+struct Common {
+    tag: String,
+    waits: bool,
+}
+
 /// What a lane's first batch may do.
 pub(crate) enum Next {
     /// There is none, or an answer is waited for.
@@ -59,7 +65,7 @@ pub(crate) enum Next {
 pub(crate) struct Lane {
     pub(crate) target: Arc<Target>,
     /// Of a lane for any queue: what all its messages have in common.
-    common: Option<(String, bool)>,
+    common: Option<Common>,
     pub(crate) batches: VecDeque<Batch>,
     pub(crate) in_flight: usize,
     pub(crate) patience: Patience,
@@ -128,6 +134,8 @@ pub(crate) struct Lanes {
     chosen: HashMap<MessageQueue, LaneId>,
     /// By topic, tag, and whether the answer waits for the disk.
     any: HashMap<String, HashMap<String, [Option<LaneId>; 2]>>,
+    /// The one that was asked for last. It may be gone.
+    last_any: Option<LaneId>,
 }
 
 impl Lanes {
@@ -161,17 +169,31 @@ impl Lanes {
 
     /// The lane of those that may go to any queue.
     pub(crate) fn of_any(&mut self, topic: &str, tag: &str, waits: bool) -> LaneId {
+        // Most messages are like the one before.
+        let is_like = |lane: &&Lane| {
+            let is_common = |common: &Common| common.waits == waits && is_same_tag(&common.tag, tag);
+            lane.common.as_ref().is_some_and(is_common) && lane.target.topic == topic
+        };
+        if let Some(last) = self.last_any.filter(|last| self.get(*last).as_ref().is_some_and(is_like)) {
+            return last;
+        }
+        let lane = self.find_any(topic, tag, waits);
+        self.last_any = Some(lane);
+        lane
+    }
+
+    fn find_any(&mut self, topic: &str, tag: &str, waits: bool) -> LaneId {
         let known = self.any.get(topic).and_then(|tags| tags.get(tag)).and_then(|pair| pair[usize::from(waits)]);
         if let Some(known) = known {
             return known;
         }
-        let lane = self.make(topic.to_owned(), None, Some((tag.to_owned(), waits)));
+        let lane = self.make(topic.to_owned(), None, Some(Common { tag: tag.to_owned(), waits }));
         let tags = self.any.entry(topic.to_owned()).or_default();
         tags.entry(tag.to_owned()).or_default()[usize::from(waits)] = Some(lane);
         lane
     }
 
-    fn make(&mut self, topic: String, queue: Option<MessageQueue>, common: Option<(String, bool)>) -> LaneId {
+    fn make(&mut self, topic: String, queue: Option<MessageQueue>, common: Option<Common>) -> LaneId {
         let lane = Lane {
             target: Arc::new(Target { topic, queue }),
             common,
@@ -204,7 +226,7 @@ impl Lanes {
         if let Some(queue) = &lane.target.queue {
             self.chosen.remove(queue);
         }
-        let Some((tag, waits)) = &lane.common else { return };
+        let Some(Common { tag, waits }) = &lane.common else { return };
         let Some(tags) = self.any.get_mut(&lane.target.topic) else { return };
         if let Some(pair) = tags.get_mut(tag) {
             pair[usize::from(*waits)] = None;
