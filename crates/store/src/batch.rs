@@ -103,6 +103,7 @@ impl RecordBatch {
         keys: &MessageKeys<'_>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
+        self.begin_keys();
         self.say_keys_of_next(queue, keys);
         self.push_entry(queue, tags, None, 0..0, 0, encode);
         self.take_said_keys();
