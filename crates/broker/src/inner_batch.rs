@@ -15,7 +15,7 @@ use protocol::request::SendMessage;
 use protocol::{sys_flag, tags};
 use store::TagsCode;
 
-use crate::append::{Kind, Receipt};
+use crate::append::{self, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Facts};
 use crate::hold::Lane;
@@ -24,6 +24,20 @@ use crate::refusal::Refusal;
 use crate::send::{self, illegal, too_large};
 use crate::session::Session;
 use crate::topics::Topic;
+
+/// How many messages a batch holds, and whether the session's batch of records was told all their keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Content {
+    pub(crate) count: u16,
+    pub(crate) are_keys_said: bool,
+}
+
+impl Content {
+    /// Of a batch that was not taken apart: the index does it.
+    pub(crate) fn of_sealed(count: u16) -> Content {
+        Content { count, are_keys_said: false }
+    }
+}
 
 /// Where a batch goes.
 pub(crate) struct Target<'a> {
@@ -82,7 +96,7 @@ pub(crate) fn checked(count: usize) -> Result<u16, Refusal> {
     }
 }
 
-/// Adds a batch of `count` messages to the session's batch of records. What the producer may send was checked.
+/// Adds a batch to the session's batch of records. What the producer may send was checked.
 #[allow(clippy::too_many_arguments, reason = "the end of the checks of `send`, split off to be read at a sitting")]
 pub(crate) fn gather(
     broker: &Broker,
@@ -92,7 +106,7 @@ pub(crate) fn gather(
     message: &SendMessage<'_>,
     facts: &Facts<'_>,
     target: Target<'_>,
-    count: u16,
+    Content { count, are_keys_said }: Content,
 ) -> Result<(), Refusal> {
     if light::wanted(&broker.store, facts.light, message.topic)?.is_some() || facts.lite_topic.is_some() {
         return Err(illegal(
@@ -125,10 +139,12 @@ pub(crate) fn gather(
     };
     let tags = TagsCode::Code(tags::code(facts.tags));
     let first = sends.records();
-    sends.batch.push_inner_batch(&target.lane.queue, tags, count, |out| {
-        let encoded = draft.encode(out);
-        assert!(encoded.is_ok(), "a checked batch cannot be encoded: {encoded:?}");
-    });
+    let queue = &target.lane.queue;
+    if are_keys_said {
+        sends.batch.push_inner_batch_with_keys(queue, tags, count, |out| append::encode(&draft, out));
+    } else {
+        sends.batch.push_inner_batch(queue, tags, count, |out| append::encode(&draft, out));
+    }
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
         kind: if is_batch_request { Kind::InnerBatch } else { Kind::Send },

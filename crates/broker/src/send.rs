@@ -21,7 +21,7 @@ use store::{MessageKeys, TagsCode};
 use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
-use crate::inner_batch::{self, Target};
+use crate::inner_batch::{self, Content, Target};
 use crate::light;
 use crate::lite;
 use crate::refusal::Refusal;
@@ -429,7 +429,7 @@ fn gather_marked(
     }
     let count = inner_batch::count_of_marked(message, request.body)?;
     let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag };
-    inner_batch::gather(broker, session, settings, request, message, facts, target, count)
+    inner_batch::gather(broker, session, settings, request, message, facts, target, Content::of_sealed(count))
 }
 
 /// The answer names the queue that the producer asked for, or the one we chose for it, also when the message went elsewhere.
@@ -481,7 +481,16 @@ fn gather_batch(
     let stated = if is_inner { inner_batch::stated_of_compressed(message)? } else { None };
     if let Some(count) = stated {
         let target = Target { topic, lane, queue_id, sys_flag };
-        return inner_batch::gather(broker, session, settings, request, message, &facts, target, count);
+        return inner_batch::gather(
+            broker,
+            session,
+            settings,
+            request,
+            message,
+            &facts,
+            target,
+            Content::of_sealed(count),
+        );
     }
     if !is_inner && (facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0) {
         return Err(illegal(
@@ -502,10 +511,23 @@ fn gather_batch(
         Ok((inner, inner_facts))
     });
     if is_inner {
-        let count = inner_messages.try_fold(0, |count, inner| inner.map(|_| count + 1))?;
-        let count = inner_batch::checked(count)?;
+        let are_keys_said = broker.store.has_key_index();
+        let records = &mut session.sends.batch;
+        records.begin_keys();
+        let mut say_keys = |of: &Facts<'_>| {
+            if are_keys_said {
+                records.say_keys_of_next(&lane.queue, &of.message_keys());
+            }
+        };
+        say_keys(&facts);
+        let mut count = 0;
+        for inner in inner_messages {
+            say_keys(&inner?.1);
+            count += 1;
+        }
+        let content = Content { count: inner_batch::checked(count)?, are_keys_said };
         let target = Target { topic, lane, queue_id, sys_flag };
-        return inner_batch::gather(broker, session, settings, request, message, &facts, target, count);
+        return inner_batch::gather(broker, session, settings, request, message, &facts, target, content);
     }
     let sends = &mut session.sends;
     let (first, gathered) = (sends.records(), sends.batch.bytes());

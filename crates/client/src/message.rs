@@ -97,14 +97,11 @@ impl Message {
         if self.get(name::UNIQ_KEY).is_none() {
             writer.put(name::UNIQ_KEY, unique_id);
         }
-        if self.get(name::WAIT).is_none() {
-            writer.put(name::WAIT, "true");
-        }
         Ok(())
     }
 
-    /// Whether the answer waits for the disk, where the broker's settings say so. As Java's client: what it sends without the
-    /// property waits.
+    /// Whether the answer waits for the disk, where the broker's settings say so. Without the property it does; Java's client says so in
+    /// each message, which are ten bytes of the log.
     pub(crate) fn waits(&self) -> bool {
         self.get(name::WAIT).is_none_or(|value| value.eq_ignore_ascii_case("true"))
     }
@@ -399,7 +396,7 @@ mod tests {
     fn properties_keep_their_order_and_may_not_hold_separators() {
         let message = Message::new("t", "b").tag("A").key("k").property("n", "1").property("n", "2");
         let text = message.property_string("id").unwrap();
-        assert_eq!(text, "TAGS\u{1}A\u{2}KEYS\u{1}k\u{2}n\u{1}2\u{2}UNIQ_KEY\u{1}id\u{2}WAIT\u{1}true\u{2}");
+        assert_eq!(text, "TAGS\u{1}A\u{2}KEYS\u{1}k\u{2}n\u{1}2\u{2}UNIQ_KEY\u{1}id\u{2}");
         assert!(Message::new("t", "b").property("n", "a\u{1}b").property_string("id").is_err());
     }
 }

@@ -15,7 +15,7 @@ use protocol::code::REQUESTS;
 use protocol::header::{EncodeFields, FieldSink};
 use support::Running;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What becomes of a request.
 #[derive(Clone, Copy)]

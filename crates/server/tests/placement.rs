@@ -15,7 +15,7 @@ use protocol::fastjson;
 use protocol::request::{CreateTopic, GetRouteInfo, GetTopicConfig, SendMessage};
 use support::{PATIENCE, Running, gantry};
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Queues to write to by broker, as the name server says.
 async fn route(client: &Client, names: &str, topic: &str) -> BTreeMap<String, i32> {

@@ -75,6 +75,8 @@ pub struct RecordBatch {
     /// Of keys, for the index.
     pub(crate) hashes: Vec<u32>,
     hasher: Hasher,
+    /// So many of the hashes are those of records. What stands behind them was said of a record that has not come yet.
+    hashes_done: usize,
     open_group: Option<usize>,
     next_group: usize,
 }
@@ -101,16 +103,38 @@ impl RecordBatch {
         keys: &MessageKeys<'_>,
         encode: impl FnOnce(&mut Vec<u8>),
     ) {
-        let start = self.hashes.len() as u32;
-        self.hasher.hash(queue, keys, &mut self.hashes);
+        self.say_keys_of_next(queue, keys);
         self.push_entry(queue, tags, None, 0..0, 0, encode);
-        if let Some(entry) = self.entries.last_mut() {
-            debug_assert!(
-                index::hashes_in(&self.bytes[entry.bytes.clone()]) == self.hashes[start as usize..],
-                "{keys:?} are not the keys of the record"
-            );
-            entry.keys = Some(start..self.hashes.len() as u32);
+        self.take_said_keys();
+    }
+
+    /// Forgets what was said of the keys of a record that was not pushed then.
+    pub fn begin_keys(&mut self) {
+        self.hashes.truncate(self.hashes_done);
+    }
+
+    /// Says which keys the record has that comes next, by [`RecordBatch::push_inner_batch_with_keys`] to this queue: its own first, then those
+    /// of each message in it.
+    pub fn say_keys_of_next(&mut self, queue: &Arc<ConsumeQueue>, keys: &MessageKeys<'_>) {
+        if self.hashes.len() - self.hashes_done <= index::KEYS_OF_RECORD_MAX {
+            self.hasher.hash(queue, keys, &mut self.hashes);
         }
+    }
+
+    /// What was said is true of the record that was pushed last.
+    fn take_said_keys(&mut self) {
+        if self.hashes.len() - self.hashes_done > index::KEYS_OF_RECORD_MAX {
+            // Not all of them are put into the index: who reads the record knows which.
+            self.begin_keys();
+            return;
+        }
+        let start = std::mem::replace(&mut self.hashes_done, self.hashes.len());
+        let Some(entry) = self.entries.last_mut() else { return };
+        debug_assert!(
+            index::hashes_in(&self.bytes[entry.bytes.clone()]) == self.hashes[start..],
+            "what was said of a record's keys is not true"
+        );
+        entry.keys = Some(start as u32..self.hashes.len() as u32);
     }
 
     /// Adds a record that stands in light queues too, which are taken out of `light`: different ones, and none of them its own queue.
@@ -140,6 +164,18 @@ impl RecordBatch {
     ) {
         assert!(queue.is_batch() && count > 0, "a batch of {count} messages for {queue:?}");
         self.push_entry(queue, tags, Some(count), 0..0, 0, encode);
+    }
+
+    /// The same of a record whose keys are known: all that were said since [`RecordBatch::begin_keys`].
+    pub fn push_inner_batch_with_keys(
+        &mut self,
+        queue: &Arc<ConsumeQueue>,
+        tags: TagsCode,
+        count: u16,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.push_inner_batch(queue, tags, count, encode);
+        self.take_said_keys();
     }
 
     #[inline]
@@ -190,10 +226,11 @@ impl RecordBatch {
                 self.light.truncate(first.light.start as usize);
             }
             if let Some(keys) = self.entries[from..].iter().find_map(|entry| entry.keys.as_ref()) {
-                self.hashes.truncate(keys.start as usize);
+                self.hashes_done = keys.start as usize;
             }
             self.entries.truncate(from);
         }
+        self.begin_keys();
         self.open_group = None;
     }
 
@@ -242,6 +279,7 @@ impl RecordBatch {
         self.landed.clear();
         self.light.clear();
         self.hashes.clear();
+        self.hashes_done = 0;
         self.hashes.shrink_to(KEPT_BYTES / size_of::<u32>());
         self.hasher.clear();
         self.open_group = None;

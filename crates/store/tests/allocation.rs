@@ -49,7 +49,7 @@ fn fill(store: &Store, batch: &mut RecordBatch, messages: u32) {
             draft.encode(out).unwrap();
         });
     }
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = store.append(batch, TimeMs(1)) {
         let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
         assert!(store.room().wait_until(needed, deadline));
@@ -79,7 +79,7 @@ fn an_append_and_a_read_in_steady_state_allocate_nothing() {
         // Waiting for room may allocate; what is counted is an append that finds it.
         let end = store.end().0 + (64 << 10);
         assert!(
-            store.room().wait_until(end, Instant::now() + Duration::from_secs(20))
+            store.room().wait_until(end, Instant::now() + Duration::from_secs(60))
                 || store.room().get() > store.end().0
         );
         let before = ALLOCATIONS.get();

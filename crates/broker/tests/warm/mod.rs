@@ -69,7 +69,7 @@ impl Warm {
     /// By a send to queue 0, which nobody here looks at. Its answer waits for the journal, and must not come later than this.
     fn make_topic(&mut self) {
         let first = sends(1, 0);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let mut frames = &first;
         let nothing = Bytes::new();
         while self.serve(frames).1.bytes() == 0 {

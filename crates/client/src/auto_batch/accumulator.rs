@@ -2,11 +2,13 @@
 //!
 //! Messages gather in *lanes*: those to one chosen queue, or those of a topic with the same tag that may go to any queue. A lane with
 //! nothing on its way lets its first batch go at once, full or not, so a lone message waits for nobody. While something is on its way the
-//! next batch gathers; it leaves when it is full, when the last answer has come, or when it has waited for long enough. Lanes whose first
-//! batch may leave stand in one line, `ready`: only so many batches of all lanes are on their way at once.
+//! next batch gathers; it leaves when it is full, when the last answer has come, or when it has waited for long enough. When the last answer
+//! comes and the batch has filled so fast that it will soon be full it goes on gathering: under load batches are to be full, however fast the
+//! broker answers. Lanes whose first batch may leave stand in one line, `ready`: only so many batches of all lanes are on their way at once.
 //!
-//! What holds: a lane in which a batch waits has one on its way or stands in the line, and while a lane stands there something is on its
-//! way, so somebody will come to let it go; batches of a chosen queue leave in the order in which their messages came, one after the other.
+//! What holds: a lane in which a batch waits has one on its way, stands in the line, or has a deadline, and while a lane stands in line
+//! something is on its way, so somebody will come to let it go; batches of a chosen queue leave in the order in which their messages came,
+//! one after the other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use protocol::body::MessageQueue;
 use protocol::properties::{PropertiesWriter, name};
 
 use super::batch::Batch;
-use super::lanes::{LaneId, Lanes};
+use super::lanes::{LaneId, Lanes, Next};
 use super::pending::Pending;
 use crate::error::ClientError;
 use crate::message::Message;
@@ -33,6 +35,15 @@ const WAITING_MIN: usize = 64;
 
 /// Above this the memory in which property strings are written is given back: a few were unusually long.
 const PROPERTIES_KEPT_MAX: usize = 4096;
+
+/// A batch is not waited for that has not gathered so great a share of what it may have: it says too little of how fast it fills.
+const FILLING_SHARE: usize = 8;
+
+/// Within this a batch has to become full to be waited for, and so long it is waited for. Less where [`Limits::delay`] is short.
+const FILLING_TIME: Duration = Duration::from_micros(2_500);
+
+/// Such a share of [`Limits::delay`].
+const FILLING_DELAY_SHARE: u32 = 4;
 
 /// When batches leave.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +79,8 @@ pub(crate) struct Added {
 /// See the module.
 pub(crate) struct Accumulator {
     limits: Limits,
+    /// The time, as it was told last.
+    now: Duration,
     lanes: Lanes,
     /// Lanes whose first batch may leave, in the order in which it could.
     ready: VecDeque<LaneId>,
@@ -77,6 +90,8 @@ pub(crate) struct Accumulator {
     last_number: u64,
     /// Batches that had to wait when they were begun, oldest first. Some have left by now.
     waiting: VecDeque<Waiting>,
+    /// Batches that are waited for until they are full, in the order in which that began. Some have left by now.
+    filling: VecDeque<Waiting>,
     /// With so many of them those that have left are taken out.
     waiting_max: usize,
     properties: PropertiesWriter,
@@ -86,6 +101,20 @@ struct Waiting {
     since: Duration,
     lane: LaneId,
     number: u64,
+}
+
+impl Limits {
+    fn filling_time(&self) -> Duration {
+        FILLING_TIME.min(self.delay / FILLING_DELAY_SHARE)
+    }
+
+    /// Whether a batch, as fast as it has filled so far, will soon be full.
+    fn is_filling(&self, batch: &Batch, now: Duration) -> bool {
+        let (has, needs) = (batch.body_len(), self.batch_bytes_max.saturating_sub(batch.body_len()));
+        let (age, soon) = (now.saturating_sub(batch.since).as_nanos(), self.filling_time().as_nanos());
+        // Bytes a time: has / age >= needs / soon.
+        age > 0 && has >= self.batch_bytes_max / FILLING_SHARE && soon * has as u128 >= age * needs as u128
+    }
 }
 
 impl Waiting {
@@ -100,11 +129,13 @@ impl Accumulator {
     pub(crate) fn new(limits: Limits) -> Accumulator {
         Accumulator {
             limits,
+            now: Duration::ZERO,
             lanes: Lanes::default(),
             ready: VecDeque::new(),
             in_flight: 0,
             last_number: 0,
             waiting: VecDeque::new(),
+            filling: VecDeque::new(),
             waiting_max: WAITING_MIN,
             properties: PropertiesWriter::new(),
         }
@@ -143,6 +174,7 @@ impl Accumulator {
         unique_id: &str,
         room: Room,
     ) -> Result<Added, ClientError> {
+        self.now = now;
         let inner = InnerMessage { flag: message.flag, body: &message.body, properties };
         let bytes = batch::encoded_len(&inner).map_err(|error| ClientError::Invalid(error.to_string()))?;
         let (tag, waits) = (message.get(name::TAGS).unwrap_or_default(), message.waits());
@@ -161,6 +193,9 @@ impl Accumulator {
             // What would not take another one like this need not wait for it.
             if open.body_len() + bytes > batch_bytes_max || open.is_full() {
                 open.close();
+                if lane.in_flight == 0 {
+                    lane.patience.paid();
+                }
             }
             (pending, room.message)
         } else {
@@ -169,10 +204,13 @@ impl Accumulator {
             }
             self.last_number += 1;
             let number = self.last_number;
-            if !lane.is_idle() {
+            if lane.is_idle() {
+                lane.overdue_to = number;
+            } else {
                 self.waiting.push_back(Waiting { since: now, lane: lane_id, number });
             }
-            let mut batch = Batch::new(lane_id, number, Arc::clone(&lane.target), (tag, waits), (message, properties));
+            let mut batch =
+                Batch::new(lane_id, (number, now), Arc::clone(&lane.target), (tag, waits), (message, properties));
             let pending = batch.note(bytes, id, room.with_batch);
             if is_alone || 2 * bytes > batch_bytes_max {
                 batch.close();
@@ -184,6 +222,7 @@ impl Accumulator {
         // Next time only when the number has doubled: little work for each batch, and at most about twice what waits.
         if self.waiting.len() >= self.waiting_max {
             self.waiting.retain(|waiting| waiting.is_still(&self.lanes));
+            self.filling.retain(|waiting| waiting.is_still(&self.lanes));
             self.waiting_max = WAITING_MIN.max(2 * self.waiting.len());
         }
         Ok(Added { pending, room })
@@ -191,10 +230,33 @@ impl Accumulator {
 
     /// Lets a lane stand in line, at the end, if its first batch may leave.
     fn put_in_line(&mut self, lane_id: LaneId) {
-        let Some(lane) = self.lanes.get_mut(lane_id) else { return };
-        if !lane.is_ready && lane.may_let_go() {
-            lane.is_ready = true;
-            self.ready.push_back(lane_id);
+        let Some(lane) = self.lanes.get_mut(lane_id).filter(|lane| !lane.is_ready) else { return };
+        match lane.next(|first| self.limits.is_filling(first, self.now)) {
+            Next::Nothing => {}
+            Next::Leaves => {
+                lane.is_ready = true;
+                self.ready.push_back(lane_id);
+            }
+            Next::Fills(number) => {
+                if std::mem::replace(&mut lane.filling, number) != number {
+                    self.filling.push_back(Waiting { since: self.now, lane: lane_id, number });
+                }
+            }
+        }
+    }
+
+    /// There is no room for more messages. If nothing is on its way none will be given back: lets all lanes stand in line in which a batch
+    /// waits to be full.
+    pub(crate) fn stop_filling(&mut self) {
+        if self.in_flight > 0 {
+            return;
+        }
+        for lane_id in self.lanes.ids() {
+            let Some(lane) = self.lanes.get_mut(lane_id).filter(|lane| !lane.is_ready) else { continue };
+            if let Some(first) = lane.batches.front() {
+                lane.overdue_to = first.number;
+                self.put_in_line(lane_id);
+            }
         }
     }
 
@@ -229,21 +291,27 @@ impl Accumulator {
     }
 
     /// A batch is answered, or has failed for good. Its place is the next one's.
-    pub(crate) fn answered(&mut self, lane_id: LaneId, number: u64) -> Option<Batch> {
+    pub(crate) fn answered(&mut self, now: Duration, lane_id: LaneId, number: u64) -> Option<Batch> {
+        self.now = now;
         self.arrived(lane_id, number);
         self.next_to_leave()
     }
 
-    /// A batch was given up, by whoever should have sent it. Where nothing else is on its way nobody will come for those that wait: they
-    /// are given up too.
+    /// A batch was given up, by whoever should have sent it. Those that wait for nobody now are given up too.
     pub(crate) fn abandon(&mut self, lane_id: LaneId, number: u64) -> Vec<Batch> {
         self.arrived(lane_id, number);
+        self.give_up()
+    }
+
+    /// Somebody who would have come for those that wait does not. Where nothing is on its way nobody will, and they are given up.
+    pub(crate) fn give_up(&mut self) -> Vec<Batch> {
         let mut left_behind = Vec::new();
         if self.in_flight > 0 {
             return left_behind;
         }
-        while let Some(lane_id) = self.ready.pop_front() {
-            let Some(lane) = self.lanes.get_mut(lane_id) else { continue };
+        self.ready.clear();
+        for lane_id in self.lanes.ids() {
+            let Some(lane) = self.lanes.get_mut(lane_id).filter(|lane| !lane.batches.is_empty()) else { continue };
             lane.is_ready = false;
             left_behind.extend(lane.batches.drain(..));
             self.tidy(lane_id);
@@ -253,15 +321,8 @@ impl Accumulator {
 
     fn arrived(&mut self, lane_id: LaneId, number: u64) {
         let Some(lane) = self.lanes.get_mut(lane_id) else { return };
-        // No assertion: it may be called while a panic unwinds.
-        let (Some(of_lane), Some(of_all)) = (lane.in_flight.checked_sub(1), self.in_flight.checked_sub(1)) else {
-            return;
-        };
-        lane.in_flight = of_lane;
-        self.in_flight = of_all;
-        if lane.leaving == Some(number) {
-            lane.leaving = None;
-        }
+        let Some(in_flight) = self.in_flight.checked_sub(1).filter(|_| lane.arrived(number)) else { return };
+        self.in_flight = in_flight;
         self.put_in_line(lane_id);
         self.tidy(lane_id);
     }
@@ -280,27 +341,49 @@ impl Accumulator {
     /// Lets a lane stand in line whose first batch has waited for long enough; one of which too many are on their way stands there after
     /// the next answer. Called until it says that there is none.
     pub(crate) fn next_overdue(&mut self, now: Duration) -> bool {
-        if self.next_deadline().is_none_or(|deadline| deadline > now) {
+        self.now = now;
+        let is_due = |deadline: Option<Duration>| deadline.is_some_and(|deadline| deadline <= now);
+        let overdue = if is_due(self.filling_deadline()) {
+            self.filling.pop_front()
+        } else if is_due(self.waiting_deadline()) {
+            self.waiting.pop_front()
+        } else {
             return false;
-        }
-        let Some(Waiting { lane: lane_id, number, .. }) = self.waiting.pop_front() else { return false };
+        };
+        let Some(Waiting { lane: lane_id, number, .. }) = overdue else { return false };
         if let Some(lane) = self.lanes.get_mut(lane_id) {
             lane.overdue_to = number;
+            if lane.in_flight == 0 && !lane.is_ready {
+                lane.patience.lost();
+            }
             self.put_in_line(lane_id);
         }
         true
     }
 
-    /// When the oldest batch that waits will have waited for long enough.
+    /// When the next batch that waits will have waited for long enough.
     pub(crate) fn next_deadline(&mut self) -> Option<Duration> {
-        while let Some(waiting) = self.waiting.front() {
-            if waiting.is_still(&self.lanes) {
-                return Some(waiting.since + self.limits.delay);
-            }
-            self.waiting.pop_front();
-        }
-        None
+        [self.filling_deadline(), self.waiting_deadline()].into_iter().flatten().min()
     }
+
+    fn filling_deadline(&mut self) -> Option<Duration> {
+        oldest(&mut self.filling, &self.lanes).map(|since| since + self.limits.filling_time())
+    }
+
+    fn waiting_deadline(&mut self) -> Option<Duration> {
+        oldest(&mut self.waiting, &self.lanes).map(|since| since + self.limits.delay)
+    }
+}
+
+/// Since when the first has waited of those that have not left.
+fn oldest(waiting: &mut VecDeque<Waiting>, lanes: &Lanes) -> Option<Duration> {
+    while let Some(first) = waiting.front() {
+        if first.is_still(lanes) {
+            return Some(first.since);
+        }
+        waiting.pop_front();
+    }
+    None
 }
 
 #[cfg(test)]

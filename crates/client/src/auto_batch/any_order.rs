@@ -9,7 +9,7 @@ use protocol::properties::{self, name};
 
 use super::batch::Batch;
 use super::lanes::LaneId;
-use super::tests::{BYTES_MAX, COMPRESS_OVER, IN_FLIGHT_MAX, Play, logical, message, queue};
+use super::tests::{BYTES_MAX, COMPRESS_OVER, DELAY, IN_FLIGHT_MAX, Play, logical, message, queue};
 use super::*;
 use crate::producer::SendStatus;
 
@@ -169,7 +169,8 @@ proptest! {
             checked = play.flying.len();
             prop_assert!(play.flying.len() <= all_max);
             prop_assert!(!uses_places || play.accumulator.ready() == 0 || play.flying.len() == all_max, "a place is free");
-            prop_assert!(seen.waiting() == 0 || !play.flying.is_empty(), "what waits, waits for nobody");
+            let is_looked_for = !play.flying.is_empty() || play.accumulator.next_deadline().is_some();
+            prop_assert!(seen.waiting() == 0 || is_looked_for, "what waits, waits for nobody");
             let mut by_lane: HashMap<LaneId, Vec<&Batch>> = HashMap::new();
             for batch in &play.flying {
                 by_lane.entry(batch.lane).or_default().push(batch);
@@ -184,11 +185,16 @@ proptest! {
                 prop_assert!(flying[0].target.queue.is_none() || to_be_laid <= 1, "two at a time to a chosen queue");
             }
         }
-        // Answers alone bring all of it out.
-        while !play.flying.is_empty() {
-            let (batch, _) = play.answer(0);
-            settle(&mut seen, batch);
-            for batch in &play.flying[checked - 1..] {
+        // Answers and time bring all of it out.
+        while !play.flying.is_empty() || play.accumulator.next_deadline().is_some() {
+            if play.flying.is_empty() {
+                play.tick(DELAY);
+            } else {
+                let (batch, _) = play.answer(0);
+                checked -= 1;
+                settle(&mut seen, batch);
+            }
+            for batch in &play.flying[checked..] {
                 check_left(&mut seen, batch);
             }
             checked = play.flying.len();

@@ -1,6 +1,7 @@
 //! Messages that leave together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::batch::{self, InnerMessage};
@@ -31,6 +32,8 @@ pub(crate) struct Batch {
     pub(crate) lane: LaneId,
     /// Batches that were begun later have a larger one.
     pub(crate) number: u64,
+    /// When it was begun.
+    pub(crate) since: Duration,
     pub(crate) target: Arc<Target>,
     is_closed: bool,
     /// The tag of each of its messages: in a BatchCQ topic the batch has one.
@@ -58,7 +61,7 @@ impl Batch {
     /// With a first message and its properties, which is to be noted.
     pub(crate) fn new(
         lane: LaneId,
-        number: u64,
+        (number, since): (u64, Duration),
         target: Arc<Target>,
         (tag, waits): (&str, bool),
         (first, properties): (&Message, &str),
@@ -67,6 +70,7 @@ impl Batch {
         Batch {
             lane,
             number,
+            since,
             target,
             is_closed: false,
             tag: tag.to_owned(),

@@ -12,9 +12,49 @@ use super::batch::{Batch, Target};
 /// that a slow broker makes batches fuller and not more.
 const IN_FLIGHT_MAX: usize = 16;
 
+/// After a batch that was waited for in vain, so many times none of its lane is, at first and at most.
+const SKIPS_MIN: u32 = 16;
+const SKIPS_MAX: u32 = 4096;
+
+/// Whether the batches of a lane are waited for until they are full, though nothing of it is on its way. Whoever sends a few messages and
+/// goes on with their answers looks for a moment as if more were to come: he is to lose that time seldom.
+#[derive(Default)]
+pub(crate) struct Patience {
+    skips: u32,
+    after_next: u32,
+}
+
+impl Patience {
+    /// The last answer has come.
+    fn answered(&mut self) {
+        self.skips = self.skips.saturating_sub(1);
+    }
+
+    /// A batch was waited for and is full.
+    pub(crate) fn paid(&mut self) {
+        self.after_next = 0;
+    }
+
+    /// A batch was waited for in vain.
+    pub(crate) fn lost(&mut self) {
+        self.after_next = (2 * self.after_next).clamp(SKIPS_MIN, SKIPS_MAX);
+        self.skips = self.after_next;
+    }
+}
+
 /// Which lane. A number is given again when its lane is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LaneId(usize);
+
+/// What a lane's first batch may do.
+pub(crate) enum Next {
+    /// There is none, or an answer is waited for.
+    Nothing,
+    /// Leave. Nothing but its leaving makes that untrue again.
+    Leaves,
+    /// This one is waited for until it is full.
+    Fills(u64),
+}
 
 pub(crate) struct Lane {
     pub(crate) target: Arc<Target>,
@@ -22,10 +62,13 @@ pub(crate) struct Lane {
     common: Option<(String, bool)>,
     pub(crate) batches: VecDeque<Batch>,
     pub(crate) in_flight: usize,
+    pub(crate) patience: Patience,
     /// The batch that is about to leave; it must be gone before the next one starts, where the order counts.
     pub(crate) leaving: Option<u64>,
-    /// Up to this one batches have waited for long enough.
+    /// Up to this one batches have waited for long enough, or need not.
     pub(crate) overdue_to: u64,
+    /// The last one that was waited for until it would be full.
+    pub(crate) filling: u64,
     /// It stands in the line of those whose first batch may leave.
     pub(crate) is_ready: bool,
     /// Bytes of the batch before: what the next one is likely to need.
@@ -33,13 +76,34 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Whether its first batch may leave, as far as this lane is concerned. Nothing but its leaving makes that untrue again.
-    pub(crate) fn may_let_go(&self) -> bool {
+    /// What its first batch may do, as far as this lane is concerned. `is_filling`: it will soon be full.
+    pub(crate) fn next(&self, is_filling: impl FnOnce(&Batch) -> bool) -> Next {
+        let Some(first) = self.batches.front() else { return Next::Nothing };
         if self.leaving.is_some() || self.in_flight >= self.in_flight_max() {
-            return false;
+            return Next::Nothing;
         }
-        let is_due = |first: &Batch| self.in_flight == 0 || first.is_closed() || first.number <= self.overdue_to;
-        self.batches.front().is_some_and(is_due)
+        if first.is_closed() || first.number <= self.overdue_to {
+            return Next::Leaves;
+        }
+        match self.in_flight {
+            0 if self.patience.skips == 0 && is_filling(first) => Next::Fills(first.number),
+            0 => Next::Leaves,
+            _ => Next::Nothing,
+        }
+    }
+
+    /// One of its batches is not on its way any more, if one was.
+    pub(crate) fn arrived(&mut self, number: u64) -> bool {
+        // No assertion: it may be called while a panic unwinds.
+        let Some(in_flight) = self.in_flight.checked_sub(1) else { return false };
+        self.in_flight = in_flight;
+        if self.leaving == Some(number) {
+            self.leaving = None;
+        }
+        if in_flight == 0 {
+            self.patience.answered();
+        }
+        true
     }
 
     fn in_flight_max(&self) -> usize {
@@ -73,6 +137,11 @@ impl Lanes {
 
     pub(crate) fn get_mut(&mut self, id: LaneId) -> Option<&mut Lane> {
         self.places.get_mut(id.0).and_then(Option::as_mut)
+    }
+
+    /// All of them, and some that are gone.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = LaneId> + use<> {
+        (0..self.places.len()).map(LaneId)
     }
 
     /// How many there are.
@@ -109,8 +178,10 @@ impl Lanes {
             // Most have no more than one, and there may be many of them.
             batches: VecDeque::with_capacity(1),
             in_flight: 0,
+            patience: Patience::default(),
             leaving: None,
             overdue_to: 0,
+            filling: 0,
             is_ready: false,
             usual_bytes: 0,
         };

@@ -1,8 +1,9 @@
 //! AutoBatch: messages that are sent one by one leave in batches.
 //!
 //! A lone message leaves at once. While a batch is on its way, messages for the same queue (or for any queue, with the same topic, tag and
-//! `WAIT`) gather, and leave together when the answer comes, when they fill a batch, or when they have waited for
-//! [`AutoBatch::batch_max_delay`]. So batches grow with the load, and nobody waits for company that may not come.
+//! `WAIT`) gather, and leave together when they fill a batch, when the answer comes (unless they fill a batch that fast that it will be full
+//! within 2.5 ms), or when they have waited for [`AutoBatch::batch_max_delay`]. So batches grow with the load, and a lone message waits for
+//! no company that may not come.
 //!
 //! This file moves batches: a task each, which takes the next batch that may leave when it has its answer. What goes together and when is
 //! decided in `accumulator`, under the one lock, [`Gathering::core`]; nothing is awaited, sent or woken under it.
@@ -24,7 +25,8 @@ use parking_lot::Mutex;
 use protocol::body::MessageQueue;
 use protocol::names::is_logical_broker;
 use protocol::properties::name;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
 
 use self::accumulator::{Accumulator, Added, Limits, Room};
 use self::batch::Batch;
@@ -118,14 +120,37 @@ pub(crate) struct Gathering {
     room: Semaphore,
     /// Guards what waits.
     core: Mutex<Core>,
+    /// For the task that looks at the time.
+    bell: Arc<Notify>,
 }
 
 struct Core {
     accumulator: Accumulator,
     /// The id of the message that is being added.
     unique_id: String,
-    /// There is a task that looks for batches that have waited for long enough.
-    is_ticking: bool,
+    /// When the task looks again that looks for batches that have waited for long enough. `None`: there is none.
+    ticks_at: Option<Duration>,
+}
+
+/// Whether somebody comes when the next batch has waited for long enough.
+enum Ticks {
+    InTime,
+    TooLate,
+    Never,
+}
+
+impl Core {
+    /// To be asked under the same lock after whatever may let a batch wait. The caller does what is missing.
+    fn sees_to_the_time(&mut self) -> Ticks {
+        let Some(deadline) = self.accumulator.next_deadline() else { return Ticks::InTime };
+        match self.ticks_at {
+            Some(at) if at <= deadline => Ticks::InTime,
+            before => {
+                self.ticks_at = Some(deadline);
+                if before.is_some() { Ticks::TooLate } else { Ticks::Never }
+            }
+        }
+    }
 }
 
 impl Gathering {
@@ -143,7 +168,8 @@ impl Gathering {
             settings,
             clock,
             room: Semaphore::new(settings.total() as usize),
-            core: Mutex::new(Core { accumulator, unique_id: String::new(), is_ticking: false }),
+            core: Mutex::new(Core { accumulator, unique_id: String::new(), ticks_at: None }),
+            bell: Arc::default(),
         }
     }
 
@@ -202,10 +228,22 @@ impl Producer {
         check_topic(&message.topic)?;
         let held = message.held_bytes();
         let wanted = u32::try_from(held + BATCH_HELD_BYTES).unwrap_or(u32::MAX).min(gathering.settings.total());
-        let mut room = gathering.room.acquire_many(wanted).await.map_err(|_| ClientError::GivenUp)?;
+        let room = gathering.room.acquire_many(wanted);
+        tokio::pin!(room);
+        let room = tokio::select! {
+            biased;
+            room = &mut room => room,
+            () = std::future::ready(()) => {
+                // What waits for more messages may have the room that those need.
+                gathering.core.lock().accumulator.stop_filling();
+                self.let_more_go(gathering);
+                room.await
+            }
+        };
+        let mut room = room.map_err(|_| ClientError::GivenUp)?;
         let (pending, leaving, ticking) = {
             let mut core = gathering.core.lock();
-            let Core { accumulator, unique_id, is_ticking } = &mut *core;
+            let Core { accumulator, unique_id, .. } = &mut *core;
             unique_id.clear();
             if message.get(name::UNIQ_KEY).is_none() {
                 self.inner.member.ids.put(unique_id);
@@ -217,10 +255,7 @@ impl Producer {
             if let Some(taken) = room.split(taken) {
                 taken.forget();
             }
-            let leaving = accumulator.next_to_leave();
-            let has_to_tick = !*is_ticking && accumulator.next_deadline().is_some();
-            *is_ticking |= has_to_tick;
-            (pending, leaving, has_to_tick.then(|| Ticking { producer: Arc::downgrade(&self.inner) }))
+            (pending, accumulator.next_to_leave(), core.sees_to_the_time())
         };
         // What it did not need after all, in a batch that was begun before.
         drop(room);
@@ -228,10 +263,20 @@ impl Producer {
             self.let_go(batch);
             self.let_more_go(gathering);
         }
-        if let Some(ticking) = ticking {
-            tokio::spawn(tick(ticking));
-        }
+        self.look_at_the_time(gathering, ticking);
         Ok(pending)
+    }
+
+    /// Lets somebody come in time for what waits now.
+    fn look_at_the_time(&self, gathering: &Gathering, how: Ticks) {
+        match how {
+            Ticks::InTime => {}
+            Ticks::TooLate => gathering.bell.notify_one(),
+            Ticks::Never => {
+                let bell = Arc::clone(&gathering.bell);
+                tokio::spawn(tick(Ticking { producer: Arc::downgrade(&self.inner), bell }));
+            }
+        }
     }
 
     fn let_go(&self, batch: Batch) {
@@ -250,17 +295,24 @@ impl Producer {
 }
 
 /// Whoever has this looks for batches that have waited for long enough. Cut off, by the end of the runtime, it lets the next message
-/// make another one.
+/// make another one, and gives up what waits for nobody else.
 struct Ticking {
     /// Of nobody, when there is nothing to look for any more.
     producer: Weak<Inner>,
+    bell: Arc<Notify>,
 }
 
 impl Drop for Ticking {
     fn drop(&mut self) {
         let inner = self.producer.upgrade();
-        if let Some(gathering) = inner.as_ref().and_then(|inner| inner.gathering.as_ref()) {
-            gathering.core.lock().is_ticking = false;
+        let Some(gathering) = inner.as_ref().and_then(|inner| inner.gathering.as_ref()) else { return };
+        let left_behind = {
+            let mut core = gathering.core.lock();
+            core.ticks_at = None;
+            core.accumulator.give_up()
+        };
+        for batch in left_behind {
+            gathering.settle(batch, Err(ClientError::GivenUp));
         }
     }
 }
@@ -269,7 +321,8 @@ impl Drop for Ticking {
 async fn tick(mut ticking: Ticking) {
     let mut pause = Duration::ZERO;
     loop {
-        tokio::time::sleep(pause).await;
+        // Woken too early it looks once too often.
+        let _ = timeout(pause, ticking.bell.notified()).await;
         let Some(inner) = ticking.producer.upgrade() else { return };
         let producer = Producer { inner };
         let Some(gathering) = &producer.inner.gathering else { return };
@@ -277,9 +330,9 @@ async fn tick(mut ticking: Ticking) {
             producer.let_more_go(gathering);
         }
         let mut core = gathering.core.lock();
-        let Some(deadline) = core.accumulator.next_deadline() else {
+        core.ticks_at = core.accumulator.next_deadline();
+        let Some(deadline) = core.ticks_at else {
             // Under the same lock: the next batch that waits makes another one of this.
-            core.is_ticking = false;
             ticking.producer = Weak::new();
             return;
         };
@@ -301,12 +354,17 @@ impl Flight {
         loop {
             let outcome = self.send().await;
             let (Some(batch), Some(gathering)) = (self.batch.take(), &self.producer.inner.gathering) else { return };
-            let next = gathering.core.lock().accumulator.answered(self.lane, self.number);
+            let (next, ticking) = {
+                let mut core = gathering.core.lock();
+                let next = core.accumulator.answered(gathering.clock.elapsed(), self.lane, self.number);
+                (next, core.sees_to_the_time())
+            };
             // Before anybody is woken: a waker may panic.
             if let Some(next) = next {
                 (self.lane, self.number) = (next.lane, next.number);
                 self.batch = Some(next);
             }
+            self.producer.look_at_the_time(gathering, ticking);
             gathering.settle(batch, outcome);
             if self.batch.is_none() {
                 return;

@@ -12,7 +12,7 @@ use super::accumulator::{Accumulator, Limits, Room};
 use super::batch::Batch;
 use super::*;
 
-const DELAY: Duration = Duration::from_millis(10);
+pub(super) const DELAY: Duration = Duration::from_millis(10);
 pub(super) const BYTES_MAX: usize = 1000;
 /// Of a lane.
 pub(super) const IN_FLIGHT_MAX: usize = 16;
@@ -102,7 +102,7 @@ impl Play {
     pub(super) fn answer(&mut self, at: usize) -> (Batch, usize) {
         let before = self.flying.len();
         let batch = self.flying.remove(at);
-        self.flying.extend(self.accumulator.answered(batch.lane, batch.number));
+        self.flying.extend(self.accumulator.answered(self.now, batch.lane, batch.number));
         self.take();
         (batch, self.flying.len() + 1 - before)
     }
@@ -176,6 +176,72 @@ fn what_has_waited_for_long_enough_leaves_before_the_answer() {
     assert_eq!((play.tick(DELAY), play.accumulator.next_deadline()), (0, None));
     assert_eq!(play.answer(4).1, 1);
     assert_eq!(bodies(play.flying.last().unwrap()), ["last"]);
+}
+
+/// Messages of which ten fill a batch, some of them in a millisecond.
+fn add_in_a_millisecond(play: &mut Play, messages: usize) -> usize {
+    let tenth = message(&"x".repeat(60));
+    let left = (0..messages).map(|_| play.add(None, &tenth)).sum();
+    play.now += Duration::from_millis(1);
+    left
+}
+
+#[test]
+fn a_batch_that_will_soon_be_full_is_waited_for_though_nothing_is_on_its_way() {
+    let mut play = Play::new();
+    play.add(None, &message("a"));
+    assert_eq!(add_in_a_millisecond(&mut play, 4), 0);
+    // Six are missing, and come within two and a half milliseconds if they come as fast.
+    assert_eq!(play.answer(0).1, 0);
+    assert_eq!((add_in_a_millisecond(&mut play, 4), add_in_a_millisecond(&mut play, 4)), (0, 1));
+    assert_eq!(bodies(&play.flying[0]).len(), 10);
+    // Two gathered meanwhile, and two more are slower than that.
+    assert_eq!(add_in_a_millisecond(&mut play, 2), 0);
+    assert_eq!((play.answer(0).1, bodies(&play.flying[0]).len()), (1, 4));
+    // One says nothing of how fast others come.
+    play.add(None, &message("b"));
+    play.now += Duration::from_micros(1);
+    assert_eq!(play.answer(0).1, 1);
+}
+
+#[test]
+fn a_batch_that_is_waited_for_leaves_in_time_and_the_next_ones_are_not_waited_for() {
+    let mut play = Play::new();
+    play.add(None, &message("a"));
+    add_in_a_millisecond(&mut play, 4);
+    assert_eq!(play.answer(0).1, 0);
+    assert_eq!((play.tick(Duration::from_millis(2)), play.tick(Duration::from_millis(1))), (0, 1));
+    for _ in 0..15 {
+        add_in_a_millisecond(&mut play, 4);
+        assert_eq!((play.answer(0).1, bodies(&play.flying[0]).len()), (1, 4));
+    }
+    // Another try; in vain again, it is not made so soon.
+    add_in_a_millisecond(&mut play, 4);
+    assert_eq!((play.answer(0).1, play.tick(DELAY)), (0, 1));
+    for _ in 0..31 {
+        add_in_a_millisecond(&mut play, 4);
+        assert_eq!(play.answer(0).1, 1);
+    }
+    add_in_a_millisecond(&mut play, 4);
+    assert_eq!(play.answer(0).1, 0);
+    // This one becomes full.
+    assert_eq!(add_in_a_millisecond(&mut play, 6), 1);
+    add_in_a_millisecond(&mut play, 4);
+    assert_eq!((play.answer(0).1, play.tick(DELAY)), (0, 1));
+}
+
+#[test]
+fn a_batch_is_not_waited_for_when_there_is_no_room_for_more_messages() {
+    let mut play = Play::new();
+    play.add(None, &message("a"));
+    play.add(Some(&queue(0)), &message("b"));
+    add_in_a_millisecond(&mut play, 4);
+    assert_eq!(play.answer(0).1, 0);
+    play.accumulator.stop_filling();
+    assert_eq!(play.take(), 0, "the other one gives room back");
+    assert_eq!(play.answer(0).1, 0);
+    play.accumulator.stop_filling();
+    assert_eq!((play.take(), bodies(&play.flying[0]).len()), (1, 4));
 }
 
 #[test]
@@ -400,7 +466,7 @@ fn lanes_do_not_ask_for_more_ahead_than_they_may_together() {
     for at in 0..flying {
         // The small one of its lane leaves.
         let Batch { lane, number, .. } = play.flying[at];
-        play.flying.extend(play.accumulator.answered(lane, number));
+        play.flying.extend(play.accumulator.answered(play.now, lane, number));
     }
     let spare: Vec<usize> = play.flying[flying..].iter().map(Batch::spare_bytes).collect();
     assert_eq!(spare.len(), flying);

@@ -16,7 +16,7 @@ use protocol::record::{RecordDraft, stamp};
 use tokio::time::Instant;
 
 /// Longer than anything here takes.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a request says.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ const UNPACKED_BYTES_MAX: usize = 16 << 20;
 /// Nor one that unpacks to so many times its bytes: what looks at it costs is to be in proportion to what was sent.
 const UNPACKED_TIMES_MAX: usize = 100;
 /// Keys of one record that are put into the index; three for each message of the largest batch are 98,301.
-const KEYS_MAX: usize = 100_000;
+pub(crate) const KEYS_OF_RECORD_MAX: usize = 100_000;
 /// What a message does not have any more when it has been taken out of its batch.
 const OF_BATCH: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP | sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK;
 
@@ -24,7 +24,7 @@ pub(super) fn all_of(record: &RecordView<'_>, visit: &mut dyn FnMut(KeyKind, &st
     if is_rolled_back(record) {
         return;
     }
-    let mut left = KEYS_MAX;
+    let mut left = KEYS_OF_RECORD_MAX;
     let mut visit = |kind: KeyKind, key: &str| {
         if left > 0 {
             left -= 1;

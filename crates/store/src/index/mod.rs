@@ -23,6 +23,7 @@ pub(crate) use self::ahead::{Ahead, Hasher};
 pub(crate) use self::file::Shape;
 use self::file::{Header, IndexFile, Key};
 pub(crate) use self::follow::{finish, run};
+pub(crate) use self::keys::KEYS_OF_RECORD_MAX;
 pub use self::query::{KeyAnswer, KeyKind, KeyMatch, KeyQuery};
 use crate::disk::Disk;
 use crate::error::StoreError;

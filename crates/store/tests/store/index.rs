@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use env::TimeMs;
+use protocol::batch::InnerMessage;
+use protocol::record::{self, INNER_BASE_PLACE};
+use protocol::sys_flag;
 use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
 use crate::support::{FaultyDisk, TOPIC, append_batch, encode, eventually, open_on, options, try_open};
@@ -25,8 +28,8 @@ fn send(store: &Store, at: i64, body: &str, properties: &str) {
 fn ask(store: &Store, kind: KeyKind, key: &str, begin: i64, end: i64) -> Vec<String> {
     let query = KeyQuery { topic: TOPIC.into(), key: key.into(), kind, max: 32, begin, end };
     let found = store.query(&query).unwrap();
-    let body = |found: &store::KeyMatch| match protocol::record::scan(found.bytes(), true) {
-        Ok(protocol::record::Scanned::Record(view)) => String::from_utf8(view.body().to_vec()).unwrap(),
+    let body = |found: &store::KeyMatch| match record::scan(found.bytes(), true) {
+        Ok(record::Scanned::Record(view)) => String::from_utf8(view.body().to_vec()).unwrap(),
         other => panic!("no record: {other:?}"),
     };
     found.found.iter().map(body).collect()
@@ -131,6 +134,38 @@ fn send_burst(store: &Store, burst: i64) {
     append_batch(store, &mut batch, TimeMs(NOW + burst)).unwrap();
 }
 
+/// Sends a batch of three messages as one record. Its keys are told, with those of another record that is given up, or are not.
+fn send_inner_batch(store: &Store, burst: i64) {
+    let queue = store.batch_queue("batches", (burst % 2) as u32).unwrap();
+    let mut batch = RecordBatch::new();
+    batch.begin_keys();
+    if burst % 3 == 0 {
+        batch.say_keys_of_next(&queue, &MessageKeys { uniq_key: "never sent", ..MessageKeys::default() });
+        batch.begin_keys();
+    }
+    let id = format!("batch{burst}");
+    batch.say_keys_of_next(&queue, &MessageKeys { uniq_key: &id, ..MessageKeys::default() });
+    let mut body = Vec::new();
+    for place in 0..3 {
+        let (id, keys) = (format!("id{burst}-{place}"), format!("k{}", burst % 7));
+        let properties = format!("UNIQ_KEY\u{1}{id}\u{2}KEYS\u{1}{keys}\u{2}");
+        protocol::batch::encode(&mut body, &InnerMessage { flag: 0, body: b"inner", properties: &properties }).unwrap();
+        batch.say_keys_of_next(&queue, &MessageKeys { uniq_key: &id, keys: &keys, tag: "" });
+    }
+    let properties = format!("UNIQ_KEY\u{1}{id}\u{2}INNER_NUM\u{1}3\u{2}{INNER_BASE_PLACE}");
+    let encode = |out: &mut Vec<u8>| {
+        encode("batches", queue.id(), &body, properties.as_bytes(), out);
+        let flag = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP;
+        out[record::at::SYS_FLAG..][..4].copy_from_slice(&flag.to_be_bytes());
+    };
+    if burst % 4 < 2 {
+        batch.push_inner_batch_with_keys(&queue, TagsCode::Code(0), 3, encode);
+    } else {
+        batch.push_inner_batch(&queue, TagsCode::Code(0), 3, encode);
+    }
+    append_batch(store, &mut batch, TimeMs(NOW + burst)).unwrap();
+}
+
 #[test]
 fn keys_that_are_told_give_the_same_files_as_those_that_are_read() {
     let files = |root: &Path| -> Vec<(String, Vec<u8>)> {
@@ -145,6 +180,9 @@ fn keys_that_are_told_give_the_same_files_as_those_that_are_read() {
     let store = open(dir.path(), 3000);
     for burst in 0..2000 {
         send_burst(&store, burst);
+        if burst % 3 == 0 {
+            send_inner_batch(&store, burst);
+        }
         // The index follows at changing distances.
         if burst % 170 == 1 {
             let number = burst * 3;
@@ -154,7 +192,7 @@ fn keys_that_are_told_give_the_same_files_as_those_that_are_read() {
     store.close().unwrap();
     drop(store);
     let told = files(dir.path());
-    assert_eq!(told.len(), 9, "6,000 messages of 4 keys in files of 2,999");
+    assert_eq!(told.len(), 10, "6,000 messages of 4 keys, and 667 batches of 7 keys, in files of 2,999");
 
     std::fs::remove_dir_all(dir.path().join("index")).unwrap();
     let store = open(dir.path(), 3000);
