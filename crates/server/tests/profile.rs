@@ -79,12 +79,23 @@ impl Drop for Load {
 /// Begins a profile and waits until it looks. Nothing if this machine's kernel forbids it, as in some containers.
 fn begin(server: &Running, seconds: &str, folder: &Path) -> Option<(Child, BufReader<ChildStderr>)> {
     let (pid, path) = (server.pid().to_string(), |name: &str| folder.join(name).to_str().unwrap().to_owned());
-    let mut child =
-        gantry(&["profile", "--pid", &pid, "--seconds", seconds, "--frequency", "499", "-o", &path("a.svg"), "--folded", &path("a.txt")])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    let mut child = gantry(&[
+        "profile",
+        "--pid",
+        &pid,
+        "--seconds",
+        seconds,
+        "--frequency",
+        "499",
+        "-o",
+        &path("a.svg"),
+        "--folded",
+        &path("a.txt"),
+    ])
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
