@@ -42,6 +42,7 @@ pub enum Command {
     Serve(Serve),
     Admin(cli::admin::AdminArgs),
     Bench(bench::BenchArgs),
+    Profile(cli::profile::ProfileArgs),
 }
 
 /// What runs until it is stopped.

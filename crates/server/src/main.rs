@@ -43,6 +43,10 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
             machine::raise_open_files();
             return bench::execute(bench);
         }
+        Command::Profile(profile) => {
+            machine::raise_open_files();
+            return cli::profile::run(profile).map(|()| ExitCode::SUCCESS);
+        }
         Command::Serve(serve) => serve,
     };
     let order = settings::order(serve)?;
