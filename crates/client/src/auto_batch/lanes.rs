@@ -12,7 +12,7 @@ use super::batch::{Batch, Target, is_same_tag};
 /// that a slow broker makes batches fuller and not more.
 const IN_FLIGHT_MAX: usize = 16;
 
-/// After a batch that was waited for in vain, so many times none of its lane is, at first and at most.
+/// After a batch that was waited for in vain, the next one that is comes with so many last answers, at first and at most.
 const SKIPS_MIN: u32 = 16;
 const SKIPS_MAX: u32 = 4096;
 
