@@ -77,7 +77,11 @@ fn placed(name: String, file: Option<&str>) -> String {
         return name;
     }
     let file = file.and_then(|file| {
-        let (before, within) = file.rsplit_once("/src/")?;
+        // Sources in other languages need not lie in a `src` of their package. Then this one is cargo's, and the registry's name follows.
+        let (before, within) = match file.rsplit_once("/registry/src/").and_then(|(_, rest)| rest.split_once('/')) {
+            Some((_, rest)) if !rest.contains("/src/") => return Some(rest.to_owned()),
+            Some(_) | None => file.rsplit_once("/src/")?,
+        };
         let folder = before.rsplit('/').next()?;
         // The version of a package of others.
         let package = match folder.rsplit_once('-') {
@@ -125,6 +129,15 @@ mod tests {
         assert_eq!(
             placed("park", Some("/r/tokio-util-1.54.0/src/runtime/park.rs")),
             "park [tokio-util/src/runtime/park.rs]"
+        );
+        // The registry is nobody's business.
+        assert_eq!(
+            placed("mi_free", Some("/r/registry/src/registry.example-0/libmimalloc-sys-0.1.4/c/src.c")),
+            "mi_free [libmimalloc-sys-0.1.4/c/src.c]"
+        );
+        assert_eq!(
+            placed("poll", Some("/r/registry/src/registry.example-0/tokio-1.54.0/src/park.rs")),
+            "poll [tokio/src/park.rs]"
         );
         assert_eq!(placed("a::park", Some("/r/tokio-1.54.0/src/park.rs")), "a::park");
         assert_eq!(
