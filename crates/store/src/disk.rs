@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use memmap2::MmapRaw;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -106,6 +107,11 @@ pub trait DiskFile: Debug + Send + Sync {
     }
     /// Makes what was written survive a loss of power.
     fn sync_data(&self) -> io::Result<()>;
+    /// Makes what was written into a mapping of the file, `bytes` from `start` on, survive a loss of power; more than that if need be.
+    fn sync_mapped(&self, map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
+        let _ = (map, start, bytes);
+        self.sync_data()
+    }
     /// The descriptor, for a mapping.
     fn descriptor(&self) -> BorrowedFd<'_>;
     /// Gives a stretch its blocks, so that writing it through a mapping cannot meet a full device. What it holds stays.
@@ -252,6 +258,11 @@ impl DiskFile for RealFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
+    }
+
+    // `msync` is the one call that is `fdatasync` for a stretch of a file.
+    fn sync_mapped(&self, map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
+        map.flush_range(start, bytes)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

@@ -42,7 +42,7 @@ pub(crate) fn flush(shared: &Shared) {
         if segment.base() >= end || segment.end() <= from {
             continue;
         }
-        if let Err(error) = segment.sync() {
+        if let Err(error) = segment.sync_range(from, end) {
             // The kernel may have dropped the pages that it could not write. We no longer know what is on the device, so
             // nothing may be acknowledged any more; the next start finds out.
             error!(path = %segment.path().display(), %error, "the log cannot be flushed: ending the process");

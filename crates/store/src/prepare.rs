@@ -16,8 +16,6 @@ use crate::store::Shared;
 pub(crate) const WINDOW_MIN: u64 = 1 << 20;
 /// The stretch at full speed.
 const WINDOW_MAX: u64 = 64 << 20;
-/// With SYNC_FLUSH every flush writes what is dirty, and prepared pages are: the stretch stays short.
-const WINDOW_MAX_SYNC: u64 = 4 << 20;
 /// How much writing the stretch should last for.
 const AHEAD: Duration = Duration::from_millis(200);
 /// Prepared at once; appends may use one piece while the next is made.
@@ -42,13 +40,13 @@ pub(crate) fn run(shared: &Shared) {
             let per_second = (end - last.0) as f64 / elapsed.as_secs_f64();
             let wanted = (per_second * AHEAD.as_secs_f64()) as u64;
             // Falls slowly, so that a pause of a moment does not cost the stretch.
-            window = wanted.max(window / 2).clamp(WINDOW_MIN, window_max(shared));
+            window = wanted.max(window / 2).clamp(WINDOW_MIN, WINDOW_MAX);
             last = (end, now);
         }
         let needed = shared.needed_room.load(Ordering::Acquire);
         if needed > shared.log.room.get() {
             // A burst that ran out of room needs more before the next look at the rate.
-            window = (window * 2).min(window_max(shared));
+            window = (window * 2).min(WINDOW_MAX);
         }
         // What somebody waits for lies in the tail's segment or the next one.
         let target = (end + window).max(needed.saturating_add(WINDOW_MIN).min(end + 2 * shared.log.segment_bytes));
@@ -80,10 +78,6 @@ pub(crate) fn run(shared: &Shared) {
                 || end >= shared.log.call_at.load(Ordering::Relaxed) && is_ready && end != last.0
         });
     }
-}
-
-fn window_max(shared: &Shared) -> u64 {
-    if shared.is_sync_flush() { WINDOW_MAX_SYNC } else { WINDOW_MAX }
 }
 
 /// Prepares the log up to `target`. Says whether the device had room.

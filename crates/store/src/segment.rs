@@ -239,9 +239,18 @@ impl Segment {
         Walk::new(self, 0).record_at(at)
     }
 
-    /// Makes what was written survive a loss of power.
+    /// Makes everything in it survive a loss of power.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file()?.sync_data()
+    }
+
+    /// Makes the log offsets `from..to`, as far as they lie in it, survive a loss of power.
+    ///
+    /// What is prepared behind them stays as it is. The kernel writes and write-protects whatever is dirty in a file that is synced as
+    /// a whole, prepared pages among it: they would be written twice, and each of them would fault in the append that comes to it.
+    pub(crate) fn sync_range(&self, from: u64, to: u64) -> io::Result<()> {
+        let (start, end) = self.pages(from, to);
+        self.file()?.sync_mapped(&self.map, start as usize, (end - start) as usize)
     }
 
     /// Writes over what stands at a log offset. For recovery, where that is damaged.

@@ -59,6 +59,27 @@ fn the_flush_thread_loses_no_wake_up() {
 }
 
 #[test]
+fn a_flush_writes_what_was_appended_and_leaves_what_is_prepared_alone() {
+    const SEGMENT: u64 = 4 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) =
+        open_on(&disk, StoreOptions { flush: FlushMode::Sync, segment_bytes: SEGMENT, ..options(dir.path()) });
+    // Over the end of a segment.
+    let mut end = 0;
+    while end < SEGMENT + (64 << 10) {
+        end = append(&store, TOPIC, 0, &[7; 30_000]).end.0;
+        assert!(store.flushed().wait_until(end, deadline()));
+    }
+    let synced: usize = disk.faults.mapped_syncs.lock().iter().map(|range| range.len()).sum();
+    let syncs = disk.faults.mapped_syncs.lock().len();
+    assert!(synced as u64 >= end, "{synced} of {end} bytes");
+    // Each may begin and end in the middle of a page.
+    assert!(synced <= end as usize + syncs * 2 * 4096, "{synced} bytes for {end} in {syncs} flushes");
+    store.close().unwrap();
+}
+
+#[test]
 fn one_flush_serves_everybody_who_waits() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();

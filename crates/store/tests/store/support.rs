@@ -1,6 +1,7 @@
 //! What every test here needs: a small store in a temporary folder, records, and a file system that can be made to fail.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use env::TimeMs;
+use memmap2::MmapRaw;
 use parking_lot::{Condvar, Mutex};
 use protocol::record::{self, RecordDraft, Scanned};
 use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
@@ -253,6 +255,8 @@ pub struct Faults {
     pub waiting_syncs: AtomicU64,
     /// Files made durable since the start.
     pub syncs: AtomicU64,
+    /// Stretches of mapped files made durable since the start, in bytes of the file.
+    pub mapped_syncs: Mutex<Vec<Range<usize>>>,
     /// Folders whose names were made durable.
     pub synced_dirs: Mutex<Vec<PathBuf>>,
     /// File systems that were made durable as a whole.
@@ -348,6 +352,18 @@ impl Drop for FaultyFile {
     }
 }
 
+impl FaultyFile {
+    fn wait_while_stalled(&self) {
+        let stalls = self.is_queue || !self.faults.stalls_queues_only.load(Ordering::SeqCst);
+        let mut stalled = self.faults.stalled.lock();
+        self.faults.waiting_syncs.fetch_add(1, Ordering::SeqCst);
+        while *stalled && stalls {
+            self.faults.resumed.wait(&mut stalled);
+        }
+        self.faults.waiting_syncs.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl DiskFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.file.read_at(buffer, at)
@@ -373,16 +389,15 @@ impl DiskFile for FaultyFile {
         self.file.len()
     }
     fn sync_data(&self) -> io::Result<()> {
-        let stalls = self.is_queue || !self.faults.stalls_queues_only.load(Ordering::SeqCst);
-        let mut stalled = self.faults.stalled.lock();
-        self.faults.waiting_syncs.fetch_add(1, Ordering::SeqCst);
-        while *stalled && stalls {
-            self.faults.resumed.wait(&mut stalled);
-        }
-        self.faults.waiting_syncs.fetch_sub(1, Ordering::SeqCst);
-        drop(stalled);
+        self.wait_while_stalled();
         self.faults.syncs.fetch_add(1, Ordering::SeqCst);
         self.file.sync_data()
+    }
+    fn sync_mapped(&self, map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
+        self.wait_while_stalled();
+        self.faults.syncs.fetch_add(1, Ordering::SeqCst);
+        self.faults.mapped_syncs.lock().push(start..start + bytes);
+        self.file.sync_mapped(map, start, bytes)
     }
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.file.descriptor()
