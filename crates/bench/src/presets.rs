@@ -43,7 +43,10 @@ pub fn all() -> Vec<Preset> {
         openmessaging(),
     ];
     all.extend(QUEUES.map(both));
-    all.push(auto_batch());
+    all.extend(QUEUES.map(single_sends));
+    all.extend(QUEUES.map(auto_batch));
+    all.extend([1000, 10_000].map(at_a_rate));
+    all.extend([1, 64].map(connections));
     for (bytes, word, in_flight) in [(1024, "1kb", 4096), (100, "100b", 16_384)] {
         all.extend([16, 100].map(|queues| batch_queues(bytes, word, queues, in_flight)));
     }
@@ -135,14 +138,64 @@ fn both(queues: u32) -> Preset {
     }
 }
 
-/// With the client's own settings, as the OpenMessaging benchmark's driver has them.
-fn auto_batch() -> Preset {
-    let Preset { workload, .. } = both(100);
+/// What a number of queues costs whoever only writes them.
+fn single_sends(queues: u32) -> Preset {
+    let name = format!("produce-{queues}");
+    let mut workload = one_topic(&name, queues, 1024);
+    workload.push_str(
+        "producersPerTopic: 4\nsubscriptionsPerTopic: 0\nwarmupDurationMinutes: 0.25\ntestDurationMinutes: 1\n",
+    );
     Preset {
-        name: "auto-batch-100".to_owned(),
-        about: "4 producers and 4 consumers of 1 KiB messages over 100 queues; the client makes batches".to_owned(),
-        workload: workload.replace("name: queues-100", "name: auto-batch-100"),
+        about: format!("4 producers of single 1 KiB messages at full speed over {queues} queues; nobody consumes"),
+        name,
+        workload,
+        driver: "sendMode: async\nbackpressureConcurrency: 256\n".to_owned(),
+    }
+}
+
+/// With the client's own settings, as the OpenMessaging benchmark's driver has them.
+fn auto_batch(queues: u32) -> Preset {
+    let name = format!("auto-batch-{queues}");
+    let mut workload = one_topic(&name, queues, 1024);
+    workload.push_str(BOTH_WAYS);
+    Preset {
+        about: format!("4 producers and 4 consumers of 1 KiB messages over {queues} queues; the client makes batches"),
+        name,
+        workload,
         driver: "sendMode: async\nbackpressureConcurrency: 1024\nautoBatch: true\n".to_owned(),
+    }
+}
+
+/// How long a message takes to its consumer where nothing is scarce.
+fn at_a_rate(rate: u32) -> Preset {
+    let name = format!("rate-{rate}");
+    let mut workload = one_topic(&name, 16, 1024);
+    let _ = writeln!(
+        workload,
+        "producersPerTopic: 1\nsubscriptionsPerTopic: 1\nconsumerPerSubscription: 1\nproducerRate: {rate}\nwarmupDurationMinutes: 0.25\n\
+         testDurationMinutes: 1"
+    );
+    Preset {
+        about: format!("{rate} single 1 KiB messages a second, consumed as they come"),
+        name,
+        workload,
+        driver: "sendMode: async\nbackpressureConcurrency: 1024\n".to_owned(),
+    }
+}
+
+/// Each producer has a connection of its own, as those of `gantry bench echo` do.
+fn connections(count: u32) -> Preset {
+    let name = format!("connections-{count}");
+    let mut workload = one_topic(&name, 16, 1024);
+    let _ = writeln!(
+        workload,
+        "producersPerTopic: {count}\nsubscriptionsPerTopic: 0\nwarmupDurationMinutes: 0.25\ntestDurationMinutes: 1"
+    );
+    Preset {
+        about: format!("{count} connections send 1 KiB messages, each waiting for the answer; nobody consumes"),
+        name,
+        workload,
+        driver: "sendMode: sync\nthreads: 1\n".to_owned(),
     }
 }
 
@@ -197,6 +250,6 @@ mod tests {
             assert!(names.insert(preset.name.clone()), "{} twice", preset.name);
             assert!(workload.messages > 0 || workload.test_duration_minutes > 0.0);
         }
-        assert_eq!(names.len(), 23);
+        assert_eq!(names.len(), 36);
     }
 }

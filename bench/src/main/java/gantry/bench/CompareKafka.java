@@ -21,7 +21,7 @@ public final class CompareKafka {
     private static final String ALL = "1kb-16,1kb-100,100b-16,100b-100";
 
     /** What the script tells us, and then what a user may. */
-    private static final Set<String> KEYS = Set.of("gantry", "classes", "kafka-lib", "work", "rounds", "records", "warm", "cases", "set", "bench");
+    private static final Set<String> KEYS = Set.of("gantry", "classes", "kafka-lib", "work", "rounds", "records", "warm", "cases", "set", "bench", "memory");
 
     /** What is sent: a size with its word, over so many queues, and how many messages our producer has on their way. */
     record Case(String size, int bytes, int queues, int inFlight) {
@@ -77,8 +77,10 @@ public final class CompareKafka {
     private static List<Figures> run(String peer, Case load, Map<String, String> args, Path folder) throws Exception {
         long warm = load.records(Long.parseLong(args.get("warm")));
         long records = load.records(Long.parseLong(args.get("records")));
+        Peer.fresh(folder);
+        Memory.prepare(args, folder.getParent());
         if (peer.equals("kafka")) {
-            try (Kafka kafka = new Kafka(args.get("kafka-lib"), Peer.fresh(folder))) {
+            try (Kafka kafka = new Kafka(args.get("kafka-lib"), folder)) {
                 kafka.launch();
                 kafka.awaitReady();
                 return new KafkaLoad(kafka, args.get("classes")).run(load, warm, records);
