@@ -78,7 +78,7 @@ table! {
     off(WRITE_POOL)          "commitCommitLogThoroughInterval"          INT        = "200"    "full commit period ms";
     not_needed(FLUSH)        "flushConsumeQueueThoroughInterval"        INT        = "60000"  "CQ full flush period ms";
     live                     "maxTransferBytesOnMessageInMemory"        BYTES      = "262144" "pull bytes, hot";
-    live                     "maxTransferCountOnMessageInMemory"        COUNT      = "32"     "pull count, hot";
+    live                     "maxTransferCountOnMessageInMemory"        COUNT      = "1024"   "pull count, hot";
     live                     "maxTransferBytesOnMessageInDisk"          BYTES      = "65536"  "pull bytes, cold";
     live                     "maxTransferCountOnMessageInDisk"          COUNT      = "8"      "pull count, cold";
     not_needed(MAPPING)      "accessMessageInMemoryMaxRatio"            INT        = "40"     "% of RAM considered hot";

@@ -13,6 +13,7 @@ import java.util.Map;
 final class PresetLoad {
     /** Presets whose names begin so measure a broker that has flushed what it acknowledges. */
     static final String FLUSHED = "flushed:";
+    private static final long REGISTERED_NANOS = 60_000_000_000L;
 
     /**
      * What was measured: messages a second, milliseconds (negative if nothing was sent or received), the broker's and the loader's processor seconds
@@ -51,9 +52,14 @@ final class PresetLoad {
         for (String pair : args.containsKey("bench") ? args.get("bench").split(",") : new String[0]) {
             command.addAll(List.of("--set", pair));
         }
-        int status = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(said.toFile()).start().waitFor();
-        if (status != 0) {
-            throw new IOException("gantry bench failed: " + Files.readString(said));
+        long deadline = System.nanoTime() + REGISTERED_NANOS;
+        while (new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(said.toFile()).start().waitFor() != 0) {
+            String reason = Files.readString(said);
+            // Apache's broker serves some time before its name server hears of it.
+            if (!reason.contains("knows no broker") || System.nanoTime() > deadline) {
+                throw new IOException("gantry bench failed: " + reason);
+            }
+            Thread.sleep(200);
         }
         JSONObject summary = JSON.parseArray(Files.readString(file)).getJSONObject(0).getJSONObject("summary");
         JSONObject messages = summary.getJSONObject("messages");
