@@ -8,6 +8,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Stream;
 
 /** A preset of <code>gantry bench</code>, with our client, on any of the peers. */
 final class PresetLoad {
@@ -19,7 +20,7 @@ final class PresetLoad {
      * What was measured: messages a second, milliseconds (negative if nothing was sent or received), the broker's and the loader's processor seconds
      * for a million messages, what the broker had resident at most, and how many messages were lost, failed or came twice.
      */
-    record Figures(double sent, double received, double[] publish, double[] endToEnd, double cpuPerMillion, double cpuCores, double loaderPerMillion,
+    record Figures(double sent, double received, List<Double> publish, List<Double> endToEnd, double cpuPerMillion, double cpuCores, double loaderPerMillion,
         double residentMib, long bad) {
         /** What the case is about: what was received where somebody consumes, else what was sent. */
         double perSecond() {
@@ -27,7 +28,7 @@ final class PresetLoad {
         }
 
         double endToEnd99() {
-            return endToEnd[1];
+            return endToEnd.get(1);
         }
     }
 
@@ -70,12 +71,12 @@ final class PresetLoad {
             messages.getLongValue("lost") + messages.getLongValue("failed") + messages.getLongValue("duplicates"));
     }
 
-    private static double[] latency(JSONObject summary, String name) {
+    private static List<Double> latency(JSONObject summary, String name) {
         JSONObject latency = summary.getJSONObject(name);
         if (latency == null) {
-            return new double[] {-1, -1, -1, -1};
+            return List.of(-1.0, -1.0, -1.0, -1.0);
         }
-        return new double[] {latency.getDoubleValue("p50"), latency.getDoubleValue("p99"), latency.getDoubleValue("p999"), latency.getDoubleValue("max")};
+        return Stream.of("p50", "p99", "p999", "max").map(latency::getDoubleValue).toList();
     }
 
     static void print(String first, Map<String, Map<String, List<Figures>>> results) {
@@ -96,7 +97,7 @@ final class PresetLoad {
         double[] all = new double[4];
         for (int i = 0; i < all.length; i++) {
             int at = i;
-            all[i] = Compare.median(runs, run -> (endToEnd ? run.endToEnd() : run.publish())[at]);
+            all[i] = Compare.median(runs, run -> (endToEnd ? run.endToEnd() : run.publish()).get(at));
         }
         return all[0] < 0 ? "–" : String.format("%.2f / %.2f / %.2f / %.1f", all[0], all[1], all[2], all[3]);
     }
