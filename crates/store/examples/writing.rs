@@ -123,7 +123,7 @@ fn write_into(file: &File, way: Way, piece: usize) -> Result<()> {
             written.store(at as u64, Ordering::Release);
             let due = Duration::from_secs_f64(at as f64 / BYTES_A_SECOND);
             if let Some(early) = due.checked_sub(began.elapsed()).filter(|early| *early > Duration::from_millis(1)) {
-                std::thread::sleep(early);
+                std::thread::park_timeout(early);
             }
         };
         is_over.store(true, Ordering::Release);
@@ -150,7 +150,7 @@ fn put(map: &MmapRaw, at: usize, bytes: &[u8]) {
 fn flush(file: &File, map: &MmapRaw, way: Way, written: &AtomicU64, is_over: &AtomicBool) -> std::io::Result<()> {
     let mut flushed = 0;
     while !is_over.load(Ordering::Acquire) {
-        std::thread::sleep(FLUSH_EVERY);
+        std::thread::park_timeout(FLUSH_EVERY);
         let end = written.load(Ordering::Acquire) as usize;
         if way == Way::MappedAheadByStretch {
             map.flush_range(flushed, end - flushed)?;
@@ -170,7 +170,7 @@ fn make_ahead(map: &MmapRaw, written: &AtomicU64, made: &AtomicU64, is_over: &At
             map.advise_range(Advice::PopulateWrite, from, to - from)?;
             made.store(to as u64, Ordering::Release);
         } else {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::park_timeout(Duration::from_millis(1));
         }
     }
     Ok(())
