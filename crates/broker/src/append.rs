@@ -147,6 +147,12 @@ impl Receipts {
         }
     }
 
+    /// Takes all of it, for a burst that waits. The next one is expected to be of its size, and need not grow to it step by step.
+    fn take(&mut self) -> Receipts {
+        let (list, text) = (Vec::with_capacity(self.list.len()), String::with_capacity(self.text.len()));
+        std::mem::replace(self, Receipts { list, text, ..Receipts::default() })
+    }
+
     fn clear(&mut self) {
         self.list.clear();
         self.logical.clear();
@@ -398,7 +404,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     sends.ids = ids;
     drop(settings);
     let unflushed = Unflushed {
-        receipts: std::mem::take(&mut sends.receipts),
+        receipts: sends.receipts.take(),
         landed: landed.to_vec(),
         lanes: std::mem::take(&mut sends.lanes),
         light: sends.batch.light_queues().to_vec(),

@@ -1,12 +1,11 @@
 //! Long polling: pulls that wait on a queue until there is something for them or their time is over.
 //!
 //! A parked pull lies in the [`Lane`] it waits for. An append looks at one counter per queue that it touched; only if somebody waits
-//! there it takes the parked pulls and lays them into the [`Inbox`] of their connections, whose own tasks read and answer. No
-//! wake-up is lost: who parks raises the counter first and looks at the queue afterwards; who appends publishes first and looks at the
-//! counter afterwards; a fence on both sides makes one of them see the other.
+//! there it takes the parked pulls and lays them into the [`Inbox`] of their connections, whose own tasks read and answer. That no
+//! wake-up is lost is the doing of [`WaitList`] and [`Errands`].
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use crate::broker::Broker;
 use crate::pop::wait::{LaneRooms, Room, Rooms};
 use crate::pull::PullOrder;
 use crate::session::{Session, Work};
+use crate::wake_up::{Errands, List, Published, WaitList};
 
 /// How exactly a parked pull expires. Clients add ten seconds to what they ask for before they give up themselves.
 const TICK: Duration = Duration::from_millis(20);
@@ -34,9 +34,7 @@ pub(crate) struct Lane {
     pub(crate) queue: Arc<ConsumeQueue>,
     /// Rung when the queue grows: delayed messages have a task of their own that waits for them.
     bell: Option<Arc<Notify>>,
-    /// How many are parked; changes under `parked`, and is read without it by whoever appends.
-    waiting: AtomicUsize,
-    parked: Mutex<Parked>,
+    parked: WaitList<Parked>,
     /// Pops that wait for it.
     pub(crate) rooms: LaneRooms,
 }
@@ -46,6 +44,12 @@ struct Parked {
     pulls: Vec<ParkedPull>,
     /// The earliest tick at which the wheel visits this lane.
     visited_at: Option<u64>,
+}
+
+impl List for Parked {
+    fn len(&self) -> usize {
+        self.pulls.len()
+    }
 }
 
 pub(crate) struct ParkedPull {
@@ -58,19 +62,18 @@ pub(crate) struct ParkedPull {
 
 impl Lane {
     pub(crate) fn new(queue: Arc<ConsumeQueue>, bell: Option<Arc<Notify>>) -> Lane {
-        Lane { queue, bell, waiting: AtomicUsize::new(0), parked: Mutex::default(), rooms: LaneRooms::default() }
+        Lane { queue, bell, parked: WaitList::default(), rooms: LaneRooms::default() }
     }
 
     fn take_if(&self, hold: &Hold, wanted: impl Fn(&ParkedPull) -> bool, taken: &mut Vec<ParkedPull>) {
         let before = taken.len();
-        let mut parked = self.parked.lock();
-        taken.extend(parked.pulls.extract_if(.., |pull| wanted(pull)));
-        if parked.pulls.is_empty() {
-            // Most queues are rarely waited for; give the memory back.
-            parked.pulls.shrink_to(4);
-        }
-        self.waiting.store(parked.pulls.len(), Ordering::Relaxed);
-        drop(parked);
+        self.parked.change(|parked| {
+            taken.extend(parked.pulls.extract_if(.., |pull| wanted(pull)));
+            if parked.pulls.is_empty() {
+                // Most queues are rarely waited for; give the memory back.
+                parked.pulls.shrink_to(4);
+            }
+        });
         hold.parked.fetch_sub(taken.len() - before, Ordering::Relaxed);
         for pull in &taken[before..] {
             pull.inbox.parked.fetch_sub(1, Ordering::Relaxed);
@@ -109,9 +112,7 @@ pub(crate) enum Errand {
 /// are one wake-up of the task.
 pub(crate) struct Inbox {
     connection: Connection<Work>,
-    errands: Mutex<Vec<Errand>>,
-    /// Set while `errands` holds something: spares the lock when there is nothing.
-    has_errands: AtomicBool,
+    errands: Errands<Errand>,
     /// Parked pulls of this connection.
     parked: AtomicUsize,
     /// Where pulls of this connection were parked, by address, so that a lost connection does not stay there.
@@ -124,8 +125,7 @@ impl Inbox {
     pub(crate) fn new(connection: Connection<Work>) -> Inbox {
         Inbox {
             connection,
-            errands: Mutex::default(),
-            has_errands: AtomicBool::new(false),
+            errands: Errands::new(),
             parked: AtomicUsize::new(0),
             lanes: Mutex::default(),
             rooms: Mutex::default(),
@@ -153,39 +153,23 @@ impl Inbox {
     }
 
     pub(crate) fn push(&self, errand: Errand) {
-        let was_empty = {
-            let mut errands = self.errands.lock();
-            let was_empty = errands.is_empty();
-            errands.push(errand);
-            self.has_errands.store(true, Ordering::Release);
-            was_empty
-        };
-        if was_empty {
-            // An inbox that is full needs no note: the task looks here after each piece of work. One that is closed will not be
-            // looked into any more, and what lies there goes with it.
-            let _ = self.connection.post(Work::Errands);
-        }
+        self.errands.push(errand, || self.note());
     }
 
     /// Puts the rest of what was taken back in front of what has come since. The task comes back to it when it may owe more again.
     pub(crate) fn put_back(&self, rest: impl Iterator<Item = Errand>) {
-        {
-            let mut errands = self.errands.lock();
-            errands.splice(..0, rest);
-            self.has_errands.store(true, Ordering::Release);
-        }
-        // See `push`.
-        let _ = self.connection.post(Work::Errands);
+        self.errands.put_back(rest, || self.note());
     }
 
     /// Takes what is there. `into` comes empty and stays here, so both vectors live on.
     pub(crate) fn take(&self, into: &mut Vec<Errand>) {
-        if !self.has_errands.load(Ordering::Acquire) {
-            return;
-        }
-        let mut errands = self.errands.lock();
-        self.has_errands.store(false, Ordering::Relaxed);
-        std::mem::swap(&mut *errands, into);
+        self.errands.take(into);
+    }
+
+    fn note(&self) {
+        // An inbox that is full needs no note: the task looks here after each piece of work. One that is closed will not be
+        // looked into any more, and what lies there goes with it.
+        let _ = self.connection.post(Work::Errands);
     }
 }
 
@@ -264,21 +248,17 @@ impl Hold {
         self.parked.fetch_add(1, Ordering::Relaxed);
 
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        let must_visit = {
-            let mut parked = lane.parked.lock();
+        let must_visit = lane.parked.park(|parked| {
             parked.pulls.push(ParkedPull { ticket, expires_at, order, inbox: Arc::clone(inbox) });
-            lane.waiting.store(parked.pulls.len(), Ordering::Relaxed);
             let must_visit = parked.visited_at.is_none_or(|tick| tick > expires_at);
             if must_visit {
                 parked.visited_at = Some(expires_at);
             }
             must_visit
-        };
+        });
         if must_visit {
             self.visit(lane, expires_at);
         }
-        // Pairs with the fence in `arrived`: either the caller's second look sees the message, or `arrived` sees `waiting`.
-        fence(Ordering::SeqCst);
         Ok(Ticket(ticket))
     }
 
@@ -291,13 +271,13 @@ impl Hold {
 
     /// Wakes who waits for one of these lanes. Call it once a batch, after the batch became visible. `woken` is a buffer to work with.
     pub(crate) fn arrived<'a>(&self, lanes: impl Iterator<Item = &'a Arc<Lane>>, woken: &mut Vec<ParkedPull>) {
-        fence(Ordering::SeqCst);
+        let published = Published::now();
         for lane in lanes {
             if let Some(bell) = &lane.bell {
                 bell.notify_one();
             }
-            lane.rooms.arrived(&self.rooms);
-            if lane.waiting.load(Ordering::Relaxed) == 0 {
+            lane.rooms.arrived(published, &self.rooms);
+            if !lane.parked.has_any(published) {
                 continue;
             }
             lane.take_if(self, |_| true, woken);
@@ -314,7 +294,9 @@ impl Hold {
             lane.take_if(self, |pull| Arc::ptr_eq(&pull.inbox, inbox), &mut gone);
         }
         drop(gone);
-        inbox.errands.lock().clear();
+        let mut undone = Vec::new();
+        inbox.take(&mut undone);
+        drop(undone);
         self.rooms.forget(inbox);
     }
 
@@ -368,18 +350,17 @@ impl Hold {
             };
             for lane in lanes {
                 // An earlier deadline has moved this lane's visit; this entry is what it left behind.
-                if lane.parked.lock().visited_at != Some(due) {
+                if lane.parked.look(|parked| parked.visited_at) != Some(due) {
                     continue;
                 }
                 lane.take_if(self, |pull| pull.expires_at <= tick, &mut over);
                 for pull in over.drain(..) {
                     pull.inbox.push(Errand::Pull(pull.order, Wake::Expired));
                 }
-                let next = {
-                    let mut parked = lane.parked.lock();
+                let next = lane.parked.change(|parked| {
                     parked.visited_at = parked.pulls.iter().map(|pull| pull.expires_at).min();
                     parked.visited_at
-                };
+                });
                 if let Some(next) = next {
                     self.visit(lane, next);
                 }

@@ -49,6 +49,7 @@ mod transaction;
 mod upkeep;
 mod view;
 mod vital;
+mod wake_up;
 mod want;
 
 pub use broker::{Broker, Start};

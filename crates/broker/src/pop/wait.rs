@@ -2,11 +2,11 @@
 //!
 //! A pop waits for a topic as one group sees it, which may be many queues: it lies in a [`Room`], and every queue of the topic knows the
 //! rooms that wait for it. An append wakes one pop of each room, since the first one takes what there is; who leaves something behind
-//! wakes the next. As with parked pulls no wake-up is lost: who parks raises the room's counter and looks at the queues afterwards, who
-//! appends publishes first and looks at the counter afterwards, with a fence on both sides.
+//! wakes the next. As with parked pulls no wake-up is lost: whoever parks looks at the queues once more afterwards, and a room is found through
+//! two [`WaitList`]s, the one of the queue's rooms and its own.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use super::look::NotifyOrder;
 use super::take::PopOrder;
 use crate::hold::{Errand, Inbox, Lane};
 use crate::offsets::{Key, KeyRef};
+use crate::wake_up::{Published, WaitList};
 
 /// The longest that anybody waits, whatever he asks for.
 const WAIT_MAX: Duration = Duration::from_secs(300);
@@ -61,10 +62,8 @@ struct Parked {
 
 /// Requests of one group that wait for one topic.
 pub(crate) struct Room {
-    /// Changes under `parked`, and is read without it by whoever appends.
-    waiting: AtomicUsize,
-    /// Guards who waits here, in the order in which they came.
-    parked: Mutex<VecDeque<Parked>>,
+    /// Who waits here, in the order in which they came.
+    parked: WaitList<VecDeque<Parked>>,
     /// Places of queues that know this room, by address.
     known_to: Mutex<HashMap<usize, Weak<Lane>>>,
     /// When somebody came last, in milliseconds of the clock's elapsed time. Relaxed: a hint.
@@ -74,35 +73,32 @@ pub(crate) struct Room {
 /// Rooms that wait for one queue.
 #[derive(Default)]
 pub(crate) struct LaneRooms {
-    /// Changes under `rooms`.
-    count: AtomicUsize,
-    rooms: Mutex<Vec<Weak<Room>>>,
+    rooms: WaitList<Vec<Weak<Room>>>,
 }
 
 impl LaneRooms {
-    /// The queue has grown: call it behind a fence, after what came is visible.
-    pub(crate) fn arrived(&self, rooms_of_broker: &Rooms) {
-        if self.count.load(Ordering::Relaxed) == 0 {
+    /// The queue has grown.
+    pub(crate) fn arrived(&self, published: Published, rooms_of_broker: &Rooms) {
+        if !self.rooms.has_any(published) {
             return;
         }
-        let rooms: Vec<Arc<Room>> = {
-            let mut rooms = self.rooms.lock();
+        let rooms: Vec<Arc<Room>> = self.rooms.change(|rooms| {
             rooms.retain(|room| room.strong_count() > 0);
-            self.count.store(rooms.len(), Ordering::Relaxed);
             let waiting = rooms.iter().filter_map(Weak::upgrade);
-            waiting.filter(|room| room.waiting.load(Ordering::Relaxed) > 0).collect()
-        };
+            waiting.filter(|room| room.parked.has_any(published)).collect()
+        });
         for room in rooms {
-            rooms_of_broker.wake(&room);
+            rooms_of_broker.wake(&room, published);
         }
     }
 
+    /// Before somebody parks in the room.
     fn add(&self, room: &Arc<Room>) {
-        let mut rooms = self.rooms.lock();
-        if !rooms.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(room))) {
-            rooms.push(Arc::downgrade(room));
-            self.count.store(rooms.len(), Ordering::Relaxed);
-        }
+        self.rooms.change(|rooms| {
+            if !rooms.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(room))) {
+                rooms.push(Arc::downgrade(room));
+            }
+        });
     }
 }
 
@@ -178,8 +174,7 @@ impl Rooms {
                 None if is_full => Err("popPollingMapSize"),
                 None => {
                     let room = Arc::new(Room {
-                        waiting: AtomicUsize::new(0),
-                        parked: Mutex::default(),
+                        parked: WaitList::default(),
                         known_to: Mutex::default(),
                         used_at: AtomicU64::new(self.now()),
                     });
@@ -205,20 +200,22 @@ impl Rooms {
             }
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        {
-            let mut parked = room.parked.lock();
+        // Before: whoever wakes it subtracts it again.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let refused = room.parked.park(|parked| {
             if parked.len() >= settings.pop_polling_size {
-                return Err((waiting, "popPollingSize"));
+                return Some(waiting);
             }
             parked.push_back(Parked { ticket: number, tick, waiting, inbox: Arc::clone(inbox) });
-            room.waiting.store(parked.len(), Ordering::Relaxed);
+            None
+        });
+        if let Some(waiting) = refused {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err((waiting, "popPollingSize"));
         }
         room.used_at.store(self.now(), Ordering::Relaxed);
-        self.waiting.fetch_add(1, Ordering::Relaxed);
         inbox.waits_in(&room);
         self.turn_at(tick, number, &room);
-        // Pairs with the fence of whoever appends: either our second look sees the message, or he sees the counter.
-        fence(Ordering::SeqCst);
         Ok(Ticket { room, number })
     }
 
@@ -237,23 +234,22 @@ impl Rooms {
 
     /// There is something for this group.
     pub(crate) fn arrived(&self, key: KeyRef<'_>) {
-        fence(Ordering::SeqCst);
+        let published = Published::now();
         let room = self.table.lock().get(&key).cloned();
         if let Some(room) = room {
-            self.wake(&room);
+            self.wake(&room, published);
         }
     }
 
     /// Requests of a group that wait for a queue of a topic, as they named it.
     pub(super) fn count(&self, key: KeyRef<'_>, queue_id: i32) -> usize {
         let Some(room) = self.table.lock().get(&key).cloned() else { return 0 };
-        let parked = room.parked.lock();
-        parked.iter().filter(|parked| parked.waiting.queue_id() == queue_id).count()
+        room.parked.look(|parked| parked.iter().filter(|parked| parked.waiting.queue_id() == queue_id).count())
     }
 
     /// Wakes the first pop, and all who only ask.
-    fn wake(&self, room: &Room) {
-        if room.waiting.load(Ordering::Relaxed) == 0 {
+    fn wake(&self, room: &Room, published: Published) {
+        if !room.parked.has_any(published) {
             return;
         }
         let mut has_pop = false;
@@ -268,8 +264,7 @@ impl Rooms {
 
     fn take(&self, room: &Room, mut is_wanted: impl FnMut(&Parked) -> bool) -> Vec<Parked> {
         let mut taken = Vec::new();
-        {
-            let mut parked = room.parked.lock();
+        room.parked.change(|parked| {
             let mut place = 0;
             while let Some(one) = parked.get(place) {
                 if is_wanted(one) {
@@ -278,8 +273,7 @@ impl Rooms {
                     place += 1;
                 }
             }
-            room.waiting.store(parked.len(), Ordering::Relaxed);
-        }
+        });
         self.waiting.fetch_sub(taken.len(), Ordering::Relaxed);
         if !taken.is_empty() {
             let mut wheel = self.wheel.lock();
@@ -294,7 +288,7 @@ impl Rooms {
     pub(crate) fn forget(&self, inbox: &Arc<Inbox>) {
         for room in inbox.take_rooms() {
             drop(self.take(&room, |parked| Arc::ptr_eq(&parked.inbox, inbox)));
-            self.wake(&room);
+            self.wake(&room, Published::now());
         }
     }
 
@@ -305,7 +299,7 @@ impl Rooms {
         // Whoever parks takes the room out of the table under this lock and holds it while he does.
         self.table.lock().retain(|_, room| {
             Arc::strong_count(room) > 1
-                || room.waiting.load(Ordering::Relaxed) > 0
+                || room.parked.len() > 0
                 || now.saturating_sub(room.used_at.load(Ordering::Relaxed)) < idle
         });
     }
@@ -358,7 +352,7 @@ impl Rooms {
             let Some(room) = room.upgrade() else { continue };
             let over = self.take(&room, |parked| parked.ticket == number);
             if over.is_empty() {
-                self.wake(&room);
+                self.wake(&room, Published::now());
             }
             for parked in over {
                 parked.waiting.wake(&parked.inbox, true);

@@ -1,6 +1,7 @@
 //! A broker with one connection and no socket, asked in bursts of bytes.
 #![allow(dead_code, reason = "the test and the bench use their parts")]
 
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -33,33 +34,38 @@ pub struct Warm {
     _dir: TempDir,
 }
 
+/// A broker over a new store.
+pub async fn start(dir: &Path, flush: FlushMode) -> (Arc<Store>, Arc<Broker>) {
+    let machine = Machine { host_name: "localhost".into(), address: [127, 0, 0, 1].into(), home: dir.into() };
+    let configuration =
+        Settings::load(Sources { data: Some(dir.into()), ..Sources::new(Role::Broker, machine) }).unwrap();
+    let (clock, random) = (Clock::real(), Random::seeded(1));
+    // Whatever the machine's disk is at.
+    let retention = Retention { disk_warning_percent: 100, ..Retention::default() };
+    let options = StoreOptions { retention, flush, ..StoreOptions::at(dir) };
+    let env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
+    let (store, _) = Store::open(options, env).unwrap();
+    let start = Start {
+        settings: configuration.broker().unwrap(),
+        store_settings: configuration.store().unwrap(),
+        store: Arc::clone(&store),
+        advertised: ([127, 0, 0, 1], 10911).into(),
+        name_servers: Vec::new(),
+        configuration,
+        config_file: None,
+        calls: ClientOptions::default(),
+        clock,
+        random,
+    };
+    let broker = Broker::start(start).await.unwrap();
+    (store, broker)
+}
+
 impl Warm {
     pub fn start(flush: FlushMode) -> Warm {
         let dir = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let machine =
-            Machine { host_name: "localhost".into(), address: [127, 0, 0, 1].into(), home: dir.path().into() };
-        let configuration =
-            Settings::load(Sources { data: Some(dir.path().into()), ..Sources::new(Role::Broker, machine) }).unwrap();
-        let (clock, random) = (Clock::real(), Random::seeded(1));
-        // Whatever the machine's disk is at.
-        let retention = Retention { disk_warning_percent: 100, ..Retention::default() };
-        let options = StoreOptions { retention, flush, ..StoreOptions::at(dir.path()) };
-        let env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
-        let (store, _) = Store::open(options, env).unwrap();
-        let start = Start {
-            settings: configuration.broker().unwrap(),
-            store_settings: configuration.store().unwrap(),
-            store: Arc::clone(&store),
-            advertised: ([127, 0, 0, 1], 10911).into(),
-            name_servers: Vec::new(),
-            configuration,
-            config_file: None,
-            calls: ClientOptions::default(),
-            clock,
-            random,
-        };
-        let broker = runtime.block_on(Broker::start(start)).unwrap();
+        let (store, broker) = runtime.block_on(start(dir.path(), flush));
         let peer = Detached::open(Arc::clone(&broker), ([127, 0, 0, 1], 40_000).into());
         let mut warm = Warm { store, peer, broker, runtime, _dir: dir };
         warm.make_topic();
@@ -108,8 +114,8 @@ pub fn message(queue_id: i32) -> SendMessage<'static> {
     }
 }
 
-fn frame(out: &mut BytesMut, code: i32, fields: &dyn EncodeFields, body: &[u8]) {
-    write_frame(out, Serialization::Json, &Head { code, opaque: 7, ..Head::default() }, fields, body.len());
+fn frame(out: &mut BytesMut, code: i32, opaque: i32, fields: &dyn EncodeFields, body: &[u8]) {
+    write_frame(out, Serialization::Json, &Head { code, opaque, ..Head::default() }, fields, body.len());
     out.extend_from_slice(body);
 }
 
@@ -120,20 +126,38 @@ pub fn sends(count: usize, queue_id: i32) -> Bytes {
 
 pub fn sends_of(count: usize, queue_id: i32, body: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
-    (0..count).for_each(|_| frame(&mut out, request::SEND_MESSAGE_V2, &message(queue_id), body));
+    (0..count).for_each(|_| frame(&mut out, request::SEND_MESSAGE_V2, 7, &message(queue_id), body));
     out.freeze()
 }
 
-/// A pull for 32 messages from `offset` on, that waits for so many ms.
+/// So many sends, to one queue after the other.
+pub fn sends_in_turn(count: usize, queues: i32, body: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    let queue_ids = (0..queues).cycle().take(count);
+    queue_ids.for_each(|queue_id| frame(&mut out, request::SEND_MESSAGE_V2, 7, &message(queue_id), body));
+    out.freeze()
+}
+
+/// A pull for 32 messages from `offset` on, that waits for so many ms. Its number is that of the queue.
 pub fn pull(queue_id: i32, offset: i64, wait_ms: i64) -> Bytes {
+    let sys_flag = if wait_ms > 0 { bits::SUBSCRIPTION | bits::SUSPEND } else { bits::SUBSCRIPTION };
+    pull_with(queue_id, offset, wait_ms, sys_flag)
+}
+
+/// The same as consumers ask it: the group has done with all before `offset`.
+pub fn pull_and_commit(queue_id: i32, offset: i64, wait_ms: i64) -> Bytes {
+    pull_with(queue_id, offset, wait_ms, bits::SUBSCRIPTION | bits::SUSPEND | bits::COMMIT_OFFSET)
+}
+
+fn pull_with(queue_id: i32, offset: i64, wait_ms: i64, sys_flag: i32) -> Bytes {
     let fields = PullMessage {
         consumer_group: "consumers",
         topic: TOPIC,
         queue_id,
         queue_offset: offset,
         max_msg_nums: 32,
-        sys_flag: if wait_ms > 0 { bits::SUBSCRIPTION | bits::SUSPEND } else { bits::SUBSCRIPTION },
-        commit_offset: 0,
+        sys_flag,
+        commit_offset: offset,
         suspend_timeout_millis: wait_ms,
         subscription: Some("*"),
         sub_version: 0,
@@ -145,6 +169,6 @@ pub fn pull(queue_id: i32, offset: i64, wait_ms: i64) -> Bytes {
         broker_name: None,
     };
     let mut out = BytesMut::new();
-    frame(&mut out, request::PULL_MESSAGE, &fields, &[]);
+    frame(&mut out, request::PULL_MESSAGE, queue_id, &fields, &[]);
     out.freeze()
 }

@@ -1,0 +1,2 @@
+mod under_loom;
+mod without_fence;
