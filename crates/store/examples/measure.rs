@@ -2,6 +2,8 @@
 //!
 //! `measure fill DIR MESSAGES BODY_BYTES [crash]` appends to topic `Measured`, 4 queues, and closes the store or dies.
 //! `measure open DIR` says how long the start took, what was found, and what the process holds in memory.
+//! `measure recover DIR THREADS TIMES [queues]` opens the store as after a crash that left no check-point, with so many threads and so many
+//! times; with `queues` also without consume queues, as they are at a take-over that lost them.
 //! `measure read DIR` reads every message of every queue and checks each one's place and CRC.
 //! `measure idle DIR SECONDS` opens the store, does nothing, and says what that cost.
 //! `measure light DIR QUEUES` appends a message to each of so many light queues, ten at a time, and says what each of them takes in
@@ -38,11 +40,14 @@ fn main() -> Result<()> {
             println!("{}", memory()?);
             store.close()?;
         }
+        ["recover", dir, threads, times] => recover(dir.as_ref(), threads.parse()?, times.parse()?, false)?,
+        ["recover", dir, threads, times, "queues"] => recover(dir.as_ref(), threads.parse()?, times.parse()?, true)?,
         ["read", dir] => read(dir.as_ref())?,
         ["idle", dir, seconds] => idle(dir.as_ref(), Duration::from_secs(seconds.parse()?))?,
         ["light", dir, queues] => light_queues(dir.as_ref(), queues.parse()?)?,
         _ => bail!(
-            "measure fill DIR MESSAGES BODY_BYTES [crash] | open DIR | read DIR | idle DIR SECONDS | light DIR QUEUES"
+            "measure fill DIR MESSAGES BODY_BYTES [crash] | open DIR | recover DIR THREADS TIMES [queues] | read DIR | \
+             idle DIR SECONDS | light DIR QUEUES"
         ),
     }
     Ok(())
@@ -58,6 +63,34 @@ fn open(dir: &Path) -> Result<Arc<Store>> {
     );
     println!("{found:?}");
     Ok(store)
+}
+
+fn recover(dir: &Path, threads: usize, times: usize, without_queues: bool) -> Result<()> {
+    for _ in 0..times {
+        std::fs::write(dir.join("abort"), "1")?;
+        std::fs::remove_file(dir.join("checkpoint"))?;
+        if without_queues {
+            std::fs::remove_dir_all(dir.join("consumequeue"))?;
+        }
+        let mut options = StoreOptions::at(dir);
+        options.recovery.threads = threads;
+        let (began, cpu_before) = (Instant::now(), cpu()?);
+        let (store, found) = Store::open(options, StoreEnv::real())?;
+        let seconds = began.elapsed().as_secs_f64();
+        let bytes = (store.end().0 - store.min_offset().0) as f64;
+        println!(
+            "{threads} threads: {:.1} ms ({} ms of processor), {} records, {:.2} million a second, {:.2} GiB a second, {} units added, {}",
+            seconds * 1e3,
+            (cpu()? - cpu_before) * 10,
+            found.records_scanned,
+            found.records_scanned as f64 / seconds / 1e6,
+            bytes / seconds / f64::from(1 << 30),
+            found.units_added,
+            memory()?
+        );
+        store.close()?;
+    }
+    Ok(())
 }
 
 fn memory() -> Result<String> {

@@ -37,7 +37,7 @@ pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, light_places, place_of};
 pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery, MessageKeys};
 pub use journal::Journal;
-pub use options::{FlushMode, HourOfDay, Retention, StoreEnv, StoreOptions};
+pub use options::{FlushMode, HourOfDay, RecoveryOptions, Retention, StoreEnv, StoreOptions};
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;

@@ -69,6 +69,8 @@ pub struct StoreOptions {
     pub light_queues_max: Option<usize>,
     /// The key index; none (`messageIndexEnable=false`) for a store that is not asked by key.
     pub index: Option<IndexOptions>,
+    /// How a start reads the log again.
+    pub recovery: RecoveryOptions,
 }
 
 impl StoreOptions {
@@ -96,7 +98,28 @@ impl StoreOptions {
             queue_buffered_bytes: 4 << 20,
             light_queues_max: None,
             index: None,
+            recovery: RecoveryOptions::default(),
         }
+    }
+}
+
+/// How a start reads the log again, after a crash or where consume queues are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryOptions {
+    /// Threads that check and parse records, the one that opens the store among them. Alone, it reads and applies by turns.
+    pub threads: usize,
+    /// Bytes of the log that a thread takes at once, and some more to where the last record in them ends.
+    pub block_bytes: u64,
+}
+
+/// Threads that read the log again: each holds up to two blocks, with 4.5 MiB of places at most. One alone applies what all of them find.
+const RECOVERY_THREADS_MAX: usize = 4;
+
+impl Default for RecoveryOptions {
+    /// A thread for each processor, up to four, and blocks of 4 MiB.
+    fn default() -> RecoveryOptions {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        RecoveryOptions { threads: processors.min(RECOVERY_THREADS_MAX), block_bytes: 4 << 20 }
     }
 }
 

@@ -327,6 +327,15 @@ impl<'a> Walk<'a> {
         Walk { segment, to: 0, stretch: stretch_max.min(16 << 10), stretch_max }
     }
 
+    /// One that begins at `from` or behind it, with everything below `to` brought in at once. Both are log offsets of published bytes, which
+    /// come with it.
+    pub fn ahead(segment: &'a Segment, from: u64, to: u64) -> Result<(Walk<'a>, &'a [u8]), StoreError> {
+        let range = (from - segment.base) as usize..(to - segment.base) as usize;
+        segment.bring_in(range.clone())?;
+        let walk = Walk { segment, to: range.end, stretch: 0, stretch_max: 0 };
+        Ok((walk, &segment.as_ref()[range]))
+    }
+
     /// What is published from the log offset `at` on; the record that begins there is in memory, or the first bytes of what
     /// is none.
     pub fn record_at(&mut self, at: u64) -> Result<&'a [u8], StoreError> {

@@ -1,7 +1,7 @@
 //! The store's own threads: how they are started, called and stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, Scope};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -96,6 +96,21 @@ pub(crate) fn try_spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std:
         run();
         drop(ends_process);
     })
+}
+
+/// The same for a thread that ends with what started it.
+pub(crate) fn spawn_scoped<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    run: impl FnOnce() + Send + 'scope,
+) -> Result<(), StoreError> {
+    let ends_process = EndsProcess(name.to_owned());
+    let run = move || {
+        run();
+        drop(ends_process);
+    };
+    let spawned = Builder::new().name(name.to_owned()).spawn_scoped(scope, run);
+    spawned.map(drop).map_err(|source| StoreError::Thread { name: name.to_owned(), source })
 }
 
 /// Ends the process when a panic drops it.

@@ -73,8 +73,8 @@ pub(super) fn whole_record_after(files: &LogFiles, at: u64) -> Result<Option<u64
 const PIECE: usize = 1 << 20;
 
 /// What the magic codes of records have in common, and where it stands in them.
-const MAGIC: [u8; 3] = [0xDA, 0xA3, 0x20];
-const MAGIC_AT: usize = 4;
+pub(super) const MAGIC: [u8; 3] = [0xDA, 0xA3, 0x20];
+pub(super) const MAGIC_AT: usize = 4;
 
 /// Keeps a copy of the log from `from` to `to`, which is about to be written over: in the folder `cut` beside the log's, under the log
 /// offset of its first byte. Returns the folder.

@@ -2,6 +2,7 @@
 //!
 //! Nothing found here is trusted and nothing is mended in silence: each repair is a sentence in [`Recovered`].
 
+mod blocks;
 mod damage;
 mod files;
 mod gap;
@@ -21,8 +22,7 @@ use crate::error::StoreError;
 use crate::fold::{light_places, place_of};
 use crate::options::StoreOptions;
 use crate::queue_log::QueueLogs;
-use crate::read::SCAN_STRETCH;
-use crate::segment::{Segment, Walk};
+use crate::segment::Segment;
 use damage::{bruised_record, cut, set_aside, whole_record_after};
 use files::LogFiles;
 pub(crate) use files::open_segments;
@@ -185,15 +185,27 @@ pub(crate) fn recover(
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
     'segments: for segment in &files.segments {
-        let mut walk = Walk::new(segment, SCAN_STRETCH);
         // Each turn goes on by a record, or ends the segment or the log.
         while segment.base() <= at && at < segment.end() {
+            at = blocks::whole_records(segment, at, options, &mut |block| {
+                rebuild.put_all(block)?;
+                if block.records > 0 {
+                    last_timestamp = block.last_timestamp;
+                }
+                found.records_scanned += block.records;
+                if block.to - let_go_at > SCANNED_KEPT {
+                    segment.let_go(segment.base(), block.to);
+                    let_go_at = block.to;
+                }
+                Ok(())
+            })?;
+            // What stands there now is no whole record.
             if segment.end() - at < BLANK_BYTES {
                 // Not even a marker fits. Nobody writes that, and nobody could write behind it.
                 at = segment.end();
                 break;
             }
-            let mut scanned = record::scan(walk.record_at(at)?, options.check_crc_on_recover);
+            let mut scanned = record::scan(segment.record_at(at)?, options.check_crc_on_recover);
             if let Err(why) = &scanned
                 && let Some(view) = bruised_record(segment, at)?
                 && view.store_timestamp() < vouched
@@ -219,14 +231,10 @@ pub(crate) fn recover(
                     last_timestamp = view.store_timestamp();
                     found.records_scanned += 1;
                     at += view.total_size() as u64;
-                    if at - let_go_at > SCANNED_KEPT {
-                        segment.let_go(segment.base(), at);
-                        let_go_at = at;
-                    }
                 }
                 Ok(Scanned::Blank { .. }) => at = segment.end(),
                 no_record => {
-                    let why = why_not(no_record, walk.record_at(at)?);
+                    let why = why_not(no_record, segment.record_at(at)?);
                     if why.is_none() && is_known_end(before, found.was_abnormal, at) {
                         break 'segments;
                     }
@@ -246,7 +254,6 @@ pub(crate) fn recover(
                     }
                     rebuild.lose(gap);
                     at = gap.to;
-                    walk = Walk::new(segment, SCAN_STRETCH);
                 }
             }
         }

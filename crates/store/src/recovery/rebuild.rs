@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use protocol::record::{self, RECORD_BYTES_MIN, RecordView, Scanned};
 use protocol::{LogOffset, light, names};
 
+use super::blocks::Block;
 use super::files::LogFiles;
 use super::gap::Gap;
 use crate::deleted::Deleted;
@@ -27,6 +28,8 @@ pub(super) struct Rebuild<'a> {
     /// Topics whose records may hold batches, as whoever knows the topics says. What is on disk says it too.
     batch_topics: &'a HashSet<String>,
     known: KnownUnits,
+    /// The queues of the block whose places are put.
+    queues_of_block: Vec<InBlock>,
     /// Units that queues lacked.
     pub added: u64,
     /// Stretches of the log that were lost, and how much that was.
@@ -36,6 +39,14 @@ pub(super) struct Rebuild<'a> {
     gaps: (u64, Option<String>),
     /// Queues begun anew, and the first of them.
     begun_anew: (u64, Option<String>),
+}
+
+/// A queue that records of a block belong to, looked for once.
+#[derive(Default)]
+struct InBlock {
+    /// Below this log offset records of its topic are of a life that is over.
+    deleted_to: Option<u64>,
+    queue: Option<Arc<ConsumeQueue>>,
 }
 
 /// How a record stands to what its queue has.
@@ -62,6 +73,7 @@ impl<'a> Rebuild<'a> {
             deleted,
             batch_topics,
             known: KnownUnits::default(),
+            queues_of_block: Vec::new(),
             added: 0,
             gaps_of_log: Vec::new(),
             lost_bytes: 0,
@@ -70,20 +82,38 @@ impl<'a> Rebuild<'a> {
         }
     }
 
+    /// Takes the units of the next records.
+    pub(super) fn put_all(&mut self, block: &Block<'_>) -> Result<(), StoreError> {
+        let mut queues = std::mem::take(&mut self.queues_of_block);
+        queues.clear();
+        queues.resize_with(block.queues, InBlock::default);
+        for (number, place) in &block.places {
+            self.put_in(&mut queues[*number as usize], place)?;
+        }
+        self.queues_of_block = queues;
+        Ok(())
+    }
+
     /// Takes the next record's unit.
     pub(super) fn put(&mut self, place: &QueuePlace<'_>) -> Result<(), StoreError> {
-        if place.unit.at.0 < self.deleted.end_of(place.topic) {
+        self.put_in(&mut InBlock::default(), place)
+    }
+
+    fn put_in(&mut self, known: &mut InBlock, place: &QueuePlace<'_>) -> Result<(), StoreError> {
+        let deleted_to = *known.deleted_to.get_or_insert_with(|| self.deleted.end_of(place.topic));
+        if place.unit.at.0 < deleted_to {
             return Ok(());
         }
-        let queue = match place.is_batch || self.batch_topics.contains(place.topic) {
-            true => self.queues.get_or_create_batch(place.topic, place.queue_id),
-            false => self.queues.get_or_create(place.topic, place.queue_id),
-        };
+        let queue =
+            known.queue.get_or_insert_with(|| match place.is_batch || self.batch_topics.contains(place.topic) {
+                true => self.queues.get_or_create_batch(place.topic, place.queue_id),
+                false => self.queues.get_or_create(place.topic, place.queue_id),
+            });
         let count = if queue.is_batch() { place.count } else { 1 };
-        if self.known.has(&queue, Span { unit: place.unit, base: place.offset, count }) {
+        if self.known.has(queue, Span { unit: place.unit, base: place.offset, count }) {
             return Ok(());
         }
-        match self.standing(&queue, place)? {
+        match self.standing(queue, place)? {
             Standing::Same => {}
             Standing::Older => return Ok(()),
             Standing::Newer => {
@@ -97,7 +127,7 @@ impl<'a> Rebuild<'a> {
                 });
             }
         }
-        self.bridge(&queue, place.offset);
+        self.bridge(queue, place.offset);
         match queue.push_record_at(place.offset, place.unit, count, place.store_time) {
             Ok(PushedAt::Already) => {}
             Ok(PushedAt::Added | PushedAt::Mended) => self.added += 1,

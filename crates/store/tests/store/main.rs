@@ -4,6 +4,7 @@
 
 mod appending;
 mod batches;
+mod blocks;
 mod clean_start;
 mod closing;
 mod crash;
