@@ -235,7 +235,7 @@ impl Driver {
             _ => Err(fields.bad(key, "without autoBatch it has no meaning".to_owned())),
         };
         let (chosen_queues, send_together) =
-            (of_gathering("chosenQueues", false)?, of_gathering("sendTogether", true)?);
+            (of_gathering("chosenQueues", false)?, of_gathering("sendTogether", false)?);
         if chosen_queues && send_mode == SendMode::Oneway {
             return Err(fields.bad("chosenQueues", "with sendMode oneway false is expected".to_owned()));
         }

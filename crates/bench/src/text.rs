@@ -231,7 +231,7 @@ pub fn load(result: &RunResult) -> String {
     let batch = match driver.batch_size {
         1 if driver.auto_batch => {
             let queues = if driver.chosen_queues { " to chosen queues" } else { "" };
-            let together = if driver.send_together { "" } else { ", a request a batch" };
+            let together = if driver.send_together { ", together" } else { "" };
             let (bytes, ms) = (driver.batch_max_bytes, driver.batch_max_delay_ms);
             format!(", auto-batch up to {bytes} B, {ms} ms{queues}{together}")
         }

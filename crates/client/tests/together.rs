@@ -64,6 +64,10 @@ impl Broker {
     }
 }
 
+fn together() -> AutoBatch {
+    AutoBatch::default().send_together(true)
+}
+
 fn producer(client: &Client, auto_batch: AutoBatch) -> Producer {
     let plain = ProducerConfig { compress_over_bytes: None, ..ProducerConfig::new("p") };
     client.producer_with(ProducerConfig { auto_batch: Some(auto_batch), ..plain })
@@ -91,7 +95,7 @@ async fn heard(
         _ => None,
     });
     let client = fake.client();
-    let producer = producer(&client, AutoBatch::default());
+    let producer = producer(&client, together());
     until_heard(&fake, &producer).await;
     (fake, client, producer)
 }
@@ -223,7 +227,7 @@ async fn a_broker_that_comes_back_as_another_one_is_asked_anew() {
     });
     let every = Duration::from_millis(50);
     let client = fake.client_with(ClientConfig { heartbeat_every: every, ..ClientConfig::new(&fake.address()) });
-    let producer = producer(&client, AutoBatch::default());
+    let producer = producer(&client, together());
     until_heard(&fake, &producer).await;
     let together = fake.asked(request::SEND_TOGETHER).len();
     takes.store(false, Ordering::SeqCst);
@@ -295,7 +299,7 @@ async fn a_whole_request_that_fails_fails_all_of_its_sends_and_one_that_is_not_k
             _ => None,
         });
         let client = fake.client();
-        let producer = producer(&client, AutoBatch::default());
+        let producer = producer(&client, together());
         let mut failed = None;
         let deadline = tokio::time::Instant::now() + support::PATIENCE;
         while asked_for.load(Ordering::SeqCst) == 0 {

@@ -180,7 +180,9 @@ async fn messages_for_many_queues_travel_together_and_are_in_order_where_their_r
         for (name, attributes) in [("Plain", ""), ("Whole", "+queue.type=BatchCQ")] {
             topic(&client, server.address("broker"), name, attributes, 16).await;
         }
-        let producer = producer(&client);
+        let together = AutoBatch::default().send_together(true);
+        let config = ProducerConfig { auto_batch: Some(together), ..ProducerConfig::new("p") };
+        let producer = client.producer_with(config);
         let queue = |number: usize| MessageQueue {
             topic: ["Plain", "Whole"][number % 2].to_owned(),
             broker_name: "broker-a".to_owned(),

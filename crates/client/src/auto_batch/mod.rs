@@ -60,13 +60,13 @@ pub struct AutoBatch {
 }
 
 impl Default for AutoBatch {
-    /// Batches of 32 KiB, a delay of 10 ms, 32 MiB in all; batches travel together where they may.
+    /// Batches of 32 KiB, a delay of 10 ms, 32 MiB in all; a request a batch.
     fn default() -> AutoBatch {
         AutoBatch {
             batch_max_bytes: 32 << 10,
             batch_max_delay: Duration::from_millis(10),
             total_batch_max_bytes: 32 << 20,
-            send_together: true,
+            send_together: false,
         }
     }
 }
@@ -102,8 +102,8 @@ impl AutoBatch {
         Ok(AutoBatch { total_batch_max_bytes: bytes, ..self })
     }
 
-    /// Whether small batches, of whatever topics and queues, that leave for one broker at about the same time share a request: so with
-    /// brokers that say that they take that, which Gantry does and RocketMQ does not. While such a request is not answered, for up to
+    /// Whether small batches, of whatever topics and queues, that leave for one broker at about the same time share a request: not unless
+    /// asked for here, and then with brokers that say that they take that, which Gantry does and RocketMQ does not. While such a request is not answered, for up to
     /// 2.5 ms, others gather behind it. Each batch is still checked, stored, answered, and sent again for itself.
     pub fn send_together(self, is_wanted: bool) -> AutoBatch {
         AutoBatch { send_together: is_wanted, ..self }
