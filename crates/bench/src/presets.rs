@@ -172,8 +172,9 @@ fn chosen_queues() -> Preset {
     let Preset { workload, driver, .. } = auto_batch(100);
     Preset {
         name: "auto-batch-chosen-100".to_owned(),
-        about: "4 producers and 4 consumers of 1 KiB messages, each for one of 100 chosen queues; the client makes batches"
-            .to_owned(),
+        about:
+            "4 producers and 4 consumers of 1 KiB messages, each for one of 100 chosen queues; the client makes batches"
+                .to_owned(),
         workload: workload.replace("name: auto-batch-100", "name: auto-batch-chosen-100"),
         driver: format!("{driver}chosenQueues: true\n"),
     }
