@@ -26,6 +26,8 @@ pub const KEYS: &[&str] = &[
     "batchMaxBytes",
     "batchMaxDelayMs",
     "totalBatchMaxBytes",
+    "chosenQueues",
+    "sendTogether",
     "batchCQ",
     "enableBackpressure",
     "backpressureConcurrency",
@@ -146,6 +148,12 @@ pub struct Driver {
     /// Of all messages that wait in a producer; 0 without [`auto_batch`](Driver::auto_batch).
     #[serde(default)]
     pub total_batch_max_bytes: usize,
+    /// Each message is for a chosen queue, one after the other; only with [`auto_batch`](Driver::auto_batch).
+    #[serde(default)]
+    pub chosen_queues: bool,
+    /// Batches of several topics or queues may share a request; only with [`auto_batch`](Driver::auto_batch).
+    #[serde(default)]
+    pub send_together: bool,
     /// Larger bodies are compressed; 0: none.
     pub compress_over_bytes: usize,
     /// How long an answer may take.
@@ -221,6 +229,16 @@ impl Driver {
         let batch_max_bytes = gathering("batchMaxBytes", 32 << 10, 2 << 20)? as usize;
         let batch_max_delay_ms = gathering("batchMaxDelayMs", 10, 30_000)?;
         let total_batch_max_bytes = gathering("totalBatchMaxBytes", 32 << 20, u64::from(u32::MAX))? as usize;
+        let of_gathering = |key: &str, usual: bool| match fields.truth(key, usual)? {
+            value if auto_batch => Ok(value),
+            _ if fields.text(key).is_none() => Ok(false),
+            _ => Err(fields.bad(key, "without autoBatch it has no meaning".to_owned())),
+        };
+        let (chosen_queues, send_together) =
+            (of_gathering("chosenQueues", false)?, of_gathering("sendTogether", false)?);
+        if chosen_queues && send_mode == SendMode::Oneway {
+            return Err(fields.bad("chosenQueues", "with sendMode oneway false is expected".to_owned()));
+        }
         let (access_key, secret_key) = (fields.text("accessKey"), fields.text("secretKey"));
         if access_key.is_some() != secret_key.is_some() {
             return Err(BenchError::Invalid("accessKey and secretKey are given together or not at all".to_owned()));
@@ -257,6 +275,8 @@ impl Driver {
             batch_max_bytes,
             batch_max_delay_ms,
             total_batch_max_bytes,
+            chosen_queues,
+            send_together,
             compress_over_bytes,
             send_timeout_millis: fields.number("sendTimeoutMillis", 3000, 1..=600_000)?,
             retries,
@@ -285,7 +305,8 @@ impl Driver {
         let settings = AutoBatch::default()
             .batch_max_bytes(self.batch_max_bytes)
             .and_then(|settings| settings.batch_max_delay(Duration::from_millis(self.batch_max_delay_ms)))
-            .and_then(|settings| settings.total_batch_max_bytes(self.total_batch_max_bytes));
+            .and_then(|settings| settings.total_batch_max_bytes(self.total_batch_max_bytes))
+            .map(|settings| settings.send_together(self.send_together));
         settings.map(Some).map_err(|error| BenchError::Invalid(error.to_string()))
     }
 
@@ -366,6 +387,8 @@ mod tests {
             ("batchMaxDelayMs: 5", "without autoBatch it has no meaning"),
             ("autoBatch: true\nbatchMaxBytes: 3000000", "batchMaxBytes is \"3000000\"; a number from 1 to 2097152"),
             ("autoBatch: true\nbatchMaxDelayMs: 0", "batchMaxDelayMs is \"0\"; a number from 1 to 30000"),
+            ("sendTogether: true", "sendTogether is \"true\"; without autoBatch it has no meaning"),
+            ("autoBatch: true\nsendMode: oneway\nchosenQueues: true", "with sendMode oneway false is expected"),
             ("vipChannelEnabled: true", "vipChannelEnabled is \"true\"; false is expected"),
             ("enableBackpressure: false", "sends in flight are always bounded"),
             ("driverClass: a.KafkaDriver", "only targets that speak RocketMQ's protocol"),

@@ -45,6 +45,7 @@ pub fn all() -> Vec<Preset> {
     all.extend(QUEUES.map(both));
     all.extend(QUEUES.map(single_sends));
     all.extend(QUEUES.map(auto_batch));
+    all.push(chosen_queues());
     all.extend([1000, 10_000].map(at_a_rate));
     all.extend([1, 64].map(connections));
     for (bytes, word, in_flight) in [(1024, "1kb", 4096), (100, "100b", 16_384)] {
@@ -166,6 +167,19 @@ fn auto_batch(queues: u32) -> Preset {
     }
 }
 
+/// Each queue is a place of its own where messages gather, so that batches are small.
+fn chosen_queues() -> Preset {
+    let Preset { workload, driver, .. } = auto_batch(100);
+    Preset {
+        name: "auto-batch-chosen-100".to_owned(),
+        about:
+            "4 producers and 4 consumers of 1 KiB messages, each for one of 100 chosen queues; the client makes batches"
+                .to_owned(),
+        workload: workload.replace("name: auto-batch-100", "name: auto-batch-chosen-100"),
+        driver: format!("{driver}chosenQueues: true\n"),
+    }
+}
+
 /// How long a message takes to its consumer where nothing is scarce.
 fn at_a_rate(rate: u32) -> Preset {
     let name = format!("rate-{rate}");
@@ -250,6 +264,6 @@ mod tests {
             assert!(names.insert(preset.name.clone()), "{} twice", preset.name);
             assert!(workload.messages > 0 || workload.test_duration_minutes > 0.0);
         }
-        assert_eq!(names.len(), 36);
+        assert_eq!(names.len(), 37);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use client::{CallError, Client, ClientError, Message, Pending, Producer, ProducerConfig, SendStatus};
+use client::{CallError, Client, ClientError, Message, MessageQueue, Pending, Producer, ProducerConfig, SendStatus};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -40,6 +40,8 @@ struct One {
     topic: String,
     producer: Producer,
     client: Client,
+    /// Those that its messages are for, one after the other; empty: the client chooses.
+    queues: Vec<MessageQueue>,
     // Relaxed: numbers only have to differ.
     next: AtomicU64,
 }
@@ -113,10 +115,22 @@ impl Producers {
                     auto_batch,
                     ..ProducerConfig::new(&format!("{topic}-producer-{index}"))
                 });
-                let one =
-                    One { index, topic: topic.clone(), producer, client: client.clone(), next: AtomicU64::new(0) };
+                let mut one = One {
+                    index,
+                    topic: topic.clone(),
+                    producer,
+                    client: client.clone(),
+                    queues: Vec::new(),
+                    next: AtomicU64::new(0),
+                };
+                let route = client.route(topic).await;
+                if driver.chosen_queues
+                    && let Ok(route) = &route
+                {
+                    one.queues.clone_from(&route.writable);
+                }
                 self.all.push(Arc::new(one));
-                client.route(topic).await.map_err(BenchError::target(format!("the route of {topic}")))?;
+                route.map_err(BenchError::target(format!("the route of {topic}")))?;
             }
         }
         Ok(())
@@ -203,6 +217,17 @@ impl Load {
     }
 }
 
+impl One {
+    /// Gives a message to a client that makes batches.
+    async fn hand_over(&self, sequence: u64, message: Message) -> Result<Pending, ClientError> {
+        if self.queues.is_empty() {
+            return self.producer.hand_over(message).await;
+        }
+        let turn = usize::try_from(sequence % self.queues.len() as u64).unwrap_or(0);
+        self.producer.hand_over_to(&self.queues[turn], message).await
+    }
+}
+
 impl Turn {
     fn unsent(&self, now: Duration) -> u64 {
         let Some(schedule) = &self.schedule else { return 0 };
@@ -232,7 +257,7 @@ impl Turn {
         while let Ok(credit) = credits.acquire().await {
             let Some(claim) = self.claim().await else { return };
             self.phase.scene.ledger.send(self.one.index, claim.first, claim.count);
-            match self.one.producer.hand_over(self.message(claim.first, claim.due, 0)).await {
+            match self.one.hand_over(claim.first, self.message(claim.first, claim.due, 0)).await {
                 Ok(pending) => {
                     credit.forget();
                     if tell.send((claim, pending)).is_err() {
@@ -350,7 +375,7 @@ impl Turn {
         match self.phase.mode {
             SendMode::Oneway => producer.send_oneway(message(first)).await.map(|()| SendStatus::Ok),
             SendMode::Sync | SendMode::Async if self.phase.is_gathering => {
-                producer.hand_over(message(first)).await?.status().await
+                self.one.hand_over(first, message(first)).await?.status().await
             }
             SendMode::Sync | SendMode::Async if self.phase.batch == 1 => {
                 producer.send(message(first)).await.map(|sent| sent.status)

@@ -230,7 +230,10 @@ pub fn load(result: &RunResult) -> String {
     let (workload, driver) = (&result.workload, &result.driver);
     let batch = match driver.batch_size {
         1 if driver.auto_batch => {
-            format!(", auto-batch up to {} B, {} ms", driver.batch_max_bytes, driver.batch_max_delay_ms)
+            let queues = if driver.chosen_queues { " to chosen queues" } else { "" };
+            let together = if driver.send_together { ", together" } else { "" };
+            let (bytes, ms) = (driver.batch_max_bytes, driver.batch_max_delay_ms);
+            format!(", auto-batch up to {bytes} B, {ms} ms{queues}{together}")
         }
         1 => String::new(),
         size => format!(" in batches of {size}"),

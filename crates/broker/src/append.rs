@@ -27,6 +27,7 @@ use crate::send::{recall_extra, reply_extra};
 use crate::session::{JOURNAL_TIMEOUT, Late, Session};
 use crate::static_topic::mapping::Mapping;
 use crate::static_topic::send::Logical;
+use crate::together::{Part, Stored};
 use crate::topics::Topic;
 use crate::transaction::Ending;
 
@@ -75,6 +76,8 @@ pub(crate) struct Receipt {
     pub(crate) is_hasty: bool,
     /// Its name in the window of repeated sends.
     pub(crate) claim: Option<Arc<str>>,
+    /// It is for a part of a request, of which there are several: `None` where a receipt is made, and filled in by [`Receipts::push`].
+    pub(crate) part: Option<Part>,
 }
 
 /// Receipts of one batch, with the text that they need after the requests are gone.
@@ -86,9 +89,21 @@ pub(crate) struct Receipts {
     logical: Vec<(usize, Logical)>,
     /// Mappings by which messages that waited were given their queues: held until all of this is stored.
     held: Vec<Arc<Mapping>>,
+    /// The part of a request that is being gathered.
+    part: Option<Part>,
 }
 
 impl Receipts {
+    /// Notes that what is gathered next is for this part of a request.
+    pub(crate) fn begin_part(&mut self, part: Part) {
+        self.part = Some(part);
+    }
+
+    /// The part that was begun, for whoever answers it; nothing if its receipt has it already, or if there is none.
+    pub(crate) fn take_part(&mut self) -> Option<Part> {
+        self.part.take()
+    }
+
     /// Keeps a text for the answer.
     pub(crate) fn keep(&mut self, text: &str) -> Range<usize> {
         let start = self.text.len();
@@ -124,7 +139,8 @@ impl Receipts {
     }
 
     pub(crate) fn push(&mut self, receipt: Receipt) {
-        self.list.push(receipt);
+        let part = self.take_part();
+        self.list.push(Receipt { part, ..receipt });
     }
 
     /// Holds a mapping until all of this is stored.
@@ -189,6 +205,12 @@ impl Receipts {
                 (answer.code, answer.remark, (!text.is_empty()).then_some(text))
             }
         };
+        if let Some(part) = &receipt.part {
+            let (queue_id, queue_offset) = self.place_of(receipt, first);
+            let stored = Stored { code, remark, queue_id, queue_offset, recall_handle };
+            part.is_stored(&stored, records.iter().map(|record| record.at.0), answer.settings, out);
+            return;
+        }
         ids.clear();
         offset_message_ids(ids, answer.host, records.iter().map(|record| record.at.0));
         let (queue_id, queue_offset) = self.place_of(receipt, first);
@@ -205,6 +227,10 @@ impl Receipts {
 
     /// Answers one whose records were not stored.
     fn refuse(&self, receipt: &Receipt, refusal: &Refusal, settings: &BrokerSettings, out: &mut Outgoing) {
+        if let Some(part) = &receipt.part {
+            part.is_refused(refusal, settings, out);
+            return;
+        }
         match receipt.kind {
             Kind::Reply => {
                 let (code, remark) = reply::outcome(self.text(&receipt.text));
@@ -385,8 +411,12 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         sends.ids = ids;
         broker.topics.light_lanes(sends.batch.light_queues(), &mut sends.lanes);
         broker.hold.arrived(sends.lanes.iter(), &mut sends.woken);
-        let requests = sends.receipts.list.iter().map(|receipt| receipt.reply_to);
-        let late = (!is_durable).then(|| Late::Refuse(requests.collect()));
+        let late = (!is_durable).then(|| {
+            let mut requests: Vec<ReplyTo> = sends.receipts.list.iter().map(|receipt| receipt.reply_to).collect();
+            // The parts of one request share its number.
+            requests.dedup();
+            Late::Refuse(requests)
+        });
         sends.clear();
         if let Some(late) = late {
             session.owe(durable_after, early.take(), late);

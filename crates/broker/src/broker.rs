@@ -50,7 +50,7 @@ use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
 use crate::{
     admin, append, assignment, heartbeat, lite, offsets, order_lock, protect, pull, query, reply, retry, send,
-    static_topic, view,
+    static_topic, together, view,
 };
 
 /// Room for so many errands is kept with a connection.
@@ -453,7 +453,7 @@ fn is_main_only(code: i32) -> bool {
 }
 
 /// Code 3 in Apache's words, leading blank included.
-fn not_registered(code: i32) -> Refusal {
+pub(crate) fn not_registered(code: i32) -> Refusal {
     Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
 }
 
@@ -487,6 +487,7 @@ impl Service for Broker {
                         append::append(self, session, out).await;
                     }
                 }
+                request::SEND_TOGETHER => together::gather(self, session, &request, out).await,
                 request::RECALL_MESSAGE => {
                     if let Err(refusal) = timer::recall(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);

@@ -22,6 +22,7 @@ use crate::clients::{Beat, CLIENT_ID_MAX, Client, Notice, is_tag};
 use crate::pull::check_property_filter;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
+use crate::together;
 
 /// Groups that one client names at most.
 const GROUPS_MAX: usize = 10_000;
@@ -95,7 +96,8 @@ pub(crate) fn beat(
         }
     }
     let fields = HeartbeatReply { is_support_heart_beat_v2: true, is_sub_change };
-    out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &[]);
+    let offer = together::offer(session, &settings, request)?;
+    out.reply(request.reply_to(), ResponseCode::Success, None, &(fields, offer), &[]);
     Ok(())
 }
 

@@ -153,6 +153,7 @@ pub(crate) fn gather(
         text: uniq_key,
         is_hasty: facts.is_hasty,
         claim: None,
+        part: None,
     });
     sends.touch(target.lane);
     broker.stats.sent(target.topic, target.queue_id, usize::from(count), request.body.len());

@@ -44,6 +44,7 @@ mod static_topic;
 mod stats;
 mod tables;
 mod timer;
+mod together;
 mod topics;
 mod transaction;
 mod upkeep;

@@ -20,6 +20,7 @@ pub(crate) struct Limits {
     parked_peak: AtomicUsize,
     unflushed_peak: AtomicUsize,
     room_wait_ms_peak: AtomicU64,
+    parts_peak: AtomicUsize,
     budget: OnceLock<Arc<Budget>>,
 }
 
@@ -44,6 +45,11 @@ impl Limits {
     /// One connection has so many bursts that wait for the device.
     pub(crate) fn unflushed(&self, count: usize) {
         self.unflushed_peak.fetch_max(count, Ordering::Relaxed);
+    }
+
+    /// One request has brought so many sends.
+    pub(crate) fn together(&self, parts: usize) {
+        self.parts_peak.fetch_max(parts, Ordering::Relaxed);
     }
 
     /// A send has waited so long for room in the log.
@@ -92,6 +98,8 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("roomWaitMillisPeak", limits.room_wait_ms_peak.load(Ordering::Relaxed).to_string()),
         ("roomTimeoutMillis", settings.room_timeout_millis.to_string()),
         ("unflushedBurstsPerConnectionPeak", peak(&limits.unflushed_peak)),
+        ("sendTogetherPartsPeak", peak(&limits.parts_peak)),
+        ("sendTogetherPartsMax", settings.send_together_parts_max.to_string()),
         ("unflushedBurstsPerConnectionMax", settings.unflushed_bursts_per_connection_max.to_string()),
     ];
     if let Some(budget) = limits.budget.get() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use net::{Outgoing, ReplyTo};
+use net::Outgoing;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
@@ -24,6 +24,7 @@ use crate::hold::Errand;
 use crate::refusal::Refusal;
 use crate::send::reply_extra;
 use crate::session::{JOURNAL_TIMEOUT, Session};
+use crate::together::{Asker, Stored};
 use crate::topics::Topic;
 
 /// Longest key that is remembered, in bytes. Clients make them 32 long.
@@ -184,7 +185,7 @@ pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Resul
 pub(crate) fn answer(
     broker: &Broker,
     session: &mut Session,
-    reply_to: ReplyTo,
+    asker: Asker,
     uniq_key: &str,
     is_hasty: bool,
     first: First,
@@ -196,6 +197,16 @@ pub(crate) fn answer(
     let (settings, host) = (broker.settings.load_full(), broker.advertised);
     let uniq_key = uniq_key.to_owned();
     let frames = move |code: ResponseCode, remark: Option<&str>| {
+        let mut out = Outgoing::new();
+        let reply_to = match &asker {
+            Asker::Request(reply_to) => *reply_to,
+            Asker::Part(part) => {
+                let (queue_id, queue_offset) = (first.queue_id, first.queue_offset as i64);
+                let stored = Stored { code, remark, queue_id, queue_offset, recall_handle: None };
+                part.is_stored(&stored, std::iter::once(first.at.0), &settings, &mut out);
+                return out.take();
+            }
+        };
         let mut msg_id = String::new();
         offset_message_id(&mut msg_id, host, first.at.0);
         let reply = SendReply {
@@ -206,7 +217,6 @@ pub(crate) fn answer(
             batch_uniq_id: None,
             recall_handle: None,
         };
-        let mut out = Outgoing::new();
         out.reply(reply_to, code, remark, &(reply, reply_extra(&settings)), &[]);
         out.take()
     };

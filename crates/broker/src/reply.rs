@@ -209,6 +209,7 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         text,
         is_hasty: false,
         claim: None,
+        part: None,
     });
     sends.touch(lane);
     let (topic, queue_id, bytes) = (Arc::clone(&reply.topic), reply.queue_id, reply.body.len());

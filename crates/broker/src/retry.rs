@@ -191,6 +191,7 @@ fn gather(
         // from the log: told earlier, the commit could survive a loss of power and the retry not.
         is_hasty: false,
         claim: None,
+        part: None,
     });
     sends.touch(lane);
     let group = Arc::clone(group);

@@ -30,6 +30,7 @@ use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
 use crate::session::Session;
 use crate::static_topic;
 use crate::timer;
+use crate::together::Asker;
 use crate::topics::{Changed, Topic};
 
 /// Where a message goes once everything about its topic is checked.
@@ -43,11 +44,21 @@ struct Route {
 
 /// Checks one send and adds what it asks for to the session's batch.
 pub(crate) fn gather(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<(), Refusal> {
-    let mut message = if request.header.code == request::SEND_MESSAGE {
+    let message = if request.header.code == request::SEND_MESSAGE {
         SendMessage::decode_v1(&request.header.fields)?
     } else {
         SendMessage::decode_v2(&request.header.fields)?
     };
+    gather_message(broker, session, request, message)
+}
+
+/// The same of a send whose fields are known. Of `request` everything else is looked at: its code too, which says whether it is a batch.
+pub(crate) fn gather_message(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    mut message: SendMessage<'_>,
+) -> Result<(), Refusal> {
     let settings = broker.settings.load();
     let topic = admit(broker, session, &settings, &message, request)?;
     let logical = static_topic::send::place(broker, &topic, request, &mut message)?;
@@ -336,7 +347,8 @@ fn gather_one(
         Ok(Verdict::Store(claim)) => claim,
         Ok(Verdict::Repeated(first)) => {
             sends.receipts.forget(uniq_key);
-            repeats::answer(broker, session, request.reply_to(), facts.uniq_key, facts.is_hasty, first)?;
+            let asker = Asker::of(session, request.reply_to());
+            repeats::answer(broker, session, asker, facts.uniq_key, facts.is_hasty, first)?;
             return Ok(true);
         }
         Err(refusal) => {
@@ -393,6 +405,7 @@ fn gather_one(
         text: uniq_key,
         is_hasty: facts.is_hasty,
         claim,
+        part: None,
     });
     sends.touch(lane);
     // A half message counts for its topic when it is committed.
@@ -572,6 +585,7 @@ fn gather_batch(
         text: uniq_key,
         is_hasty: facts.is_hasty,
         claim: None,
+        part: None,
     });
     sends.touch(lane);
     let (messages, bytes) = (count, request.body.len());

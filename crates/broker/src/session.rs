@@ -57,6 +57,8 @@ pub struct Session {
     pub(crate) slices: Vec<LogSlice>,
     /// What the client was asked about its subscriptions, by group.
     pub(crate) questions: Vec<Question>,
+    /// How many sends this client was told that it may put into one request; 0: it was not told that it may.
+    pub(crate) parts_max: usize,
     /// The topic of the last request: clients send in runs to the same one.
     last_topic: Option<Arc<Topic>>,
     /// The reply to the request under way, or those to the sends gathered so far, may leave when the journal is written up to here.
@@ -80,6 +82,7 @@ impl Session {
             errands: Vec::new(),
             slices: Vec::new(),
             questions: Vec::new(),
+            parts_max: 0,
             last_topic: None,
             durable_after: 0,
             may_be_late: false,

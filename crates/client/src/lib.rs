@@ -92,6 +92,7 @@ mod push_consumer;
 mod queue_task;
 mod route;
 mod sign;
+mod together;
 mod unique_id;
 mod whole;
 

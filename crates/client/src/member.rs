@@ -15,18 +15,19 @@ use protocol::body::{ConsumerData, Heartbeat, ProducerData, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
 use protocol::header::EncodeFields;
-use protocol::request::GetRouteInfo;
-use protocol::request::NotifyConsumerIdsChanged;
+use protocol::request::{AskTogether, GetRouteInfo, NotifyConsumerIdsChanged, OfferTogether};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::Admin;
+use crate::broker::refused;
 use crate::error::ClientError;
 use crate::producer::{Producer, ProducerConfig};
 use crate::pull_consumer::PullConsumer;
 use crate::push_consumer::{Handler, PushConfig, PushConsumer};
 use crate::route::Route;
 use crate::sign::{Credentials, Signed};
+use crate::together::{Offer, Offers};
 use crate::unique_id::UniqueIds;
 
 /// How often a route borrowed from the model of new topics is asked for again: the topic has its own after its first message.
@@ -106,6 +107,7 @@ impl Client {
             routes: Mutex::default(),
             asking: Mutex::default(),
             name_server: AtomicUsize::new(config.random.below(64) as usize),
+            offers: Offers::default(),
             groups: Mutex::default(),
             beat: Arc::clone(&wake),
             stopping: watch::channel(false).0,
@@ -177,6 +179,8 @@ pub(crate) struct Member {
     asking: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     // Relaxed: which name server is asked first is a matter of taste.
     name_server: AtomicUsize,
+    /// Which brokers take sends together.
+    pub(crate) offers: Offers,
     /// Guards what the heartbeat says.
     groups: Mutex<Groups>,
     /// Wakes the heartbeat.
@@ -201,6 +205,8 @@ struct Known {
 struct Groups {
     producers: BTreeSet<String>,
     consumers: HashMap<String, ConsumerData>,
+    /// Brokers are asked whether they take sends together.
+    ask_together: bool,
 }
 
 impl Member {
@@ -230,6 +236,25 @@ impl Member {
             Some(credentials) => {
                 let signed = Signed::new(fields, credentials, body);
                 self.net.begin(address, code, &signed, body, timeout).await
+            }
+        }
+    }
+
+    /// The same, on one connection only: see [`net::Client::begin_on`].
+    pub(crate) fn begin_on<'a>(
+        &self,
+        address: &'a str,
+        connection: u64,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: &Bytes,
+        timeout: Duration,
+    ) -> Option<Result<Call<'a>, CallError>> {
+        match &self.config.credentials {
+            None => self.net.begin_on(address, connection, code, fields, body, timeout),
+            Some(credentials) => {
+                let signed = Signed::new(fields, credentials, body);
+                self.net.begin_on(address, connection, code, &signed, body, timeout)
             }
         }
     }
@@ -413,8 +438,14 @@ impl Member {
         brokers.flat_map(|broker| broker.values().cloned()).collect()
     }
 
-    pub(crate) fn join_producer(&self, group: &str) {
-        if self.groups.lock().producers.insert(group.to_owned()) {
+    /// Enters a producer into the heartbeat. `sends_together`: brokers are asked whether they take sends together.
+    pub(crate) fn join_producer(&self, group: &str, sends_together: bool) {
+        let mut groups = self.groups.lock();
+        let is_first_to_ask = sends_together && !groups.ask_together;
+        groups.ask_together |= sends_together;
+        let is_new = groups.producers.insert(group.to_owned());
+        drop(groups);
+        if is_new || is_first_to_ask {
             self.beat.notify_one();
         }
     }
@@ -478,7 +509,7 @@ impl Member {
     }
 
     async fn send_heartbeat(self: &Arc<Self>) {
-        let body = {
+        let (body, ask) = {
             let groups = self.groups.lock();
             if groups.producers.is_empty() && groups.consumers.is_empty() {
                 return;
@@ -490,18 +521,46 @@ impl Member {
                 producer_data_set: producers.collect(),
                 ..Heartbeat::default()
             };
-            Bytes::from(fastjson::to_vec(&heartbeat, Dialect::FastJson))
+            let ask = groups.ask_together.then_some(AskTogether { send_together: true });
+            (Bytes::from(fastjson::to_vec(&heartbeat, Dialect::FastJson)), ask)
         };
+        self.offers.keep_only(&self.addresses());
         self.at_all_brokers(|member, address| {
-            let body = body.clone();
+            let (body, ask) = (body.clone(), ask.clone());
             async move {
-                let timeout = member.config.timeout;
-                if let Err(error) = member.call(&address, request::HEART_BEAT, &(), body, timeout).await {
+                let beaten = member.send_heartbeat_to(&address, ask, body).await;
+                member.offers.note(&address, beaten.as_ref().ok().copied().flatten());
+                if let Err(error) = beaten {
                     tracing::warn!(address, %error, "heartbeat failed");
                 }
             }
         })
         .await;
+    }
+
+    /// Says to one broker that this member lives. Returns what it says of sends that travel together, if it is asked.
+    async fn send_heartbeat_to(
+        &self,
+        address: &str,
+        ask: Option<AskTogether>,
+        body: Bytes,
+    ) -> Result<Option<Offer>, ClientError> {
+        let call = self.begin(address, request::HEART_BEAT, &ask, &body, self.config.timeout).await?;
+        let connection = call.connection();
+        let response = call.response().await?;
+        if response.code != ResponseCode::Success as i32 {
+            return Err(refused(address, response));
+        }
+        // RocketMQ's brokers do not look at the question, and say nothing.
+        let offer = OfferTogether::decode(&response.fields.as_fields()).ok().filter(|_| ask.is_some());
+        let parts_max = offer.and_then(|offer| usize::try_from(offer.send_together_parts_max).ok());
+        Ok(parts_max.filter(|max| *max > 0).map(|parts_max| Offer { connection, parts_max }))
+    }
+
+    /// Forgets what a broker said of sends that travel together, and lets it be asked again: its connection is another one now.
+    pub(crate) fn doubt_offer(&self, address: &str) {
+        self.offers.note(address, None);
+        self.beat.notify_one();
     }
 }
 

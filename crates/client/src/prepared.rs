@@ -25,6 +25,8 @@ pub(crate) struct Prepared {
     pub(crate) message_id: String,
     /// Of a batch that is compressed where it stays whole.
     pub(crate) whole: Option<Whole>,
+    /// It may share a request with others.
+    pub(crate) joins: bool,
 }
 
 impl Prepared {
@@ -38,7 +40,9 @@ impl Prepared {
         let message_id = message.id_or(|| ids.next());
         let properties = message.property_string(&message_id)?;
         let Message { topic, body, flag, .. } = message;
-        let plain = Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id, whole: None };
+        let joins = false;
+        let plain =
+            Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id, whole: None, joins };
         plain.compressed(compress_over_bytes)
     }
 
@@ -75,8 +79,8 @@ impl Prepared {
         // The batch as a whole has an id too, as with Java's client, and says whether its reply waits for the disk.
         let whole = Message::new(topic.as_str(), "").property(name::WAIT, waits.to_string());
         let properties = whole.property_string(&ids.next())?;
-        let body = body.into();
-        Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id, whole: None })
+        let (body, joins) = (body.into(), false);
+        Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id, whole: None, joins })
     }
 
     /// The code of the request that sends it.

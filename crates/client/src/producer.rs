@@ -19,6 +19,7 @@ use crate::member::{Member, is_worth_another_try};
 use crate::message::Message;
 use crate::prepared::Prepared;
 use crate::route::Route;
+use crate::together::{Answer, Arrival, Halls, Left};
 use crate::whole::{Whole, WholeTopics};
 
 /// Before a connection that is full is tried again.
@@ -68,6 +69,19 @@ pub enum SendStatus {
     SlaveNotAvailable,
 }
 
+impl SendStatus {
+    /// What a response code says of a message; nothing if it is not stored.
+    fn of(code: i32) -> Option<SendStatus> {
+        match ResponseCode::from_i32(code) {
+            Some(ResponseCode::Success) => Some(SendStatus::Ok),
+            Some(ResponseCode::FlushDiskTimeout) => Some(SendStatus::FlushDiskTimeout),
+            Some(ResponseCode::FlushSlaveTimeout) => Some(SendStatus::FlushSlaveTimeout),
+            Some(ResponseCode::SlaveNotAvailable) => Some(SendStatus::SlaveNotAvailable),
+            Some(_) | None => None,
+        }
+    }
+}
+
 /// Where a message is.
 #[derive(Clone, Debug)]
 pub struct SendResult {
@@ -98,17 +112,20 @@ pub(crate) struct Inner {
     pub(crate) gathering: Option<Gathering>,
     /// Where batches stay whole.
     whole: WholeTopics,
+    /// Where sends gather that travel together.
+    pub(crate) halls: Halls,
     // Relaxed: which queue comes next is a matter of taste.
     turn: AtomicUsize,
 }
 
 impl Producer {
     pub(crate) fn new(member: Arc<Member>, config: ProducerConfig) -> Producer {
-        member.join_producer(&config.group);
+        member.join_producer(&config.group, config.auto_batch.is_some_and(|settings| settings.joins()));
         let turn = AtomicUsize::new(member.config.random.below(1 << 16) as usize);
         let clock = member.config.clock.clone();
         let gathering = config.auto_batch.map(|settings| Gathering::new(settings, clock, config.compress_over_bytes));
-        Producer { inner: Arc::new(Inner { member, config, gathering, whole: WholeTopics::default(), turn }) }
+        let (whole, halls) = (WholeTopics::default(), Halls::default());
+        Producer { inner: Arc::new(Inner { member, config, gathering, whole, halls, turn }) }
     }
 
     /// Sends to the next queue in turn; where a broker fails, to another one.
@@ -190,7 +207,7 @@ impl Producer {
         loop {
             let route = self.route(&prepared.topic).await?;
             let was_refused = prepared.whole.as_ref().is_some_and(Whole::is_refused);
-            let answer = self.send_by(&route, queue, prepared, || ()).await;
+            let answer = self.send_by(&route, queue, prepared, None).await;
             if !was_refused && prepared.whole.as_ref().is_some_and(Whole::is_refused) {
                 // Nothing is stored, and the second time it is plain.
                 continue;
@@ -208,7 +225,7 @@ impl Producer {
         route: &Route,
         queue: &MessageQueue,
         prepared: &Prepared,
-        left: impl FnOnce() + Send,
+        left: Option<Left>,
     ) -> Result<SendResult, ClientError> {
         let (broker, address) = master_of(route, queue)?;
         let packed = match &prepared.whole {
@@ -230,29 +247,59 @@ impl Producer {
         address: &str,
         queue: &MessageQueue,
         prepared: &Prepared,
-        left: impl FnOnce() + Send,
+        left: Option<Left>,
     ) -> Result<SendResult, ClientError> {
-        let fields = (self.fields(queue, broker, prepared), lo(queue));
-        let (member, config) = (&self.inner.member, &self.inner.config);
-        let call = member.begin(address, prepared.code(), &fields, &prepared.body, config.timeout).await?;
-        left();
-        let response = call.response().await?;
-        let status = match ResponseCode::from_i32(response.code) {
-            Some(ResponseCode::Success) => SendStatus::Ok,
-            Some(ResponseCode::FlushDiskTimeout) => SendStatus::FlushDiskTimeout,
-            Some(ResponseCode::FlushSlaveTimeout) => SendStatus::FlushSlaveTimeout,
-            Some(ResponseCode::SlaveNotAvailable) => SendStatus::SlaveNotAvailable,
-            _ => return Err(refused(address, response)),
+        let alone = match lo(queue) {
+            None => self.join(address, prepared, queue.queue_id, left).await,
+            // What these answer is for a queue that may be led elsewhere.
+            Some(_) => Arrival::NotSent(left),
         };
-        let response_fields = response.fields.as_fields();
-        let reply = SendReply::decode(&response_fields).map_err(malformed)?;
+        let answer = match alone {
+            Arrival::Answered(answer) => answer?,
+            Arrival::NotSent(left) => self.send_alone(broker, address, queue, prepared, left).await?,
+        };
+        let Answer { code, remark, queue_id, queue_offset, offset_message_id } = answer;
+        let Some(status) = SendStatus::of(code) else {
+            let remark = remark.unwrap_or_default();
+            return Err(ClientError::Refused { address: address.to_owned(), code, remark });
+        };
         Ok(SendResult {
             status,
             message_id: prepared.message_id.clone(),
-            offset_message_id: reply.msg_id.to_owned(),
-            queue: MessageQueue { queue_id: reply.queue_id, ..queue.clone() },
+            offset_message_id,
+            queue: MessageQueue { queue_id, ..queue.clone() },
             broker_name: broker.to_owned(),
+            queue_offset,
+        })
+    }
+
+    /// Sends in a request of its own.
+    async fn send_alone(
+        &self,
+        broker: &str,
+        address: &str,
+        queue: &MessageQueue,
+        prepared: &Prepared,
+        left: Option<Left>,
+    ) -> Result<Answer, ClientError> {
+        let fields = (self.fields(queue, broker, prepared), lo(queue));
+        let (member, config) = (&self.inner.member, &self.inner.config);
+        let call = member.begin(address, prepared.code(), &fields, &prepared.body, config.timeout).await?;
+        if let Some(left) = left {
+            left();
+        }
+        let response = call.response().await?;
+        if SendStatus::of(response.code).is_none() {
+            return Err(refused(address, response));
+        }
+        let response_fields = response.fields.as_fields();
+        let reply = SendReply::decode(&response_fields).map_err(malformed)?;
+        Ok(Answer {
+            code: response.code,
+            remark: None,
+            queue_id: reply.queue_id,
             queue_offset: reply.queue_offset,
+            offset_message_id: reply.msg_id.to_owned(),
         })
     }
 

@@ -102,6 +102,7 @@ fn pack(plain: &Prepared, messages: usize) -> Option<Prepared> {
         is_batch: false,
         message_id: plain.message_id.clone(),
         whole: None,
+        joins: plain.joins,
     };
     marked.compressed(Some(0)).ok().filter(|packed| packed.body.len() < plain.body.len())
 }
@@ -122,6 +123,7 @@ mod tests {
             is_batch: true,
             message_id: String::new(),
             whole: Some(Whole::of(7)),
+            joins: false,
         }
     }
 

@@ -352,6 +352,8 @@ settings! {
         enable_lmq_stats: bool = "enableLmqStats";
         /// Bursts of one connection that may wait for the device.
         unflushed_bursts_per_connection_max: usize = "unflushedBurstsPerConnectionMax";
+        /// Sends that a client may put into one request; 0: clients are not told that they may.
+        send_together_parts_max: usize = "sendTogetherPartsMax";
         /// Connections of one port; shown by the broker, kept by its listeners.
         connections_max: usize = "connectionsMax";
         /// A queue lock that is not renewed for so many ms is free.

@@ -131,6 +131,11 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// The connection that the request was left on, see [`Client::begin_on`]. No other one of this process has its number.
+    pub fn connection(&self) -> u64 {
+        self.begun.connection()
+    }
+
     /// Waits for the response, for what is left of the time that began with [`Client::begin`]; one that has come is there also later.
     pub async fn response(self) -> Result<Response, CallError> {
         let Call { begun, address, timeout, started } = self;
@@ -185,6 +190,23 @@ impl Client {
         }
         let begun = connection.begin(code, fields, body).map_err(|error| named(error, address, timeout))?;
         Ok(Call { begun, address, timeout, started })
+    }
+
+    /// As [`Client::begin`], on one connection only: for what a peer may be asked because of what it said there. Nothing, and nothing is
+    /// sent, if that is not the open connection to `address` any more.
+    pub fn begin_on<'a>(
+        &self,
+        address: &'a str,
+        connection: u64,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        body: &Bytes,
+        timeout: Duration,
+    ) -> Option<Result<Call<'a>, CallError>> {
+        let started = Instant::now();
+        let known = self.known(address).filter(|known| known.id() == connection)?;
+        let begun = known.begin(code, fields, body).map_err(|error| named(error, address, timeout));
+        Some(begun.map(|begun| Call { begun, address, timeout, started }))
     }
 
     /// Sends a request that nobody answers; returns when it is on its way, which says nothing about its arrival.

@@ -154,6 +154,11 @@ impl<W> Drop for Begun<W> {
 }
 
 impl<W> Begun<W> {
+    /// The number of the connection that it was left on.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection.id()
+    }
+
     /// Waits for the peer's response, from now on for so long.
     ///
     /// Where we connected, a peer from which nothing at all has come since the request, for about three seconds or more, is taken for

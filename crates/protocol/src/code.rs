@@ -1,8 +1,10 @@
 //! The numbers of requests and responses.
+//!
+//! All are RocketMQ's but `SEND_TOGETHER`, which is far from those: it fits into the 16 bits that a binary header has for it.
 
 macro_rules! request_codes {
     ($($code:literal $name:ident)*) => {
-        /// What a request asks for.
+        /// What a request asks for. RocketMQ's, and one of our own: `SEND_TOGETHER`, see [`crate::together`].
         #[allow(missing_docs, reason = "RocketMQ's names")]
         pub mod request {
             $(pub const $name: i32 = $code;)*
@@ -210,6 +212,7 @@ request_codes! {
     5001 SWITCH_TIMER_ENGINE
     5002 DELETE_TOPIC_IN_BROKER_LIST
     5003 DELETE_SUBSCRIPTION_GROUP_LIST
+    30001 SEND_TOGETHER
     200050 POP_MESSAGE
     200051 ACK_MESSAGE
     200052 PEEK_MESSAGE

@@ -21,6 +21,7 @@ pub mod record;
 pub mod request;
 pub mod sys_flag;
 pub mod tags;
+pub mod together;
 
 pub use position::{LogOffset, QueueOffset};
 

@@ -15,7 +15,7 @@ use protocol::header::{Head, HeaderScratch, decode, write_frame};
 use protocol::properties::{self, PropertiesWriter};
 use protocol::record::{RecordDraft, Scanned, scan, stamp};
 use protocol::request::{PullMessage, SendMessage};
-use protocol::{batch, message_id};
+use protocol::{batch, message_id, together};
 
 fn serializations() -> impl Strategy<Value = Serialization> {
     prop_oneof![Just(Serialization::Json), Just(Serialization::Binary)]
@@ -349,6 +349,58 @@ proptest! {
             id
         };
         prop_assert_eq!(ids, format!("before {}", places.iter().map(each).collect::<Vec<_>>().join(",")));
+    }
+
+    #[test]
+    fn sends_and_answers_that_travel_together_come_back(
+        parts in vec((any::<i32>(), any::<bool>(), ".{0,40}", ".{0,40}", vec(any::<u8>(), 0..40)), 0..6),
+        host in hosts(),
+        places in vec(any::<u64>(), 0..5),
+        remark in prop::option::of(".{0,20}"),
+    ) {
+        let (mut request, mut answer) = (Vec::new(), Vec::new());
+        together::put_host(&mut answer, host);
+        for (number, (queue_id, is_batch, topic, properties, body)) in parts.iter().enumerate() {
+            let (queue_id, is_batch) = (*queue_id, *is_batch);
+            let part = together::Part { queue_id, sys_flag: !queue_id, flag: 7, is_batch, topic, properties, body: 0..0 };
+            together::put_part(&mut request, &part, body).unwrap();
+            let said = together::PartAnswer::stored(number, 3, queue_id, i64::MIN).saying(remark.as_deref(), None);
+            together::put_answer(&mut answer, &said, places.iter().copied());
+        }
+        prop_assert_eq!(together::count(&request), Ok(parts.len()));
+        let read: Vec<_> = together::parts(&request).map(Result::unwrap).collect();
+        prop_assert_eq!(read.len(), parts.len());
+        for (read, (queue_id, is_batch, topic, properties, body)) in read.iter().zip(&parts) {
+            prop_assert_eq!((read.queue_id, read.sys_flag, read.is_batch), (*queue_id, !*queue_id, *is_batch));
+            prop_assert_eq!((read.topic, read.properties), (topic.as_str(), properties.as_str()));
+            prop_assert_eq!(&request[read.body.clone()], &body[..]);
+        }
+        let (said, answers) = together::answers(&answer).unwrap();
+        let answers: Vec<_> = answers.map(Result::unwrap).collect();
+        prop_assert_eq!((said, answers.len()), (host, parts.len()));
+        for (number, read) in answers.iter().enumerate() {
+            prop_assert_eq!((read.number, read.code, read.queue_offset), (number, 3, i64::MIN));
+            prop_assert_eq!((read.places().collect::<Vec<_>>(), read.remark), (places.clone(), remark.as_deref()));
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_sends_that_travel_together_or_an_error(
+        bytes in vec(any::<u8>(), 0..120),
+        lengths in vec(0..30u8, 0..6),
+    ) {
+        let mut nearly = Vec::new();
+        for length in lengths {
+            nearly.extend([0, 0, 0, length]);
+            nearly.extend(bytes.iter().take(usize::from(length)));
+        }
+        for bytes in [bytes, nearly] {
+            let counted = together::count(&bytes);
+            let parts: Vec<_> = together::parts(&bytes).collect();
+            prop_assert!(counted.map_or(true, |count| count == parts.len()));
+            prop_assert!(parts.iter().flatten().all(|part| bytes.get(part.body.clone()).is_some()));
+            let _ = together::answers(&bytes).map(|(_, answers)| answers.flatten().map(|answer| answer.places().count()).sum::<usize>());
+        }
     }
 
     #[test]

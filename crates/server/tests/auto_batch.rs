@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use client::{
     AutoBatch, Client, ClientConfig, Message, MessageQueue, Producer, ProducerConfig, PullConsumer, Received,
 };
@@ -157,6 +158,69 @@ async fn every_message_is_where_its_result_says_in_ordinary_topics_and_those_tha
     }
     client.stop().await;
     server.end("-TERM");
+}
+
+/// The most sends that one request has brought so far.
+async fn parts_peak(broker: &str) -> usize {
+    let asked = net::Client::new(net::ClientOptions::default());
+    let answer = asked.call(broker, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE).await.unwrap();
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    let value = text.split_once("\"sendTogetherPartsPeak\":\"").unwrap().1;
+    value.split_once('"').unwrap().0.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_for_many_queues_travel_together_and_are_in_order_where_their_results_say() {
+    for flush in ["ASYNC_FLUSH", "SYNC_FLUSH"] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("broker.conf");
+        std::fs::write(&file, format!("brokerName=broker-a\nbrokerIP1=127.0.0.1\nflushDiskType={flush}\n")).unwrap();
+        let server = Running::server_with(&folder.path().join("data"), &["-c", file.to_str().unwrap()]);
+        let client = Client::start(ClientConfig::new(server.address("namesrv")));
+        for (name, attributes) in [("Plain", ""), ("Whole", "+queue.type=BatchCQ")] {
+            topic(&client, server.address("broker"), name, attributes, 16).await;
+        }
+        let together = AutoBatch::default().send_together(true);
+        let config = ProducerConfig { auto_batch: Some(together), ..ProducerConfig::new("p") };
+        let producer = client.producer_with(config);
+        let queue = |number: usize| MessageQueue {
+            topic: ["Plain", "Whole"][number % 2].to_owned(),
+            broker_name: "broker-a".to_owned(),
+            queue_id: (number / 2 % 16) as i32,
+        };
+        let (mut sent, mut number) = (HashMap::new(), 0);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        // The broker says that it takes them together when it has heard of the producer, and that it has heard of it comes with a heartbeat.
+        while parts_peak(server.address("broker")).await < 8 {
+            assert!(tokio::time::Instant::now() < deadline, "nothing travels together");
+            let mut pending = Vec::new();
+            for at in number..number + 1_000 {
+                let message = Message::new(queue(at).topic, at.to_string());
+                pending.push((at, producer.hand_over_to(&queue(at), message).await.unwrap()));
+            }
+            number += 1_000;
+            for (at, pending) in pending {
+                let result = pending.await.unwrap();
+                assert_eq!(result.queue, queue(at));
+                sent.insert((result.queue, result.queue_offset), (at, result.offset_message_id));
+            }
+        }
+        assert_eq!(sent.len(), number);
+        let consumer = client.pull_consumer("c");
+        for at in 0..32 {
+            let mut last = None;
+            for message in read(&consumer, &queue(at), "*").await {
+                let found = sent.remove(&(queue(at), message.queue_offset)).expect("nobody was told of it");
+                let said: usize = String::from_utf8_lossy(&message.body).parse().unwrap();
+                assert_eq!(found, (said, message.offset_message_id));
+                assert!(last < Some(said), "{said} comes behind {last:?}");
+                last = Some(said);
+            }
+        }
+        assert!(sent.is_empty(), "{} are missing", sent.len());
+        client.stop().await;
+        server.end("-TERM");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

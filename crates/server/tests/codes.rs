@@ -1,4 +1,4 @@
-//! Every request code of RocketMQ: what the binary does with it. `docs/compatibility.md` holds the same table; `WRITE_DOCS=1` writes it.
+//! Every request code of RocketMQ, and the one of our own: what the binary does with it. `docs/compatibility.md` holds the same table; `WRITE_DOCS=1` writes it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
 
@@ -48,6 +48,12 @@ const LITE_OFF: Answer = Refused(
     "light queues are off by default; works with enableLmq and enableMultiDispatch",
 );
 
+const NOT_OFFERED: Answer = Refused(
+    3,
+    "the heartbeats of this connection were not told that it may be sent",
+    "our own: sends that travel together; works where a heartbeat asked and was told so",
+);
+
 /// Codes, what a broker does, what a name server does.
 const ANSWERS: &[(&[i32], Answer, Answer)] = &[
     // Sending and receiving.
@@ -58,6 +64,7 @@ const ANSWERS: &[(&[i32], Answer, Answer)] = &[
     (&[400, 401], Works, NotHere),
     (&[402, 200_050, 200_051, 200_052, 200_053, 200_054, 200_055, 200_056, 200_151], Works, NotHere),
     (&[60, 61, 370, 5001], Works, NotHere),
+    (&[30_001], NOT_OFFERED, NotHere),
     (&[200_070, 200_071], LITE_OFF, NotHere),
     (&[200_074, 200_075, 200_076, 200_077, 200_078, 200_079], Works, NotHere),
     // Topics and groups.

@@ -172,6 +172,7 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
         text,
         is_hasty: false,
         claim: None,
+        part: None,
     });
     sends.touch(lane);
     broker.stats.sent(&topic, 0, 1, 1);

@@ -146,6 +146,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         // As in Apache: what is lost with the power is asked for again.
         is_hasty: true,
         claim: None,
+        part: None,
     });
     if let Some(Target { lane, draft, mapping, .. }) = target {
         sends.receipts.hold(mapping);
@@ -277,6 +278,7 @@ fn gather_again(
         text: 0..0,
         is_hasty: false,
         claim: None,
+        part: None,
     });
     sends.touch(lane);
     Ok(())

@@ -16,5 +16,6 @@ mod stopping;
 mod support;
 mod taking_and_giving;
 mod timers;
+mod together;
 mod transactions;
 mod waiting;

@@ -153,11 +153,13 @@ impl Batch {
 
     /// As it is sent. A message alone is no batch, and compressed if it is large. `unique_id` is for the batch as a whole.
     ///
-    /// A batch is plain, as with Java's client; a large one may be compressed where the broker is known not to take it apart.
+    /// A batch is plain, as with Java's client; a large one may be compressed where the broker is known not to take it apart. `joins`: it may
+    /// share a request with others.
     pub(crate) fn prepare(
         &mut self,
         unique_id: impl FnOnce() -> String,
         compress_over_bytes: Option<usize>,
+        joins: bool,
     ) -> Result<Prepared, ClientError> {
         let topic = self.target.topic.clone();
         match std::mem::replace(&mut self.held, Held::Many(Vec::new())) {
@@ -166,11 +168,11 @@ impl Batch {
                 let is_large = compress_over_bytes.is_some_and(|limit| encoded.len() > limit);
                 let whole = is_large.then(|| Whole::of(self.ids.len()));
                 let body = encoded.into();
-                Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id, whole })
+                Ok(Prepared { topic, body, properties, flag: 0, sys_flag: 0, is_batch: true, message_id, whole, joins })
             }
             Held::One { flag, body, properties } => {
                 let message_id = self.ids.get(0).to_owned();
-                Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id, whole: None }
+                Prepared { topic, body, properties, flag, sys_flag: 0, is_batch: false, message_id, whole: None, joins }
                     .compressed(compress_over_bytes)
             }
         }

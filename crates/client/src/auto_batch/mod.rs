@@ -36,6 +36,7 @@ use crate::error::ClientError;
 use crate::message::Message;
 use crate::prepared::check_topic;
 use crate::producer::{Inner, Producer, SendResult, with_room};
+use crate::together::Left;
 
 /// What a batch takes besides its messages while it waits, with a lane of its own, about: both, what finds the lane again, and who waits.
 const BATCH_HELD_BYTES: usize = 1024;
@@ -55,15 +56,17 @@ pub struct AutoBatch {
     batch_max_bytes: usize,
     batch_max_delay: Duration,
     total_batch_max_bytes: usize,
+    send_together: bool,
 }
 
 impl Default for AutoBatch {
-    /// Batches of 32 KiB, a delay of 10 ms, 32 MiB in all.
+    /// Batches of 32 KiB, a delay of 10 ms, 32 MiB in all; a request a batch.
     fn default() -> AutoBatch {
         AutoBatch {
             batch_max_bytes: 32 << 10,
             batch_max_delay: Duration::from_millis(10),
             total_batch_max_bytes: 32 << 20,
+            send_together: false,
         }
     }
 }
@@ -97,6 +100,18 @@ impl AutoBatch {
     pub fn total_batch_max_bytes(self, bytes: usize) -> Result<AutoBatch, ClientError> {
         within("total_batch_max_bytes", bytes as u128, 1, u128::from(u32::MAX), "bytes")?;
         Ok(AutoBatch { total_batch_max_bytes: bytes, ..self })
+    }
+
+    /// Whether small batches, of whatever topics and queues, that leave for one broker at about the same time share a request: not unless
+    /// asked for here, and then with brokers that say that they take that, which Gantry does and RocketMQ does not. While such a request is not answered, for up to
+    /// 2.5 ms, others gather behind it. Each batch is still checked, stored, answered, and sent again for itself.
+    pub fn send_together(self, is_wanted: bool) -> AutoBatch {
+        AutoBatch { send_together: is_wanted, ..self }
+    }
+
+    /// Whether batches travel together where they may.
+    pub(crate) fn joins(&self) -> bool {
+        self.send_together
     }
 
     /// [`total_batch_max_bytes`](AutoBatch::total_batch_max_bytes), which was checked.
@@ -284,6 +299,13 @@ impl Producer {
         tokio::spawn(flight.run());
     }
 
+    /// A batch lies on the connection, and the next one for its queue may be laid behind it.
+    fn left(&self, lane: LaneId, number: u64) {
+        let Some(gathering) = &self.inner.gathering else { return };
+        gathering.core.lock().accumulator.left(lane, number);
+        self.let_more_go(gathering);
+    }
+
     /// Lets all batches go that may.
     fn let_more_go(&self, gathering: &Gathering) {
         loop {
@@ -378,7 +400,8 @@ impl Flight {
         let Some(batch) = &mut self.batch else { return Err(ClientError::GivenUp) };
         let (producer, target) = (&self.producer, Arc::clone(&batch.target));
         let (member, config) = (&producer.inner.member, &producer.inner.config);
-        let prepared = batch.prepare(|| member.ids.next(), config.compress_over_bytes)?;
+        let joins = config.auto_batch.is_some_and(|settings| settings.joins());
+        let prepared = batch.prepare(|| member.ids.next(), config.compress_over_bytes, joins)?;
         // A connection that has no room for it is waited for, as a message waits for room here.
         let wait = config.timeout;
         match &target.queue {
@@ -387,21 +410,16 @@ impl Flight {
                 with_room(wait, || producer.send_once(queue, &prepared)).await
             }
             Some(queue) => {
-                let flight = &*self;
+                let (lane, number) = (self.lane, self.number);
                 with_room(wait, || async {
                     let route = producer.route(&prepared.topic).await?;
-                    producer.send_by(&route, queue, &prepared, || flight.left()).await
+                    let sender = producer.clone();
+                    let left: Left = Box::new(move || sender.left(lane, number));
+                    producer.send_by(&route, queue, &prepared, Some(left)).await
                 })
                 .await
             }
         }
-    }
-
-    /// The batch lies on the connection, and the next one for its queue may be laid behind it.
-    fn left(&self) {
-        let Some(gathering) = &self.producer.inner.gathering else { return };
-        gathering.core.lock().accumulator.left(self.lane, self.number);
-        self.producer.let_more_go(gathering);
     }
 }
 

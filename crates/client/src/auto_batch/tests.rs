@@ -344,11 +344,11 @@ fn a_batch_says_as_a_whole_what_its_messages_have_in_common_and_one_message_is_n
     }
     let (mut alone, _) = play.answer(0);
     let whole = || "WHOLE".to_owned();
-    let prepared = alone.prepare(whole, None).unwrap();
+    let prepared = alone.prepare(whole, None, true).unwrap();
     assert_eq!((prepared.code(), &prepared.body[..]), (request::SEND_MESSAGE_V2, &b"a"[..]));
     assert_eq!((prepared.message_id.as_str(), properties::get(&prepared.properties, name::TAGS)), ("ID-0", Some("A")));
     let (mut batch, _) = play.answer(0);
-    let prepared = batch.prepare(whole, Some(1)).unwrap();
+    let prepared = batch.prepare(whole, Some(1), true).unwrap();
     let property = |name| properties::get(&prepared.properties, name);
     assert_eq!((prepared.code(), prepared.sys_flag), (request::SEND_BATCH_MESSAGE, 0));
     assert_eq!((property(name::UNIQ_KEY), property(name::TAGS)), (Some("WHOLE"), Some("A")));
@@ -358,7 +358,7 @@ fn a_batch_says_as_a_whole_what_its_messages_have_in_common_and_one_message_is_n
     assert_eq!(ids, [Some("ID-1"), Some("ID-2"), Some("ID-3")]);
     // Alone, and large: compressed.
     play.add(None, &message(&"x".repeat(300)));
-    let prepared = play.answer(0).0.prepare(whole, Some(100)).unwrap();
+    let prepared = play.answer(0).0.prepare(whole, Some(100), true).unwrap();
     assert!(prepared.sys_flag != 0 && prepared.body.len() < 100);
 }
 
@@ -441,7 +441,7 @@ fn a_message_that_nothing_joins_is_not_copied() {
     for message in [message("delayed").delay_level(1), larger, message("last")] {
         play.add(Some(&logical(0)), &message);
         drop(play.answer(0));
-        let prepared = play.flying[0].prepare(whole, Some(COMPRESS_OVER)).unwrap();
+        let prepared = play.flying[0].prepare(whole, Some(COMPRESS_OVER), true).unwrap();
         assert_eq!(prepared.body.as_ptr(), message.body.as_ptr(), "{message:?}");
     }
 }

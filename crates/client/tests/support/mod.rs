@@ -49,6 +49,8 @@ pub struct Fake {
     address: Mutex<Option<SocketAddr>>,
     /// Answers to sends that wait to be let go; `None`: none waits.
     held: Mutex<Option<Vec<Held>>>,
+    /// All that there were.
+    connections: Mutex<Vec<Connection<()>>>,
 }
 
 impl Fake {
@@ -59,6 +61,7 @@ impl Fake {
             client_id: Mutex::default(),
             address: Mutex::default(),
             held: Mutex::default(),
+            connections: Mutex::default(),
         });
         let options = ListenerOptions::default();
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, Arc::clone(&fake)).unwrap();
@@ -96,7 +99,12 @@ impl Fake {
         }
     }
 
-    /// The sends so far, of a message or of a batch.
+    /// Closes all connections; new ones may come.
+    pub fn hang_up(&self) {
+        self.connections.lock().unwrap().iter().for_each(Connection::close);
+    }
+
+    /// The sends so far, of a message or of a batch, or of several of either.
     pub fn sends(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().iter().filter(|asked| is_send(asked.code)).cloned().collect()
     }
@@ -146,6 +154,7 @@ impl Service for Fake {
     type Work = ();
 
     fn open(&self, connection: &Connection<()>) -> Connection<()> {
+        self.connections.lock().unwrap().push(connection.clone());
         connection.clone()
     }
 
@@ -170,7 +179,7 @@ impl Service for Fake {
 }
 
 fn is_send(code: i32) -> bool {
-    [request::SEND_MESSAGE_V2, request::SEND_BATCH_MESSAGE].contains(&code)
+    [request::SEND_MESSAGE_V2, request::SEND_BATCH_MESSAGE, request::SEND_TOGETHER].contains(&code)
 }
 
 fn reply(out: &mut Outgoing, to: ReplyTo, (code, fields, body): &Answer) {

@@ -11,6 +11,8 @@ const ROOM: Kind = Kind::Number { min: 100, max: 600_000, scaled: false };
 /// Beyond an hour nobody sends again by himself.
 const WINDOW: Kind = Kind::Number { min: 0, max: 3_600_000, scaled: false };
 const SENDS: Kind = Kind::Number { min: 1, max: 100_000_000, scaled: true };
+/// More than batches of one client leave at about the same time.
+const PARTS: Kind = Kind::Number { min: 0, max: 4096, scaled: false };
 const CONNECTIONS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
 /// A frame of the usual largest size finds room; a larger one is let in when no other request holds any.
 const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: true };
@@ -30,6 +32,7 @@ table! {
     used "repeatedSendWindowMillis"        WINDOW        = "0"       "a message of the same topic and UNIQ_KEY that comes again within so many ms is answered with the place of the first and not stored twice (batches and retries excepted); 0: off";
     used "repeatedSendsMax"                SENDS         = "100000"  "sends that this window remembers, some 300 bytes each; above it the oldest are forgotten";
     used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH: bursts of one connection that wait for the device; above it the connection is not read";
+    live "sendTogetherPartsMax"            PARTS         = "256"     "sends of several topics and queues that a client may put into one request (30001, our own) once its heartbeat has asked, 4096 at most; 0: clients are not told of it";
     used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; more are closed as they come";
     used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read";
 }

@@ -16,6 +16,17 @@ headers! {
         is_sub_change: bool = "IS_SUB_CHANGE",
     }
 
+    /// With a heartbeat of our own client: does the broker take sends together (30001)?
+    AskTogether {
+        send_together: bool = "sendTogether" or false,
+    }
+
+    /// With the answer to such a heartbeat: how many there may be in one request, from now on and on this connection. A broker that does
+    /// not take them leaves it out, as RocketMQ's do.
+    OfferTogether {
+        send_together_parts_max: i32 = "sendTogetherPartsMax" or 0,
+    }
+
     /// 38: who consumes in this group?
     GetConsumerList<'a> {
         consumer_group: &'a str = "consumerGroup",

@@ -1,4 +1,4 @@
-//! Sending: 10, 310, 320, 324, 325, and 36.
+//! Sending: 10, 310, 320, 324, 325, 36, and our own 30001.
 
 use super::{FieldError, FieldKind, FieldSpec, Value, headers};
 use crate::header::{EncodeFields, FieldSink, Fields};
@@ -100,6 +100,16 @@ headers! {
     SendReplyExtra<'a> {
         msg_region: &'a str = "MSG_REGION",
         trace_on: Option<&'a str> = "TRACE_ON",
+    }
+
+    /// 30001, our own: several sends in one request. What they have in common; the rest stands in the body, see [`crate::together`].
+    SendTogether<'a> {
+        producer_group: &'a str = "producerGroup" or "",
+        default_topic: &'a str = "defaultTopic" or "",
+        default_topic_queue_nums: i32 = "defaultTopicQueueNums" or 0,
+        born_timestamp: i64 = "bornTimestamp",
+        parts: i32 = "parts",
+        broker_name: Option<&'a str> = "bname",
     }
 
     /// 36: a consumer gives a message back, to get it again later.

@@ -1,0 +1,213 @@
+//! Sends that travel together: 30001, a request of our own, for messages and batches of several topics and queues.
+//!
+//! A part goes the way of a single send, through the same checks, into the same batch of records, and is answered for itself. The answers
+//! gather in the request's [`Together`], and whoever adds the last one writes the reply: with SYNC_FLUSH that is the task that waits for
+//! the device.
+//!
+//! Only a client that asked sends this, on the connection on which it was told that it may: its heartbeat asks. What a connection was told
+//! holds as long as it lives, also where the setting changes: what is on its way is taken, and a later heartbeat is not told so any more.
+
+use std::sync::Arc;
+
+use config::BrokerSettings;
+use net::{Outgoing, ReplyTo, Request};
+use parking_lot::Mutex;
+use protocol::code::{ResponseCode, request};
+use protocol::header::Header;
+use protocol::request::{AskTogether, OfferTogether, SendMessage, SendTogether};
+use protocol::together::{self, PartAnswer, TogetherError};
+
+use crate::append;
+use crate::broker::{Broker, not_registered};
+use crate::refusal::Refusal;
+use crate::send::{self, illegal, reply_extra};
+use crate::session::Session;
+
+/// A request with several sends, and what has become of them so far.
+#[derive(Debug)]
+struct Together {
+    reply_to: ReplyTo,
+    /// Guards the answers; held while one is written.
+    answers: Mutex<Answers>,
+}
+
+#[derive(Debug)]
+struct Answers {
+    body: Vec<u8>,
+    missing: usize,
+}
+
+/// One of the sends of a request, which somebody will answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    of: Arc<Together>,
+    number: usize,
+}
+
+/// Where a part lies.
+pub(crate) struct Stored<'a> {
+    pub(crate) code: ResponseCode,
+    pub(crate) remark: Option<&'a str>,
+    pub(crate) queue_id: i32,
+    pub(crate) queue_offset: i64,
+    pub(crate) recall_handle: Option<&'a str>,
+}
+
+impl Part {
+    /// Answers a part that is stored, in records at these log offsets.
+    pub(crate) fn is_stored(
+        &self,
+        stored: &Stored<'_>,
+        places: impl Iterator<Item = u64>,
+        settings: &BrokerSettings,
+        out: &mut Outgoing,
+    ) {
+        let &Stored { code, remark, queue_id, queue_offset, recall_handle } = stored;
+        let place = PartAnswer::stored(self.number, code.into(), queue_id, queue_offset);
+        self.answer(&place.saying(remark, recall_handle), places, settings, out);
+    }
+
+    /// Answers a part that is not.
+    pub(crate) fn is_refused(&self, refusal: &Refusal, settings: &BrokerSettings, out: &mut Outgoing) {
+        let answer = PartAnswer::refused(self.number, refusal.code.into(), &refusal.remark);
+        self.answer(&answer, std::iter::empty(), settings, out);
+    }
+
+    fn answer(
+        &self,
+        answer: &PartAnswer<'_>,
+        places: impl Iterator<Item = u64>,
+        settings: &BrokerSettings,
+        out: &mut Outgoing,
+    ) {
+        let mut answers = self.of.answers.lock();
+        together::put_answer(&mut answers.body, answer, places);
+        answers.missing = answers.missing.saturating_sub(1);
+        if answers.missing == 0 {
+            let body = std::mem::take(&mut answers.body);
+            drop(answers);
+            out.reply(self.of.reply_to, ResponseCode::Success, None, &reply_extra(settings), &body);
+        }
+    }
+}
+
+/// Who is answered: a request, or a part of one.
+pub(crate) enum Asker {
+    Request(ReplyTo),
+    Part(Part),
+}
+
+impl Asker {
+    /// Of the send that is being gathered.
+    pub(crate) fn of(session: &mut Session, reply_to: ReplyTo) -> Asker {
+        session.sends.receipts.take_part().map_or(Asker::Request(reply_to), Asker::Part)
+    }
+}
+
+/// What a heartbeat is told, if it asks.
+pub(crate) fn offer(
+    session: &mut Session,
+    settings: &BrokerSettings,
+    request: &Request<'_>,
+) -> Result<Option<OfferTogether>, Refusal> {
+    if !AskTogether::decode(&request.header.fields)?.send_together {
+        return Ok(None);
+    }
+    let parts_max = settings.send_together_parts_max;
+    // Who was told that he may goes on until he has read that he may not.
+    session.parts_max = session.parts_max.max(parts_max);
+    Ok(i32::try_from(parts_max)
+        .ok()
+        .filter(|max| *max > 0)
+        .map(|send_together_parts_max| OfferTogether { send_together_parts_max }))
+}
+
+/// Gathers all parts of a request, and answers those that are refused.
+pub(crate) async fn gather(broker: &Broker, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
+    let (common, count) = match admit(session, request) {
+        Ok(admitted) => admitted,
+        Err(refusal) => return out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]),
+    };
+    broker.limits.together(count);
+    let reply_to = request.reply_to();
+    let together = (!reply_to.is_oneway).then(|| {
+        let mut body = Vec::new();
+        together::put_host(&mut body, broker.advertised);
+        Arc::new(Together { reply_to, answers: Mutex::new(Answers { body, missing: count }) })
+    });
+    let mut durable_after = 0;
+    for (number, part) in together::parts(request.body).enumerate() {
+        if let Some(of) = &together {
+            session.sends.receipts.begin_part(Part { of: Arc::clone(of), number });
+        }
+        let gathered = gather_part(broker, session, request, &common, part);
+        let unanswered = session.sends.receipts.take_part();
+        if let Err(refusal) = gathered
+            && let Some(part) = unanswered
+        {
+            part.is_refused(&refusal, &broker.settings.load(), out);
+        }
+        if session.sends.is_full() {
+            // What the parts so far wait for, their common answer waits for.
+            durable_after = session.waits_for().max(durable_after);
+            append::append(broker, session, out).await;
+            session.durable_after(durable_after);
+        }
+    }
+}
+
+/// May this be sent here, and is it whole? How many parts there are is said twice, and both must agree.
+fn admit<'a>(session: &Session, request: &Request<'a>) -> Result<(SendTogether<'a>, usize), Refusal> {
+    if session.parts_max == 0 {
+        let mut refusal = not_registered(request.header.code);
+        refusal.remark.push_str(
+            ": it is not RocketMQ's, and the heartbeats of this connection were not told that it may be sent \
+             (sendTogetherPartsMax)",
+        );
+        return Err(refusal);
+    }
+    let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
+    let common = SendTogether::decode(&request.header.fields)?;
+    let stated = usize::try_from(common.parts).ok().filter(|parts| (1..=session.parts_max).contains(parts));
+    let Some(stated) = stated else {
+        let limit = session.parts_max;
+        return Err(invalid(format!("parts is {}; 1 to {limit} are allowed (sendTogetherPartsMax)", common.parts)));
+    };
+    let count = together::count(request.body).map_err(|error| invalid(error.to_string()))?;
+    if count != stated {
+        return Err(invalid(format!("parts is {stated}, and the body holds {count}")));
+    }
+    Ok((common, count))
+}
+
+/// One part, as the single send that it stands for.
+fn gather_part(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    common: &SendTogether<'_>,
+    part: Result<together::Part<'_>, TogetherError>,
+) -> Result<(), Refusal> {
+    let part = part.map_err(|error| illegal(error.to_string()))?;
+    let message = SendMessage {
+        producer_group: common.producer_group,
+        topic: part.topic,
+        default_topic: common.default_topic,
+        default_topic_queue_nums: common.default_topic_queue_nums,
+        queue_id: part.queue_id,
+        sys_flag: part.sys_flag,
+        born_timestamp: common.born_timestamp,
+        flag: part.flag,
+        properties: Some(part.properties),
+        reconsume_times: Some(0),
+        unit_mode: Some(false),
+        max_reconsume_times: None,
+        batch: Some(part.is_batch),
+        broker_name: common.broker_name,
+    };
+    let code = if part.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
+    let body = request.body.slice(part.body);
+    let alone =
+        Request { header: Header { code, ..request.header }, serialization: request.serialization, body: &body };
+    send::gather_message(broker, session, &alone, message)
+}
