@@ -210,18 +210,18 @@ async fn a_sweep_measures_each_value_and_leaves_the_setting_as_it_was() {
     let swept = sweep(key, &["7", "70"], &mut seen).await.unwrap();
     let results = swept.results;
     assert_eq!((swept.failures.len(), &seen.said[1..]), (0, &[format!("{key}=7"), format!("{key}=70")][..]));
-    assert!(seen.said[0].starts_with(&format!("{key} is 32 at 127.0.0.1:")), "{:?}", seen.said);
+    assert!(seen.said[0].starts_with(&format!("{key} is 1024 at 127.0.0.1:")), "{:?}", seen.said);
     let values: Vec<_> = results.iter().map(|result| result.setting.clone().unwrap().1).collect();
     assert_eq!(values, ["7", "70"]);
     results.iter().for_each(|result| none_of_it_is_wrong(result, 200, 1));
     let table = bench::table(&results);
     assert!(table.contains("unnamed, maxTransferCountOnMessageInMemory=70"), "{table}");
-    assert_eq!(cluster.setting(key).await.as_deref(), Some("32"));
+    assert_eq!(cluster.setting(key).await.as_deref(), Some("1024"));
     // What fails half way keeps what was measured, and is a failure all the same.
     let swept = sweep(key, &["7", "many"], &mut seen).await.unwrap();
     assert_eq!((swept.results.len(), swept.failures.len()), (1, 1), "{:?}", swept.failures);
     assert!(swept.failures[0].starts_with("the sweep ended at many: "), "{:?}", swept.failures);
-    assert_eq!(cluster.setting(key).await.as_deref(), Some("32"));
+    assert_eq!(cluster.setting(key).await.as_deref(), Some("1024"));
     // What needs a restart is told in the target's words, and so is a name that it does not know.
     let said = sweep("brokerName", &["b"], &mut seen).await.unwrap_err().to_string();
     assert!(said.starts_with("setting brokerName=b at 127.0.0.1:"), "{said}");
