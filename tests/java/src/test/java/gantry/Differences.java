@@ -113,6 +113,7 @@ final class Differences {
         at("operator: all settings", "body .*", "\\(absent\\) \\| .*", "keys of Gantry, of its name server, and JVM properties"),
         at("operator: all settings", "body .*", ".* \\| \\(absent\\)", "keys that have no effect on Gantry; each is named at start when somebody sets it"),
         at("operator: all settings", "body (listenPort|haListenPort|brokerIP2)", "each has its own"),
+        at("operator: all settings", "body maxTransferCountOnMessageInMemory", "32 \\| 1024", "who asks for more than 32 gets them"),
         at("operator: unknown setting", "code|remark", "a key that does not exist is refused"),
         // Runtime.
         sometimes("operator: runtime", "body\\.table\\..*", "\\(absent\\) \\| .*", "figures of Gantry's own limits"),
