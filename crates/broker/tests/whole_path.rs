@@ -66,8 +66,9 @@ static ALLOCATOR: Counting = Counting;
 const QUEUES: i32 = 4;
 const BURST: usize = 64;
 const PULLED: usize = 32;
-/// What comes with time and with the log's growth is shared by fewer messages where the machine is slow. One a message would be 1.
-const FEW: f64 = 0.1;
+/// What comes with time and with the log's growth is shared by fewer messages where the machine is slow (0.06 beside eight busy loops). One a
+/// message would be 1.
+const FEW: f64 = 0.5;
 
 /// Plays so many rounds of `messages` each, after a tenth as many that do not count, prints what a message cost, and says it.
 fn measure(what: &str, rounds: usize, messages: usize, mut round: impl FnMut()) -> f64 {
