@@ -4,18 +4,7 @@
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 
-    #[derive(Default)]
-    pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub fn new(value: T) -> Mutex<T> {
-            Mutex(loom::sync::Mutex::new(value))
-        }
-
-        pub fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-            self.0.lock().unwrap()
-        }
-    }
+    pub(super) use super::super::Mutex;
 }
 
 #[path = "../protocol.rs"]
