@@ -16,6 +16,8 @@ use crate::store::Shared;
 pub(crate) const WINDOW_MIN: u64 = 1 << 20;
 /// The stretch at full speed.
 const WINDOW_MAX: u64 = 64 << 20;
+/// In a log of small files it is no longer than so many of them (or than that of a log at rest), since each is held open.
+const FILES_AHEAD: u64 = 8;
 /// How much writing the stretch should last for.
 const AHEAD: Duration = Duration::from_millis(200);
 /// Prepared at once; appends may use one piece while the next is made.
@@ -29,6 +31,7 @@ const KEPT_RESTING: u64 = 1 << 20;
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(shared: &Shared) {
+    let window_max = shared.log.segment_bytes.saturating_mul(FILES_AHEAD).clamp(WINDOW_MIN, WINDOW_MAX);
     let mut window = WINDOW_MIN;
     let mut last = (shared.log.end.get(), shared.clock.elapsed());
     let mut let_go_at = 0;
@@ -40,13 +43,13 @@ pub(crate) fn run(shared: &Shared) {
             let per_second = (end - last.0) as f64 / elapsed.as_secs_f64();
             let wanted = (per_second * AHEAD.as_secs_f64()) as u64;
             // Falls slowly, so that a pause of a moment does not cost the stretch.
-            window = wanted.max(window / 2).clamp(WINDOW_MIN, WINDOW_MAX);
+            window = wanted.max(window / 2).clamp(WINDOW_MIN, window_max);
             last = (end, now);
         }
         let needed = shared.needed_room.load(Ordering::Acquire);
         if needed > shared.log.room.get() {
             // A burst that ran out of room needs more before the next look at the rate.
-            window = (window * 2).min(WINDOW_MAX);
+            window = (window * 2).min(window_max);
         }
         // What somebody waits for lies in the tail's segment or the next one.
         let target = (end + window).max(needed.saturating_add(WINDOW_MIN).min(end + 2 * shared.log.segment_bytes));
