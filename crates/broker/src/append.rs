@@ -1,7 +1,8 @@
 //! From a gathered batch to acknowledgements: one append for a burst, then a reply for each send when its mode says so.
 //!
-//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: a small task awaits the flush that covers the burst and lays
-//! the replies into the connection's inbox, while the connection reads on; only so many such bursts may be under way.
+//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the same where the store flushes at once; else the burst goes
+//! to `acknowledgements.rs`, which lays the replies into the connection's inbox after the flush that covers it, while the connection
+//! reads on; only so many bursts of a connection may wait there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,13 +19,14 @@ use store::{AppendError, ConsumeQueue, Landed, MessageKeys, RecordBatch, TagsCod
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::acknowledgements::Unflushed;
 use crate::broker::Broker;
-use crate::hold::{Errand, Inbox, Lane, ParkedPull};
+use crate::hold::{Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::refusal::Refusal;
 use crate::reply;
 use crate::send::{recall_extra, reply_extra};
-use crate::session::{JOURNAL_TIMEOUT, Late, Session};
+use crate::session::{Late, Session};
 use crate::static_topic::mapping::Mapping;
 use crate::static_topic::send::Logical;
 use crate::together::{Part, Stored};
@@ -176,6 +178,19 @@ impl Receipts {
         self.text.clear();
     }
 
+    /// Answers all that did not ask to be answered before the flush.
+    pub(crate) fn reply_to_patient(
+        &self,
+        landed: &[Landed],
+        answer: &Answer<'_>,
+        ids: &mut String,
+        out: &mut Outgoing,
+    ) {
+        for receipt in self.list.iter().filter(|receipt| !receipt.is_hasty) {
+            self.reply(receipt, landed, answer, ids, out);
+        }
+    }
+
     /// Writes one answer.
     fn reply(&self, receipt: &Receipt, landed: &[Landed], answer: &Answer<'_>, ids: &mut String, out: &mut Outgoing) {
         let records = &landed[receipt.records.clone()];
@@ -249,11 +264,11 @@ impl Receipts {
 }
 
 /// What the answers of one batch have in common.
-struct Answer<'a> {
-    code: ResponseCode,
-    remark: Option<&'a str>,
-    host: std::net::SocketAddr,
-    settings: &'a BrokerSettings,
+pub(crate) struct Answer<'a> {
+    pub(crate) code: ResponseCode,
+    pub(crate) remark: Option<&'a str>,
+    pub(crate) host: std::net::SocketAddr,
+    pub(crate) settings: &'a BrokerSettings,
 }
 
 /// What is counted once its record is stored.
@@ -364,7 +379,7 @@ impl Sends {
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
     let began = broker.clock.elapsed();
     let durable_after = session.take_durable_after();
-    let refused = broker.append(&mut session.sends.batch).await.err();
+    let refused = broker.append_unflushed(&mut session.sends.batch).await.err();
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
     let landed = sends.batch.landed();
@@ -399,7 +414,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
 
     let settings = broker.settings.load();
     let answer = Answer { code: ResponseCode::Success, remark: None, host: broker.advertised, settings: &settings };
-    if !broker.is_sync_flush() {
+    if broker.store.flush_soon(end, broker.may_wait_for_flush) || !broker.is_sync_flush() {
         broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
         let mut ids = std::mem::take(&mut sends.ids);
         // A topic that was made for these is not written down yet.
@@ -433,84 +448,19 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     }
     sends.ids = ids;
     drop(settings);
-    let unflushed = Unflushed {
-        receipts: sends.receipts.take(),
-        landed: landed.to_vec(),
-        lanes: std::mem::take(&mut sends.lanes),
-        light: sends.batch.light_queues().to_vec(),
-        end,
-        began,
-        inbox: Arc::clone(&session.inbox),
-        durable_after,
-    };
-    let permits = Arc::clone(&session.sends.unflushed);
-    session.sends.clear();
+    let (receipts, landed) = (sends.receipts.take(), landed.to_vec());
+    let (lanes, light) = (std::mem::take(&mut sends.lanes), sends.batch.light_queues().to_vec());
+    sends.clear();
+    let permits = Arc::clone(&sends.unflushed);
     // Never closed; a closed one would only mean that nothing is counted.
     let permit = permits.acquire_owned().await.ok();
     let sends = &session.sends;
     broker.limits.unflushed(sends.unflushed_max.saturating_sub(sends.unflushed.available_permits()));
-    let wait = unflushed.acknowledge(broker);
-    tokio::spawn(async move {
-        wait.await;
-        drop(permit);
-    });
-}
-
-/// A burst that waits for its flush.
-struct Unflushed {
-    receipts: Receipts,
-    landed: Vec<Landed>,
-    lanes: Vec<Arc<Lane>>,
-    light: Vec<Arc<ConsumeQueue>>,
-    end: LogOffset,
-    /// When the append began, by the clock's elapsed time.
-    began: Duration,
-    inbox: Arc<Inbox>,
-    durable_after: u64,
-}
-
-impl Unflushed {
-    fn acknowledge(mut self, broker: &Broker) -> impl Future<Output = ()> + Send + 'static {
-        let (store, topics) = (Arc::clone(&broker.store), Arc::clone(&broker.topics));
-        let hold = Arc::clone(&broker.hold);
-        let (put_times, clock) = (Arc::clone(&broker.stats.put_times), broker.clock.clone());
-        let settings = broker.settings.load_full();
-        let host = broker.advertised;
-        let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
-        let debt = self.inbox.owe();
-        async move {
-            let journalled = timeout(JOURNAL_TIMEOUT, store.journal().written().reached(self.durable_after));
-            let is_journalled = journalled.await.is_ok();
-            let is_flushed = timeout(limit, store.flushed().reached(self.end.0)).await.is_ok();
-            put_times.stored(self.landed.len(), clock.elapsed().saturating_sub(self.began));
-            let late = if is_flushed {
-                format!(
-                    "stored, but its topic is not written into the journal within {} ms",
-                    JOURNAL_TIMEOUT.as_millis()
-                )
-            } else {
-                format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis())
-            };
-            let answer = if is_flushed && is_journalled {
-                Answer { code: ResponseCode::Success, remark: None, host, settings: &settings }
-            } else {
-                Answer { code: ResponseCode::FlushDiskTimeout, remark: Some(&late), host, settings: &settings }
-            };
-            let mut out = Outgoing::new();
-            let mut ids = String::new();
-            for receipt in self.receipts.list.iter().filter(|receipt| !receipt.is_hasty) {
-                self.receipts.reply(receipt, &self.landed, &answer, &mut ids, &mut out);
-            }
-            if !out.is_empty() {
-                // Through the inbox, which cannot be full: a reply that got lost would be sent a second time by its producer.
-                self.inbox.push(Errand::Frames(out.take()));
-            }
-            drop(debt);
-            store.confirmed().reached(self.end.0).await;
-            topics.light_lanes(&self.light, &mut self.lanes);
-            hold.arrived(self.lanes.iter(), &mut Vec::new());
-        }
-    }
+    broker.acknowledgements.begin(
+        broker,
+        Unflushed { receipts, landed, lanes, light, end, began, inbox: Arc::clone(&session.inbox), permit },
+        durable_after,
+    );
 }
 
 /// Takes back what was gathered from record number `first` on, if no file of the log can hold it: left in the batch, it would cost all that
@@ -583,12 +533,20 @@ impl Broker {
 
     /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
     pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
+        let appended = self.append_unflushed(batch).await;
+        self.store.flush_soon(self.store.end(), false);
+        appended
+    }
+
+    /// The same, but what has landed last may wait for a flush until the caller asks for one.
+    async fn append_unflushed(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
         loop {
-            let error = match self.store.append(batch, self.clock.now()) {
+            let error = match self.store.append_unflushed(batch, self.clock.now()) {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
+            self.store.flush_soon(self.store.end(), false);
             let limit = Duration::from_millis(self.settings.load().room_timeout_millis);
             let needed = match error {
                 AppendError::NoRoomYet { needed } => needed,

@@ -20,6 +20,7 @@ use protocol::delay::DelayLevels;
 use store::journal::Table;
 use store::{Store, StoreError};
 
+use crate::acknowledgements::{Acknowledgements, acknowledge};
 use crate::admin::cold_data::ColdLimits;
 use crate::admin::configuration::Configuration;
 use crate::clients::Clients;
@@ -94,6 +95,9 @@ pub struct Broker {
     pub(crate) delay_levels: DelayLevels,
     pub(crate) topics: Arc<Topics>,
     pub(crate) hold: Arc<Hold>,
+    pub(crate) acknowledgements: Arc<Acknowledgements>,
+    /// Whether a thread that serves connections may wait for the device while others go on: there is more than one.
+    pub(crate) may_wait_for_flush: bool,
     pub(crate) delay: Arc<Delay>,
     pub(crate) transactions: Arc<Transactions>,
     /// None with `timerWheelEnable=false`.
@@ -215,6 +219,8 @@ impl Broker {
             random,
             delay_levels,
             topics,
+            acknowledgements: Arc::default(),
+            may_wait_for_flush: tokio::runtime::Handle::current().metrics().num_workers() > 1,
         });
         broker.attach_tables();
         for sentence in broker.exchange.import(&broker)? {
@@ -230,6 +236,7 @@ impl Broker {
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         protect::begin(&broker);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
+        tokio::spawn(vital("acknowledgements", acknowledge(Arc::clone(&broker))));
         tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
         tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
         tokio::spawn(vital("timer messages", timer::deliver(Arc::clone(&broker))));
@@ -288,6 +295,7 @@ impl Broker {
                 "delivery of delayed messages, or the task of transactions or leases, does not end, going on without"
             );
         }
+        self.acknowledgements.stop();
         self.hold.stop();
         match tokio::time::timeout(LAST_DELIVERY, pop::hand_over(self)).await {
             Ok(Ok(())) => {}

@@ -4,6 +4,7 @@
 //! one promise: `send` takes messages, `pull` gives them, `hold` parks a pull until there is something to give, and so on.
 //! Nothing here touches a socket or a file: `net` brings requests, `store` keeps bytes.
 
+mod acknowledgements;
 mod admin;
 mod append;
 mod assignment;

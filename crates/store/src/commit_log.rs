@@ -255,6 +255,14 @@ impl CommitLog {
         self.segments.read().clone()
     }
 
+    /// The segments that hold the log offsets `from..to`, oldest first.
+    pub fn segments_between(&self, from: u64, to: u64) -> Vec<Arc<Segment>> {
+        let segments = self.segments.read();
+        let begin = segments.partition_point(|segment| segment.end() <= from);
+        let end = segments.partition_point(|segment| segment.base() < to).max(begin);
+        segments[begin..end].to_vec()
+    }
+
     /// Adds a segment behind the last one.
     pub fn add(&self, segment: Arc<Segment>) {
         self.segments.write().push(Arc::clone(&segment));

@@ -20,6 +20,7 @@ use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{AppendError, NotWritable, StoreError};
+use crate::flush;
 use crate::fold::is_folder_name;
 use crate::index::KeyIndex;
 use crate::journal::Journal;
@@ -65,6 +66,12 @@ pub(crate) struct Shared {
     pub opened_at: u64,
     /// Set by reads, taken by the thread that lets pages go. Relaxed: a hint.
     pub had_reads: AtomicBool,
+    /// Whose flush it is. Taken before anything is flushed, and held while the device works.
+    pub flush_turn: Mutex<()>,
+    /// Appends since the last flush began. Relaxed: a hint.
+    pub appends: AtomicUsize,
+    /// The last flush was of one append, and quick. Relaxed: a hint.
+    pub lone_flushes: AtomicBool,
     pub segments_bell: Bell,
     pub flush_bell: Bell,
     pub retention_bell: Bell,
@@ -100,6 +107,14 @@ impl Shared {
 
     pub fn is_sync_flush(&self) -> bool {
         self.options.flush == FlushMode::Sync
+    }
+
+    /// Calls the threads that follow the log.
+    pub fn call_followers(&self) {
+        self.wake_queues();
+        if let Some(index) = &self.index {
+            index.bell.call();
+        }
     }
 
     /// Ends the rest of the `queues` thread, if it rests.
@@ -142,6 +157,13 @@ impl Store {
     ///
     /// On [`AppendError::NoRoomYet`] await [`Store::room`] and call it again: the rest of the batch is still in it.
     pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
+        let appended = self.append_unflushed(batch, now);
+        self.shared.flush_bell.call();
+        appended
+    }
+
+    /// The same, but nobody is told that there is something to flush: whoever calls it calls [`Store::flush_soon`] at once.
+    pub fn append_unflushed(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
         self.writable()?;
         let shared = &self.shared;
         if shared.queues.is_backlogged() {
@@ -150,8 +172,8 @@ impl Store {
         let appended = shared.log.append(batch, now);
         if let Some(last) = batch.landed().last() {
             shared.last_timestamp.fetch_max(last.store_timestamp, Ordering::Release);
+            shared.appends.fetch_add(1, Ordering::Relaxed);
         }
-        shared.flush_bell.call();
         match appended {
             Ok(false) => Ok(()),
             Ok(true) => {
@@ -168,6 +190,20 @@ impl Store {
             }
             Err(error @ (AppendError::NotWritable(_) | AppendError::TooLong { .. })) => Err(error),
         }
+    }
+
+    /// Has everything flushed that was appended up to `end`, and says whether that is done already.
+    ///
+    /// A thread that `may_wait` does it here and now where that is quicker than to have it done (SYNC_FLUSH, one producer, a quick device); it
+    /// waits for the device then, as a rule less than a millisecond.
+    pub fn flush_soon(&self, end: LogOffset, may_wait: bool) -> bool {
+        let shared = &self.shared;
+        if may_wait && shared.is_sync_flush() && flush::flush_here(shared, end.0) {
+            shared.call_followers();
+            return true;
+        }
+        shared.flush_bell.call();
+        false
     }
 
     /// Memory for units that cannot be written has an end. While they can, the thread that writes them catches up.

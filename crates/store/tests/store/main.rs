@@ -10,6 +10,7 @@ mod closing;
 mod crash;
 mod device;
 mod files;
+mod flushing;
 mod generations;
 mod index;
 mod light;

@@ -1,0 +1,191 @@
+//! Bursts of sends whose answers wait for a flush (SYNC_FLUSH).
+//!
+//! One task answers them all: what a flush has covered is answered in one go, so that a flush costs one wake-up, and one more for each
+//! connection that hears of it. A burst that the device is late for is answered with FLUSH_DISK_TIMEOUT, and stays until it is
+//! flushed: only then may consumers be woken.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::{Debt, Outgoing};
+use parking_lot::Mutex;
+use protocol::LogOffset;
+use protocol::code::ResponseCode;
+use store::{ConsumeQueue, Landed};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::time::timeout;
+
+use crate::append::{Answer, Receipts};
+use crate::broker::Broker;
+use crate::hold::{Errand, Inbox, Lane, ParkedPull};
+use crate::session::{JOURNAL_TIMEOUT, Work};
+
+/// How often the task looks who is late, where the device is.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A burst that is appended and not flushed.
+pub(crate) struct Unflushed {
+    pub(crate) receipts: Receipts,
+    pub(crate) landed: Vec<Landed>,
+    /// Whom to wake when it is flushed.
+    pub(crate) lanes: Vec<Arc<Lane>>,
+    pub(crate) light: Vec<Arc<ConsumeQueue>>,
+    pub(crate) end: LogOffset,
+    /// When the append began, by the clock's elapsed time.
+    pub(crate) began: Duration,
+    pub(crate) inbox: Arc<Inbox>,
+    /// Room of its connection, given back when it is done.
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+}
+
+/// One that waits its turn.
+struct Waiting {
+    burst: Unflushed,
+    /// When its producer is told that the device is late, by the clock's elapsed time.
+    late_at: Duration,
+    limit: Duration,
+    /// Its topic was written into the journal in time.
+    is_journalled: bool,
+    /// Until it is answered, its connection stays.
+    debt: Option<Debt<Work>>,
+}
+
+/// What has come since the task looked last.
+#[derive(Default)]
+struct Came {
+    bursts: Vec<Waiting>,
+    /// The task sleeps without end: whoever comes first wakes it.
+    is_asleep: bool,
+    has_stopped: bool,
+}
+
+/// All that wait.
+#[derive(Default)]
+pub(crate) struct Acknowledgements {
+    /// Guards nothing else.
+    came: Mutex<Came>,
+    bell: Notify,
+}
+
+impl Acknowledgements {
+    /// Sees to the answers of a burst, when it is flushed, and when the journal is written up to `durable_after`.
+    pub(crate) fn begin(self: &Arc<Self>, broker: &Broker, burst: Unflushed, durable_after: u64) {
+        let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
+        let late_at = broker.clock.elapsed() + limit;
+        let debt = Some(burst.inbox.owe());
+        let mut waiting = Waiting { burst, late_at, limit, is_journalled: true, debt };
+        let journal = broker.store.journal().written();
+        if journal.get() >= durable_after {
+            self.push(waiting);
+            return;
+        }
+        // The first messages of a topic: the journal is nearly always there before the log.
+        let (journal, clock, acknowledgements) = (Arc::clone(journal), broker.clock.clone(), Arc::clone(self));
+        tokio::spawn(async move {
+            waiting.is_journalled = timeout(JOURNAL_TIMEOUT, journal.reached(durable_after)).await.is_ok();
+            waiting.late_at = clock.elapsed() + limit;
+            acknowledgements.push(waiting);
+        });
+    }
+
+    fn push(&self, waiting: Waiting) {
+        let mut came = self.came.lock();
+        came.bursts.push(waiting);
+        let is_asleep = std::mem::take(&mut came.is_asleep);
+        drop(came);
+        if is_asleep {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Ends the task. Whoever still waits hears nothing any more.
+    pub(crate) fn stop(&self) {
+        self.came.lock().has_stopped = true;
+        self.bell.notify_one();
+    }
+}
+
+/// The task.
+pub(crate) async fn acknowledge(broker: Arc<Broker>) {
+    let all = Arc::clone(&broker.acknowledgements);
+    let (flushed, clock) = (broker.store.flushed(), &broker.clock);
+    let (mut came, mut waiting, mut desk) = (Vec::new(), Vec::new(), Desk::default());
+    // Ends with the broker.
+    loop {
+        let has_none = {
+            let mut state = all.came.lock();
+            if state.has_stopped {
+                return;
+            }
+            std::mem::swap(&mut state.bursts, &mut came);
+            state.is_asleep = came.is_empty() && waiting.is_empty();
+            state.is_asleep
+        };
+        if has_none {
+            all.bell.notified().await;
+            continue;
+        }
+        waiting.append(&mut came);
+        let (at, now) = (flushed.get(), clock.elapsed());
+        for mut done in waiting.extract_if(.., |waiting: &mut Waiting| waiting.burst.end.0 <= at) {
+            desk.answer(&broker, &mut done, true);
+            desk.wake(&broker, done.burst);
+        }
+        for late in waiting.iter_mut().filter(|waiting| waiting.late_at <= now) {
+            desk.answer(&broker, late, false);
+        }
+        // Without one it looks once more who has come, and sleeps.
+        let Some(next) = waiting.iter().map(|waiting| waiting.burst.end.0).min() else { continue };
+        let late_at = waiting.iter().filter(|waiting| waiting.debt.is_some()).map(|waiting| waiting.late_at).min();
+        let look_at = late_at.map_or(LOOK, |late_at| late_at.saturating_sub(now).min(LOOK));
+        tokio::select! {
+            biased;
+            () = flushed.reached(next) => {}
+            // Also at who has come meanwhile.
+            () = tokio::time::sleep(look_at) => {}
+            () = all.bell.notified() => {}
+        }
+    }
+}
+
+/// What answering needs again and again.
+#[derive(Default)]
+struct Desk {
+    ids: String,
+    woken: Vec<ParkedPull>,
+}
+
+impl Desk {
+    /// Answers a burst, if it has no answer yet.
+    fn answer(&mut self, broker: &Broker, waiting: &mut Waiting, is_flushed: bool) {
+        // Given back when the answer lies in the inbox.
+        let Some(_debt) = waiting.debt.take() else { return };
+        let Waiting { burst, limit, is_journalled, .. } = waiting;
+        let settings = broker.settings.load();
+        broker.stats.put_times.stored(burst.landed.len(), broker.clock.elapsed().saturating_sub(burst.began));
+        let late = match (is_flushed, *is_journalled) {
+            (true, true) => None,
+            (true, false) => Some(format!(
+                "stored, but its topic is not written into the journal within {} ms",
+                JOURNAL_TIMEOUT.as_millis()
+            )),
+            (false, _) => Some(format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis())),
+        };
+        let code = if late.is_none() { ResponseCode::Success } else { ResponseCode::FlushDiskTimeout };
+        let answer = Answer { code, remark: late.as_deref(), host: broker.advertised, settings: &settings };
+        let mut out = Outgoing::new();
+        burst.receipts.reply_to_patient(&burst.landed, &answer, &mut self.ids, &mut out);
+        if !out.is_empty() {
+            // Through the inbox, which cannot be full: a reply that got lost would be sent a second time by its producer.
+            burst.inbox.push(Errand::Frames(out.take()));
+        }
+    }
+
+    /// Wakes who waits for what a burst brought.
+    fn wake(&mut self, broker: &Broker, burst: Unflushed) {
+        let Unflushed { mut lanes, light, permit, .. } = burst;
+        broker.topics.light_lanes(&light, &mut lanes);
+        broker.hold.arrived(lanes.iter(), &mut self.woken);
+        drop(permit);
+    }
+}
