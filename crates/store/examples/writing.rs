@@ -42,11 +42,20 @@ enum Way {
     MappedAhead,
     /// The same, flushed by the stretch that was written.
     MappedAheadByStretch,
+    /// The same, with pages as large as the file system makes them.
+    MappedAheadHuge,
     /// By a system call into allocated blocks.
     Called,
 }
 
-const WAYS: [Way; 5] = [Way::MappedHoles, Way::MappedBlocks, Way::MappedAhead, Way::MappedAheadByStretch, Way::Called];
+const WAYS: [Way; 6] = [
+    Way::MappedHoles,
+    Way::MappedBlocks,
+    Way::MappedAhead,
+    Way::MappedAheadByStretch,
+    Way::MappedAheadHuge,
+    Way::Called,
+];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -93,7 +102,10 @@ fn write_into(file: &File, way: Way, piece: usize) -> Result<()> {
     }
     let map = MmapOptions::new().len(FILE_BYTES).map_raw(file)?;
     let bytes = vec![7; piece];
-    let is_made_ahead = matches!(way, Way::MappedAhead | Way::MappedAheadByStretch);
+    let is_made_ahead = matches!(way, Way::MappedAhead | Way::MappedAheadByStretch | Way::MappedAheadHuge);
+    if way == Way::MappedAheadHuge {
+        map.advise(Advice::HugePage)?;
+    }
     let (written, made) = (AtomicU64::new(0), AtomicU64::new(if is_made_ahead { 0 } else { FILE_BYTES as u64 }));
     let is_over = AtomicBool::new(false);
     let before = processor_seconds()?;
@@ -152,7 +164,7 @@ fn flush(file: &File, map: &MmapRaw, way: Way, written: &AtomicU64, is_over: &At
     while !is_over.load(Ordering::Acquire) {
         std::thread::park_timeout(FLUSH_EVERY);
         let end = written.load(Ordering::Acquire) as usize;
-        if way == Way::MappedAheadByStretch {
+        if matches!(way, Way::MappedAheadByStretch | Way::MappedAheadHuge) {
             map.flush_range(flushed, end - flushed)?;
         } else {
             file.sync_data()?;
