@@ -1,7 +1,8 @@
 //! The `segments` thread: keeps the next stretch of the log ready, and lets go of what lies behind.
 //!
 //! Ready means that its blocks are allocated and its pages are in memory, so that an append neither faults nor meets a full
-//! device. The stretch is small when the log rests and grows with the rate of writing.
+//! device. With SYNC_FLUSH it also means that zeros were written there, and are on the device: a flush into blocks that are allocated only
+//! waits for the file system's journal besides. The stretch is small when the log rests and grows with the rate of writing.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use tracing::{info, warn};
 
 use crate::error::NotWritable;
+use crate::flush;
 use crate::segment::Segment;
 use crate::store::Shared;
 
@@ -114,10 +116,15 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
             },
         };
         let to = target.min(from + PIECE).min(segment.end());
-        if let Err(error) = segment.prepare(from, to) {
+        if let Err(error) = segment.allocate(from, to, shared.is_sync_flush()) {
             note(shared, from, to - from, segment.path(), error.to_string());
             return false;
         }
+        if shared.is_sync_flush() {
+            // Before the pages are made ready: a sync takes the right to write from them.
+            flush::sync(&segment, from, to);
+        }
+        segment.populate(from, to);
         log.room.advance(to);
     }
     if shared.no_room.lock().take().is_some() {

@@ -130,25 +130,31 @@ impl Segment {
     }
 
     /// Gives the log offsets `from..to` their blocks on the device, so that writing them cannot meet a full disk (which a
-    /// mapping would answer with a signal), and their pages in memory, so that writing them faults no page.
-    pub(crate) fn prepare(&self, from: u64, to: u64) -> io::Result<()> {
+    /// mapping would answer with a signal). `with_zeros`: and writes zeros there.
+    pub(crate) fn allocate(&self, from: u64, to: u64, with_zeros: bool) -> io::Result<()> {
         let (start, end) = self.pages(from, to);
         if start == end {
             return Ok(());
         }
         let file = self.file()?;
-        match file.allocate(start, end - start) {
-            Ok(()) => {}
-            // Not every file system can; writing zeros is the plain way to the same end. Only to what was asked for: in the
-            // page before it there are records.
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                write_zeros(&*file, from.clamp(self.base, self.end()) - self.base, end)?;
-            }
+        let is_allocated = match file.allocate(start, end - start) {
+            Ok(()) => true,
+            // Not every file system can; writing zeros is the plain way to the same end.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => false,
             Err(error) => return Err(error),
+        };
+        if !is_allocated || with_zeros {
+            // Only to what was asked for: in the page before it there are records.
+            write_zeros(&*file, from.clamp(self.base, self.end()) - self.base, end)?;
         }
+        Ok(())
+    }
+
+    /// Brings the pages of the log offsets `from..to` into memory, so that writing them faults none.
+    pub(crate) fn populate(&self, from: u64, to: u64) {
+        let (start, end) = self.pages(from, to);
         // Old kernels (before 5.14) do not know this advice: then the append path faults the pages itself.
         let _ = self.map.advise_range(Advice::PopulateWrite, start as usize, (end - start) as usize);
-        Ok(())
     }
 
     fn note_read(&self) {

@@ -63,8 +63,7 @@ fn a_flush_writes_what_was_appended_and_leaves_what_is_prepared_alone() {
     const SEGMENT: u64 = 4 << 20;
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();
-    let (store, _) =
-        open_on(&disk, StoreOptions { flush: FlushMode::Sync, segment_bytes: SEGMENT, ..options(dir.path()) });
+    let (store, _) = open_on(&disk, StoreOptions { segment_bytes: SEGMENT, ..options(dir.path()) });
     // Over the end of a segment.
     let mut end = 0;
     while end < SEGMENT + (64 << 10) {
@@ -246,6 +245,29 @@ fn queues_that_can_be_written_again_let_the_log_go_on() {
     });
     disk.faults.cannot_write_queues.store(false, Ordering::SeqCst);
     eventually("an append", || append_batch(&store, &mut batch, TimeMs(1)).is_ok());
+}
+
+#[test]
+fn with_sync_flush_nothing_is_appended_where_nothing_was_ever_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) =
+        open_on(&disk, StoreOptions { flush: FlushMode::Sync, segment_bytes: 16 << 20, ..options(dir.path()) });
+    let written = || {
+        let mut ranges = disk.faults.mapped_syncs.lock().clone();
+        ranges.sort_by_key(|range| range.start);
+        ranges.iter().fold(0, |end, range| if range.start <= end { end.max(range.end) } else { end })
+    };
+    let room = store.room().get();
+    assert!(written() as u64 >= room, "{} of {room} bytes", written());
+    // The tail's page is synced with the stretch behind it, and keeps its records.
+    append_run(&store, 0..5000);
+    let room = store.room().get();
+    assert!(room > 2 << 20 && written() as u64 >= room, "{} of {room} bytes", written());
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = open_sync(dir.path());
+    assert_run(&store, 0..5000);
 }
 
 #[test]
