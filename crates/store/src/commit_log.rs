@@ -169,9 +169,24 @@ impl CommitLog {
             tail.segment.write(start, &bytes[group[0].bytes.start..group[count - 1].bytes.end]);
             // Published before there is a unit: who finds the unit finds the record.
             tail.segment.publish(tail.at);
+            let unit = |entry: &Entry, landed: &Landed| Unit {
+                at: landed.at,
+                size: entry.bytes.len() as u32,
+                tags: entry.tags.at(now),
+            };
+            let mut begin = first;
+            for run in group.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue)) {
+                let places = &landed[begin..begin + run.len()];
+                begin += run.len();
+                if !run[0].queue.is_batch() {
+                    run[0].queue.push_run(run.iter().zip(places).map(|(entry, landed)| unit(entry, landed)));
+                    continue;
+                }
+                for (entry, landed) in run.iter().zip(places) {
+                    entry.queue.push_record(unit(entry, landed), entry.count(), landed.store_timestamp);
+                }
+            }
             for (entry, landed) in group.iter().zip(&landed[first..]) {
-                let unit = Unit { at: landed.at, size: entry.bytes.len() as u32, tags: entry.tags.at(now) };
-                entry.queue.push_record(unit, entry.count(), landed.store_timestamp);
                 if let Some(keys) = &entry.keys {
                     let hashes = &hashes[keys.start as usize..keys.end as usize];
                     tail.ahead.note(landed.at.0, landed.end.0, landed.store_timestamp, hashes);

@@ -165,6 +165,7 @@ impl Store {
         let mut offset = start;
         let mut scanned = 0;
         let mut is_removing = false;
+        let mut segment: Option<Arc<Segment>> = None;
         // Of the unit that `offset` begins with, once that is known.
         let mut place = None;
         // Ends at the queue's end, at a limit, or when so many units were passed over.
@@ -236,7 +237,11 @@ impl Store {
                     read.status = end_status(read, ReadStatus::Cold);
                     return;
                 }
-                let slice = self.shared.log.slice(unit.at.0, unit.size as usize);
+                // Messages of a pull lie in one file, as a rule.
+                if !segment.as_ref().is_some_and(|segment| segment.holds(unit.at.0)) {
+                    segment = self.shared.log.segment_at(unit.at.0);
+                }
+                let slice = segment.as_ref().and_then(|segment| LogSlice::new(segment, unit.at.0, unit.size as usize));
                 if !is_hot
                     && let Some(slice) = &slice
                     && let Err(error) = slice.bring_in()

@@ -89,6 +89,11 @@ impl Segment {
         self.base + self.bytes
     }
 
+    /// Whether a log offset lies in it.
+    pub(crate) fn holds(&self, at: u64) -> bool {
+        (self.base..self.end()).contains(&at)
+    }
+
     /// Its file.
     pub fn path(&self) -> &Path {
         &self.path

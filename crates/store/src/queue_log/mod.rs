@@ -79,8 +79,8 @@ impl Default for QueueLogOptions {
 /// A queue's recent window at most, in bytes of units.
 const WINDOW_BYTES_MAX: usize = 1024 * UNIT_BYTES;
 
-/// Files (and directories) that are made durable one by one; from here on, the file system is synced as a whole.
-const SYNCED_SINGLY_MAX: usize = 64;
+/// Files (and directories) that are made durable one by one, and held open until then; from here on, the file system is synced as a whole.
+const SYNCED_SINGLY_MAX: usize = 256;
 
 /// What can go wrong with consume queues.
 #[derive(Debug, thiserror::Error)]
@@ -461,14 +461,14 @@ impl QueueLogs {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Flushes, and makes what was pushed before this call survive a loss of power. On [`QueueError::Unsure`] nothing can be trusted any more
-    /// but the log.
-    pub fn sync_all(&self) -> Result<(), QueueError> {
+    /// Flushes, and makes what was pushed before this call survive a loss of power. Says whether that took a sync of the whole file system,
+    /// the log's prepared pages included. On [`QueueError::Unsure`] nothing can be trusted any more but the log.
+    pub fn sync_all(&self) -> Result<bool, QueueError> {
         self.flush_all()?;
         // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
         // synced does no harm.
         let unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
-        self.sync(&unsynced)
+        self.sync(&unsynced).map(|()| unsynced.is_everything)
     }
 
     fn sync(&self, unsynced: &Unsynced) -> Result<(), QueueError> {

@@ -127,17 +127,29 @@ impl ConsumeQueue {
 
     /// Adds the next unit of an ordinary queue. Memory only; readers see it at once. One thread at a time: whoever holds the log's lock.
     pub fn push(self: &Arc<Self>, unit: Unit) {
+        self.push_run(std::iter::once(unit));
+    }
+
+    /// The same for several, which readers see together.
+    pub fn push_run(self: &Arc<Self>, units: impl ExactSizeIterator<Item = Unit>) {
+        let count = units.len();
         let mut tail = self.tail.lock();
-        let next = self.next.load(Ordering::Relaxed);
+        let next = self.next.load(Ordering::Relaxed) + count as u64;
         if self.is_deleted.load(Ordering::Relaxed) {
-            self.next.store(next + 1, Ordering::Release);
+            self.next.store(next, Ordering::Release);
             return;
         }
-        let tail = tail.get_or_insert_with(|| Box::new(Tail::at(next, UNIT_BYTES)));
-        tail.push(&unit.encode());
-        self.log_end.store(unit.end().0, Ordering::Release);
-        self.next.store(next + 1, Ordering::Release);
-        self.note_pushed(tail, UNIT_BYTES);
+        let tail = tail.get_or_insert_with(|| Box::new(Tail::at(next - count as u64, UNIT_BYTES)));
+        let mut log_end = None;
+        for unit in units {
+            tail.push(&unit.encode());
+            log_end = Some(unit.end().0);
+        }
+        if let Some(log_end) = log_end {
+            self.log_end.store(log_end, Ordering::Release);
+        }
+        self.next.store(next, Ordering::Release);
+        self.note_pushed(tail, count * UNIT_BYTES);
     }
 
     #[inline]

@@ -460,3 +460,18 @@ fn a_sync_that_failed_is_not_tried_again_but_told() {
     let failed = logs.sync_all().unwrap_err();
     assert!(matches!(failed, QueueError::Unsure { .. }), "{failed}");
 }
+
+#[test]
+fn only_very_many_files_are_synced_with_the_whole_file_system() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(Broken::default()));
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk) as Arc<dyn Disk>).unwrap();
+    let push = |queues: u32| (0..queues).for_each(|id| logs.get_or_create("t", id).push(unit(u64::from(id))));
+    // Each has a file and a folder that are new.
+    push(128);
+    assert!(!logs.sync_all().unwrap());
+    push(256);
+    assert!(logs.sync_all().unwrap());
+    push(256);
+    assert!(!logs.sync_all().unwrap(), "their folders are there");
+    assert!(!logs.sync_all().unwrap(), "nothing is left");
+}

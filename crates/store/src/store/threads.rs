@@ -19,6 +19,9 @@ use crate::{flush, index, prepare, retention, worker};
 const QUEUES_REST: Duration = Duration::from_secs(60);
 /// How often units go to their files and the check-point moves.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
+/// How long the check-point stays where it is after a sync of the whole file system: that writes the log's prepared pages too, and each of them
+/// faults in the append that comes to it. A start after a crash reads so much more of the log.
+const WHOLE_SYNC_REST: Duration = Duration::from_secs(10);
 
 impl Store {
     pub(super) fn start_threads(self: &Arc<Store>) -> Result<(), StoreError> {
@@ -84,6 +87,10 @@ impl Store {
                     Deleted::recall(&store.journal).forget_below(&store.journal, min);
                 }
                 let moved = store.move_checkpoint(false);
+                drop(store);
+                if let Ok(true) = moved {
+                    shared.checkpoint_bell.rest(WHOLE_SYNC_REST);
+                }
                 if let Err(error) = &moved
                     && !has_failed
                 {
@@ -101,22 +108,22 @@ impl Store {
     }
 
     /// Writes the units that are only in memory, brings them to the device, and moves the check-point as far as that has both log and queues.
-    /// May take minutes where the file system is synced as a whole.
-    fn move_checkpoint(&self, is_last: bool) -> Result<(), StoreError> {
+    /// May take minutes where the file system is synced as a whole; says whether it was.
+    fn move_checkpoint(&self, is_last: bool) -> Result<bool, StoreError> {
         let shared = &self.shared;
         shared.queues.journal_is_written(self.journal.written().get());
         let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
         if timestamp <= self.checkpointed() && !is_last {
-            return Ok(());
+            return Ok(false);
         }
-        match shared.queues.sync_all() {
+        let was_whole = match shared.queues.sync_all() {
             Err(unsure @ QueueError::Unsure { .. }) => {
                 // As with the log: the check-point must not move, and the next start reads the log from there.
                 error!(error = %unsure, "ending the process");
                 std::process::abort();
             }
             synced => synced?,
-        }
+        };
         if self.has_unsure_queues.load(Ordering::Relaxed) {
             let dir = &shared.options.queue_dir;
             shared.disk.sync_file_system(dir).map_err(|source| StoreError::Disk {
@@ -137,7 +144,7 @@ impl Store {
         };
         self.checkpoint.lock().write(&marks)?;
         self.checkpointed.store(timestamp, Ordering::Relaxed);
-        Ok(())
+        Ok(was_whole)
     }
 
     fn checkpointed(&self) -> i64 {
