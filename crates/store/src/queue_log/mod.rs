@@ -82,6 +82,9 @@ const WINDOW_BYTES_MAX: usize = 1024 * UNIT_BYTES;
 /// Files (and directories) that are made durable one by one, and held open until then; from here on, the file system is synced as a whole.
 const SYNCED_SINGLY_MAX: usize = 256;
 
+/// Units of a queue that are worth a write where there are more queues than that.
+const GATHERED_UNITS: usize = 100;
+
 /// What can go wrong with consume queues.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
@@ -176,6 +179,8 @@ struct Shared {
     pending_bytes: AtomicU64,
     /// Whether the bell was rung since the flush last began; spares push the bell's lock.
     is_rung: AtomicBool,
+    /// So many bytes of units that are not written call for a flush. Relaxed: a hint.
+    ring_at: AtomicU64,
     bell: Bell,
 }
 
@@ -233,7 +238,7 @@ impl Unsynced {
 impl Shared {
     fn count_pushed(&self, bytes: usize) {
         let pending = self.pending_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        if pending >= self.options.buffered_bytes && !self.is_rung.swap(true, Ordering::Relaxed) {
+        if pending >= self.ring_at.load(Ordering::Relaxed) && !self.is_rung.swap(true, Ordering::Relaxed) {
             self.bell.ring();
         }
     }
@@ -265,6 +270,7 @@ impl QueueLogs {
                 simple,
                 batch,
                 descriptors: Descriptors::new(options.descriptors),
+                ring_at: AtomicU64::new(options.buffered_bytes),
                 options,
                 next_number: AtomicU64::new(0),
                 maintenance: Mutex::new(()),
@@ -436,6 +442,27 @@ impl QueueLogs {
     /// A queue that cannot be written keeps its units for the next call and does not stop the others; the first error is
     /// returned.
     pub fn flush_all(&self) -> Result<(), QueueError> {
+        self.flush_from(0)
+    }
+
+    /// The same, but where there are very many queues the few units of each gather, as far as their memory allows: a write of a unit or two
+    /// costs as much as one of a hundred. What stays is in the log, and is written with the next check-point.
+    pub fn flush_gathered(&self) -> Result<(), QueueError> {
+        let listed = self.shared.listed.lock().len();
+        let buffered = self.shared.options.buffered_bytes;
+        let most = (listed * GATHERED_UNITS * UNIT_BYTES) as u64;
+        let is_many = listed > SYNCED_SINGLY_MAX;
+        let ring_at = if is_many { most.clamp(buffered, buffered.saturating_mul(4)) } else { buffered };
+        self.shared.ring_at.store(ring_at, Ordering::Relaxed);
+        if !is_many {
+            return self.flush_all();
+        }
+        self.flush_from(GATHERED_UNITS)?;
+        if self.pending_bytes() > ring_at / 2 { self.flush_all() } else { Ok(()) }
+    }
+
+    /// Leaves queues alone that have fewer units to write than `least`.
+    fn flush_from(&self, least: usize) -> Result<(), QueueError> {
         let _files = self.shared.maintenance.lock();
         self.shared.is_rung.store(false, Ordering::Relaxed);
         *self.shared.bell.wanted.lock() = false;
@@ -452,7 +479,7 @@ impl QueueLogs {
                 // The files of the topic that had its name before are still there.
                 return !queue.is_deleted();
             }
-            queue.flush(window, &mut scratch).unwrap_or_else(|error| {
+            queue.flush(window, least, &mut scratch).unwrap_or_else(|error| {
                 first_error.get_or_insert(error);
                 true
             })

@@ -475,3 +475,25 @@ fn only_very_many_files_are_synced_with_the_whole_file_system() {
     assert!(!logs.sync_all().unwrap(), "their folders are there");
     assert!(!logs.sync_all().unwrap(), "nothing is left");
 }
+
+#[test]
+fn very_many_queues_gather_units_and_keep_them_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    let push = |queues: u32, n: u64| (0..queues).for_each(|id| logs.get_or_create("t", id).push(unit(n)));
+    push(200, 0);
+    logs.flush_gathered().unwrap();
+    assert_eq!(logs.pending_bytes(), 0, "each queue is worth a write where there are few");
+    push(1000, 1);
+    (2..=100).for_each(|n| push(1, n));
+    logs.flush_gathered().unwrap();
+    assert_eq!(logs.pending_bytes(), 999 * UNIT_BYTES as u64, "one has gathered enough");
+    assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 200).len(), 101);
+    assert_eq!(units(&logs.get("t", 999).unwrap(), 0, 200), [unit(1)]);
+    logs.sync_all().unwrap();
+    assert_eq!(logs.pending_bytes(), 0, "a check-point stands for all of them");
+    drop(logs);
+    let (logs, _) = open(dir.path());
+    assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 200).len(), 101);
+    assert_eq!(units(&logs.get("t", 999).unwrap(), 0, 200), [unit(1)]);
+}

@@ -16,15 +16,19 @@ const FLUSH_UNITS: u64 = 4096;
 const BLANK_UNITS: usize = 204;
 
 impl ConsumeQueue {
-    /// Writes what is not yet in files, then keeps at most `window` bytes of units in memory. Says whether there was anything; if
-    /// not, the queue has given its memory back and is no longer listed. Under the maintenance lock.
-    pub(super) fn flush(&self, window: usize, scratch: &mut Vec<u8>) -> Result<bool, QueueError> {
+    /// Writes what is not yet in files, unless that is fewer units than `least`, then keeps at most `window` bytes of units in memory. Says
+    /// whether there was anything; if not, the queue has given its memory back and is no longer listed. Under the maintenance lock.
+    pub(super) fn flush(&self, window: usize, least: usize, scratch: &mut Vec<u8>) -> Result<bool, QueueError> {
         let mut is_active = false;
         loop {
             scratch.clear();
             let from = {
                 let mut tail = self.tail.lock();
                 let Some(units) = tail.as_deref_mut() else { return Ok(false) };
+                let pending = units.pending_bytes();
+                if !is_active && pending > 0 && pending < (least * self.layout().unit_bytes) as u64 {
+                    return Ok(true);
+                }
                 let from = units.written();
                 // To the end of the file and not more than a chunk: the lock stands in the way of the log.
                 units.copy_pending((self.layout().file_end(from) - from).min(FLUSH_UNITS), scratch);

@@ -44,7 +44,7 @@ impl Store {
         let store = Arc::downgrade(self);
         let shared = Arc::clone(&self.shared);
         threads.push(worker::spawn("queues", move || {
-            let mut is_idle = false;
+            let (mut is_idle, mut pending_before) = (false, 0);
             while !shared.is_stopping() {
                 shared.queues_rest.store(is_idle, Ordering::SeqCst);
                 fence(Ordering::SeqCst);
@@ -56,7 +56,12 @@ impl Store {
                     || shared.queues.deleted_up_to().is_some()
                     || store.checkpointed() < store.last_timestamp();
                 shared.queues.journal_is_written(store.journal.written().get());
-                let failed = shared.queues.flush_all().err().map(|error| error.to_string());
+                // Queues at rest are written to the end.
+                let pending = shared.queues.pending_bytes();
+                let flushed =
+                    if pending <= pending_before { shared.queues.flush_all() } else { shared.queues.flush_gathered() };
+                pending_before = shared.queues.pending_bytes();
+                let failed = flushed.err().map(|error| error.to_string());
                 let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
                 match (before, failed) {
                     // The units stay in memory and are tried again; the log has them in any case.
