@@ -4,6 +4,8 @@
 //! request on its way on each, by one thread, and asks from another; in turn by `epoll` and by `io_uring`, three times. Says round trips
 //! a second and the processor time of the thread that answers.
 
+#![allow(clippy::disallowed_methods, reason = "it measures for as long as it is told to")]
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,4 +1,5 @@
-//! The store: the door to log, queues and journal. `opening.rs` recovers what is on disk, `threads.rs` begins and ends the threads.
+//! The store: the door to log, queues and journal. `opening.rs` recovers what is on disk, `appending.rs` appends and asks for flushes, `threads.rs` begins and
+//! ends the threads.
 //!
 //! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (threads.rs: write units, bring them to the device), `index`
 //! (index/), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
@@ -8,19 +9,17 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use env::{Clock, TimeMs};
+use env::Clock;
 use parking_lot::{Mutex, RwLock};
 use protocol::{LogOffset, light, names};
 use tracing::error;
 
-use crate::batch::RecordBatch;
 use crate::checkpoint::Checkpoint;
 use crate::cold::{ColdRead, ColdReadRefused, ColdReads};
 use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
-use crate::error::{AppendError, NotWritable, StoreError};
-use crate::flush;
+use crate::error::{NotWritable, StoreError};
 use crate::fold::is_folder_name;
 use crate::index::KeyIndex;
 use crate::journal::Journal;
@@ -32,6 +31,7 @@ use crate::timer::{LogState, TimerFiles, TimerOptions};
 use crate::watermark::Watermark;
 use crate::worker::Bell;
 
+mod appending;
 mod opening;
 mod threads;
 
@@ -153,78 +153,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Appends what is not appended yet of the batch: one lock, no system call. See [`RecordBatch::landed`].
-    ///
-    /// On [`AppendError::NoRoomYet`] await [`Store::room`] and call it again: the rest of the batch is still in it.
-    pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
-        let appended = self.append_unflushed(batch, now);
-        self.shared.flush_bell.call();
-        appended
-    }
-
-    /// The same, but nobody is told that there is something to flush: whoever calls it calls [`Store::flush_soon`] at once.
-    pub fn append_unflushed(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
-        self.writable()?;
-        let shared = &self.shared;
-        if shared.queues.is_backlogged() {
-            self.check_queues()?;
-        }
-        let appended = shared.log.append(batch, now);
-        if let Some(last) = batch.landed().last() {
-            shared.last_timestamp.fetch_max(last.store_timestamp, Ordering::Release);
-            shared.appends.fetch_add(1, Ordering::Relaxed);
-        }
-        match appended {
-            Ok(false) => Ok(()),
-            Ok(true) => {
-                shared.segments_bell.call();
-                Ok(())
-            }
-            Err(AppendError::NoRoomYet { needed }) => {
-                shared.needed_room.fetch_max(needed, Ordering::SeqCst);
-                shared.segments_bell.call();
-                if let Some(reason) = shared.no_room.lock().clone() {
-                    return Err(AppendError::NotWritable(reason));
-                }
-                Err(AppendError::NoRoomYet { needed })
-            }
-            Err(error @ (AppendError::NotWritable(_) | AppendError::TooLong { .. })) => Err(error),
-        }
-    }
-
-    /// Has everything flushed that was appended up to `end`, and says whether that is done already.
-    ///
-    /// A thread that `may_wait` does it here and now where that is quicker than to have it done (SYNC_FLUSH, one producer, a quick device); it
-    /// waits for the device then, as a rule less than a millisecond.
-    pub fn flush_soon(&self, end: LogOffset, may_wait: bool) -> bool {
-        let shared = &self.shared;
-        if may_wait && shared.is_sync_flush() && flush::flush_here(shared, end.0) {
-            shared.call_followers();
-            return true;
-        }
-        shared.flush_bell.call();
-        false
-    }
-
-    /// Memory for units that cannot be written has an end. While they can, the thread that writes them catches up.
-    #[cold]
-    fn check_queues(&self) -> Result<(), NotWritable> {
-        let Shared { options, queues, unwritten_queues, .. } = &*self.shared;
-        match &*unwritten_queues.lock() {
-            Some(reason) => Err(NotWritable::NoRoom {
-                path: options.queue_dir.clone(),
-                bytes: queues.pending_bytes(),
-                reason: reason.clone(),
-            }),
-            None if queues.is_full() => Err(NotWritable::NoRoom {
-                path: options.queue_dir.clone(),
-                bytes: queues.pending_bytes(),
-                reason: "consume queues are written more slowly than messages come".to_owned(),
-            }),
-            None => Ok(()),
-        }
-    }
-
     /// Whether messages are taken, and why not.
     pub fn writable(&self) -> Result<(), NotWritable> {
         if self.shared.is_stopping() {

@@ -11,6 +11,7 @@ mod batch_tests;
 mod batch_unit;
 mod by_time;
 mod descriptors;
+mod flushing;
 mod layout;
 mod load;
 mod queue;
@@ -27,11 +28,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 use protocol::{LogOffset, names};
 
 pub use batch::Span;
@@ -41,8 +39,9 @@ pub use queue::{ConsumeQueue, PushedAt};
 pub use reading::UnitsRead;
 pub use unit::{UNIT_BYTES, Unit};
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::Disk;
 use descriptors::Descriptors;
+use flushing::{Bell, Unsynced};
 use layout::Layout;
 use table::{Table, TopicQueues};
 
@@ -78,12 +77,6 @@ impl Default for QueueLogOptions {
 
 /// A queue's recent window at most, in bytes of units.
 const WINDOW_BYTES_MAX: usize = 1024 * UNIT_BYTES;
-
-/// Files (and directories) that are made durable one by one, and held open until then; from here on, the file system is synced as a whole.
-const SYNCED_SINGLY_MAX: usize = 256;
-
-/// Units of a queue that are worth a write where there are more queues than that.
-const GATHERED_UNITS: usize = 100;
 
 /// What can go wrong with consume queues.
 #[derive(Debug, thiserror::Error)]
@@ -190,69 +183,6 @@ struct DeletedTopic {
     queues: TopicQueues,
     /// The journal's position of the deletion. Without its files and without its deletion, a topic would come back empty after a crash.
     position: u64,
-}
-
-#[derive(Default)]
-struct Bell {
-    /// Whether a flush is wanted early.
-    wanted: Mutex<bool>,
-    rang: Condvar,
-}
-
-/// Files written and directories made since the last sync.
-#[derive(Default)]
-struct Unsynced {
-    files: HashMap<descriptors::FileKey, Arc<dyn DiskFile>, FixedState>,
-    dirs: Vec<PathBuf>,
-    /// There were too many to remember each: the whole file system is due.
-    is_everything: bool,
-}
-
-impl Unsynced {
-    fn note(&mut self, queue: u64, file_start: u64, file: &Arc<dyn DiskFile>) {
-        if self.is_everything {
-            return;
-        }
-        self.files.insert((queue, file_start), Arc::clone(file));
-        self.limit();
-    }
-
-    fn note_made(&mut self, dir: PathBuf) {
-        if !self.is_everything {
-            self.dirs.push(dir);
-            self.limit();
-        }
-    }
-
-    fn forget(&mut self, queue: u64, from: u64, to: u64) {
-        self.files.retain(|key, _| key.0 != queue || !(from..to).contains(&key.1));
-    }
-
-    fn limit(&mut self) {
-        if self.files.len() + self.dirs.len() > SYNCED_SINGLY_MAX {
-            *self = Unsynced { is_everything: true, ..Unsynced::default() };
-        }
-    }
-}
-
-impl Shared {
-    fn count_pushed(&self, bytes: usize) {
-        let pending = self.pending_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        if pending >= self.ring_at.load(Ordering::Relaxed) && !self.is_rung.swap(true, Ordering::Relaxed) {
-            self.bell.ring();
-        }
-    }
-
-    fn count_written(&self, bytes: u64) {
-        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-impl Bell {
-    fn ring(&self) {
-        *self.wanted.lock() = true;
-        self.rang.notify_all();
-    }
 }
 
 impl QueueLogs {
@@ -424,7 +354,7 @@ impl QueueLogs {
             }
             let root = if is_batch { &self.shared.batch.dir } else { &self.shared.simple.dir };
             let dir = root.join(&topic.name);
-            self.shared.unsynced.lock().dirs.retain(|made| !made.starts_with(&dir));
+            self.shared.unsynced.lock().forget_below(&dir);
             let disk = &self.shared.disk;
             // The folder for batches may never have been made.
             let removed =
@@ -435,106 +365,6 @@ impl QueueLogs {
             }
         }
         first_error.map_or(Ok(()), Err)
-    }
-
-    /// Hands all units that are only in memory to the kernel, and takes memory back from queues that are at rest.
-    ///
-    /// A queue that cannot be written keeps its units for the next call and does not stop the others; the first error is
-    /// returned.
-    pub fn flush_all(&self) -> Result<(), QueueError> {
-        self.flush_from(0)
-    }
-
-    /// The same, but where there are very many queues the few units of each gather, as far as their memory allows: a write of a unit or two
-    /// costs as much as one of a hundred. What stays is in the log, and is written with the next check-point.
-    pub fn flush_gathered(&self) -> Result<(), QueueError> {
-        let listed = self.shared.listed.lock().len();
-        let buffered = self.shared.options.buffered_bytes;
-        let most = (listed * GATHERED_UNITS * UNIT_BYTES) as u64;
-        let is_many = listed > SYNCED_SINGLY_MAX;
-        let ring_at = if is_many { most.clamp(buffered, buffered.saturating_mul(4)) } else { buffered };
-        self.shared.ring_at.store(ring_at, Ordering::Relaxed);
-        if !is_many {
-            return self.flush_all();
-        }
-        self.flush_from(GATHERED_UNITS)?;
-        if self.pending_bytes() > ring_at / 2 { self.flush_all() } else { Ok(()) }
-    }
-
-    /// Leaves queues alone that have fewer units to write than `least`.
-    fn flush_from(&self, least: usize) -> Result<(), QueueError> {
-        let _files = self.shared.maintenance.lock();
-        self.shared.is_rung.store(false, Ordering::Relaxed);
-        *self.shared.bell.wanted.lock() = false;
-        let mut listed = std::mem::take(&mut *self.shared.listed.lock());
-        let share = self.shared.options.recent_bytes as usize / listed.len().max(1);
-        let window = share.min(WINDOW_BYTES_MAX);
-        let mut scratch = Vec::new();
-        // After the list was taken: whatever stands in it under a deleted name was made after that was noted.
-        let mut first_error = self.remove_deleted_files().err();
-        let waiting: HashSet<String, FixedState> =
-            self.shared.deleted.lock().iter().map(|deleted| deleted.name.clone()).collect();
-        listed.retain(|queue| {
-            if waiting.contains(queue.topic()) {
-                // The files of the topic that had its name before are still there.
-                return !queue.is_deleted();
-            }
-            queue.flush(window, least, &mut scratch).unwrap_or_else(|error| {
-                first_error.get_or_insert(error);
-                true
-            })
-        });
-        self.shared.listed.lock().append(&mut listed);
-        first_error.map_or(Ok(()), Err)
-    }
-
-    /// Flushes, and makes what was pushed before this call survive a loss of power. Says whether that took a sync of the whole file system,
-    /// the log's prepared pages included. On [`QueueError::Unsure`] nothing can be trusted any more but the log.
-    pub fn sync_all(&self) -> Result<bool, QueueError> {
-        self.flush_all()?;
-        // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
-        // synced does no harm.
-        let unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
-        self.sync(&unsynced).map(|()| unsynced.is_everything)
-    }
-
-    fn sync(&self, unsynced: &Unsynced) -> Result<(), QueueError> {
-        let Shared { disk, simple: Layout { dir: root, .. }, batch, .. } = &*self.shared;
-        // The folder for batches is made when it is needed, so that its own name has to be there too.
-        let batch_parent = batch.dir.parent().unwrap_or(&batch.dir);
-        let unsure = |path: &Path, source| QueueError::Unsure { path: path.to_owned(), source };
-        if unsynced.is_everything {
-            return disk.sync_file_system(root).map_err(|source| unsure(root, source));
-        }
-        for file in unsynced.files.values() {
-            file.sync_data().map_err(|source| unsure(root, source))?;
-        }
-        for dir in &unsynced.dirs {
-            // The file's name is in the queue's directory, that one's name in the topic's, and so on up to ours.
-            let top = if dir.starts_with(root) { root } else { batch_parent };
-            for dir in dir.ancestors().take_while(|dir| dir.starts_with(top)) {
-                match disk.sync_dir(dir) {
-                    // Its topic was deleted since.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    synced => synced.map_err(|source| unsure(dir, source))?,
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Blocks until a flush is wanted early (true), or `timeout` has passed (false).
-    pub fn wait_until_wanted(&self, timeout: Duration) -> bool {
-        let mut wanted = self.shared.bell.wanted.lock();
-        if !*wanted {
-            self.shared.bell.rang.wait_for(&mut wanted, timeout);
-        }
-        std::mem::take(&mut *wanted)
-    }
-
-    /// Ends a `wait_until_wanted` now: something is to be done, or the store closes.
-    pub fn ring(&self) {
-        self.shared.bell.ring();
     }
 
     /// Where the record of the newest unit of all queues ends: what the log has beyond is in no queue.

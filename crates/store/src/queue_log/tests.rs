@@ -1,10 +1,11 @@
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::disk::RealDisk;
+use crate::disk::{DiskFile, RealDisk};
 
 const UNITS_PER_FILE: u64 = 10;
 
