@@ -1,8 +1,8 @@
 //! From a gathered batch to acknowledgements: one append for a burst, then a reply for each send when its mode says so.
 //!
-//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the same where the store flushes at once; else the burst goes
-//! to `acknowledgements.rs`, which lays the replies into the connection's inbox after the flush that covers it, while the connection
-//! reads on; only so many bursts of a connection may wait there.
+//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the burst goes to `acknowledgements.rs`, which lays the replies
+//! into the connection's inbox after the flush that covers it, while the connection reads on; only so many bursts of a connection may
+//! wait there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -379,7 +379,7 @@ impl Sends {
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
     let began = broker.clock.elapsed();
     let durable_after = session.take_durable_after();
-    let refused = broker.append_unflushed(&mut session.sends.batch).await.err();
+    let refused = broker.append(&mut session.sends.batch).await.err();
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
     let landed = sends.batch.landed();
@@ -414,7 +414,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
 
     let settings = broker.settings.load();
     let answer = Answer { code: ResponseCode::Success, remark: None, host: broker.advertised, settings: &settings };
-    if broker.store.flush_soon(end, broker.may_wait_for_flush) || !broker.is_sync_flush() {
+    if !broker.is_sync_flush() {
         broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
         let mut ids = std::mem::take(&mut sends.ids);
         // A topic that was made for these is not written down yet.
@@ -533,20 +533,12 @@ impl Broker {
 
     /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
     pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
-        let appended = self.append_unflushed(batch).await;
-        self.store.flush_soon(self.store.end(), false);
-        appended
-    }
-
-    /// The same, but what has landed last may wait for a flush until the caller asks for one.
-    async fn append_unflushed(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
         loop {
-            let error = match self.store.append_unflushed(batch, self.clock.now()) {
+            let error = match self.store.append(batch, self.clock.now()) {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            self.store.flush_soon(self.store.end(), false);
             let limit = Duration::from_millis(self.settings.load().room_timeout_millis);
             let needed = match error {
                 AppendError::NoRoomYet { needed } => needed,

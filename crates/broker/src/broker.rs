@@ -96,8 +96,6 @@ pub struct Broker {
     pub(crate) topics: Arc<Topics>,
     pub(crate) hold: Arc<Hold>,
     pub(crate) acknowledgements: Arc<Acknowledgements>,
-    /// Whether a thread that serves connections may wait for the device while others go on: there is more than one.
-    pub(crate) may_wait_for_flush: bool,
     pub(crate) delay: Arc<Delay>,
     pub(crate) transactions: Arc<Transactions>,
     /// None with `timerWheelEnable=false`.
@@ -220,7 +218,6 @@ impl Broker {
             delay_levels,
             topics,
             acknowledgements: Arc::default(),
-            may_wait_for_flush: tokio::runtime::Handle::current().metrics().num_workers() > 1,
         });
         broker.attach_tables();
         for sentence in broker.exchange.import(&broker)? {

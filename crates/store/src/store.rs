@@ -1,4 +1,4 @@
-//! The store: the door to log, queues and journal. `opening.rs` recovers what is on disk, `appending.rs` appends and asks for flushes, `threads.rs` begins and
+//! The store: the door to log, queues and journal. `opening.rs` recovers what is on disk, `appending.rs` appends, `threads.rs` begins and
 //! ends the threads.
 //!
 //! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (threads.rs: write units, bring them to the device), `index`
@@ -66,12 +66,6 @@ pub(crate) struct Shared {
     pub opened_at: u64,
     /// Set by reads, taken by the thread that lets pages go. Relaxed: a hint.
     pub had_reads: AtomicBool,
-    /// Whose flush it is. Taken before anything is flushed, and held while the device works.
-    pub flush_turn: Mutex<()>,
-    /// Appends since the last flush began. Relaxed: a hint.
-    pub appends: AtomicUsize,
-    /// The last flush was of one append, and quick. Relaxed: a hint.
-    pub lone_flushes: AtomicBool,
     pub segments_bell: Bell,
     pub flush_bell: Bell,
     pub retention_bell: Bell,
@@ -107,14 +101,6 @@ impl Shared {
 
     pub fn is_sync_flush(&self) -> bool {
         self.options.flush == FlushMode::Sync
-    }
-
-    /// Calls the threads that follow the log.
-    pub fn call_followers(&self) {
-        self.wake_queues();
-        if let Some(index) = &self.index {
-            index.bell.call();
-        }
     }
 
     /// Ends the rest of the `queues` thread, if it rests.

@@ -1,27 +1,18 @@
-//! Appends, and who flushes them.
+//! Appends.
 
 use std::sync::atomic::Ordering;
 
 use env::TimeMs;
-use protocol::LogOffset;
 
 use super::{Shared, Store};
 use crate::batch::RecordBatch;
 use crate::error::{AppendError, NotWritable};
-use crate::flush;
 
 impl Store {
     /// Appends what is not appended yet of the batch: one lock, no system call. See [`RecordBatch::landed`].
     ///
     /// On [`AppendError::NoRoomYet`] await [`Store::room`] and call it again: the rest of the batch is still in it.
     pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
-        let appended = self.append_unflushed(batch, now);
-        self.shared.flush_bell.call();
-        appended
-    }
-
-    /// The same, but nobody is told that there is something to flush: whoever calls it calls [`Store::flush_soon`] at once.
-    pub fn append_unflushed(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
         self.writable()?;
         let shared = &self.shared;
         if shared.queues.is_backlogged() {
@@ -30,8 +21,8 @@ impl Store {
         let appended = shared.log.append(batch, now);
         if let Some(last) = batch.landed().last() {
             shared.last_timestamp.fetch_max(last.store_timestamp, Ordering::Release);
-            shared.appends.fetch_add(1, Ordering::Relaxed);
         }
+        shared.flush_bell.call();
         match appended {
             Ok(false) => Ok(()),
             Ok(true) => {
@@ -48,20 +39,6 @@ impl Store {
             }
             Err(error @ (AppendError::NotWritable(_) | AppendError::TooLong { .. })) => Err(error),
         }
-    }
-
-    /// Has everything flushed that was appended up to `end`, and says whether that is done already.
-    ///
-    /// A thread that `may_wait` does it here and now where that is quicker than to have it done (SYNC_FLUSH, one producer, a quick device); it
-    /// waits for the device then, as a rule less than a millisecond.
-    pub fn flush_soon(&self, end: LogOffset, may_wait: bool) -> bool {
-        let shared = &self.shared;
-        if may_wait && shared.is_sync_flush() && flush::flush_here(shared, end.0) {
-            shared.call_followers();
-            return true;
-        }
-        shared.flush_bell.call();
-        false
     }
 
     /// Memory for units that cannot be written has an end. While they can, the thread that writes them catches up.

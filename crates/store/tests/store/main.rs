@@ -10,7 +10,6 @@ mod closing;
 mod crash;
 mod device;
 mod files;
-mod flushing;
 mod generations;
 mod index;
 mod light;
