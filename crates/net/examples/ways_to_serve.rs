@@ -142,8 +142,9 @@ const WRITTEN: u64 = 1 << 32;
 const TIME: u64 = 1 << 33;
 
 fn by_io_uring(streams: &[TcpStream], request: usize, reply: usize, is_over: &AtomicBool) -> Result<()> {
-    let bytes = vec![b'y'; reply];
-    let mut buffers: Vec<Vec<u8>> = streams.iter().map(|_| vec![0; request]).collect();
+    // Never freed: the kernel may still hold a read when the ring is closed.
+    let bytes: &'static [u8] = vec![b'y'; reply].leak();
+    let mut buffers: Vec<&'static mut [u8]> = streams.iter().map(|_| vec![0; request].leak()).collect();
     let mut here = vec![0; streams.len()];
     let mut ring: IoUring =
         IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(4 * streams.len() as u32 + 1)?;
@@ -155,8 +156,8 @@ fn by_io_uring(streams: &[TcpStream], request: usize, reply: usize, is_over: &At
     due.push(opcode::Timeout::new(&tick).build().user_data(TIME));
     while !is_over.load(Ordering::Relaxed) {
         for entry in due.drain(..) {
-            // SAFETY: buffers, bytes, tick and sockets outlive the ring's use of them: the ring is dropped, which cancels what is under
-            // way, before any of them (they were made earlier); no buffer is read or lent again before its completion.
+            // SAFETY: buffers and bytes live for ever, and no buffer is read or lent again before its completion. `tick` outlives the
+            // submission, which copies it. The kernel holds the sockets by itself.
             unsafe { ring.submission().push(&entry) }.context("the ring has room for all connections")?;
         }
         ring.submit_and_wait(1)?;
