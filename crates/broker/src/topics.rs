@@ -27,8 +27,10 @@ use crate::lite::Lite;
 use crate::refusal::Refusal;
 use crate::static_topic::mapping::Mapping;
 use crate::tables::{self, Keeper};
+use crate::topics::places::Places;
 
 pub(crate) mod mapped;
+mod places;
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
 pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
@@ -46,14 +48,12 @@ pub struct Topic {
     name: Arc<str>,
     config: ArcSwap<TopicConfig>,
     /// By queue id; filled when a queue is first used.
-    lanes: ArcSwap<Vec<Option<Arc<Lane>>>>,
+    lanes: Places<Lane>,
     /// See `mapped.rs`.
     is_static: AtomicBool,
     mapping: ArcSwapOption<Mapping>,
     /// Guards nothing else; taken when a mapping changes.
     replaced: Mutex<mapped::Replaced>,
-    /// Serialises growth of `lanes`.
-    growing: Mutex<()>,
     /// Deleted: whoever still holds it looks the name up again.
     is_gone: AtomicBool,
     /// Clients may send to it, as far as its name goes.
@@ -76,11 +76,10 @@ impl Topic {
             bell: bells.of(name).cloned(),
             name: Arc::from(config.topic_name.as_str()),
             config: ArcSwap::from_pointee(config),
-            lanes: ArcSwap::default(),
+            lanes: Places::default(),
             is_static: AtomicBool::new(false),
             mapping: ArcSwapOption::empty(),
             replaced: Mutex::default(),
-            growing: Mutex::new(()),
             is_gone: AtomicBool::new(false),
             changed_at: AtomicU64::new(changed_at),
             putting: Mutex::new(()),
@@ -130,26 +129,13 @@ impl Topic {
     ///
     /// The caller has checked the id against the configuration; ids of a topic that shrank stay usable for who holds them.
     pub(crate) fn lane(&self, store: &Store, queue_id: u32) -> Result<Arc<Lane>, StoreError> {
-        if let Some(Some(lane)) = self.lanes.load().get(queue_id as usize) {
-            return Ok(Arc::clone(lane));
-        }
-        let _growing = self.growing.lock();
-        let lanes = self.lanes.load();
-        if let Some(Some(lane)) = lanes.get(queue_id as usize) {
-            return Ok(Arc::clone(lane));
-        }
-        // Refuses ids beyond all bounds, before there is a place for each below them.
-        let queue = match has_batch_queues(&self.config.load()) {
-            true => store.batch_queue(&self.name, queue_id)?,
-            false => store.queue(&self.name, queue_id)?,
-        };
-        let lane = Arc::new(Lane::new(queue, self.bell.clone()));
-        let mut more = Vec::clone(&lanes);
-        if more.len() <= queue_id as usize {
-            more.resize(queue_id as usize + 1, None);
-        }
-        more[queue_id as usize] = Some(Arc::clone(&lane));
-        self.lanes.store(Arc::new(more));
+        let lane = self.lanes.get_or_make(queue_id as usize, || {
+            let queue = match has_batch_queues(&self.config.load()) {
+                true => store.batch_queue(&self.name, queue_id)?,
+                false => store.queue(&self.name, queue_id)?,
+            };
+            Ok::<_, StoreError>(Lane::new(queue, self.bell.clone()))
+        })?;
         // Pairs with the one of whoever appends to a light queue and looks for its lane: the next look is at the queue.
         fence(Ordering::SeqCst);
         Ok(lane)
@@ -157,7 +143,7 @@ impl Topic {
 
     /// The queue with this id, if it was opened.
     pub(crate) fn opened_lane(&self, queue_id: u32) -> Option<Arc<Lane>> {
-        self.lanes.load().get(queue_id as usize)?.clone()
+        self.lanes.get(queue_id as usize)
     }
 
     /// The journal position that an acknowledgement for this topic has to wait for; 0 when it is written already.

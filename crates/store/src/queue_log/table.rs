@@ -15,8 +15,9 @@ use super::queue::ConsumeQueue;
 pub(super) enum TopicQueues {
     /// Without a list.
     One(Arc<ConsumeQueue>),
-    /// Exactly as long as it has to be.
-    Many(Box<[Arc<ConsumeQueue>]>),
+    /// With room to grow: ten thousand queues may come within a second, and each of them is to copy few of the others.
+    #[expect(clippy::box_collection, reason = "an entry is two words")]
+    Many(Box<Vec<Arc<ConsumeQueue>>>),
 }
 
 const _: () = assert!(size_of::<TopicQueues>() == 2 * size_of::<usize>());
@@ -36,12 +37,14 @@ impl TopicQueues {
     /// Adds a queue at its place, unless there is one of its number.
     fn insert(&mut self, queue: Arc<ConsumeQueue>) {
         let Err(place) = self.all().binary_search_by_key(&queue.id(), |queue| queue.id()) else { return };
-        let mut queues = match std::mem::replace(self, TopicQueues::Many(Box::default())) {
-            TopicQueues::One(queue) => vec![queue],
-            TopicQueues::Many(queues) => queues.into_vec(),
-        };
-        queues.insert(place, queue);
-        *self = TopicQueues::Many(queues.into_boxed_slice());
+        match self {
+            TopicQueues::One(first) => {
+                let mut queues = Box::new(vec![Arc::clone(first)]);
+                queues.insert(place, queue);
+                *self = TopicQueues::Many(queues);
+            }
+            TopicQueues::Many(queues) => queues.insert(place, queue),
+        }
     }
 }
 
