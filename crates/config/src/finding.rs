@@ -100,7 +100,7 @@ pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
     }
     role_of_broker(settings)?;
     queue_file_bytes(settings);
-    one_log_directory(settings)?;
+    log_directories(settings)?;
     layout(settings);
     limited(settings);
     Ok(())
@@ -208,9 +208,14 @@ pub(crate) fn round_up(bytes: i64) -> i64 {
     entries * QUEUE_ENTRY_BYTES
 }
 
-fn one_log_directory(settings: &Settings) -> Result<(), ConfigError> {
-    if settings.text("storePathCommitLog").contains(',') {
-        let why = "a log spread over several directories is not supported; give one";
+/// New files of the log have to go somewhere.
+fn log_directories(settings: &Settings) -> Result<(), ConfigError> {
+    let list = |name: &str| -> Vec<String> {
+        settings.text(name).split(',').map(|dir| dir.trim().to_owned()).filter(|dir| !dir.is_empty()).collect()
+    };
+    let read_only = list("readOnlyCommitLogStorePaths");
+    if list("storePathCommitLog").iter().all(|dir| read_only.contains(dir)) {
+        let why = "no folder is left that takes new files: each is in readOnlyCommitLogStorePaths too";
         return Err(refuse(settings, "storePathCommitLog", why));
     }
     Ok(())

@@ -56,6 +56,14 @@ impl Typed for PathBuf {
     }
 }
 
+/// Joined by commas.
+impl Typed for Vec<PathBuf> {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        let text = settings.text(name);
+        Ok(text.split(',').map(str::trim).filter(|path| !path.is_empty()).map(PathBuf::from).collect())
+    }
+}
+
 impl Typed for Option<PathBuf> {
     fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
         Ok(Some(settings.text(name)).filter(|text| !text.is_empty()).map(PathBuf::from))
@@ -366,8 +374,10 @@ settings! {
     StoreSettings via read_store {
         /// Everything lies below it.
         store_path_root_dir: PathBuf = "storePathRootDir";
-        /// The commit log.
-        store_path_commit_log: PathBuf = "storePathCommitLog";
+        /// The commit log: one folder, or several that share its files.
+        store_path_commit_log: Vec<PathBuf> = "storePathCommitLog";
+        /// Folders that hold files of the log and get no more.
+        read_only_commit_log_store_paths: Vec<PathBuf> = "readOnlyCommitLogStorePaths";
         /// Bytes of one file of the log, if there are none yet on disk.
         mapped_file_size_commit_log: u64 = "mappedFileSizeCommitLog";
         /// Bytes of one file of a consume queue: a multiple of 20.

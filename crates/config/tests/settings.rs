@@ -126,7 +126,7 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
         ("aclEnable=true", "aclEnable"),
         ("authenticationEnabled=true", "authenticationEnabled"),
         ("storeType=defaultRocksDB", "storeType"),
-        ("storePathCommitLog=/a,/b", "storePathCommitLog"),
+        ("storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a", "storePathCommitLog"),
         ("messageStorePlugIn=org.example.Store", "messageStorePlugIn"),
     ] {
         let said = refusal(&format!("# one\n{text}\n"));
@@ -216,7 +216,7 @@ fn without_a_file_nobody_else_is_served_and_with_one_the_machines_address_is_tol
         Settings::load(Sources { data: Some("./data".into()), ..Sources::new(Role::Server, machine()) }).unwrap();
     assert!(alone.net().unwrap().bind_address.is_loopback());
     assert_eq!(alone.broker().unwrap().broker_ip1, "127.0.0.1");
-    assert_eq!(alone.store().unwrap().store_path_commit_log, Path::new("./data/store/commitlog"));
+    assert_eq!(alone.store().unwrap().store_path_commit_log, [Path::new("./data/store/commitlog")]);
 
     let settings = load("");
     assert!(settings.net().unwrap().bind_address.is_unspecified());

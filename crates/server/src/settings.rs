@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use config::{ClientAuth, FlushDiskType, Machine, Role, Settings, SourceFile, Sources, StoreSettings, TlsMode, Weight};
 use net::{ClientOptions, ListenerOptions, ListenerTag, ServerCheck};
 use protocol::delay::DelayLevels;
-use store::{FlushMode, IndexOptions, StoreOptions};
+use store::{FlushMode, IndexOptions, LogDirs, StoreOptions};
 use tracing::{info, warn};
 
 use crate::command_line::{Common, LogFormat, Serve};
@@ -173,8 +173,10 @@ pub fn names_options(order: &Order) -> anyhow::Result<names::Options> {
 pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
     let delay_levels = DelayLevels::parse(&settings.message_delay_level)
         .map_err(|error| anyhow::anyhow!("messageDelayLevel={}: {error}", settings.message_delay_level))?;
+    let log_dirs = LogDirs::new(&settings.store_path_commit_log, &settings.read_only_commit_log_store_paths)
+        .context("storePathCommitLog names no folder that takes new files")?;
     Ok(StoreOptions {
-        commit_log_dir: settings.store_path_commit_log.clone(),
+        log_dirs,
         segment_bytes: settings.mapped_file_size_commit_log,
         queue_file_bytes: settings.mapped_file_size_consume_queue,
         batch_queue_file_bytes: settings.mapper_file_size_batch_consume_queue,

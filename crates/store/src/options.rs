@@ -11,6 +11,7 @@ use protocol::delay::DelayLevels;
 use crate::disk::{Disk, RealDisk};
 use crate::index::IndexOptions;
 use crate::journal::Journal;
+use crate::log_dirs::LogDirs;
 
 /// When a written record counts as safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub enum FlushMode {
 pub struct StoreOptions {
     /// `storePathRootDir`.
     pub root: PathBuf,
-    /// `storePathCommitLog`.
-    pub commit_log_dir: PathBuf,
+    /// `storePathCommitLog`, `readOnlyCommitLogStorePaths`.
+    pub log_dirs: LogDirs,
     /// `<root>/consumequeue`.
     pub queue_dir: PathBuf,
     /// `mappedFileSizeCommitLog`; files on disk of another size win (R1.78).
@@ -78,7 +79,7 @@ impl StoreOptions {
     pub fn at(root: &Path) -> StoreOptions {
         StoreOptions {
             root: root.to_owned(),
-            commit_log_dir: root.join("commitlog"),
+            log_dirs: LogDirs::one(root.join("commitlog")),
             queue_dir: root.join("consumequeue"),
             segment_bytes: 1 << 30,
             queue_file_bytes: 6_000_000,

@@ -4,6 +4,7 @@
 //! device. With SYNC_FLUSH it also means that zeros were written there, and are on the device: a flush into blocks that are allocated only
 //! waits for the file system's journal besides. The stretch is small when the log rests and grows with the rate of writing.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -93,30 +94,7 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
     // Each turn prepares a piece or ends the loop.
     while log.room.get() < target {
         let from = log.room.get();
-        let segment = match log.segment_at(from) {
-            Some(segment) => segment,
-            None => match Segment::open(&shared.disk, &shared.options.commit_log_dir, from, log.segment_bytes) {
-                Ok(segment) => {
-                    let dir = &shared.options.commit_log_dir;
-                    if let Err(error) = shared.disk.sync_dir(dir) {
-                        // Whatever is written into it could go with its name. It is made anew, since a second sync of the same name may
-                        // say yes without having done anything.
-                        let removed = shared.disk.remove(segment.path());
-                        note(shared, from, PIECE, dir, format!("its names cannot be made durable: {error}"));
-                        if let Err(error) = removed {
-                            warn!(%error, path = %segment.path().display(), "cannot remove a file of the log");
-                        }
-                        return false;
-                    }
-                    log.add(std::sync::Arc::clone(&segment));
-                    segment
-                }
-                Err(error) => {
-                    note(shared, from, PIECE, &shared.options.commit_log_dir, error.to_string());
-                    return false;
-                }
-            },
-        };
+        let Some(segment) = log.segment_at(from).or_else(|| next_segment(shared, from)) else { return false };
         let piece = if shared.is_sync_flush() { WRITTEN_PIECE } else { PIECE };
         let to = target.min(from + piece).min(segment.end());
         if let Err(error) = segment.allocate(from, to, shared.is_sync_flush()) {
@@ -134,6 +112,28 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
         info!("there is room for the log again");
     }
     true
+}
+
+/// Makes the file of the log that begins at `base`, and its name durable. `None` if that cannot be done, which is noted.
+fn next_segment(shared: &Shared, base: u64) -> Option<Arc<Segment>> {
+    let (log, disk) = (&shared.log, &shared.disk);
+    let full_percent = shared.retention.lock().disk_clean_forcibly_percent;
+    let dir = shared.options.log_dirs.of_file(&**disk, base / log.segment_bytes, full_percent);
+    let segment = Segment::open(disk, dir, base, log.segment_bytes)
+        .map_err(|error| note(shared, base, PIECE, dir, error.to_string()))
+        .ok()?;
+    if let Err(error) = disk.sync_dir(dir) {
+        // Whatever is written into it could go with its name. It is made anew, since a second sync of the same name may say yes without
+        // having done anything.
+        let removed = disk.remove(segment.path());
+        note(shared, base, PIECE, dir, format!("its names cannot be made durable: {error}"));
+        if let Err(error) = removed {
+            warn!(%error, path = %segment.path().display(), "cannot remove a file of the log");
+        }
+        return None;
+    }
+    log.add(Arc::clone(&segment));
+    Some(segment)
 }
 
 fn note(shared: &Shared, at: u64, bytes: u64, path: &std::path::Path, reason: String) {

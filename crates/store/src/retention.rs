@@ -39,10 +39,10 @@ pub(crate) fn run(shared: &Shared) {
 /// One look at the device and at the oldest files.
 pub(crate) fn look(shared: &Shared) {
     let (options, retention) = (&shared.options, shared.retention.lock().clone());
-    let mut used = match shared.disk.space(&options.commit_log_dir) {
+    let mut used = match options.log_dirs.space(&*shared.disk) {
         Ok(disk) => disk.used_percent(),
         Err(error) => {
-            warn!(path = %options.commit_log_dir.display(), %error, "cannot tell how full the disk is");
+            warn!(path = %options.log_dirs.first().display(), %error, "cannot tell how full the disk is");
             return;
         }
     };
@@ -55,12 +55,12 @@ pub(crate) fn look(shared: &Shared) {
         }
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
         // Each file frees space: what was forced before it may not be any more.
-        used = shared.disk.space(&options.commit_log_dir).map_or(used, |disk| disk.used_percent());
+        used = options.log_dirs.space(&*shared.disk).map_or(used, |disk| disk.used_percent());
     }
     let mut full = shared.disk_full.lock();
     if used > retention.disk_warning_percent {
         let now = NotWritable::DiskFull {
-            path: options.commit_log_dir.clone(),
+            path: options.log_dirs.first().to_owned(),
             used_percent: used,
             limit_percent: retention.disk_warning_percent,
         };

@@ -45,6 +45,8 @@ pub struct Segment {
     published: AtomicU64,
     /// Whether somebody read in it since pages of it were let go of. Relaxed: a hint.
     was_read: AtomicBool,
+    /// Mapped for reading alone: to write into it would end the process with a signal.
+    is_read_only: bool,
 }
 
 /// RocketMQ's name of the file that begins at `base`.
@@ -66,17 +68,50 @@ impl Segment {
         }
         let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
         let map = MmapOptions::new().len(length).map_raw(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
-        let (disk, file) = (Arc::clone(disk), Mutex::new(Some(file)));
-        Ok(Arc::new(Segment {
+        Ok(Arc::new(Segment::mapped(disk, file, path, base, map, false)))
+    }
+
+    /// Maps a file that cannot be written, and has its full length.
+    pub(crate) fn open_read_only(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        base: u64,
+        bytes: u64,
+    ) -> Result<Arc<Segment>, StoreError> {
+        let path = dir.join(file_name(base));
+        let failed = |doing| {
+            let path = path.clone();
+            move |source| StoreError::Disk { doing, path, source }
+        };
+        let file = disk.open(&path, OpenHow::Read).map_err(failed("open"))?;
+        if file.len().map_err(failed("measure"))? != bytes {
+            return Err(failed("extend")(io::ErrorKind::ReadOnlyFilesystem.into()));
+        }
+        let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
+        let options = MmapOptions::new().len(length).to_owned();
+        let map = options.map_raw_read_only(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
+        Ok(Arc::new(Segment::mapped(disk, file, path, base, map, true)))
+    }
+
+    fn mapped(
+        disk: &Arc<dyn Disk>,
+        file: Arc<dyn DiskFile>,
+        path: PathBuf,
+        base: u64,
+        map: MmapRaw,
+        is_read_only: bool,
+    ) -> Segment {
+        Segment {
             base,
-            bytes,
+            bytes: map.len() as u64,
             path,
-            disk,
-            file,
+            disk: Arc::clone(disk),
+            file: Mutex::new(Some(file)),
             map,
             published: AtomicU64::new(0),
             was_read: AtomicBool::new(false),
-        }))
+            is_read_only,
+        }
     }
 
     /// The log offset of its first byte.
@@ -99,6 +134,11 @@ impl Segment {
         &self.path
     }
 
+    /// Whether it cannot be written.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
     /// Closes the file: everything in it is written and flushed. Whoever needs it after all opens it again.
     pub(crate) fn rest(&self) {
         let file = self.file.lock().take();
@@ -109,7 +149,8 @@ impl Segment {
         if let Some(file) = &*self.file.lock() {
             return Ok(Arc::clone(file));
         }
-        let file = self.disk.open(&self.path, OpenHow::Write)?;
+        let how = if self.is_read_only { OpenHow::Read } else { OpenHow::Write };
+        let file = self.disk.open(&self.path, how)?;
         *self.file.lock() = Some(Arc::clone(&file));
         Ok(file)
     }
@@ -127,9 +168,10 @@ impl Segment {
     /// Copies `bytes` to the log offset `at`. Only whoever holds the log's lock may call it, for what is not published.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
         let start = (at - self.base) as usize;
+        assert!(!self.is_read_only, "nothing is appended to a file that cannot be written");
         assert!(start as u64 >= self.published.load(Ordering::Relaxed), "published bytes do not change");
         assert!(start + bytes.len() <= self.map.len(), "a write stays inside its segment");
-        // SAFETY: the range lies inside the mapping (asserted), which lives as long as `self`. Nobody else writes: the caller
+        // SAFETY: the range lies inside the mapping (asserted), which may be written (asserted) and lives as long as `self`. Nobody else writes: the caller
         // holds the log's lock. Nobody reads: `as_ref` shows published bytes only, and these are not (asserted).
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(start), bytes.len()) };
     }

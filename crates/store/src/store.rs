@@ -4,6 +4,7 @@
 //! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (threads.rs: write units, bring them to the device), `index`
 //! (index/), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -384,9 +385,14 @@ impl Store {
         self.shared.log.set_read_mode(mode)
     }
 
-    /// How full the device of the log is.
+    /// How full the device of the log is; of several, the emptiest.
     pub fn disk_use(&self) -> std::io::Result<DiskUse> {
-        self.shared.disk.space(&self.shared.options.commit_log_dir)
+        self.shared.options.log_dirs.space(&*self.shared.disk)
+    }
+
+    /// How full the device of a folder is.
+    pub fn disk_use_of(&self, dir: &Path) -> std::io::Result<DiskUse> {
+        self.shared.disk.space(dir)
     }
 
     /// The same of the consume queues' device.

@@ -56,11 +56,16 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     if let Ok(disk) = store.disk_use() {
         let ratio = f64::from(disk.used_percent()) / 100.0;
         put("commitLogDiskRatio", ratio.to_string());
-        put(&format!("commitLogDiskRatio_{}", store.options().commit_log_dir.display()), ratio.to_string());
         put(
             "commitLogDirCapacity",
             format!("Total : {}, Free : {}.", size_text(disk.total), size_text(disk.available)),
         );
+    }
+    for dir in store.options().log_dirs.taking() {
+        if let Ok(disk) = store.disk_use_of(dir) {
+            let ratio = f64::from(disk.used_percent()) / 100.0;
+            put(&format!("commitLogDiskRatio_{}", dir.display()), ratio.to_string());
+        }
     }
     if let Ok(disk) = store.queue_disk_use() {
         put("consumeQueueDiskRatio", (f64::from(disk.used_percent()) / 100.0).to_string());

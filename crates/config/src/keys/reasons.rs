@@ -62,7 +62,6 @@ pub(super) const SEARCH: &str = "queues are found by binary search in the files 
 pub(super) const SOCKETS: &str =
     "give the key of the same meaning: serverSocketSndBufSize, serverSocketRcvBufSize or serverSocketBacklog";
 pub(super) const SOCKS: &str = "outgoing connections are made without a SOCKS proxy";
-pub(super) const SPREAD_LOG: &str = "one commit log directory only; a log spread over several cannot be opened";
 pub(super) const STATIC_SUBSCRIPTIONS: &str = "subscriptions come from heartbeats and from pops";
 pub(super) const STATS: &str = "statistics are kept without it";
 pub(super) const SUBSCRIPTIONS: &str =

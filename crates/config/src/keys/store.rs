@@ -14,7 +14,7 @@ table! {
     off(DLEDGER)             "storePathDLedgerCommitLog"                TEXT       = ""       "DLedger log dir";
     off(CONTROLLER)          "storePathEpochFile"                       TEXT       = ""       "epoch file";
     off(CONTROLLER)          "storePathBrokerIdentity"                  TEXT       = ""       "controller broker metadata file";
-    refused(SPREAD_LOG)      "readOnlyCommitLogStorePaths"              TEXT       = ""       "extra read-only dirs";
+    used                     "readOnlyCommitLogStorePaths"              TEXT       = ""       "extra read-only dirs";
     used                     "mappedFileSizeCommitLog"                  BYTES      = "1073741824" "segment bytes";
     off(COMPACTION)          "compactionMappedFileSize"                 INT        = "104857600" "compaction log segment";
     off(COMPACTION)          "compactionCqMappedFileSize"               INT        = "10485760" "compaction CQ segment";

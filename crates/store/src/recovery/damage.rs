@@ -119,8 +119,9 @@ pub(super) fn cut(
     disk: &Arc<dyn Disk>,
     found: &mut Recovered,
 ) -> Result<(), StoreError> {
-    let dir = &options.commit_log_dir;
     if files.segments.last().is_some_and(|last| last.end() == end) {
+        let full_percent = options.retention.disk_clean_forcibly_percent;
+        let dir = options.log_dirs.of_file(&**disk, end / files.segment_bytes, full_percent);
         files.segments.push(Segment::open(disk, dir, end, files.segment_bytes)?);
     }
     let has_bytes = |segment: &Segment, from: u64| {

@@ -1,11 +1,13 @@
 //! The log's files: which there are, whether they follow each other, and how large they are.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Recovered;
 use crate::disk::Disk;
 use crate::error::StoreError;
+use crate::log_dirs::LogDirs;
 use crate::options::StoreOptions;
 use crate::segment::{Segment, file_name};
 
@@ -27,85 +29,128 @@ pub(crate) fn open_segments(
     disk: &Arc<dyn Disk>,
     found: &mut Recovered,
 ) -> Result<LogFiles, StoreError> {
-    let dir = &options.commit_log_dir;
-    let failed = |doing: &'static str, path: &Path| {
-        let path = path.to_owned();
-        move |source| StoreError::Disk { doing, path, source }
-    };
-    let malformed = |name: &str, why: String| StoreError::Malformed { path: dir.join(name), why };
-    disk.create_dir(dir).map_err(failed("make", dir))?;
-    let mut files = Vec::new();
-    for entry in disk.list(dir).map_err(failed("list", dir))? {
-        match entry.name.parse::<u64>() {
-            Ok(base) if !entry.is_dir && entry.name == file_name(base) => {
-                let path = dir.join(&entry.name);
-                files.push((base, disk.len(&path).map_err(failed("measure", &path))?));
-            }
-            Ok(_) | Err(_) => {
-                found.findings.push(format!("{}: not a file of the log, left alone", dir.join(entry.name).display()))
-            }
-        }
-    }
-    files.sort_unstable();
-    if let Some((base, 0)) = files.last().copied() {
-        let path = dir.join(file_name(base));
+    let mut files = listed(&options.log_dirs, disk, found)?;
+    let malformed = |path: PathBuf, why: String| StoreError::Malformed { path, why };
+    if let Some(last) = files.pop_if(|last| last.bytes == 0) {
+        let path = last.path();
         disk.remove(&path).map_err(failed("remove", &path))?;
         found.findings.push(format!("{}: empty, removed", path.display()));
-        files.pop();
     }
     // A broker of another setting wrote these files: they say how large files are, not the configuration.
-    let segment_bytes = files.first().map_or(options.segment_bytes, |(_, bytes)| *bytes);
+    let segment_bytes = files.first().map_or(options.segment_bytes, |first| first.bytes);
     if segment_bytes != options.segment_bytes {
         found.findings.push(format!(
             "{}: files have {segment_bytes} bytes, mappedFileSizeCommitLog says {}: the files win",
-            dir.display(),
+            options.log_dirs.first().display(),
             options.segment_bytes
         ));
     }
     if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
-        let (name, says) = match files.first() {
-            Some((base, _)) => (file_name(*base), format!("has {segment_bytes} bytes")),
-            None => (String::new(), format!("mappedFileSizeCommitLog is {segment_bytes}")),
+        let (path, says) = match files.first() {
+            Some(first) => (first.path(), format!("has {segment_bytes} bytes")),
+            None => (options.log_dirs.first().to_owned(), format!("mappedFileSizeCommitLog is {segment_bytes}")),
         };
         return Err(malformed(
-            &name,
+            path,
             format!("{says}; a file of the log has {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX}"),
         ));
     }
     let last = files.len().saturating_sub(1);
-    for (index, (base, bytes)) in files.iter().enumerate() {
-        if *bytes != segment_bytes && (index != last || *bytes > segment_bytes) {
+    for (index, file) in files.iter().enumerate() {
+        let (base, bytes) = (file.base, file.bytes);
+        if bytes != segment_bytes && (index != last || bytes > segment_bytes) {
             return Err(malformed(
-                &file_name(*base),
+                file.path(),
                 format!("has {bytes} bytes, other files of the log have {segment_bytes}"),
             ));
         }
-        if *bytes != segment_bytes {
-            found
-                .findings
-                .push(format!("{}: {bytes} of {segment_bytes} bytes, extended", dir.join(file_name(*base)).display()));
+        if bytes != segment_bytes {
+            found.findings.push(format!("{}: {bytes} of {segment_bytes} bytes, extended", file.path().display()));
         }
         if base.checked_add(segment_bytes).is_none_or(|end| i64::try_from(end).is_err()) {
-            return Err(malformed(&file_name(*base), "begins beyond any log offset".to_owned()));
+            return Err(malformed(file.path(), "begins beyond any log offset".to_owned()));
         }
-        if index > 0 && files[index - 1].0 + segment_bytes != *base {
-            let before = file_name(files[index - 1].0);
+        let Some(before) = index.checked_sub(1).map(|before| &files[before]) else { continue };
+        if before.base == base {
             return Err(malformed(
-                &file_name(*base),
-                format!("does not follow {before}: a file between them is missing"),
+                file.path(),
+                format!("is there twice: {} holds the same part of the log", before.path().display()),
             ));
+        }
+        if before.base + segment_bytes != base {
+            let before = file_name(before.base);
+            return Err(malformed(file.path(), format!("does not follow {before}: a file between them is missing")));
         }
     }
     let is_new = files.is_empty();
     if is_new {
-        files.push((0, segment_bytes));
+        let dir = options.log_dirs.of_file(&**disk, 0, options.retention.disk_clean_forcibly_percent);
+        files.push(LogFile { base: 0, bytes: segment_bytes, dir, is_read_only: false });
     }
     let mut segments = Vec::with_capacity(files.len() + 1);
-    for (base, _) in &files {
-        let segment = Segment::open(disk, dir, *base, segment_bytes)?;
+    for file in &files {
+        let segment = match Segment::open(disk, file.dir, file.base, segment_bytes) {
+            // A folder that takes no new files may be on a device that takes no writes at all.
+            Err(StoreError::Disk { source, .. }) if file.is_read_only && is_refused(&source) => {
+                Segment::open_read_only(disk, file.dir, file.base, segment_bytes)
+            }
+            opened => opened,
+        }?;
         // Mapped is enough to be read, and there may be more files than descriptors.
         segment.rest();
         segments.push(segment);
     }
     Ok(LogFiles { segments, segment_bytes, is_new })
+}
+
+/// One file of the log, as a folder lists it.
+struct LogFile<'a> {
+    base: u64,
+    bytes: u64,
+    dir: &'a Path,
+    is_read_only: bool,
+}
+
+impl LogFile<'_> {
+    fn path(&self) -> PathBuf {
+        self.dir.join(file_name(self.base))
+    }
+}
+
+/// The files in all folders, in the log's order. Folders that take files are made if they are not there; the others have to be, or a
+/// device that is not mounted would pass for an old log that is gone.
+fn listed<'a>(dirs: &'a LogDirs, disk: &Arc<dyn Disk>, found: &mut Recovered) -> Result<Vec<LogFile<'a>>, StoreError> {
+    for dir in dirs.taking() {
+        disk.create_dir(dir).map_err(failed("make", dir))?;
+    }
+    for dir in dirs.read_only() {
+        disk.space(dir).map_err(failed("find", dir))?;
+    }
+    let mut files = Vec::new();
+    let taking = dirs.taking().iter().map(|dir| (dir, false));
+    for (dir, is_read_only) in taking.chain(dirs.read_only().iter().map(|dir| (dir, true))) {
+        for entry in disk.list(dir).map_err(failed("list", dir))? {
+            let path = dir.join(&entry.name);
+            match entry.name.parse::<u64>() {
+                Ok(base) if !entry.is_dir && entry.name == file_name(base) => {
+                    let bytes = disk.len(&path).map_err(failed("measure", &path))?;
+                    files.push(LogFile { base, bytes, dir, is_read_only });
+                }
+                Ok(_) | Err(_) => {
+                    found.findings.push(format!("{}: not a file of the log, left alone", path.display()));
+                }
+            }
+        }
+    }
+    files.sort_by_key(|file| file.base);
+    Ok(files)
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
+}
+
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let path = path.to_owned();
+    move |source| StoreError::Disk { doing, path, source }
 }

@@ -307,8 +307,9 @@ pub(crate) fn recover(
             }
         }
     }
-    let dir = &options.commit_log_dir;
-    disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
+    for dir in options.log_dirs.taking() {
+        disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
+    }
     let cut_units = queues.truncate_above(protocol::LogOffset(at))?;
     if cut_units > 0 {
         found

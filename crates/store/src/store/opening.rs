@@ -1,6 +1,6 @@
 //! Opening a store: locks, recovers, and starts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
@@ -68,10 +68,18 @@ impl Store {
         let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
         let open_index = |options| KeyIndex::open(options, &disk, &journal, log_now, &mut found.findings);
         let index = options.index.as_ref().map(open_index).transpose()?;
+        // Appends go on there; what is full may lie on a device that cannot be written.
+        if let Some(tail) = files.segments.iter().find(|segment| segment.holds(end.at) && segment.is_read_only()) {
+            return Err(StoreError::Disk {
+                doing: "append to",
+                path: tail.path().to_owned(),
+                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
+            });
+        }
         let segment_bytes = files.segment_bytes;
         let log = CommitLog::new(files.segments, segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {
             StoreError::Malformed {
-                path: options.commit_log_dir.clone(),
+                path: options.log_dirs.first().to_owned(),
                 why: format!("no file holds the log's end {}", end.at),
             }
         })?;
@@ -158,7 +166,7 @@ fn folders(options: &StoreOptions, disk: &dyn Disk) -> Result<StoreLock, StoreEr
         move |source| StoreError::Disk { doing, path, source }
     };
     let is_new = disk.list(root).is_ok_and(|entries| entries.is_empty());
-    for dir in [root, &options.queue_dir, &options.commit_log_dir] {
+    for dir in [root, &*options.queue_dir].into_iter().chain(options.log_dirs.taking().iter().map(PathBuf::as_path)) {
         disk.create_dir(dir).map_err(failed("make", dir))?;
     }
     let lock = StoreLock::take(root)?;

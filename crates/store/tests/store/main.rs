@@ -13,6 +13,7 @@ mod files;
 mod generations;
 mod index;
 mod light;
+mod log_dirs;
 mod losses;
 mod read_mode;
 mod reading;

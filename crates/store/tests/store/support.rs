@@ -242,6 +242,10 @@ pub struct Faults {
     pub cannot_write_queues: AtomicBool,
     /// How full the device says it is, in percent; 0: as the machine says.
     pub used_percent: AtomicU64,
+    /// This folder's device is nearly full, whatever others say.
+    pub full_dir: Mutex<Option<PathBuf>>,
+    /// Nothing in this folder can be opened for writing.
+    pub read_only_dir: Mutex<Option<PathBuf>>,
     pub frees_on_remove: AtomicBool,
     pub removed: AtomicU64,
     /// This file is cut to nothing as soon as it has been mapped.
@@ -293,6 +297,11 @@ impl Disk for FaultyDisk {
         RealDisk.len(path)
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
+        let read_only = self.faults.read_only_dir.lock();
+        if how != OpenHow::Read && read_only.as_ref().is_some_and(|dir| path.starts_with(dir)) {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
+        drop(read_only);
         let is_in = |dir: &str| path.components().any(|part| part.as_os_str() == dir);
         let (is_queue, is_index) = (is_in("consumequeue"), is_in("index"));
         let file = RealDisk.open(path, how)?;
@@ -331,6 +340,9 @@ impl Disk for FaultyDisk {
         if self.faults.frees_on_remove.load(Ordering::SeqCst) {
             let gone = self.faults.removed.load(Ordering::SeqCst);
             return Ok(DiskUse { total: 100 << 20, available: (14 + gone.min(80)) << 20 });
+        }
+        if self.faults.full_dir.lock().as_ref().is_some_and(|dir| path.starts_with(dir)) {
+            return Ok(DiskUse { total: 100 << 20, available: 1 << 20 });
         }
         match self.faults.used_percent.load(Ordering::SeqCst) {
             0 => RealDisk.space(path),

@@ -1,0 +1,102 @@
+//! The folders that hold the files of the commit log: one, or several that take turns.
+//!
+//! As with RocketMQ's `storePathCommitLog=/a,/b` the file of number n (its first byte over the size of a file) is made in folder n modulo their
+//! count, in the order of their names; a folder whose device is nearly full is passed over. Where a file lies says nothing about what is in it, so
+//! that files may be moved from one folder to another while the broker is down.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::disk::{Disk, DiskUse};
+
+/// Where the log's files are, and where the next one goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogDirs {
+    /// Take new files; at least one. In the order of their names.
+    taking: Vec<PathBuf>,
+    /// Hold files, and get no more.
+    read_only: Vec<PathBuf>,
+}
+
+impl LogDirs {
+    /// A single one.
+    pub fn one(dir: PathBuf) -> LogDirs {
+        LogDirs { taking: vec![dir], read_only: Vec::new() }
+    }
+
+    /// Those of `storePathCommitLog` and of `readOnlyCommitLogStorePaths`; a folder that is in both takes no new files. `None` if none is left
+    /// that does.
+    pub fn new(dirs: &[PathBuf], read_only: &[PathBuf]) -> Option<LogDirs> {
+        let read_only: BTreeSet<PathBuf> = read_only.iter().cloned().collect();
+        let taking: BTreeSet<PathBuf> = dirs.iter().filter(|dir| !read_only.contains(*dir)).cloned().collect();
+        let is_any = !taking.is_empty();
+        is_any.then(|| LogDirs { taking: taking.into_iter().collect(), read_only: read_only.into_iter().collect() })
+    }
+
+    /// Those that take new files.
+    pub fn taking(&self) -> &[PathBuf] {
+        &self.taking
+    }
+
+    /// Those that do not.
+    pub fn read_only(&self) -> &[PathBuf] {
+        &self.read_only
+    }
+
+    /// The first, for a sentence about the log as a whole.
+    pub(crate) fn first(&self) -> &Path {
+        &self.taking[0]
+    }
+
+    /// Where the file of that number is made. A folder that is fuller than `full_percent` is passed over while another is not.
+    pub(crate) fn of_file(&self, disk: &dyn Disk, number: u64, full_percent: u8) -> &Path {
+        if let [only] = &self.taking[..] {
+            return only;
+        }
+        // Of a folder that does not say how full it is, making the file says more.
+        let has_room = |dir: &&PathBuf| disk.space(dir).map_or(true, |space| space.used_percent() <= full_percent);
+        let mut turns: Vec<&PathBuf> = self.taking.iter().filter(has_room).collect();
+        if turns.is_empty() {
+            turns.extend(&self.taking);
+        }
+        turns[(number % turns.len() as u64) as usize]
+    }
+
+    /// How full the emptiest of those is that take new files: as long as one has room, the log has.
+    pub(crate) fn space(&self, disk: &dyn Disk) -> io::Result<DiskUse> {
+        let mut emptiest = disk.space(self.first())?;
+        for dir in &self.taking[1..] {
+            let space = disk.space(dir)?;
+            if space.used_percent() < emptiest.used_percent() {
+                emptiest = space;
+            }
+        }
+        Ok(emptiest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+
+    fn dirs(names: &[&str]) -> Vec<PathBuf> {
+        names.iter().map(PathBuf::from).collect()
+    }
+
+    #[test]
+    fn files_take_turns_in_the_order_of_the_folders_names() {
+        let found = LogDirs::new(&dirs(&["/c", "/a", "/b", "/a"]), &dirs(&["/b", "/old"])).unwrap();
+        assert_eq!(found.taking(), dirs(&["/a", "/c"]));
+        assert_eq!(found.read_only(), dirs(&["/b", "/old"]));
+        let turns: Vec<&Path> = (0..4).map(|number| found.of_file(&RealDisk, number, 100)).collect();
+        assert_eq!(turns, [Path::new("/a"), Path::new("/c"), Path::new("/a"), Path::new("/c")]);
+    }
+
+    #[test]
+    fn somebody_has_to_take_the_next_file() {
+        assert_eq!(LogDirs::new(&dirs(&["/a"]), &dirs(&["/a"])), None);
+        assert_eq!(LogDirs::new(&[], &[]), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! A log whose files are spread over several folders.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use store::{LogDirs, NotWritable, Store, StoreOptions};
+
+use crate::support::*;
+
+/// `one`, `two` … beside the store's root.
+struct Disks(tempfile::TempDir);
+
+impl Disks {
+    fn dir(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn options(&self, taking: &[&str], read_only: &[&str]) -> StoreOptions {
+        let dirs = |names: &[&str]| names.iter().map(|name| self.dir(name)).collect::<Vec<_>>();
+        let log_dirs = LogDirs::new(&dirs(taking), &dirs(read_only)).unwrap();
+        StoreOptions { log_dirs, ..options(&self.dir("root")) }
+    }
+
+    fn open(&self, taking: &[&str], read_only: &[&str]) -> Arc<Store> {
+        try_open(self.options(taking, read_only)).unwrap().0
+    }
+
+    /// Numbers of the files of a folder: which of the log's files each of them is.
+    fn files(&self, name: &str) -> Vec<u64> {
+        let entries = std::fs::read_dir(self.dir(name)).unwrap();
+        let base = |entry: std::fs::DirEntry| entry.file_name().to_str().unwrap().parse::<u64>().unwrap();
+        let mut numbers: Vec<u64> = entries.map(|entry| base(entry.unwrap()) / SEGMENT).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    fn change(&self, from: &str, to: &str, number: u64) {
+        let name = format!("{:020}", number * SEGMENT);
+        std::fs::rename(self.dir(from).join(&name), self.dir(to).join(&name)).unwrap();
+    }
+}
+
+fn disks() -> Disks {
+    Disks(tempfile::tempdir().unwrap())
+}
+
+/// Appends numbered messages until the log's end lies in the last of so many files. Says how many messages it holds then.
+fn fill(store: &Store, files: u64) -> u64 {
+    let mut number = store.existing_queue(TOPIC, 0).map_or(0, |queue| queue.max_offset());
+    while store.end().0 / SEGMENT + 1 < files {
+        append_run(store, number..number + 1);
+        number += 1;
+    }
+    number
+}
+
+#[test]
+fn files_take_turns_in_the_folders_and_are_found_wherever_they_were_moved() {
+    let disks = disks();
+    let store = disks.open(&["one", "two"], &[]);
+    let count = fill(&store, 5);
+    store.close().unwrap();
+    let (one, two) = (disks.files("one"), disks.files("two"));
+    assert!(one.iter().all(|number| number % 2 == 0) && two.iter().all(|number| number % 2 == 1), "{one:?} {two:?}");
+    assert!(one.len() >= 2 && two.len() >= 2, "{one:?} {two:?}");
+
+    disks.change("one", "two", 0);
+    disks.change("two", "one", 3);
+    let store = disks.open(&["one", "two"], &[]);
+    assert_run(&store, 0..count);
+    let count = fill(&store, 8);
+    assert_run(&store, 0..count);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_folder_that_is_nearly_full_gets_no_file_while_another_has_room() {
+    let disks = disks();
+    let disk = FaultyDisk::new();
+    disk.faults.used_percent.store(10, Ordering::SeqCst);
+    let mut options = disks.options(&["one", "two"], &[]);
+    options.retention.disk_clean_forcibly_percent = 85;
+    options.retention.disk_warning_percent = 90;
+    options.clean_interval = std::time::Duration::from_millis(5);
+    let (store, _) = open_on(&disk, options);
+    fill(&store, 2);
+    let before = disks.files("two");
+    *disk.faults.full_dir.lock() = Some(disks.dir("two"));
+    let count = fill(&store, 7);
+    assert_run(&store, 0..count);
+    // What was made ahead before may be there.
+    let after = disks.files("two");
+    assert!(after.len() <= before.len() + 1, "{before:?} {after:?}");
+    assert!(disks.files("one").len() as u64 >= 5, "{:?}", disks.files("one"));
+
+    disk.faults.used_percent.store(95, Ordering::SeqCst);
+    eventually("a refusal, where all folders are full", || {
+        matches!(store.writable(), Err(NotWritable::DiskFull { used_percent: 95, .. }))
+    });
+    store.close().unwrap();
+}
+
+#[test]
+fn what_lies_in_a_read_only_folder_is_read_and_nothing_is_made_there() {
+    let disks = disks();
+    let store = disks.open(&["one"], &[]);
+    let count = fill(&store, 3);
+    store.close().unwrap();
+    let tail = *disks.files("one").last().unwrap();
+    std::fs::create_dir(disks.dir("old")).unwrap();
+    (0..2).for_each(|number| disks.change("one", "old", number));
+    let sealed = contents(&disks.dir("old"));
+
+    let disk = FaultyDisk::new();
+    *disk.faults.read_only_dir.lock() = Some(disks.dir("old"));
+    let (store, _) = open_on(&disk, disks.options(&["one"], &["old"]));
+    assert_run(&store, 0..count);
+    let count = fill(&store, tail + 3);
+    assert_run(&store, 0..count);
+    store.close().unwrap();
+    assert_eq!(contents(&disks.dir("old")), sealed);
+    assert_eq!(disks.files("old"), [0, 1]);
+}
+
+#[test]
+fn a_log_that_cannot_go_on_or_is_not_all_there_is_refused_by_name() {
+    let disks = disks();
+    let store = disks.open(&["one"], &[]);
+    fill(&store, 3);
+    store.close().unwrap();
+    let refusal = |options: StoreOptions, disk: &Arc<FaultyDisk>| {
+        let env = store::StoreEnv { disk: Arc::clone(disk) as Arc<dyn store::disk::Disk>, ..store::StoreEnv::real() };
+        Store::open(options, env).map(|_| ()).unwrap_err().to_string()
+    };
+
+    let said = refusal(disks.options(&["one"], &["gone"]), &FaultyDisk::new());
+    assert!(said.contains("gone"), "{said}");
+
+    std::fs::rename(disks.dir("one"), disks.dir("old")).unwrap();
+    let disk = FaultyDisk::new();
+    *disk.faults.read_only_dir.lock() = Some(disks.dir("old"));
+    let said = refusal(disks.options(&["new"], &["old"]), &disk);
+    assert!(said.contains("old") && said.contains("read-only"), "{said}");
+
+    std::fs::create_dir_all(disks.dir("new")).unwrap();
+    let first = format!("{:020}", 0);
+    std::fs::copy(disks.dir("old").join(&first), disks.dir("new").join(&first)).unwrap();
+    let said = refusal(disks.options(&["new", "old"], &[]), &FaultyDisk::new());
+    assert!(said.contains("is there twice") && said.contains(&first), "{said}");
+}
+
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
+}
