@@ -1,5 +1,6 @@
-//! What operators do from a terminal. [`admin`] takes the commands and letters of RocketMQ's `mqadmin`; [`profile`] shows where a
-//! running server spends its processor time.
+//! What operators do from a terminal. [`admin`] takes the commands and letters of RocketMQ's `mqadmin`; [`doctor`] looks for what could
+//! make a broker slow, unsafe or unreachable; [`profile`] shows where a running server spends its processor time.
 
 pub mod admin;
+pub mod doctor;
 pub mod profile;

@@ -42,6 +42,7 @@ pub enum Command {
     Serve(Serve),
     Admin(cli::admin::AdminArgs),
     Bench(bench::BenchArgs),
+    Doctor(cli::doctor::DoctorArgs),
     Profile(cli::profile::ProfileArgs),
 }
 

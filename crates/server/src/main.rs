@@ -43,6 +43,7 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
             machine::raise_open_files();
             return bench::execute(bench);
         }
+        Command::Doctor(doctor) => return Ok(cli::doctor::run(doctor)),
         Command::Profile(profile) => {
             machine::raise_open_files();
             return cli::profile::run(profile).map(|()| ExitCode::SUCCESS);

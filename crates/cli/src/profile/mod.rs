@@ -22,6 +22,7 @@ use events::Events;
 use files::Mapped;
 use graph::Graph;
 use names::Names;
+pub(crate) use server::running;
 use server::{Server, Turn};
 use stacks::Stacks;
 

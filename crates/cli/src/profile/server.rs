@@ -72,7 +72,7 @@ impl Server {
 }
 
 /// All processes that run a program of our file's name and serve: number and command line.
-fn running() -> anyhow::Result<Vec<(i32, String)>> {
+pub(crate) fn running() -> anyhow::Result<Vec<(i32, String)>> {
     let own = std::env::current_exe().context("cannot find out which program this is")?;
     let mut found: Vec<(i32, String)> = fs::read_dir("/proc")
         .context("cannot list processes")?

@@ -1,0 +1,315 @@
+//! What clients are told to connect to, and who else can.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+
+use super::finding::Finding;
+use super::host::Host;
+use super::names::name_servers_of;
+use super::patient::{PATIENCE, Patient};
+
+/// Clients that "send through the VIP channel" use the port two below the broker's.
+const VIP_BELOW: u16 = 2;
+
+/// Addresses of this machine that are not loopback, as the kernel's tables say.
+fn own_addresses(host: &Host) -> BTreeSet<IpAddr> {
+    let mut own = BTreeSet::new();
+    let mut leaf = None;
+    // In the routing trie an address of this machine is a leaf followed by the words `host LOCAL`.
+    for line in host.text("/proc/net/fib_trie").unwrap_or_default().lines() {
+        if let Some(address) = line.trim_start().strip_prefix("|-- ") {
+            leaf = address.trim().parse::<Ipv4Addr>().ok();
+        } else if line.contains("host LOCAL") {
+            own.extend(leaf.filter(|address| !address.is_loopback()).map(IpAddr::V4));
+        }
+    }
+    for line in host.text("/proc/net/if_inet6").unwrap_or_default().lines() {
+        let digits = line.split_whitespace().next().and_then(|word| u128::from_str_radix(word, 16).ok());
+        let address = digits.map(Ipv6Addr::from).filter(|ip| !ip.is_loopback() && !ip.is_unicast_link_local());
+        own.extend(address.map(IpAddr::V6));
+    }
+    own
+}
+
+fn listed(addresses: &BTreeSet<IpAddr>) -> String {
+    addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// An address that the whole world could reach.
+fn is_public(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            // 100.64.0.0/10 is shared by providers.
+            let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xC0 == 64;
+            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || is_shared)
+        }
+        IpAddr::V6(ip) => {
+            !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local() || ip.is_unspecified())
+        }
+    }
+}
+
+/// Whether a name server is on another machine.
+fn is_far(server: &str) -> bool {
+    let host = server.rsplit_once(':').map_or(server, |(host, _)| host).trim_matches(['[', ']']);
+    match host.parse::<IpAddr>() {
+        Ok(ip) => !ip.is_loopback(),
+        Err(_) => host != "localhost",
+    }
+}
+
+/// What `brokerIP1` stands for.
+pub fn advertised(patient: &Patient) -> Vec<Finding> {
+    let settings = &patient.target.settings;
+    let host = settings.text("brokerIP1");
+    let origin = settings.origin("brokerIP1").to_string();
+    let own = own_addresses(&patient.host);
+    let found = match (host.as_str(), 0).to_socket_addrs() {
+        Ok(found) => found.map(|address| address.ip()).collect::<BTreeSet<IpAddr>>(),
+        Err(error) => {
+            return vec![
+                Finding::error(format!("brokerIP1={host} leads nowhere"))
+                    .seen(origin, format!("brokerIP1={host}"))
+                    .seen("name look-up", error)
+                    .effect("a start ends with this; clients could not find the broker either")
+                    .fix("an address of this machine, or a name that its clients can look up"),
+            ];
+        }
+    };
+    let seen = |finding: Finding| {
+        let finding = finding.seen(&origin, format!("brokerIP1={host}"));
+        let finding =
+            if host.parse::<IpAddr>().is_err() { finding.seen("name look-up", listed(&found)) } else { finding };
+        finding.seen("/proc/net/fib_trie, /proc/net/if_inet6", format!("own addresses: {}", listed(&own)))
+    };
+    let title = format!("clients are told to connect to {host}");
+    let far: Vec<String> = name_servers_of(patient).into_iter().filter(|server| is_far(server)).collect();
+    let fix = match own.first() {
+        Some(address) => format!("brokerIP1={address}, or what clients reach this machine by"),
+        None => "brokerIP1= what clients reach this machine by".to_owned(),
+    };
+    let is_loopback = found.iter().all(IpAddr::is_loopback);
+    vec![seen(if found.iter().any(IpAddr::is_unspecified) {
+        Finding::error(title)
+            .effect("that is no address of anything: every client would connect to its own machine")
+            .fix(fix)
+    } else if is_loopback && !far.is_empty() {
+        Finding::error(title)
+            .effect(format!(
+                "clients that ask {} are told to connect to their own machine, and find no broker there",
+                far.join(", ")
+            ))
+            .fix(fix)
+    } else if is_loopback {
+        Finding::ok(title)
+            .effect("only clients on this machine find the broker, which is what a start without a file means")
+    } else if found.iter().any(|ip| matches!(ip, IpAddr::V4(ip) if ip.is_link_local())) {
+        Finding::warning(title)
+            .effect("169.254.… is what a machine calls itself when nobody gave it an address")
+            .fix(fix)
+    } else if settings.given("brokerIP1").is_none() && own.len() > 1 {
+        Finding::warning(title)
+            .effect(format!(
+                "this machine has {} addresses ({}), and nobody said which one clients can reach. It also stands in the ids of messages",
+                own.len(),
+                listed(&own)
+            ))
+            .fix(fix)
+    } else if found.len() > 1 {
+        Finding::note(title)
+            .effect("the name stands for several addresses: clients may try another one than records hold")
+    } else if !own.is_empty() && found.is_disjoint(&own) {
+        Finding::note(title).effect(
+            "it is not an address of this machine: right behind a translation of addresses (containers, load balancers) if that leads here, and \
+             wrong otherwise. Try it from a client: gantry admin brokerStatus -b HOST:PORT",
+        )
+    } else {
+        Finding::ok(title).effect("it is an address of this machine")
+    })]
+}
+
+fn connect(host: &str, port: u16) -> Result<(), String> {
+    let addresses = (host, port).to_socket_addrs().map_err(|error| error.to_string())?;
+    let mut last = "no address".to_owned();
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(_) => return Ok(()),
+            Err(error) => last = format!("{address}: {error}"),
+        }
+    }
+    Err(last)
+}
+
+/// Who has the broker's ports: the broker, nobody, or somebody else.
+pub fn port(patient: &Patient) -> Vec<Finding> {
+    let settings = &patient.target.settings;
+    let (host, port) = (settings.text("brokerIP1"), settings.text("listenPort").parse::<u16>().unwrap_or(0));
+    if patient.runtime_info().is_ok() {
+        return reached(patient, &host, port);
+    }
+    if port == 0 {
+        return vec![Finding::ok("the broker takes a free port at each start (listenPort=0)").seen("listenPort", "0")];
+    }
+    let bind = settings.text("bindAddress").parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let mut findings = Vec::new();
+    for (port, what) in [(Some(port), "broker"), (port.checked_sub(VIP_BELOW).filter(|port| *port > 0), "VIP channel")]
+    {
+        let Some(port) = port else { continue };
+        let at = SocketAddr::from((bind, port));
+        // Only whether it could be had: nobody is listened to.
+        let Err(error) = TcpListener::bind(at) else { continue };
+        let is = |kind: ErrorKind| error.kind() == kind;
+        let effect = if is(ErrorKind::AddrInUse) {
+            "somebody else listens there, and it is not a broker that answers: a start ends here"
+        } else if is(ErrorKind::PermissionDenied) {
+            "this user may not listen there: ports below 1024 are root's"
+        } else if is(ErrorKind::AddrNotAvailable) {
+            "bindAddress is not an address of this machine: a start ends here"
+        } else {
+            "a start ends here"
+        };
+        findings.push(
+            Finding::error(format!("the port of the {what}, {at}, cannot be had"))
+                .of(port.to_string())
+                .seen(format!("bind {at}"), error)
+                .effect(effect)
+                .fix(format!("ss -ltnp 'sport = :{port}' shows who has it; or set listenPort")),
+        );
+    }
+    if findings.is_empty() {
+        findings.push(
+            Finding::ok(format!("the ports of the broker, {port} and {}, are free", port.saturating_sub(VIP_BELOW)))
+                .seen(format!("bind {bind}"), "possible"),
+        );
+    }
+    findings
+}
+
+/// The broker answers somewhere; does it answer where clients are told?
+fn reached(patient: &Patient, host: &str, port: u16) -> Vec<Finding> {
+    let server = patient.server();
+    // A free port was taken: only the broker knows it.
+    let port = match port {
+        0 => server.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0),
+        port => port,
+    };
+    let mut findings = Vec::new();
+    match connect(host, port) {
+        Ok(()) => findings.push(
+            Finding::ok(format!("the broker can be reached at {host}:{port}"))
+                .seen(format!("connect {host}:{port}"), "connected")
+                .effect("from this machine, that is; firewalls between it and the clients cannot be seen from here"),
+        ),
+        Err(error) => findings.push(
+            Finding::error(format!("the broker runs, and cannot be reached where clients are told: {host}:{port}"))
+                .seen(format!("connect {host}:{port}"), error)
+                .seen(format!("request 28 to {server}"), "answered")
+                .effect("clients get this address from the name server, and connect in vain")
+                .fix("brokerIP1= an address that leads here; or open the port in the firewall"),
+        ),
+    }
+    let vip = port.saturating_sub(VIP_BELOW);
+    if let Some(error) = (vip > 0).then(|| connect(host, vip)).and_then(Result::err) {
+        findings.push(
+            Finding::warning(format!("the port of the VIP channel, {host}:{vip}, cannot be reached"))
+                .of("vip")
+                .seen(format!("connect {host}:{vip}"), error)
+                .effect("clients with vipChannelEnabled=true, the default before 4.5.1, cannot send")
+                .fix("open the port in the firewall, or set vipChannelEnabled=false in those clients"),
+        );
+    }
+    findings
+}
+
+/// There is no access control, so who reaches the port can do everything.
+pub fn access(patient: &Patient) -> Vec<Finding> {
+    let settings = &patient.target.settings;
+    let bind = settings.text("bindAddress");
+    let bound = bind.parse::<IpAddr>().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let seen =
+        |finding: Finding| finding.seen(settings.origin("bindAddress").to_string(), format!("bindAddress={bind}"));
+    if bound.is_loopback() {
+        return vec![seen(Finding::ok("only this machine can reach the broker"))];
+    }
+    let own = own_addresses(&patient.host);
+    let reachable: BTreeSet<IpAddr> = if bound.is_unspecified() { own } else { BTreeSet::from([bound]) };
+    let public: BTreeSet<IpAddr> = reachable.into_iter().filter(|ip| is_public(*ip)).collect();
+    let effect = "this version has no access control: whoever reaches the port can read and write everything, and change settings";
+    let fix = "let only your own networks reach it (firewall, security group), or bindAddress= an address of a closed network";
+    vec![seen(if public.is_empty() {
+        Finding::note("other machines can reach the broker").effect(effect).fix(fix)
+    } else {
+        Finding::warning(format!("the broker listens on an address of the open Internet: {}", listed(&public)))
+            .effect(effect)
+            .fix(fix)
+    })]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Severity;
+    use crate::doctor::host::fake::FakeHost;
+    use crate::doctor::patient::fake::patient;
+
+    const ONE: &str = "Main:\n  |-- 127.0.0.1\n    /32 host LOCAL\n  |-- 10.1.0.0\n    /16 link UNICAST\n  |-- 10.1.2.3\n    /32 host LOCAL\n";
+    const TWO: &str = "Main:\n  |-- 10.1.2.3\n    /32 host LOCAL\n  |-- 172.17.0.1\n    /32 host LOCAL\n";
+
+    fn on(trie: &str, settings: &str) -> Finding {
+        advertised(&patient(&FakeHost::with(&[("/proc/net/fib_trie", trie)]), settings)).remove(0)
+    }
+
+    #[test]
+    fn own_addresses_are_those_of_both_families_without_loopback_and_links() {
+        let fake = FakeHost::with(&[
+            ("/proc/net/fib_trie", ONE),
+            (
+                "/proc/net/if_inet6",
+                "00000000000000000000000000000001 01 80 10 80 lo\nfe800000000000000000000000000001 02 40 20 80 eth0\n20010db8000000000000000000000007 02 40 00 80 eth0\n",
+            ),
+        ]);
+        assert_eq!(listed(&own_addresses(&fake.host())), "10.1.2.3, 2001:db8::7");
+    }
+
+    #[test]
+    fn an_address_that_leads_clients_to_themselves_is_an_error() {
+        let names = "namesrvAddr=192.0.2.1:9876";
+        assert_eq!(on(ONE, &format!("brokerIP1=127.0.0.1\n{names}")).severity, Severity::Error);
+        assert_eq!(on(ONE, "brokerIP1=127.0.0.1\nnamesrvAddr=localhost:9876").severity, Severity::Ok);
+        assert_eq!(on(ONE, "brokerIP1=0.0.0.0").severity, Severity::Error);
+        assert_eq!(on(ONE, &format!("brokerIP1=10.1.2.3\n{names}")).severity, Severity::Ok);
+        let elsewhere = on(ONE, &format!("brokerIP1=203.0.113.9\n{names}"));
+        assert!(elsewhere.severity == Severity::Note && elsewhere.effect.contains("translation"), "{elsewhere:?}");
+        assert_eq!(on(ONE, "brokerIP1=no.such.host.invalid").severity, Severity::Error);
+    }
+
+    #[test]
+    fn of_several_addresses_somebody_has_to_choose() {
+        let found = on(TWO, "");
+        assert!(found.severity == Severity::Warning && found.fix.unwrap().contains("10.1.2.3"));
+        assert_eq!(on(TWO, "brokerIP1=172.17.0.1").severity, Severity::Ok);
+    }
+
+    #[test]
+    fn a_port_that_somebody_else_has_is_an_error_and_a_free_one_is_not() {
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = holder.local_addr().unwrap().port();
+        let text = format!("bindAddress=127.0.0.1\nbrokerIP1=127.0.0.1\nlistenPort={taken}");
+        let fake = FakeHost::with(&[]);
+        let found = port(&patient(&fake, &text));
+        assert!(found[0].severity == Severity::Error && found[0].effect.contains("somebody else"), "{found:?}");
+        assert_eq!(found[0].subject.as_deref(), Some(taken.to_string().as_str()));
+        assert_eq!(port(&patient(&fake, "listenPort=0")).remove(0).severity, Severity::Ok);
+    }
+
+    #[test]
+    fn who_can_reach_the_broker_is_told_by_its_addresses() {
+        let severity = |trie: &str, settings: &str| {
+            access(&patient(&FakeHost::with(&[("/proc/net/fib_trie", trie)]), settings)).remove(0).severity
+        };
+        assert_eq!(severity(ONE, "bindAddress=127.0.0.1"), Severity::Ok);
+        assert_eq!(severity(ONE, ""), Severity::Note);
+        assert_eq!(severity("  |-- 8.8.4.4\n    /32 host LOCAL\n", ""), Severity::Warning);
+    }
+}

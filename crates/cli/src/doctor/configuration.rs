@@ -1,0 +1,227 @@
+//! The property file: what a start would say about each line, and settings that do not go together.
+
+use config::{Role, Weight};
+
+use super::finding::{Finding, Severity, size};
+use super::machine::usable_memory;
+use super::patient::Patient;
+
+/// What a frame holds beside the body of a message: header and properties.
+const FRAME_REST: usize = 64 << 10;
+
+/// Every line that a start would refuse, warn of or note.
+pub fn lint(patient: &Patient) -> Vec<Finding> {
+    let target = &patient.target;
+    let mut findings = Vec::new();
+    if let Some((path, why)) = &target.unread {
+        findings.push(
+            Finding::unknown(format!("{} cannot be read", path.display()))
+                .of(path.display().to_string())
+                .seen(path.display().to_string(), why)
+                .effect("a start would end here; everything below is judged by default values"),
+        );
+    }
+    for (key, sentence) in &target.refused {
+        let finding = Finding::error(sentence).effect("a start ends with this sentence").fix(match key {
+            Some(key) => format!("set {key} to a value that docs/configuration.md lists, or remove the line"),
+            None => "mend the line".to_owned(),
+        });
+        let finding = match &target.file {
+            Some(file) => finding.seen(file.display().to_string(), sentence),
+            None => finding.seen("command line", sentence),
+        };
+        findings.push(match key {
+            Some(key) => finding.of(key),
+            None => finding,
+        });
+    }
+    for said in target.settings.findings() {
+        let (severity, effect, fix) = match said.weight {
+            Weight::Note => (Severity::Note, "nothing is lost: the broker goes on without the line", None),
+            Weight::Warning => (
+                Severity::Warning,
+                "the broker does something else than the line says",
+                Some("correct the line, or remove it".to_owned()),
+            ),
+        };
+        let from = match (&target.file, said.line) {
+            (Some(file), Some(line)) => format!("{}:{line}", file.display()),
+            (Some(file), None) => file.display().to_string(),
+            (None, _) => "command line".to_owned(),
+        };
+        let value = target.settings.given(&said.key).filter(|_| !is_secret(&said.key));
+        let value = value.map_or(String::new(), |value| format!("={value}"));
+        let mut finding = Finding::new(severity, format!("{}: {}", said.key, said.says))
+            .of(&said.key)
+            .seen(from, format!("{}{value}", said.key));
+        finding.effect = effect.to_owned();
+        finding.fix = fix;
+        findings.push(finding);
+    }
+    if findings.is_empty() {
+        findings.push(match &target.file {
+            Some(file) => Finding::ok("every line of the property file is understood and used")
+                .seen(file.display().to_string(), "read"),
+            None => Finding::ok("there is no property file")
+                .seen("command line", "no -c")
+                .effect("the broker runs with defaults, and serves this machine only"),
+        });
+    }
+    findings
+}
+
+/// Is its value for nobody's eyes?
+fn is_secret(key: &str) -> bool {
+    ["Password", "Credentials", "initAuthenticationUser"].iter().any(|part| key.contains(part))
+}
+
+/// Settings that each are right and together are not, and those that do not fit this machine.
+pub fn contradictions(patient: &Patient) -> Vec<Finding> {
+    let settings = &patient.target.settings;
+    let mut findings = Vec::new();
+    let (Ok(store), Ok(net), Ok(broker)) = (settings.store(), settings.net(), settings.broker()) else {
+        return vec![Finding::note("settings cannot be compared: some of them cannot be read")];
+    };
+    let said = |finding: Finding, keys: &[&str]| {
+        keys.iter().fold(finding, |finding, key| {
+            finding.seen(settings.origin(key).to_string(), format!("{key}={}", settings.text(key)))
+        })
+    };
+
+    let marks = ["diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio"];
+    let [delete, force, refuse] =
+        [store.disk_max_used_space_ratio, store.disk_space_clean_forcibly_ratio, store.disk_space_warning_level_ratio];
+    if !(delete <= force && force <= refuse) {
+        findings.push(said(
+            Finding::warning("the watermarks of the disk are out of order")
+                .of("watermarks")
+                .effect(format!(
+                    "a disk that fills should first let expired files go, then the oldest by force, then refuse sends. Here that happens above \
+                     {delete} %, {force} % and {refuse} %"
+                ))
+                .fix("diskMaxUsedSpaceRatio=75, diskSpaceCleanForciblyRatio=85, diskSpaceWarningLevelRatio=90"),
+            &marks,
+        ));
+    }
+    if store.max_message_size.saturating_add(FRAME_REST) > net.frame_max_length {
+        findings.push(said(
+            Finding::warning("the largest message does not fit into the longest frame")
+                .of("maxMessageSize")
+                .effect("a message that maxMessageSize allows closes its connection, because its frame is too long")
+                .fix(format!(
+                    "com.rocketmq.remoting.frameMaxLength={}",
+                    store.max_message_size.saturating_add(FRAME_REST)
+                )),
+            &["maxMessageSize", "com.rocketmq.remoting.frameMaxLength"],
+        ));
+    }
+    if let Some(memory) = usable_memory(&patient.host).filter(|memory| net.request_bytes_max as u64 > memory / 2) {
+        let severity = if net.request_bytes_max as u64 >= memory { Severity::Warning } else { Severity::Note };
+        findings.push(said(
+            Finding::new(severity, "large requests may hold more than half of the memory")
+                .of("requestBytesMax")
+                .seen("memory", size(memory))
+                .effect("if as many large requests and replies were on their way as requestBytesMax allows, the process could be killed for want of memory")
+                .fix(format!("requestBytesMax={}", (memory / 4).max(16 << 20))),
+            &["requestBytesMax"],
+        ));
+    }
+    if store.enable_lmq != store.enable_multi_dispatch {
+        findings.push(said(
+            Finding::warning("light queues are off")
+                .of("enableLmq")
+                .effect("they need enableLmq and enableMultiDispatch, and one of them is false")
+                .fix("enableLmq=true and enableMultiDispatch=true"),
+            &["enableLmq", "enableMultiDispatch"],
+        ));
+    }
+    if store.file_reserved_time == 0 {
+        findings.push(said(
+            Finding::warning("messages expire at once")
+                .of("fileReservedTime")
+                .effect("each full file of the log goes at the next hour of deleteWhen, unless an active group has not consumed it")
+                .fix("fileReservedTime=72, in hours"),
+            &["fileReservedTime"],
+        ));
+    }
+    let is_alone = settings.role() == Role::Server;
+    if settings.given("brokerName").is_none() && !is_alone && broker.broker_name == "localhost" {
+        findings.push(said(
+            Finding::warning("the broker is called localhost")
+                .of("brokerName")
+                .effect("every host of that name would be taken for the same broker, and clients would send to one of them only")
+                .fix("brokerName=broker-a, another for each master"),
+            &["brokerName"],
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(
+            Finding::ok("no settings contradict each other").seen(
+                "settings",
+                format!("{}, watermarks {delete}, {force}, {refuse}", settings.text("flushDiskType")),
+            ),
+        );
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::host::fake::FakeHost;
+    use crate::doctor::patient::fake::patient;
+
+    fn subjects(findings: &[Finding]) -> Vec<(&str, Severity)> {
+        findings.iter().filter_map(|one| Some((one.subject.as_deref()?, one.severity))).collect()
+    }
+
+    #[test]
+    fn a_file_of_the_field_is_read_line_by_line() {
+        let fake = FakeHost::with(&[]);
+        let text = include_str!("../../../config/tests/data/take-over.conf");
+        let found = lint(&patient(&fake, &text.replace("/var/lib/rocketmq/store", "STORE")));
+        let subjects = subjects(&found);
+        for (key, severity) in [
+            ("sendMessageThreadPoolNums", Severity::Note),
+            ("mapedFileSizeConsumeQueue", Severity::Warning),
+            ("brokerRole", Severity::Warning),
+        ] {
+            assert!(subjects.contains(&(key, severity)), "{key}: {subjects:?}");
+        }
+        let size = found.iter().find(|one| one.subject.as_deref() == Some("mapedFileSizeConsumeQueue")).unwrap();
+        assert!(size.evidence[0].from.contains("broker.conf:"), "{size:?}");
+    }
+
+    #[test]
+    fn unknown_keys_and_wrong_values_are_told_apart() {
+        let fake = FakeHost::with(&[]);
+        let found = lint(&patient(&fake, "brokerNam=a\nlistenPort=ten\nflushDiskType=SOMETIMES\n"));
+        let subjects = subjects(&found);
+        assert!(subjects.contains(&("brokerNam", Severity::Warning)), "{subjects:?}");
+        assert!(subjects.contains(&("listenPort", Severity::Error)), "{subjects:?}");
+        assert!(subjects.contains(&("flushDiskType", Severity::Error)), "{subjects:?}");
+        let clean = lint(&patient(&fake, "brokerName=a\n"));
+        assert_eq!((clean.len(), clean[0].severity), (1, Severity::Ok));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_unknown() {
+        let fake = FakeHost::with(&[]);
+        let mut patient = patient(&fake, "");
+        patient.target.unread = Some(("/no/file".into(), "no such file".to_owned()));
+        assert_eq!(lint(&patient)[0].severity, Severity::Unknown);
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_named_with_both_keys() {
+        let fake = FakeHost::with(&[("/proc/meminfo", "MemTotal: 262144 kB\n")]);
+        let text = "diskMaxUsedSpaceRatio=80\ndiskSpaceCleanForciblyRatio=60\nmaxMessageSize=16M\nenableLmq=true\nfileReservedTime=0\n";
+        let found = contradictions(&patient(&fake, text));
+        let subjects: Vec<&str> = subjects(&found).into_iter().map(|(subject, _)| subject).collect();
+        assert_eq!(subjects, ["watermarks", "maxMessageSize", "requestBytesMax", "enableLmq", "fileReservedTime"]);
+        assert!(found[1].evidence.iter().any(|seen| seen.value.starts_with("com.rocketmq.remoting.frameMaxLength=")));
+        let large = FakeHost::with(&[("/proc/meminfo", "MemTotal: 8388608 kB\n")]);
+        let none = contradictions(&patient(&large, ""));
+        assert!(none.len() == 1 && none[0].severity == Severity::Ok, "{none:?}");
+    }
+}

@@ -1,0 +1,237 @@
+//! The broker that is looked at: its settings, its store, its process, and where it answers.
+//!
+//! Said on the command line as to `gantry broker` or `gantry server`; or, if nothing is said and one server runs here, read from its own
+//! command line.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use config::{ConfigError, Machine, Role, Settings, SourceFile, Sources, keys, properties};
+
+/// How often a value that is refused is put aside to see what else there is.
+const REFUSALS_MAX: usize = 100;
+
+/// What a process was told, or will be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// With a name server in the process: `gantry server`.
+    pub is_server: bool,
+    /// `-c`
+    pub file: Option<PathBuf>,
+    /// `--data`
+    pub data: Option<PathBuf>,
+    /// Keys and values; ports among them.
+    pub set: Vec<(String, String)>,
+}
+
+impl Order {
+    /// What the words behind the program said, of a process that works in the folder `cwd`.
+    ///
+    /// Nothing for a name server alone, which has no store and no broker.
+    pub fn of_words(words: &[String], cwd: &Path) -> Option<Order> {
+        let mut words = words.iter().map(String::as_str);
+        let is_server = match words.next()? {
+            "server" => true,
+            "broker" => false,
+            _ => return None,
+        };
+        let mut order = Order { is_server, ..Order::default() };
+        while let Some(word) = words.next() {
+            let (option, value) = match word.split_once('=').filter(|_| word.starts_with("--")) {
+                Some((option, value)) => (option, Some(value)),
+                None => (word, None),
+            };
+            // These are all that take no value.
+            if matches!(option, "-p" | "-m" | "--print-config" | "--printConfigItem" | "--print-important-config") {
+                continue;
+            }
+            let Some(value) = value.or_else(|| words.next()) else { break };
+            let mut set = |key: &str| order.set.push((key.to_owned(), value.to_owned()));
+            match option {
+                "-c" | "--config" | "--configFile" => order.file = Some(cwd.join(value)),
+                "--data" => order.data = Some(cwd.join(value)),
+                "--port" | "--broker-port" => set("listenPort"),
+                "-n" | "--namesrv-addr" | "--namesrvAddr" => set("namesrvAddr"),
+                "--set" => {
+                    if let Some((key, value)) = value.split_once('=') {
+                        order.set.push((key.trim().to_owned(), value.trim().to_owned()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        if is_server && order.data.is_none() {
+            order.data = Some(cwd.join("data"));
+        }
+        Some(order)
+    }
+}
+
+/// Settings, and what of them would stop a start.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// All layers, without the values that are refused.
+    pub settings: Settings,
+    /// What would stop a start, a sentence each, with the key if it is about one.
+    pub refused: Refused,
+    /// The file that could not be read, and why.
+    pub unread: Option<(PathBuf, String)>,
+    /// The file of `-c`.
+    pub file: Option<PathBuf>,
+    /// `storePathRootDir`, absolute.
+    pub store: PathBuf,
+}
+
+impl Target {
+    /// Reads files and lays the layers over each other, as a start does.
+    ///
+    /// # Errors
+    /// Only if not even the defaults make sense on this machine.
+    pub fn read(
+        order: &Order,
+        environment: BTreeMap<String, String>,
+        mut machine: Machine,
+    ) -> Result<Target, ConfigError> {
+        let role = if order.is_server { Role::Server } else { Role::Broker };
+        let mut unread = None;
+        let mut read = |path: &Path| match fs::read(path) {
+            Ok(bytes) => Some(SourceFile { path: path.to_owned(), text: properties::text_of(bytes) }),
+            Err(error) => {
+                unread = Some((path.to_owned(), error.to_string()));
+                None
+            }
+        };
+        let file = order.file.as_deref().and_then(&mut read);
+        if order.file.is_none() {
+            // As at a start: nobody who has no configuration has asked to be reachable from elsewhere.
+            machine.address = std::net::Ipv4Addr::LOCALHOST.into();
+        }
+        let mut sources = Sources::new(role, machine);
+        sources.file = file;
+        sources.data = order.data.clone();
+        sources.environment = environment;
+        let command_line = order.set.iter().map(|(key, value)| (key.clone(), value.clone(), "--set".to_owned()));
+        sources.command_line = command_line.collect();
+        let (_, before) = load(sources.clone())?;
+        let tls_path = PathBuf::from(before.text("tls.config.file"));
+        if before.given("tls.config.file").is_some() || (sources.file.is_some() && tls_path.exists()) {
+            sources.tls_file = read(&tls_path);
+        }
+        let (refused, settings) = load(sources)?;
+        let store = PathBuf::from(settings.text("storePathRootDir"));
+        let store = std::path::absolute(&store).unwrap_or(store);
+        Ok(Target { settings, refused, unread, file: order.file.clone(), store })
+    }
+}
+
+/// Keys, if a sentence is about one, and sentences.
+type Refused = Vec<(Option<String>, String)>;
+
+/// The settings without what is refused, and the sentences about that.
+fn load(mut sources: Sources) -> Result<(Refused, Settings), ConfigError> {
+    let mut refused = Vec::new();
+    let fallback = Sources::new(sources.role, sources.machine.clone());
+    for _ in 0..REFUSALS_MAX {
+        let error = match Settings::load(sources.clone()) {
+            Ok(settings) => return Ok((refused, settings)),
+            Err(error) => error,
+        };
+        let sentence = error.to_string();
+        let key = match error {
+            ConfigError::Invalid { key, .. } | ConfigError::Refused { key, .. } | ConfigError::Unknown(key) => key,
+            ConfigError::NotLive(key) => key,
+            ConfigError::Syntax { path, .. } => {
+                refused.push((None, sentence));
+                let is_tls = sources.tls_file.as_ref().is_some_and(|file| file.path == path);
+                if is_tls {
+                    sources.tls_file = None;
+                } else {
+                    sources.file = None;
+                }
+                continue;
+            }
+        };
+        if refused.iter().any(|(before, _)| before.as_deref() == Some(&key)) {
+            // It was put aside, and stands somewhere else too: nothing more can be learned.
+            break;
+        }
+        sources.command_line.retain(|(name, _, _)| *name != key);
+        for file in [&mut sources.file, &mut sources.tls_file].into_iter().flatten() {
+            put_aside(file, &key);
+        }
+        refused.push((Some(key), sentence));
+    }
+    // Also a file with more than a hundred wrong values, which is no property file: defaults are looked at instead.
+    Settings::load(fallback).map(|settings| (refused, settings))
+}
+
+/// Leaves a key of a file to its default; lines keep their numbers.
+fn put_aside(file: &mut SourceFile, key: &str) {
+    let spellings = keys::RENAMED.iter().filter(|(_, new)| *new == key).map(|(old, _)| *old).chain([key]);
+    let Ok(lines) = properties::parse(&file.text) else { return };
+    let there: Vec<(String, String)> = spellings
+        .filter(|spelling| lines.iter().any(|line| line.key == *spelling))
+        .map(|spelling| (spelling.to_owned(), String::new()))
+        .collect();
+    if let Ok(text) = properties::with_changes(&file.text, &there) {
+        file.text = text;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            host_name: "host".to_owned(),
+            address: std::net::IpAddr::V4([192, 0, 2, 7].into()),
+            home: PathBuf::from("/home/one"),
+        }
+    }
+
+    fn target(text: &str) -> Target {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("broker.conf");
+        fs::write(&file, text).unwrap();
+        Target::read(&Order { file: Some(file), ..Order::default() }, BTreeMap::new(), machine()).unwrap()
+    }
+
+    #[test]
+    fn every_value_that_would_stop_a_start_is_found_at_once_and_the_rest_is_read() {
+        let target = target("listenPort=x\nbrokerRole=SLAVE\nmapedFileSizeConsumeQueue=y\nstorePathRootDir=/s\n");
+        let keys: Vec<&str> = target.refused.iter().map(|(key, _)| key.as_deref().unwrap()).collect();
+        assert_eq!(keys.len(), 3, "{:?}", target.refused);
+        for key in ["listenPort", "brokerRole", "mappedFileSizeConsumeQueue"] {
+            assert!(keys.contains(&key), "{keys:?}");
+        }
+        assert_eq!(target.store, Path::new("/s"));
+        assert_eq!(target.settings.broker().unwrap().listen_port, 10911);
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_said_and_defaults_are_looked_at() {
+        let order = Order { file: Some("/no/such/file".into()), ..Order::default() };
+        let target = Target::read(&order, BTreeMap::new(), machine()).unwrap();
+        assert_eq!(target.unread.unwrap().0, Path::new("/no/such/file"));
+        assert_eq!(target.store, Path::new("/home/one/store"));
+    }
+
+    #[test]
+    fn a_running_server_is_read_from_its_command_line() {
+        let order = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            Order::of_words(&words, Path::new("/work"))
+        };
+        let broker = order("broker -c conf/b.conf -n a:1;b:2 --port=7 --set k=v --log-format json -m").unwrap();
+        assert_eq!(broker.file.as_deref(), Some(Path::new("/work/conf/b.conf")));
+        let set = [("namesrvAddr", "a:1;b:2"), ("listenPort", "7"), ("k", "v")];
+        assert_eq!(broker.set, set.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        assert!(!broker.is_server && broker.data.is_none());
+        let server = order("server").unwrap();
+        assert!(server.is_server && server.data.as_deref() == Some(Path::new("/work/data")));
+        assert_eq!(order("namesrv"), None);
+        assert_eq!(order("broker -c").unwrap().file, None);
+    }
+}

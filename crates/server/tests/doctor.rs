@@ -1,0 +1,221 @@
+//! `gantry doctor` and `gantry doctor watch` as an operator runs them: on a folder, on a file, on a server that runs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use net::{Client, ClientOptions};
+use protocol::code::request;
+use protocol::request::SendMessage;
+use serde_json::Value;
+use support::{PATIENCE, Running, gantry};
+
+/// What it printed, and its exit code.
+fn doctor(arguments: &[&str]) -> (String, i32) {
+    let words: Vec<&str> = ["doctor"].into_iter().chain(arguments.iter().copied()).collect();
+    let Output { status, stdout, stderr } = gantry(&words).output().unwrap();
+    let said = String::from_utf8(stdout).unwrap();
+    (said + &String::from_utf8(stderr).unwrap(), status.code().unwrap())
+}
+
+fn json(arguments: &[&str]) -> (Value, i32) {
+    let (said, code) = doctor(&[arguments, &["--json"]].concat());
+    (serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}")), code)
+}
+
+/// The findings of a check: subject and severity.
+fn of<'a>(report: &'a Value, id: &str) -> Vec<(&'a str, &'a str)> {
+    let findings = report["findings"].as_array().unwrap();
+    let of_check = findings.iter().filter(|one| one["id"] == id);
+    of_check.map(|one| (one["subject"].as_str().unwrap_or(""), one["severity"].as_str().unwrap())).collect()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_worst_finding() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broker.conf");
+    for (line, code) in
+        [("brokerName=a", 0), ("sendMessageThreadPoolNums=12", 0), ("brokerNam=a", 1), ("listenPort=ten", 2)]
+    {
+        std::fs::write(&file, format!("{line}\n")).unwrap();
+        let (said, is) = doctor(&["-c", text(&file), "--only", "configuration", "--skip", "contradictions"]);
+        assert_eq!(is, code, "{line}: {said}");
+    }
+    let missing = folder.path().join("missing.conf");
+    let (said, code) = doctor(&["configuration", "-c", text(&missing)]);
+    assert!(code == 3 && said.contains("missing.conf cannot be read"), "{said}");
+    let (said, code) = doctor(&["server", "--data", text(folder.path()), "--server", "127.0.0.1:1"]);
+    assert!(code == 3 && said.contains("does not answer"), "{said}");
+    let (said, code) = doctor(&["nosuchcheck"]);
+    assert!(code == 3 && said.contains("there is no check nosuchcheck"), "{said}");
+}
+
+#[test]
+fn a_list_names_every_check_and_a_choice_makes_only_those() {
+    let (said, code) = doctor(&["--list"]);
+    assert_eq!(code, 0);
+    assert!(
+        said.lines().count() > 35 && said.contains("vm.extra_free_kbytes") && said.contains("io-scheduler"),
+        "{said}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let data = text(folder.path());
+    let (report, _) = json(&["vm.swappiness", "--data", data, "--only", "vm.dirty_ratio,nofile"]);
+    let mut ids: Vec<&str> =
+        report["findings"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    ids.dedup();
+    assert_eq!(ids, ["vm.swappiness", "vm.dirty_ratio", "nofile"]);
+}
+
+#[test]
+fn this_machine_is_looked_at_in_full_and_nothing_of_it_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    std::fs::create_dir_all(data.join("store")).unwrap();
+    let (report, code) = json(&["--data", text(&data)]);
+    assert_eq!(report["exitCode"], code);
+    for finding in report["findings"].as_array().unwrap() {
+        let is_whole = ["id", "family", "severity", "title"].iter().all(|part| finding[part].is_string());
+        assert!(is_whole && finding["evidence"].is_array(), "{finding}");
+        let is_bad = ["warning", "error", "unknown"].contains(&finding["severity"].as_str().unwrap());
+        assert!(!is_bad || finding["effect"] != "", "{finding}");
+    }
+    let flush = report["findings"].as_array().unwrap().iter().find(|one| one["id"] == "fdatasync").unwrap();
+    assert!(flush["figures"]["p99Millis"].as_f64().unwrap() > 0.0, "{flush}");
+    assert_eq!(std::fs::read_dir(data.join("store")).unwrap().count(), 0);
+
+    let (said, _) = doctor(&["disk", "--data", text(&data), "--no-disk-test"]);
+    assert!(said.contains("not measured, as was asked"), "{said}");
+}
+
+#[test]
+fn a_port_that_is_taken_and_an_address_that_leads_nowhere_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broker.conf");
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port();
+    let lines = format!("brokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort={port}\nnamesrvAddr=192.0.2.1:9876\n");
+    std::fs::write(&file, format!("{lines}storePathRootDir={}\n", text(folder.path()))).unwrap();
+    let (report, code) = json(&["-c", text(&file), "advertised-address", "listen-port"]);
+    assert_eq!(code, 2);
+    assert_eq!(of(&report, "advertised-address"), [("", "error")]);
+    assert_eq!(of(&report, "listen-port")[0], (port.to_string().as_str(), "error"));
+}
+
+#[test]
+fn a_server_that_runs_is_found_by_its_store_and_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Running::server(&data);
+    let at = server.address("broker").to_owned();
+    let (_, port) = at.rsplit_once(':').unwrap();
+    let (names, set) = (server.address("namesrv").to_owned(), format!("listenPort={port}"));
+    let words = ["--data", text(&data), "--set", &set, "-n", &names];
+    let (report, code) = json(&[&words[..], &["server", "store", "address"]].concat());
+    assert_eq!(code, 0, "{report}");
+    for id in ["server", "limits", "flush-lag", "deliveries", "store-owner", "listen-port", "name-servers", "route"] {
+        assert!(of(&report, id).iter().all(|(_, severity)| *severity == "ok"), "{id}: {report}");
+        assert!(!of(&report, id).is_empty(), "{id}: {report}");
+    }
+    let owner = report["findings"].as_array().unwrap().iter().find(|one| one["id"] == "store-owner").unwrap();
+    assert_eq!(owner["figures"]["pid"], server.pid());
+
+    // Another broker of the same name, as a name server sees it.
+    let (report, code) = json(&[&words[..], &["--set", "brokerIP1=127.0.0.2", "route"]].concat());
+    assert!(code == 2 && of(&report, "route") == [(names.as_str(), "error")], "{report}");
+
+    // Its own command line tells the same.
+    let pid = server.pid().to_string();
+    let (report, _) = json(&["--pid", &pid, "store-folder", "store-owner"]);
+    assert!(report.to_string().contains(text(&data)), "{report}");
+    assert_eq!(of(&report, "store-owner"), [("", "ok")]);
+
+    let (code, said) = server.end("-KILL");
+    assert_eq!(code, None, "{said}");
+    let (report, code) = json(&["--data", text(&data), "store"]);
+    assert_eq!(of(&report, "store-owner"), [("", "note")], "{report}");
+    assert_eq!(code, 0);
+}
+
+/// Sends messages of 100 bytes to a queue, one after the other; says how many were acknowledged.
+fn send(broker: &str, messages: usize) -> usize {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::new(ClientOptions::default());
+        for _ in 0..messages {
+            let message = SendMessage {
+                producer_group: "PG",
+                topic: "watched",
+                default_topic: "TBW102",
+                default_topic_queue_nums: 1,
+                queue_id: 0,
+                ..SendMessage::default()
+            };
+            let body = vec![b'x'; 100].into();
+            let answer = client.call(broker, request::SEND_MESSAGE_V2, &message, body, PATIENCE).await.unwrap();
+            assert_eq!(answer.code, 0, "{:?}", answer.remark);
+        }
+        messages
+    })
+}
+
+#[test]
+fn watch_counts_the_messages_that_were_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Running::server(&data);
+    let broker = server.address("broker").to_owned();
+    let before = send(&broker, 1);
+    let mut watch =
+        gantry(&["doctor", "watch", "--data", text(&data), "--server", &broker, "--seconds", "60", "--json"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut look = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let first = look();
+    assert_eq!(first["broker"]["inTotal"], before as f64, "{first}");
+
+    // What the rates of all looks come to is what was sent, whichever look they fall into; and the queue is named.
+    let sent = send(&broker, 500);
+    let (mut counted, mut queue) = (0.0, None);
+    for _ in 0..30 {
+        let look = look();
+        counted += look["broker"]["inPerSecond"].as_f64().unwrap() * look["seconds"].as_f64().unwrap();
+        let queues = look["broker"]["queues"].as_array().unwrap();
+        queue = queue.or_else(|| queues.iter().find(|queue| queue["topic"] == "watched").cloned());
+        let has_all = look["broker"]["inTotal"] == (before + sent) as f64;
+        if has_all && queue.is_some() {
+            assert!(look["process"]["residentBytes"].as_f64().unwrap() > 0.0, "{look}");
+            break;
+        }
+    }
+    // The looks of the broker and of the kernel are a moment apart.
+    assert!((counted - sent as f64).abs() < sent as f64 / 4.0, "{counted} of {sent}");
+    let queue = queue.expect("the queue was never shown");
+    assert!(queue["queueId"] == 0 && queue["inPerSecond"].as_f64().unwrap() > 0.0, "{queue}");
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+
+    let line =
+        gantry(&["doctor", "watch", "--data", text(&data), "--server", &broker, "--seconds", "1"]).output().unwrap();
+    let said = String::from_utf8(line.stdout).unwrap();
+    assert!(line.status.success() && said.contains("backlog") && said.contains("| net in "), "{said}");
+    server.end("-TERM");
+
+    let gone = Duration::from_secs(30);
+    let began = std::time::Instant::now();
+    let line =
+        gantry(&["doctor", "watch", "--data", text(&data), "--server", &broker, "--seconds", "1"]).output().unwrap();
+    assert!(String::from_utf8(line.stdout).unwrap().contains("broker does not answer") && began.elapsed() < gone);
+}
