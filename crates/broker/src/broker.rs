@@ -149,6 +149,38 @@ pub enum StartError {
 impl Broker {
     /// Loads what the journal holds, creates the system topics, and starts the tasks. Needs a running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
+        let broker = Broker::load(start)?;
+        let timeout_ms = broker.settings.load().transaction_time_out;
+        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms)?;
+        pop::settle_revived(&broker)?;
+        pop::take_over(&broker).await?;
+        transaction::mend(&broker).await.map_err(StartError::Refused)?;
+        let registry = Arc::clone(&broker.registry);
+        broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
+        protect::begin(&broker);
+        broker.store.journal().written().reached(broker.store.journal().position()).await;
+        tokio::spawn(vital("acknowledgements", acknowledge(Arc::clone(&broker))));
+        tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
+        tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
+        tokio::spawn(vital("timer messages", timer::deliver(Arc::clone(&broker))));
+        tokio::spawn(vital("waiting pops", Arc::clone(&broker.hold.rooms).expire()));
+        tokio::spawn(vital("leases", pop::revive(Arc::clone(&broker))));
+        tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
+        broker.upkeep.start(&broker);
+        Ok(broker)
+    }
+
+    /// Writes `config/*.json` as the journal has them, after taking over what another broker has written there, and ends. Nothing is
+    /// served or delivered. Needs a running runtime.
+    pub async fn write_configuration(start: Start) -> Result<(), StartError> {
+        let broker = Broker::load(start)?;
+        broker.store.journal().written().reached(broker.store.journal().position()).await;
+        broker.exchange.export(&broker).await?;
+        Ok(broker.exchange.export_timer_counts(&broker).await?)
+    }
+
+    /// What the journal and `config/*.json` say, without a task.
+    fn load(start: Start) -> Result<Arc<Broker>, StartError> {
         let Start {
             settings,
             store_settings,
@@ -224,23 +256,6 @@ impl Broker {
             tracing::info!("{sentence}");
         }
         upkeep::put_offsets(&broker.store, &broker.offsets);
-        let timeout_ms = broker.settings.load().transaction_time_out;
-        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms)?;
-        pop::settle_revived(&broker)?;
-        pop::take_over(&broker).await?;
-        transaction::mend(&broker).await.map_err(StartError::Refused)?;
-        let registry = Arc::clone(&broker.registry);
-        broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
-        protect::begin(&broker);
-        broker.store.journal().written().reached(broker.store.journal().position()).await;
-        tokio::spawn(vital("acknowledgements", acknowledge(Arc::clone(&broker))));
-        tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
-        tokio::spawn(vital("delayed delivery", crate::delay::deliver(Arc::clone(&broker))));
-        tokio::spawn(vital("timer messages", timer::deliver(Arc::clone(&broker))));
-        tokio::spawn(vital("waiting pops", Arc::clone(&broker.hold.rooms).expire()));
-        tokio::spawn(vital("leases", pop::revive(Arc::clone(&broker))));
-        tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
-        broker.upkeep.start(&broker);
         Ok(broker)
     }
 

@@ -20,10 +20,12 @@ use crate::session::JOURNAL_TIMEOUT;
 use crate::tables::{self, Keeper};
 
 mod files;
+mod look;
 mod place;
 mod text;
 
 use files::{ALL, Json, named, render, stamp, used};
+pub use look::{ConfigFile, ConfigLook, Writer};
 pub(crate) use place::put_in_place;
 use place::{BACKUP, backup};
 

@@ -55,6 +55,7 @@ mod wake_up;
 mod want;
 
 pub use broker::{Broker, Start};
+pub use exchange::{ConfigFile, ConfigLook, Writer};
 pub use protect::retention;
 pub use refusal::Refusal;
 pub use session::{Session, Work};

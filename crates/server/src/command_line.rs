@@ -44,6 +44,7 @@ pub enum Command {
     Bench(bench::BenchArgs),
     Doctor(cli::doctor::DoctorArgs),
     Profile(cli::profile::ProfileArgs),
+    Store(cli::store::StoreArgs),
 }
 
 /// What runs until it is stopped.

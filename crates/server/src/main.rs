@@ -9,6 +9,7 @@ mod machine;
 mod ports;
 mod run;
 mod settings;
+mod store_command;
 mod threads;
 
 use std::process::ExitCode;
@@ -47,6 +48,10 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
         Command::Profile(profile) => {
             machine::raise_open_files();
             return cli::profile::run(profile).map(|()| ExitCode::SUCCESS);
+        }
+        Command::Store(store) => {
+            machine::raise_open_files();
+            return store_command::run(store);
         }
         Command::Serve(serve) => serve,
     };

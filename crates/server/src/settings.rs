@@ -83,6 +83,25 @@ pub fn order(serve: Serve) -> anyhow::Result<Order> {
     Ok(Order { settings, file, names_port, log_format, print })
 }
 
+/// The settings of a broker whose store is to be looked at: its property file, if there is one, and where the store is, if that is said.
+pub fn of_store(file: Option<&Path>, store: Option<&Path>) -> anyhow::Result<Settings> {
+    let mut sources = Sources::new(Role::Broker, Machine::read());
+    say(&mut sources, "storePathRootDir", store.map(Path::display), "--store");
+    if store.is_some() && file.is_none() {
+        // A log elsewhere is a matter of the property file.
+        say(
+            &mut sources,
+            "storePathCommitLog",
+            store.map(|root| root.join("commitlog").display().to_string()),
+            "--store",
+        );
+    }
+    sources.environment = environment();
+    sources.file =
+        file.map(|path| read(path).with_context(|| format!("cannot read {}", path.display()))).transpose()?;
+    Ok(Settings::load(sources)?)
+}
+
 fn say(sources: &mut Sources, key: &str, value: Option<impl ToString>, option: &str) {
     if let Some(value) = value {
         sources.command_line.push((key.to_owned(), value.to_string(), option.to_owned()));
@@ -283,7 +302,11 @@ mod tests {
     fn serve(line: &[&str]) -> Serve {
         match CommandLine::parse_from(line).command {
             Command::Serve(serve) => serve,
-            Command::Admin(_) | Command::Bench(_) | Command::Doctor(_) | Command::Profile(_) => panic!("not a server"),
+            Command::Admin(_)
+            | Command::Bench(_)
+            | Command::Doctor(_)
+            | Command::Profile(_)
+            | Command::Store(_) => panic!("not a server"),
         }
     }
 

@@ -62,6 +62,14 @@ pub(crate) struct Checkpoint {
     last: i64,
 }
 
+/// The marks of a store that is only looked at; none where there is no (whole) file.
+pub(crate) fn read(disk: &dyn Disk, root: &Path) -> Result<Option<Marks>, StoreError> {
+    if !root.join("checkpoint").exists() {
+        return Ok(None);
+    }
+    Ok(Checkpoint::open(disk, root)?.1)
+}
+
 impl Checkpoint {
     /// Opens the file, or makes it. None of the marks where there was no (whole) file.
     pub fn open(disk: &dyn Disk, root: &Path) -> Result<(Checkpoint, Option<Marks>), StoreError> {

@@ -6,7 +6,7 @@
 
 use protocol::LogOffset;
 
-use crate::journal::{Journal, TableId};
+use crate::journal::{Journal, JournalLook, TableId};
 use crate::queue_log::QueueLogs;
 
 const TABLE: TableId = TableId(250);
@@ -34,17 +34,27 @@ impl Closed {
 
     pub fn recall(journal: &Journal) -> Option<Closed> {
         let mut closed = None;
-        journal.load(TABLE, |key, value| {
-            if let (KEY, ([min, end, last_timestamp, queues], [])) = (key, value.as_chunks::<8>()) {
-                closed = Some(Closed {
-                    min: u64::from_be_bytes(*min),
-                    end: u64::from_be_bytes(*end),
-                    last_timestamp: i64::from_be_bytes(*last_timestamp),
-                    queues: u64::from_be_bytes(*queues),
-                });
-            }
-        });
+        journal.load(TABLE, |key, value| closed = Closed::decode(key, value).or(closed));
         closed
+    }
+
+    /// The same of a journal that nobody opens.
+    pub fn in_look(journal: &JournalLook) -> Option<Closed> {
+        let mut closed = None;
+        journal.load(TABLE, |key, value| closed = Closed::decode(key, value).or(closed));
+        closed
+    }
+
+    fn decode(key: &[u8], value: &[u8]) -> Option<Closed> {
+        match (key, value.as_chunks::<8>()) {
+            (KEY, ([min, end, last_timestamp, queues], [])) => Some(Closed {
+                min: u64::from_be_bytes(*min),
+                end: u64::from_be_bytes(*end),
+                last_timestamp: i64::from_be_bytes(*last_timestamp),
+                queues: u64::from_be_bytes(*queues),
+            }),
+            _another => None,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::journal::{Journal, TableId};
+use crate::journal::{Journal, JournalLook, TableId};
 
 const TABLE: TableId = TableId(251);
 
@@ -20,13 +20,22 @@ impl Deleted {
     }
 
     pub fn recall(journal: &Journal) -> Deleted {
-        let mut ends = HashMap::new();
-        journal.load(TABLE, |topic, end| {
-            if let (Ok(topic), Ok(end)) = (std::str::from_utf8(topic), <[u8; 8]>::try_from(end)) {
-                ends.insert(topic.to_owned(), u64::from_be_bytes(end));
-            }
-        });
-        Deleted(ends)
+        let mut deleted = Deleted::default();
+        journal.load(TABLE, |topic, end| deleted.note(topic, end));
+        deleted
+    }
+
+    /// The same of a journal that nobody opens.
+    pub fn in_look(journal: &JournalLook) -> Deleted {
+        let mut deleted = Deleted::default();
+        journal.load(TABLE, |topic, end| deleted.note(topic, end));
+        deleted
+    }
+
+    fn note(&mut self, topic: &[u8], end: &[u8]) {
+        if let (Ok(topic), Ok(end)) = (std::str::from_utf8(topic), <[u8; 8]>::try_from(end)) {
+            self.0.insert(topic.to_owned(), u64::from_be_bytes(end));
+        }
     }
 
     /// The log offset below which messages of the topic belong to a life that is over; 0 if it was never deleted.

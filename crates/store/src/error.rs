@@ -36,6 +36,14 @@ pub enum StoreError {
         /// The process that has it, where the system says so.
         holder: Option<i32>,
     },
+    /// A database of Apache's, without which the store is not whole.
+    #[error("{}: {why}", .path.display())]
+    RocksDb {
+        /// Its folder.
+        path: PathBuf,
+        /// What it holds, and what to do.
+        why: String,
+    },
     /// A file is not what it should be, and guessing would lose messages.
     #[error("{}: {why}", .path.display())]
     Malformed {

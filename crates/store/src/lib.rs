@@ -19,12 +19,14 @@ mod index;
 pub mod journal;
 mod lock;
 mod log_dirs;
+pub mod look;
 mod options;
 mod prepare;
 pub mod queue_log;
 mod read;
 mod recovery;
 mod retention;
+mod rocksdb;
 mod segment;
 mod store;
 mod timer;
@@ -43,6 +45,7 @@ pub use options::{FlushMode, HourOfDay, RecoveryOptions, Retention, StoreEnv, St
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use recovery::Recovered;
+pub use rocksdb::{RocksDb, RocksDbKind, rocksdb_in};
 pub use segment::{LogSlice, ReadMode, Segment};
 pub use store::{QUEUES_MAX, RetentionFloor, Store};
 pub use timer::{

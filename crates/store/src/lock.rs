@@ -33,19 +33,41 @@ impl StoreLock {
             .truncate(false)
             .open(&path)
             .map_err(failed("open"))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(locked(path, &file)),
-            Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
-        }
-        match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::AGAIN | Errno::ACCESS) => return Err(locked(path, &file)),
-            Err(error) => return Err(failed("lock")(error.into())),
-        }
+        StoreLock::hold(&path, &file)?;
         // What Apache's broker writes into it.
         file.rewind().and_then(|()| file.write_all(b"lock")).map_err(failed("write"))?;
         Ok(StoreLock { _file: file })
+    }
+
+    /// Holds the lock of a store without writing anything; none if there is no file, and so nobody.
+    pub fn keep_out_others(root: &Path) -> Result<Option<StoreLock>, StoreError> {
+        let path = root.join("lock");
+        match OpenOptions::new().read(true).write(true).open(&path) {
+            Ok(file) => {
+                StoreLock::hold(&path, &file)?;
+                Ok(Some(StoreLock { _file: file }))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StoreError::Disk { doing: "open", path, source }),
+        }
+    }
+
+    fn hold(path: &Path, file: &File) -> Result<(), StoreError> {
+        let failed = |doing| {
+            let path = path.to_owned();
+            move |source| StoreError::Disk { doing, path, source }
+        };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(locked(path.to_owned(), file)),
+            Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
+        }
+        match fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::AGAIN | Errno::ACCESS) => return Err(locked(path.to_owned(), file)),
+            Err(error) => return Err(failed("lock")(error.into())),
+        }
+        Ok(())
     }
 }
 

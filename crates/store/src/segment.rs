@@ -114,6 +114,25 @@ impl Segment {
         }
     }
 
+    /// Maps as many bytes as the file has, to be read only. For those who look at a store that nobody writes: nothing is made or
+    /// extended, and a write through the mapping would be a fault.
+    pub(crate) fn look(disk: &Arc<dyn Disk>, dir: &Path, base: u64) -> Result<Arc<Segment>, StoreError> {
+        let path = dir.join(file_name(base));
+        let failed = |doing| {
+            let path = path.clone();
+            move |source| StoreError::Disk { doing, path, source }
+        };
+        let file = disk.open(&path, OpenHow::Read).map_err(failed("open"))?;
+        let bytes = file.len().map_err(failed("measure"))?;
+        let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
+        let options = MmapOptions::new().len(length).to_owned();
+        let map = options.map_raw_read_only(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
+        let segment = Segment::mapped(disk, file, path, base, map, true);
+        segment.publish(segment.end());
+        segment.rest();
+        Ok(Arc::new(segment))
+    }
+
     /// The log offset of its first byte.
     pub fn base(&self) -> u64 {
         self.base

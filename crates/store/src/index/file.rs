@@ -72,7 +72,7 @@ impl Header {
         bytes
     }
 
-    fn decode(bytes: &[u8; HEADER_BYTES as usize]) -> Header {
+    pub fn decode(bytes: &[u8; HEADER_BYTES as usize]) -> Header {
         let long = |at| i64::from_be_bytes(part(bytes, at));
         let int = |at| u32::from_be_bytes(part(bytes, at));
         Header {

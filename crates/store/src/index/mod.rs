@@ -20,8 +20,9 @@ use tracing::warn;
 
 pub use self::ahead::MessageKeys;
 pub(crate) use self::ahead::{Ahead, Hasher};
+pub(crate) use self::file::Header;
 pub(crate) use self::file::Shape;
-use self::file::{Header, IndexFile, Key};
+use self::file::{IndexFile, Key};
 pub(crate) use self::follow::{finish, run};
 pub(crate) use self::keys::KEYS_OF_RECORD_MAX;
 pub use self::query::{KeyAnswer, KeyKind, KeyMatch, KeyQuery};
@@ -252,6 +253,11 @@ impl Progress {
 fn place_in(file: &IndexFile) -> [u64; 2] {
     let name = file.path().file_name().and_then(|name| name.to_str()).and_then(number_of);
     [name.unwrap_or(0), u64::from(file.header().next)]
+}
+
+/// Whether a file of that name is one of the index.
+pub(crate) fn is_index_file(name: &str) -> bool {
+    number_of(name).is_some()
 }
 
 fn number_of(name: &str) -> Option<u64> {

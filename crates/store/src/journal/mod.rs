@@ -150,6 +150,34 @@ impl JournalError {
     }
 }
 
+/// What the files of a journal say, read without opening it.
+#[derive(Debug)]
+pub struct JournalLook {
+    tables: BTreeMap<TableId, Entries>,
+    /// What opening would mend, a sentence each.
+    pub findings: Vec<String>,
+    /// Changes since it began.
+    pub changes: u64,
+    /// Entries that there are now, of all tables.
+    pub entries: usize,
+    /// Bytes of the last snapshot and of what came after it.
+    pub bytes: u64,
+}
+
+impl JournalLook {
+    /// Reads the journal in `dir` through a `disk` that changes nothing; none if there is none.
+    pub(crate) fn read(dir: &Path, disk: &dyn Disk) -> Result<Option<JournalLook>, JournalError> {
+        open::look(dir, disk)
+    }
+
+    /// Shows a table's entries, by key.
+    pub fn load(&self, table: TableId, mut show: impl FnMut(&[u8], &[u8])) {
+        for (key, value) in self.tables.get(&table).into_iter().flatten() {
+            show(key, value);
+        }
+    }
+}
+
 /// The journal: an object to put changes into, and a thread that writes them.
 pub struct Journal {
     shared: Arc<Shared>,

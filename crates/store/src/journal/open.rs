@@ -15,7 +15,7 @@ use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::{self, journal_path, snapshot_path};
 use super::window::ROOM_BYTES;
 use super::writer::{self, Writer};
-use super::{Entries, Gauges, Inner, Journal, JournalError, JournalOptions, Owner, Shared, TableId};
+use super::{Entries, Gauges, Inner, Journal, JournalError, JournalLook, JournalOptions, Owner, Shared, TableId};
 use crate::Watermark;
 use crate::disk::{Disk, OpenHow};
 use crate::worker;
@@ -33,18 +33,7 @@ pub(super) fn open(
     for path in &found.unfinished {
         disk.remove(path).map_err(|source| JournalError::disk("remove", path, source))?;
     }
-    let mut state = Replay { disk: &*disk, dir, tables: Tables::new(), findings: Vec::new() };
-    let mut snapshot_bytes = 0;
-    let base = match found.snapshots.last() {
-        Some(&position) => {
-            snapshot_bytes = state.snapshot(position)?;
-            position
-        }
-        None => 0,
-    };
-    let journals: Vec<u64> = found.journals.iter().copied().filter(|start| *start >= base).collect();
-    let end = state.journals(base, &journals, found.snapshots.is_empty())?;
-    let Replay { tables, findings, .. } = state;
+    let Replayed { tables, findings, base, snapshot_bytes, end } = replay(dir, &*disk, &found)?;
     files::remove_before(&*disk, dir, base)?;
 
     let path = journal_path(dir, end.start);
@@ -92,6 +81,49 @@ pub(super) fn open(
     let writer = Writer::new(Arc::clone(&shared), file, end.start, at, end.position);
     let thread = worker::try_spawn("journal", move || writer.run()).map_err(JournalError::Thread)?;
     Ok(Journal { shared, thread: Mutex::new(Some(thread)), findings })
+}
+
+/// What a journal's files say.
+struct Replayed {
+    tables: Tables,
+    findings: Vec<String>,
+    /// The position of the snapshot.
+    base: u64,
+    snapshot_bytes: u64,
+    end: End,
+}
+
+fn replay(dir: &Path, disk: &dyn Disk, found: &files::Files) -> Result<Replayed, JournalError> {
+    let mut state = Replay { disk, dir, tables: Tables::new(), findings: Vec::new() };
+    let mut snapshot_bytes = 0;
+    let base = match found.snapshots.last() {
+        Some(&position) => {
+            snapshot_bytes = state.snapshot(position)?;
+            position
+        }
+        None => 0,
+    };
+    let journals: Vec<u64> = found.journals.iter().copied().filter(|start| *start >= base).collect();
+    let end = state.journals(base, &journals, found.snapshots.is_empty())?;
+    let Replay { tables, findings, .. } = state;
+    Ok(Replayed { tables, findings, base, snapshot_bytes, end })
+}
+
+/// Reads a journal on a `disk` that changes nothing; none if there is none.
+pub(super) fn look(dir: &Path, disk: &dyn Disk) -> Result<Option<JournalLook>, JournalError> {
+    let found = files::list(disk, dir)?;
+    if found.journals.is_empty() && found.snapshots.is_empty() {
+        return Ok(None);
+    }
+    let Replayed { tables, findings, snapshot_bytes, end, .. } = replay(dir, disk, &found)?;
+    let entries = tables.values().map(Entries::len).sum();
+    Ok(Some(JournalLook {
+        tables,
+        findings,
+        changes: end.position,
+        entries,
+        bytes: snapshot_bytes + end.journal_bytes,
+    }))
 }
 
 /// Makes one change to a table.

@@ -222,6 +222,11 @@ impl QueueLogs {
         self.topics.read().get(topic, queue_id).cloned()
     }
 
+    /// The folder of an ordinary queue, there or not.
+    pub(crate) fn dir_of(&self, topic: &str, queue_id: u32) -> PathBuf {
+        self.shared.simple.dir.join(topic).join(queue_id.to_string())
+    }
+
     /// The queue; an empty one if there was none, of the kind of the topic's others, else an ordinary one. Touches no file: the first
     /// unit makes the directory.
     pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Arc<ConsumeQueue> {

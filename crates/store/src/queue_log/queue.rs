@@ -121,6 +121,17 @@ impl ConsumeQueue {
         self.is_deleted.load(Ordering::Acquire)
     }
 
+    /// The file that holds the unit of a message, and the byte at which it begins; of a batch queue the folder alone, since its units are found by
+    /// looking.
+    pub fn place_on_disk(&self, offset: u64) -> (std::path::PathBuf, Option<u64>) {
+        if self.is_batch() {
+            return (self.dir(), None);
+        }
+        let layout = self.layout();
+        let file = super::descriptors::file_path(&self.dir(), layout.byte_of(layout.file_start(offset)));
+        (file, Some(layout.byte_in_file(offset)))
+    }
+
     pub(super) fn layout(&self) -> &Layout {
         if self.is_batch() { &self.shared.batch } else { &self.shared.simple }
     }

@@ -32,7 +32,7 @@ const BLOCKS_PER_THREAD: usize = 2;
 
 /// What follows from records that lie one behind the other.
 #[derive(Default)]
-pub(super) struct Block<'a> {
+pub(crate) struct Block<'a> {
     /// Their places in queues, in the order of the log, each with the number of its queue among those of the block.
     pub places: Vec<(u32, QueuePlace<'a>)>,
     /// Queues among them.
@@ -50,7 +50,7 @@ pub(super) struct Block<'a> {
 /// where something else begins.
 ///
 /// Threads run only as long as it does, and only where there is more than a block.
-pub(super) fn whole_records<'a>(
+pub(crate) fn whole_records<'a>(
     segment: &'a Segment,
     from: u64,
     options: &StoreOptions,

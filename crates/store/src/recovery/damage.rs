@@ -16,7 +16,7 @@ use crate::segment::{Segment, file_name};
 const LOOKED_AT: usize = 8 << 20;
 
 /// A record whose lengths hold although its body does not: what begins behind it is a whole record, or the file's end.
-pub(super) fn bruised_record(segment: &Segment, at: u64) -> Result<Option<record::RecordView<'_>>, StoreError> {
+pub(crate) fn bruised_record(segment: &Segment, at: u64) -> Result<Option<record::RecordView<'_>>, StoreError> {
     let Ok(Scanned::Record(view)) = record::scan(segment.record_at(at)?, false) else { return Ok(None) };
     let next = at + view.total_size() as u64;
     let is_followed = match record::scan(segment.record_at(next)?, true) {
@@ -28,7 +28,7 @@ pub(super) fn bruised_record(segment: &Segment, at: u64) -> Result<Option<record
 }
 
 /// Where, behind damage, the next whole record begins: a record names its own place, so it cannot be mistaken.
-pub(super) fn whole_record_after(files: &LogFiles, at: u64) -> Result<Option<u64>, StoreError> {
+pub(crate) fn whole_record_after(files: &LogFiles, at: u64) -> Result<Option<u64>, StoreError> {
     for segment in files.segments.iter().filter(|segment| segment.end() > at) {
         let bytes = (**segment).as_ref();
         let mut place = (at.max(segment.base()) - segment.base()) as usize + usize::from(at >= segment.base());

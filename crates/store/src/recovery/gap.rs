@@ -30,7 +30,7 @@ pub(super) struct Gap {
 
 /// The store time of what is whole at `whole`; none if it is older than what stands before the damage. Then it does not follow that: it was
 /// left behind when the log was cut there once, and the log has grown since.
-pub(super) fn follows(files: &LogFiles, whole: u64, last_timestamp: i64) -> Result<Option<i64>, StoreError> {
+pub(crate) fn follows(files: &LogFiles, whole: u64, last_timestamp: i64) -> Result<Option<i64>, StoreError> {
     let Some(segment) = files.segments.iter().find(|segment| segment.base() <= whole && whole < segment.end()) else {
         return Ok(None);
     };
@@ -96,7 +96,7 @@ fn draft(body: &[u8]) -> RecordDraft<'_> {
 }
 
 /// Why no record begins here; none where there are zeros, as behind the log's end.
-pub(super) fn why_not(scanned: Result<Scanned<'_>, record::Corrupt>, bytes: &[u8]) -> Option<String> {
+pub(crate) fn why_not(scanned: Result<Scanned<'_>, record::Corrupt>, bytes: &[u8]) -> Option<String> {
     match scanned {
         Ok(Scanned::Record(view)) => Some(belongs_elsewhere(&view)),
         Ok(Scanned::Nothing | Scanned::Blank { .. }) => {

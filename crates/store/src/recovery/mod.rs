@@ -23,11 +23,13 @@ use crate::fold::{light_places, place_of};
 use crate::options::StoreOptions;
 use crate::queue_log::QueueLogs;
 use crate::segment::Segment;
-use damage::{bruised_record, cut, set_aside, whole_record_after};
-use files::LogFiles;
-pub(crate) use files::open_segments;
-use gap::why_not;
+pub(crate) use blocks::{Block, whole_records};
+pub(crate) use damage::{bruised_record, whole_record_after};
+use damage::{cut, set_aside};
+pub(crate) use files::{LogFiles, open_segments};
+pub(crate) use gap::{follows, why_not};
 use rebuild::Rebuild;
+pub(crate) use rebuild::{KnownUnits, says};
 
 /// What opening a store found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -221,7 +221,7 @@ impl<'a> Rebuild<'a> {
 }
 
 /// Whether a record says that it has that number in the queue of `place`: its own, or one of its light queues.
-fn says(record: &RecordView<'_>, number: u64, place: &QueuePlace<'_>) -> bool {
+pub(crate) fn says(record: &RecordView<'_>, number: u64, place: &QueuePlace<'_>) -> bool {
     (record.queue_offset(), record.topic(), i64::from(record.queue_id()))
         == (number, place.topic, i64::from(place.queue_id))
         || names::is_lmq(place.topic) && light::places(record).any(|found| found == (place.topic, number))
@@ -230,7 +230,7 @@ fn says(record: &RecordView<'_>, number: u64, place: &QueuePlace<'_>) -> bool {
 /// Units of consume queues, read a stretch at a time: a scan after a crash finds nearly all of them in their place, and one
 /// system call for each would cost more than all the rest of it.
 #[derive(Default)]
-struct KnownUnits {
+pub(crate) struct KnownUnits {
     /// By the queue's address, which the queue beside it keeps its own.
     stretches: HashMap<usize, Stretch, FixedState>,
 }
@@ -247,7 +247,7 @@ impl KnownUnits {
     const QUEUES_MAX: usize = 4096;
 
     /// Whether the queue has that unit for those messages. Where it cannot be told, it has not.
-    fn has(&mut self, queue: &Arc<ConsumeQueue>, span: Span) -> bool {
+    pub fn has(&mut self, queue: &Arc<ConsumeQueue>, span: Span) -> bool {
         if span.base < queue.min_offset() || span.base >= queue.max_offset() {
             return false;
         }

@@ -22,6 +22,7 @@ use crate::options::{FlushMode, StoreEnv, StoreOptions};
 use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered};
+use crate::rocksdb;
 use crate::watermark::Watermark;
 use crate::worker::Bell;
 
@@ -31,6 +32,7 @@ impl Store {
         let StoreEnv { clock, disk, .. } = env;
         let root = options.root.clone();
         let lock = folders(&options, &*disk)?;
+        rocksdb::refuse(&*disk, &root, &options.queue_dir)?;
         let mut found = Recovered::default();
         let (abort, was_abnormal) = AbortFile::find(&root);
         found.was_abnormal = was_abnormal;

@@ -169,6 +169,11 @@ impl Log {
         Ok(log)
     }
 
+    /// How many files there are.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
     /// The oldest unit's position.
     pub fn min(&self) -> u64 {
         self.files.first().map_or(self.end, |first| first.base)

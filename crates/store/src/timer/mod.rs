@@ -370,3 +370,39 @@ fn add(slot: &mut Slot, at: u64, unit: &TimerUnit) -> i32 {
     slot.count = slot.count.saturating_add(step);
     step
 }
+
+/// Reads the check-point without opening the timer store; none if there is no whole one.
+pub(crate) fn look_at_marks(disk: &dyn Disk, root: &Path) -> Result<Option<TimerMarks>, StoreError> {
+    let path = root.join("config").join("timercheck");
+    if !path.exists() {
+        return Ok(None);
+    }
+    Ok(Some(Checkpoint::open(disk, root)?.marks))
+}
+
+/// The timer log as it lies there.
+pub(crate) struct TimerLogLook {
+    /// How many files.
+    pub files: usize,
+    /// Where the units that follow each other from the first one on end.
+    pub end: u64,
+    /// Where those of the last file end: further on only if something is wrong in between.
+    pub last: u64,
+}
+
+/// Shows the units of the timer log and their positions, through a `disk` that changes nothing. None if it has no files.
+pub(crate) fn look_at_log(
+    disk: &Arc<dyn Disk>,
+    root: &Path,
+    show: &mut dyn FnMut(u64, &TimerUnit),
+) -> Result<Option<TimerLogLook>, StoreError> {
+    let log = Log::open(disk, root, 0, 0, false)?;
+    if log.count() == 0 {
+        return Ok(None);
+    }
+    let end = log.scan(log.min(), &mut |at, unit| {
+        show(at, &unit);
+        true
+    })?;
+    Ok(Some(TimerLogLook { files: log.count(), end, last: log.end }))
+}

@@ -197,6 +197,19 @@ final class Server implements AutoCloseable {
         }
     }
 
+    /** What `gantry store` says of the store, which no broker has open; fails unless it ends with 0. */
+    String look(String... command) throws Exception {
+        var line = new java.util.ArrayList<>(java.util.List.of(System.getProperty("gantry.binary"), "store"));
+        line.addAll(java.util.List.of(command));
+        line.addAll(java.util.List.of("-c", root.resolve("broker.conf").toString()));
+        Process process = new ProcessBuilder(line).redirectErrorStream(true).start();
+        String said = new String(process.getInputStream().readAllBytes(), java.nio.charset.StandardCharsets.UTF_8);
+        if (process.waitFor() != 0) {
+            throw new AssertionError(String.join(" ", line) + ": " + said);
+        }
+        return said;
+    }
+
     private Path nameServerConfiguration() throws IOException {
         return Files.writeString(root.resolve("namesrv.conf"),
             "listenPort=" + namesrvPort + "\nbindAddress=127.0.0.1\nkvConfigPath=" + root.resolve("kvConfig.json") + "\n");

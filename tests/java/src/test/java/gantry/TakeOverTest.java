@@ -26,6 +26,7 @@ class TakeOverTest {
                 contents.check(server);
                 written = true;
                 server.stop();
+                server.look("verify");
             }
         }
     }
@@ -38,6 +39,25 @@ class TakeOverTest {
     @Test
     void gantry_goes_on_where_apache_4_was_and_back() throws Exception {
         inTurn(Server.Kind.APACHE_4, Server.DEFAULT, Server.Kind.APACHE_4);
+    }
+
+    @Test
+    void queues_and_index_that_are_built_again_serve_apache_5_as_its_own_did() throws Exception {
+        var contents = new Contents();
+        try (var server = new Server("repaired")) {
+            for (int turn = 0; turn < 2; turn++) {
+                server.start(Server.Kind.APACHE_5);
+                if (turn > 0) {
+                    contents.check(server);
+                }
+                contents.extend(server);
+                server.stop();
+                server.look("repair", "--queues", "--index");
+                server.look("verify");
+            }
+            server.start();
+            contents.check(server);
+        }
     }
 
     @Test

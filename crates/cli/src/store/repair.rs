@@ -1,0 +1,140 @@
+//! `gantry store repair`: says what is wrong and what will be done, then does what a start does.
+//!
+//! The mending is the store's own recovery. Queues and index are built again by moving their files aside: a start builds what is missing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use store::look::{Look, QueueSurvey};
+use store::{RocksDbKind, Store, StoreEnv, StoreOptions, rocksdb_in};
+
+use super::{Configuration, Place, verify};
+
+/// What can be said to it.
+#[derive(Debug, Args)]
+pub struct RepairArgs {
+    /// Which store.
+    #[command(flatten)]
+    pub place: Place,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Move the consume queues aside and build them again from the log
+    #[arg(long)]
+    queues: bool,
+    /// Move the key index aside and build it again from the log
+    #[arg(long)]
+    index: bool,
+}
+
+/// Runs it.
+pub fn run(
+    args: &RepairArgs,
+    options: StoreOptions,
+    read: &dyn Fn(&Look) -> Configuration,
+) -> anyhow::Result<ExitCode> {
+    let verified = verify::check(options.clone(), read, &mut |finding| verify::print(&finding))?;
+    for note in &verified.notes {
+        println!("note: {note}");
+    }
+    println!("{} findings", verified.findings);
+    let was_abnormal = options.root.join("abort").exists();
+    let aside = aside(&options.root)?;
+    let moves = moves(args, &options)?;
+    let will = if args.dry_run { "would be" } else { "will be" };
+    println!(
+        "the log {will} read as a start reads it: a torn end is cut off and gaps are closed, with copies in {}/cut",
+        options.root.display()
+    );
+    for from in &moves {
+        println!("{} {will} moved into {}, and built again", from.display(), aside.display());
+    }
+    let kept = kept(args, &options)?;
+    if args.queues {
+        println!("{} queues of which the log has no message any more stay as they are", kept.len());
+        if verified.of_deleted > 0 {
+            println!("{} records of topics that are no more get their queues back", verified.of_deleted);
+        }
+    }
+    if args.dry_run {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !moves.is_empty() {
+        move_all(&moves, &aside)?;
+        put_back(&kept, &options, &aside)?;
+    }
+    let root = options.root.clone();
+    let (store, found) = Store::open(options, StoreEnv::real())?;
+    for finding in &found.findings {
+        println!("mended: {finding}");
+    }
+    println!("{} records read, {} units added to queues", found.records_scanned, found.units_added);
+    store.close().context("the store did not close well; the next start recovers")?;
+    if was_abnormal {
+        // What a broker looks at after a crash beside the log (timers), the next start has still to look at.
+        fs::write(root.join("abort"), "gantry store repair").context("cannot put the file abort back")?;
+        println!("the store still counts as not closed, so that the next start looks after timer messages too");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The folder for what is moved: one that is not there yet.
+fn aside(root: &Path) -> anyhow::Result<PathBuf> {
+    let folder = |number: u32| root.join("cut").join(format!("repair-{number}"));
+    let number = (1..=u32::MAX).find(|number| !folder(*number).exists());
+    number.map(folder).context("there is no name left for what is moved aside")
+}
+
+/// What is to be moved, as far as it is there.
+fn moves(args: &RepairArgs, options: &StoreOptions) -> anyhow::Result<Vec<PathBuf>> {
+    let mut moves = Vec::new();
+    if args.queues {
+        let databases = rocksdb_in(&store::disk::RealDisk, &options.root, &options.queue_dir)?;
+        let others = databases.iter().filter(|one| one.kind != RocksDbKind::Queues);
+        if let Some(why) = others.filter_map(store::RocksDb::refusal).next() {
+            anyhow::bail!("{why}");
+        }
+        moves.extend([options.queue_dir.clone(), options.root.join("batchconsumequeue")]);
+    }
+    if args.index {
+        moves.push(options.index.as_ref().map_or_else(|| options.root.join("index"), |index| index.dir.clone()));
+    }
+    moves.retain(|path| path.exists());
+    Ok(moves)
+}
+
+/// Folders of queues that the log cannot build again, below the store's folder: they keep the numbers that their next messages get.
+fn kept(args: &RepairArgs, options: &StoreOptions) -> anyhow::Result<Vec<PathBuf>> {
+    if !args.queues {
+        return Ok(Vec::new());
+    }
+    let survey = Look::stopped(options.clone())?.survey()?;
+    let gone = survey.queues.iter().filter(|queue| queue.log_end <= survey.log.min);
+    let folder = |queue: &QueueSurvey| {
+        let kind = if queue.is_batch { Path::new("batchconsumequeue") } else { Path::new("consumequeue") };
+        kind.join(&queue.topic).join(queue.id.to_string())
+    };
+    Ok(gone.map(folder).collect())
+}
+
+fn put_back(kept: &[PathBuf], options: &StoreOptions, aside: &Path) -> anyhow::Result<()> {
+    for queue in kept {
+        let (from, to) = (aside.join(queue), options.root.join(queue));
+        let Some(topic) = to.parent().filter(|_| from.exists()) else { continue };
+        fs::create_dir_all(topic).with_context(|| format!("cannot make {}", topic.display()))?;
+        fs::rename(&from, &to).with_context(|| format!("cannot move {} back to {}", from.display(), to.display()))?;
+    }
+    Ok(())
+}
+
+fn move_all(moves: &[PathBuf], aside: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(aside).with_context(|| format!("cannot make {}", aside.display()))?;
+    for from in moves {
+        let to = aside.join(from.file_name().context("a folder without a name")?);
+        fs::rename(from, &to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! `gantry store`: the commands of [`cli::store`], with what the broker's tables say; and the export of these tables, which the broker does.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use broker::{Broker, ConfigLook, Writer};
+use cli::store::{ConfigFile, Configuration, StoreArgs, StoreCommand};
+use config::Settings;
+use env::{Clock, Random};
+use store::look::Look;
+use store::{Store, StoreEnv};
+
+use crate::{settings, threads};
+
+/// What could not even be looked at, as `verify` says it.
+const COULD_NOT_LOOK: u8 = 2;
+
+/// Runs a command on a store that no broker has open.
+pub fn run(args: StoreArgs) -> anyhow::Result<ExitCode> {
+    let place = args.command.place();
+    let is_verify = matches!(args.command, StoreCommand::Verify(_));
+    let done = settings::of_store(place.config.as_deref(), place.store.as_deref()).and_then(|settings| {
+        if let StoreCommand::Export(export) = &args.command
+            && export.messages.is_none()
+        {
+            return write_configuration(&settings).map(|()| ExitCode::SUCCESS);
+        }
+        let options = settings::store_options(&settings.store()?)?;
+        cli::store::run(args.command, options, &read)
+    });
+    match done {
+        Err(error) if is_verify => {
+            eprintln!("gantry: {error:#}");
+            Ok(ExitCode::from(COULD_NOT_LOOK))
+        }
+        done => done,
+    }
+}
+
+/// What the tables of a store say. A journal that cannot be read is told of by whoever needs it.
+fn read(look: &Look) -> Configuration {
+    let journal = look.journal().ok().flatten();
+    let found = ConfigLook::at(&look.options().root, journal.as_ref());
+    let is_known = journal.is_some() || !found.files.is_empty();
+    let files = found.files.into_iter().map(|file| ConfigFile {
+        path: file.path,
+        wins: file.writer == Writer::Another,
+        version: file.version,
+        entries: file.entries,
+    });
+    Configuration {
+        files: files.collect(),
+        topics: is_known.then_some(found.topics),
+        groups: found.groups.len(),
+        half_offset: found.half_offset,
+    }
+}
+
+/// Opens the store as a start does, writes `config/*.json`, and closes it. Nothing is served, and nothing is delivered.
+fn write_configuration(settings: &Settings) -> anyhow::Result<()> {
+    let store_settings = settings.store()?;
+    let root = store_settings.store_path_root_dir.clone();
+    if !root.is_dir() {
+        anyhow::bail!("there is no store in {}", root.display());
+    }
+    let was_abnormal = root.join("abort").exists();
+    let options = settings::store_options(&store_settings)?;
+    let (store, found) = Store::open(options, StoreEnv::real())?;
+    for finding in &found.findings {
+        println!("mended: {finding}");
+    }
+    let start = broker::Start {
+        name_servers: Vec::new(),
+        calls: net::ClientOptions::default(),
+        settings: settings.broker()?,
+        store_settings,
+        store: Arc::clone(&store),
+        advertised: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
+        configuration: settings.clone(),
+        config_file: None,
+        clock: Clock::real(),
+        random: Random::from_entropy(),
+    };
+    let runtime = threads::runtime()?;
+    let written = runtime.block_on(Broker::write_configuration(start));
+    runtime.shutdown_timeout(Duration::from_secs(5));
+    store.close().context("the store did not close well; the next start recovers")?;
+    if was_abnormal {
+        std::fs::write(root.join("abort"), "gantry store export").context("cannot put the file abort back")?;
+    }
+    written?;
+    println!("{}/config/*.json are as the journal has them", root.display());
+    if was_abnormal {
+        println!(
+            "the store was not closed: popped messages that are not acknowledged, and how far delayed messages came in the last seconds, are \
+             handed over by a stop of the server only; start it and stop it before an Apache broker takes over, if it starts"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,346 @@
+//! `gantry store` on stores that were closed, damaged, cut short, or left by another broker.
+
+#[allow(dead_code)]
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use env::TimeMs;
+use protocol::record::RecordDraft;
+use serde_json::Value;
+use store::{AppendError, IndexOptions, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode};
+use support::{PATIENCE, Running, fails, gantry};
+
+const MESSAGES: u64 = 200;
+
+/// A store with messages in two queues, closed well.
+fn store() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("store");
+    let index = Some(IndexOptions::at(root.join("index")));
+    let (store, _) = Store::open(StoreOptions { index, ..StoreOptions::at(&root) }, StoreEnv::real()).unwrap();
+    let host = "127.0.0.1:10911".parse().unwrap();
+    for number in 0..MESSAGES {
+        let queue_id = (number % 2) as u32;
+        let body = format!("message number {number}");
+        let draft = RecordDraft {
+            queue_id: queue_id as i32,
+            born_timestamp: 1_700_000_000_000,
+            body: body.as_bytes(),
+            properties: b"KEYS\x01key\x02TAGS\x01red\x02",
+            ..RecordDraft::plain("orders", host)
+        };
+        let mut batch = RecordBatch::new();
+        let queue = store.queue("orders", queue_id).unwrap();
+        let tags = protocol::tags::code("red");
+        batch.push(&queue, TagsCode::Code(tags), |out| {
+            draft.encode(out).unwrap();
+        });
+        while let Err(error) = store.append(&mut batch, TimeMs(1_700_000_000_000 + number as i64)) {
+            let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
+            store.room().wait_until(needed, Instant::now() + Duration::from_secs(10));
+        }
+    }
+    store.close().unwrap();
+    (folder, root)
+}
+
+/// Exit code and standard output of `gantry store COMMAND --store ROOT …`.
+fn run(command: &str, root: &Path, more: &[&str]) -> (i32, String) {
+    let root = root.to_str().unwrap();
+    let output = gantry(&[&["store", command, "--store", root], more].concat()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), said)
+}
+
+fn json(command: &str, root: &Path, more: &[&str]) -> (i32, Value) {
+    let (code, said) = run(command, root, &[&["--json"], more].concat());
+    (code, serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}")))
+}
+
+fn log_file(root: &Path) -> PathBuf {
+    root.join("commitlog/00000000000000000000")
+}
+
+/// Where the body of a message lies in the log.
+fn body_at(root: &Path, number: u64) -> u64 {
+    let wanted = format!("message number {number}KEYS");
+    // A topic stands between body and properties: look for the body and its topic's length and name.
+    let wanted = wanted.replace("KEYS", "\u{6}orders");
+    let mut bytes = vec![0; 1 << 20];
+    fs::File::open(log_file(root)).unwrap().read_at(&mut bytes, 0).unwrap();
+    bytes.windows(wanted.len()).position(|window| window == wanted.as_bytes()).unwrap() as u64
+}
+
+fn flip(path: &Path, at: u64) {
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x20], at).unwrap();
+}
+
+/// Names and times of change of all files, to see that nothing was touched.
+fn files(root: &Path) -> Vec<(PathBuf, u64, std::time::SystemTime)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let meta = entry.metadata().unwrap();
+            if meta.is_dir() {
+                folders.push(entry.path());
+            } else {
+                found.push((entry.path(), meta.len(), meta.modified().unwrap()));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_sound_store_has_no_findings_and_is_not_touched() {
+    let (_folder, root) = store();
+    let before = files(&root);
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!((code, &said["findings"]), (0, &serde_json::json!([])), "{said}");
+    assert_eq!((&said["records"], &said["units"]), (&MESSAGES.into(), &MESSAGES.into()));
+    let (code, said) = json("inspect", &root, &["--topic", "orders"]);
+    assert_eq!(code, 0);
+    assert_eq!(said["topics"][0], serde_json::json!({ "topic": "orders", "queues": 2, "messages": MESSAGES }));
+    assert_eq!(said["queues"][1]["max"], MESSAGES / 2);
+    assert_eq!((&said["asGantryClosedIt"], &said["abort"]), (&true.into(), &false.into()));
+    assert_eq!(said["commitLog"]["lastStoreTime"], 1_700_000_000_000 + MESSAGES - 1);
+    assert!(said["index"]["keys"].as_u64().unwrap() >= MESSAGES);
+    assert_eq!(files(&root), before);
+}
+
+#[test]
+fn a_flipped_bit_of_a_body_is_named_with_file_and_place_and_all_else_is_checked() {
+    let (_folder, root) = store();
+    flip(&log_file(&root), body_at(&root, 77) + 3);
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!(code, 1, "{said}");
+    let findings = said["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 1, "{said}");
+    assert_eq!(findings[0]["file"], log_file(&root).to_str().unwrap());
+    let at = findings[0]["at"].as_u64().unwrap();
+    assert!(at < body_at(&root, 78) && at > body_at(&root, 76), "{at}");
+    assert!(findings[0]["what"].as_str().unwrap().contains("message 38 of orders/1"), "{said}");
+    assert_eq!(said["units"], MESSAGES);
+}
+
+#[test]
+fn a_unit_that_says_something_else_than_its_record_is_named() {
+    let (_folder, root) = store();
+    let file = root.join("consumequeue/orders/1/00000000000000000000");
+    flip(&file, 30 * 20 + 11);
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!(code, 1, "{said}");
+    let finding = &said["findings"][0];
+    assert_eq!((&finding["file"], &finding["at"]), (&file.to_str().unwrap().into(), &(30 * 20).into()), "{said}");
+    assert!(finding["what"].as_str().unwrap().starts_with("unit 30 of orders/1"), "{said}");
+    let (code, said) = run("repair", &root, &["--queues"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(run("verify", &root, &[]).0, 0);
+    assert!(root.join("cut/repair-1/consumequeue/orders/1/00000000000000000000").exists());
+}
+
+#[test]
+fn queues_that_are_gone_are_found_and_built_again() {
+    let (_folder, root) = store();
+    fs::remove_dir_all(root.join("consumequeue/orders/0")).unwrap();
+    let (code, said) = run("verify", &root, &[]);
+    assert_eq!(code, 1);
+    assert!(said.contains("there is no consume queue orders/0, and the log has 100 records of it"), "{said}");
+    let before = files(&root);
+    let (code, said) = run("repair", &root, &["--dry-run", "--queues"]);
+    assert_eq!(code, 0);
+    assert!(said.contains("would be moved into"), "{said}");
+    assert_eq!(files(&root), before);
+    assert_eq!(run("repair", &root, &["--queues", "--index"]).0, 0);
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!((code, &said["units"]), (0, &MESSAGES.into()), "{said}");
+    assert!(said["keys"].as_u64().unwrap() >= MESSAGES, "{said}");
+}
+
+#[test]
+fn units_that_are_cut_off_are_missed() {
+    let (_folder, root) = store();
+    let file = root.join("consumequeue/orders/1/00000000000000000000");
+    OpenOptions::new().write(true).open(&file).unwrap().write_all_at(&[0; 20 * 10], 90 * 20).unwrap();
+    let (code, said) = run("verify", &root, &[]);
+    assert_eq!(code, 1);
+    assert!(said.contains("queue orders/1 ends at 90, and the log has 10 records more"), "{said}");
+    assert!(said.contains(", byte 1800:"), "{said}");
+}
+
+#[test]
+fn a_torn_end_is_found_cut_off_and_kept() {
+    let (_folder, root) = store();
+    let (_, said) = json("inspect", &root, &[]);
+    let end = said["commitLog"]["end"].as_u64().unwrap();
+    let file = OpenOptions::new().write(true).open(log_file(&root)).unwrap();
+    file.write_all_at(b"what a crash left of a record", end).unwrap();
+    fs::write(root.join("abort"), "1").unwrap();
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!(code, 1);
+    assert_eq!(said["findings"][0]["at"], end, "{said}");
+    assert!(said["findings"][0]["what"].as_str().unwrap().contains("the log ends at"), "{said}");
+    let (code, said) = run("repair", &root, &[]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(run("verify", &root, &[]).0, 0);
+    assert!(root.join("abort").exists(), "the next start still looks after timers");
+}
+
+#[test]
+fn a_stretch_in_the_middle_is_damage_and_what_follows_is_checked() {
+    let (_folder, root) = store();
+    let (from, to) = (body_at(&root, 100), body_at(&root, 103));
+    let file = OpenOptions::new().write(true).open(log_file(&root)).unwrap();
+    file.write_all_at(&vec![0xAA; (to - from) as usize], from).unwrap();
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!(code, 1);
+    let damage = said["findings"][0]["what"].as_str().unwrap();
+    assert!(damage.contains("the log is damaged from log offset") || damage.contains("is damaged:"), "{said}");
+    assert!(said["records"].as_u64().unwrap() >= MESSAGES - 5, "{said}");
+}
+
+#[test]
+fn a_damaged_journal_is_named() {
+    let (_folder, root) = store();
+    let journal = fs::read_dir(root.join("journal")).unwrap().map(|entry| entry.unwrap().path());
+    let path = journal.filter(|path| path.extension().is_some_and(|kind| kind == "journal")).max().unwrap();
+    flip(&path, 8);
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!(code, 1, "{said}");
+    assert_eq!(said["findings"][0]["file"], path.to_str().unwrap(), "{said}");
+}
+
+#[test]
+fn a_store_that_a_broker_has_open_is_not_checked_but_can_be_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Running::server(folder.path());
+    let root = folder.path().join("store");
+    for command in ["verify", "repair", "export"] {
+        let (code, said) = run(command, &root, &[]);
+        assert_eq!(code, if command == "verify" { 2 } else { 1 }, "{said}");
+        assert!(said.contains(&format!("{}/lock is locked: process {}", root.display(), server.pid())), "{said}");
+    }
+    let (code, said) = run("inspect", &root, &[]);
+    assert_eq!(code, 0);
+    assert!(said.contains("what it has not written yet is not seen"), "{said}");
+    server.end("-TERM");
+    assert_eq!(run("verify", &root, &[]).0, 0);
+}
+
+#[test]
+fn messages_are_written_as_lines_of_json() {
+    let (folder, root) = store();
+    let file = folder.path().join("messages");
+    let (code, said) = run("export", &root, &["--messages", file.to_str().unwrap(), "--topic", "orders"]);
+    assert_eq!(code, 0, "{said}");
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len() as u64, MESSAGES);
+    assert_eq!(
+        (&lines[7]["queue"], &lines[7]["offset"], &lines[7]["body"]),
+        (&1.into(), &3.into(), &"message number 7".into())
+    );
+    assert_eq!((&lines[7]["keys"], &lines[7]["tags"]), (&"key".into(), &"red".into()));
+    let (_, said) = run("export", &root, &["--messages", "-", "--topic", "others"]);
+    assert!(said.starts_with("0 records written"), "{said}");
+}
+
+#[test]
+fn after_a_kill_the_configuration_can_be_written_without_serving() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Running::server(folder.path());
+    let address = server.address("broker").to_owned();
+    let made = gantry(&["admin", "updateTopic", "-b", &address, "-t", "made-before-the-kill", "-r", "3", "-w", "3"])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    server.end("-KILL");
+    let root = folder.path().join("store");
+    for name in ["topics.json", "topics.json.bak"] {
+        let _ = fs::remove_file(root.join("config").join(name));
+    }
+    let (code, said) = run("export", &root, &[]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("the store was not closed"), "{said}");
+    let topics: Value = serde_json::from_slice(&fs::read(root.join("config/topics.json")).unwrap()).unwrap();
+    assert_eq!(topics["topicConfigTable"]["made-before-the-kill"]["readQueueNums"], 3);
+    let (_, said) = json("inspect", &root, &[]);
+    let files = said["config"].as_array().unwrap();
+    assert!(files.iter().all(|file| file["countsAtNextStart"] == false), "{said}");
+    // What another broker writes wins, and is seen to.
+    fs::write(root.join("config/topics.json"), r#"{"topicConfigTable":{}}"#).unwrap();
+    let (_, said) = run("inspect", &root, &[]);
+    assert!(said.contains("topics.json: 0 entries; counts at the next start"), "{said}");
+    let deadline = Instant::now() + PATIENCE;
+    let again = Running::server(folder.path());
+    again.end("-TERM");
+    assert!(Instant::now() < deadline);
+}
+
+fn database(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    fs::write(folder.join("CURRENT"), "MANIFEST-000005\n").unwrap();
+    fs::write(folder.join("MANIFEST-000005"), "").unwrap();
+}
+
+#[test]
+fn offsets_in_rocksdb_are_refused_at_the_start_with_the_way_out() {
+    for (name, remedy) in [
+        ("config/consumerOffsets", "mqadmin rocksDBConfigToJson"),
+        ("config/metadata", "mqadmin rocksDBConfigToJson"),
+        ("config/rdb", "configManagerVersion=v2"),
+        ("kvStore", "popConsumerKVServiceEnable"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("store");
+        database(&root.join(name));
+        let data = folder.path().to_str().unwrap();
+        let said = fails(&["server", "--data", data, "--namesrv-port", "0", "--broker-port", "0"]);
+        assert!(said.contains(root.join(name).to_str().unwrap()) && said.contains(remedy), "{said}");
+        let (_, inspected) = run("inspect", &root, &[]);
+        assert!(inspected.contains(remedy), "{inspected}");
+        fs::remove_dir_all(root.join(name)).unwrap();
+        Running::server(folder.path()).end("-TERM");
+    }
+}
+
+#[test]
+fn queues_in_rocksdb_are_refused_and_repair_builds_them_from_the_log() {
+    let (_folder, root) = store();
+    fs::remove_dir_all(root.join("consumequeue")).unwrap();
+    database(&root.join("consumequeue"));
+    let Err(error) = Store::open(StoreOptions::at(&root), StoreEnv::real()) else { panic!("it opened") };
+    assert!(error.to_string().contains("gantry store repair --queues"), "{error}");
+    let (code, said) = run("repair", &root, &["--queues"]);
+    assert_eq!(code, 0, "{said}");
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!((code, &said["units"]), (0, &MESSAGES.into()), "{said}");
+    assert!(root.join("cut/repair-1/consumequeue/CURRENT").exists());
+}
+
+#[test]
+fn queues_in_rocksdb_beside_files_do_not_matter() {
+    let (_folder, root) = store();
+    database(&root.join("consumequeue"));
+    database(&root.join("rocksdbstore"));
+    let (store, _) = Store::open(StoreOptions::at(&root), StoreEnv::real()).unwrap();
+    assert_eq!(store.existing_queue("orders", 1).unwrap().max_offset(), MESSAGES / 2);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_place_without_a_store_is_no_sound_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, said) = run("verify", &folder.path().join("nowhere"), &[]);
+    assert_eq!(code, 2);
+    assert!(said.contains("there is no store in"), "{said}");
+}
