@@ -44,7 +44,6 @@ pub fn run(args: StoreArgs) -> anyhow::Result<ExitCode> {
 fn read(look: &Look) -> Configuration {
     let journal = look.journal().ok().flatten();
     let found = ConfigLook::at(&look.options().root, journal.as_ref());
-    let is_known = journal.is_some() || !found.files.is_empty();
     let files = found.files.into_iter().map(|file| ConfigFile {
         path: file.path,
         wins: file.writer == Writer::Another,
@@ -53,7 +52,7 @@ fn read(look: &Look) -> Configuration {
     });
     Configuration {
         files: files.collect(),
-        topics: is_known.then_some(found.topics),
+        topics: Some(found.topics).filter(|topics| !topics.is_empty()),
         groups: found.groups.len(),
         half_offset: found.half_offset,
     }
