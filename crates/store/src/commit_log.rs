@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use env::TimeMs;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use protocol::LogOffset;
 use protocol::{light, record};
 
@@ -94,6 +95,8 @@ pub(crate) struct CommitLog {
     pub room: Watermark,
     /// When the tail passes this, the `segments` thread is called.
     pub call_at: AtomicU64,
+    /// Relaxed: a gauge.
+    lock_waited_ns: AtomicU64,
     /// Whether pages are read alone. SeqCst: who changes it and who adds a segment must not both miss the other.
     is_random: AtomicBool,
 }
@@ -111,6 +114,7 @@ impl CommitLog {
             end: Watermark::new(end),
             room: Watermark::new(end),
             call_at: AtomicU64::new(end),
+            lock_waited_ns: AtomicU64::new(0),
             is_random: AtomicBool::new(false),
         })
     }
@@ -120,7 +124,7 @@ impl CommitLog {
         let RecordBatch { bytes, entries, landed, light, hashes, .. } = batch;
         // Not under the lock.
         landed.reserve(entries.len() - landed.len());
-        let mut tail = self.tail.lock();
+        let mut tail = self.tail_in_time();
         if tail.is_sealed {
             return Err(NotWritable::Closed.into());
         }
@@ -197,6 +201,23 @@ impl CommitLog {
         drop(tail);
         self.end.advance(end);
         outcome.map(|()| end >= self.call_at.load(Ordering::Relaxed))
+    }
+
+    /// The tail, once nobody else has it. How long that took is counted; the clock is not looked at where it is free.
+    fn tail_in_time(&self) -> MutexGuard<'_, Tail> {
+        if let Some(tail) = self.tail.try_lock() {
+            return tail;
+        }
+        let began = Instant::now();
+        let tail = self.tail.lock();
+        let waited = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.lock_waited_ns.fetch_add(waited, Ordering::Relaxed);
+        tail
+    }
+
+    /// How long appends have waited for each other since the start, all together.
+    pub fn lock_waited(&self) -> Duration {
+        Duration::from_nanos(self.lock_waited_ns.load(Ordering::Relaxed))
     }
 
     /// Lets the tail stand where `need` bytes fit, in the next segment if this one is too full.

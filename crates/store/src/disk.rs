@@ -6,13 +6,15 @@
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memmap2::MmapRaw;
-use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 /// How a file is opened.
@@ -95,6 +97,20 @@ pub trait DiskFile: Debug + Send + Sync {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
     /// As `read_at` if that needs no device; `None` if it would have to wait for one.
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>>;
+    /// As `read_at`, for bytes that nobody will want again: they do not stay in memory if they were not there before.
+    fn read_once_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let read = self.read_at(buffer, at)?;
+        // A hint: what stays costs memory, not bytes.
+        let _ = self.forget_cached(at, read as u64);
+        Ok(read)
+    }
+    /// Takes what is in memory of a stretch out of it, as far as it is on the device and nobody maps it.
+    fn forget_cached(&self, at: u64, bytes: u64) -> io::Result<()> {
+        match NonZeroU64::new(bytes) {
+            Some(bytes) => Ok(rustix::fs::fadvise(self.descriptor(), at, Some(bytes), Advice::DontNeed)?),
+            None => Ok(()),
+        }
+    }
     /// Writes all of `bytes`.
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
     /// Cuts or extends the file; what is added reads as zeros.
@@ -217,6 +233,11 @@ fn unless_missing(done: io::Result<()>) -> io::Result<()> {
 #[derive(Debug)]
 struct RealFile(File);
 
+/// The kernel's flag for reads whose pages do not stay (Linux 6.14, where the file system has it).
+const RWF_DONTCACHE: u32 = 0x80;
+/// Whether kernel and file system take it. Relaxed: a hint that saves a call.
+static HAS_DONTCACHE: AtomicBool = AtomicBool::new(true);
+
 impl DiskFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let mut read = 0;
@@ -242,6 +263,23 @@ impl DiskFile for RealFile {
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.read_at(buffer, at).map(Some),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn read_once_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        if HAS_DONTCACHE.load(Ordering::Relaxed) {
+            let how = ReadWriteFlags::from_bits_retain(RWF_DONTCACHE);
+            match rustix::io::preadv2(self.0.as_fd(), &mut [io::IoSliceMut::new(buffer)], at, how) {
+                Ok(read) if read == buffer.len() || read == 0 => return Ok(read),
+                // The rest, or all of it, the other way.
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => HAS_DONTCACHE.store(false, Ordering::Relaxed),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let read = self.read_at(buffer, at)?;
+        // A hint: what stays costs memory, not bytes.
+        let _ = self.forget_cached(at, read as u64);
+        Ok(read)
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {

@@ -1,7 +1,8 @@
 //! The `flush` thread: makes what is written survive a loss of power.
 //!
 //! With SYNC_FLUSH it clocks itself: while the device is busy with one group, the next one gathers, and it goes round at once as
-//! long as anything is unflushed. With ASYNC_FLUSH it goes round every flush interval. With nothing to flush it sleeps until an
+//! long as anything is unflushed. With ASYNC_FLUSH it goes round every flush interval, and sooner when more has gathered than is to be dirty at a
+//! time. With nothing to flush it sleeps until an
 //! append calls it, and lets the thread `queues` do so too.
 
 use std::sync::atomic::Ordering;
@@ -19,9 +20,11 @@ pub(crate) fn run(shared: &Shared) {
         if let Some(index) = &shared.index {
             index.bell.call();
         }
-        if !shared.is_sync_flush() && !shared.is_stopping() {
+        if !shared.is_sync_flush() && !shared.is_stopping() && !shared.flush_wanted.load(Ordering::SeqCst) {
             shared.flush_bell.rest(shared.options.flush_interval);
         }
+        // What was wanted until now is done now.
+        shared.flush_wanted.store(false, Ordering::SeqCst);
         let is_stopping = shared.is_stopping();
         flush(shared);
         if is_stopping {
@@ -39,14 +42,24 @@ pub(crate) fn flush(shared: &Shared) {
     if end <= from {
         return;
     }
-    for segment in shared.log.segments_between(from, end) {
-        sync(&segment, from, end);
-        if segment.end() <= end {
-            segment.rest();
+    // Each piece that is on the device may go from memory.
+    let piece = shared.governor.as_ref().map_or(u64::MAX, |governor| governor.options.shares.dirty);
+    let mut at = from;
+    while at < end {
+        let to = end.min(at.saturating_add(piece));
+        for segment in shared.log.segments_between(at, to) {
+            sync(&segment, at, to);
+            if segment.end() <= to {
+                segment.rest();
+            }
         }
+        if to == end {
+            shared.flushed_timestamp.fetch_max(timestamp, Ordering::Release);
+        }
+        shared.flushed.advance(to);
+        shared.governor_bell.call();
+        at = to;
     }
-    shared.flushed_timestamp.fetch_max(timestamp, Ordering::Release);
-    shared.flushed.advance(end);
 }
 
 /// Brings the log offsets `from..to`, as far as they lie in the segment, to the device.

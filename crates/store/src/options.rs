@@ -9,6 +9,7 @@ use env::{Clock, Random, TimeMs};
 use protocol::delay::DelayLevels;
 
 use crate::disk::{Disk, RealDisk};
+use crate::governor::GovernorOptions;
 use crate::index::IndexOptions;
 use crate::journal::Journal;
 use crate::log_dirs::LogDirs;
@@ -70,6 +71,8 @@ pub struct StoreOptions {
     pub light_queues_max: Option<usize>,
     /// The key index; none (`messageIndexEnable=false`) for a store that is not asked by key.
     pub index: Option<IndexOptions>,
+    /// How much memory the store's files may occupy; none: as much as the kernel lets them.
+    pub governor: Option<GovernorOptions>,
     /// How a start reads the log again.
     pub recovery: RecoveryOptions,
 }
@@ -99,6 +102,7 @@ impl StoreOptions {
             queue_buffered_bytes: 4 << 20,
             light_queues_max: None,
             index: None,
+            governor: None,
             recovery: RecoveryOptions::default(),
         }
     }
@@ -115,6 +119,19 @@ pub struct RecoveryOptions {
 
 /// Threads that read the log again: each holds up to two blocks, with 4.5 MiB of places at most. One alone applies what all of them find.
 const RECOVERY_THREADS_MAX: usize = 4;
+
+/// Fewer bytes cost more for the places where blocks meet than threads save.
+const BLOCK_BYTES_MIN: u64 = 256 << 10;
+
+impl RecoveryOptions {
+    /// As by default, but with blocks so small that those which are read at a time fit into `bytes`.
+    pub fn within(bytes: u64) -> RecoveryOptions {
+        let RecoveryOptions { threads, block_bytes } = RecoveryOptions::default();
+        // Two for each thread, and what is read ahead of them.
+        let fits = bytes / (3 * threads.max(1) as u64);
+        RecoveryOptions { threads, block_bytes: block_bytes.min(fits).max(BLOCK_BYTES_MIN) }
+    }
+}
 
 impl Default for RecoveryOptions {
     /// A thread for each processor, up to four, and blocks of 4 MiB.

@@ -2,7 +2,8 @@
 //!
 //! Ready means that its blocks are allocated and its pages are in memory, so that an append neither faults nor meets a full
 //! device. With SYNC_FLUSH it also means that zeros were written there, and are on the device: a flush into blocks that are allocated only
-//! waits for the file system's journal besides. The stretch is small when the log rests and grows with the rate of writing.
+//! waits for the file system's journal besides. It does not go beyond what the memory limit lets the log have (`governor.rs`): then appends wait
+//! until older pages are given back. The stretch is small when the log rests and grows with the rate of writing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use crate::store::Shared;
 /// The stretch of a log at rest.
 pub(crate) const WINDOW_MIN: u64 = 1 << 20;
 /// The stretch at full speed.
-const WINDOW_MAX: u64 = 64 << 20;
+pub(crate) const WINDOW_MAX: u64 = 64 << 20;
 /// In a log of small files it is no longer than so many of them (or than that of a log at rest), since each is held open.
 const FILES_AHEAD: u64 = 8;
 /// How much writing the stretch should last for.
@@ -34,9 +35,14 @@ const KEPT_BUSY: u64 = 32 << 20;
 const KEPT_RESTING: u64 = 1 << 20;
 /// How long to wait before a device that had no room is asked again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long to wait for memory that is to be given back, before a look at what is flushed meanwhile.
+const HELD: Duration = Duration::from_millis(20);
 
 pub(crate) fn run(shared: &Shared) {
-    let window_max = shared.log.segment_bytes.saturating_mul(FILES_AHEAD).clamp(WINDOW_MIN, WINDOW_MAX);
+    let shares = shared.governor.as_ref().map(|governor| governor.options.shares);
+    let ahead_max = shares.map_or(WINDOW_MAX, |shares| shares.ahead.min(WINDOW_MAX));
+    let window_max = shared.log.segment_bytes.saturating_mul(FILES_AHEAD).clamp(WINDOW_MIN, ahead_max.max(WINDOW_MIN));
+    let kept_busy = shares.map_or(KEPT_BUSY, |shares| (shares.hot / 4).min(KEPT_BUSY));
     let mut window = WINDOW_MIN;
     let mut last = (shared.log.end.get(), shared.clock.elapsed());
     let mut let_go_at = 0;
@@ -58,11 +64,24 @@ pub(crate) fn run(shared: &Shared) {
         }
         // What somebody waits for lies in the tail's segment or the next one.
         let target = (end + window).max(needed.saturating_add(WINDOW_MIN).min(end + 2 * shared.log.segment_bytes));
-        let is_ready = prepare_to(shared, target);
-        shared.log.call_at.store(shared.log.room.get().saturating_sub(window / 2), Ordering::Relaxed);
+        let flushed = shared.flushed.get();
+        if shares.is_some_and(|shares| end - flushed.min(end) >= shares.dirty) {
+            shared.want_flush();
+        }
+        let allowed = shared.governor.as_ref().map_or(u64::MAX, |governor| governor.room_to(end, flushed, needed));
+        let is_held = target > allowed;
+        // Announced before the governor looks, which calls back for it.
+        shared.is_room_held.store(is_held, Ordering::SeqCst);
+        if is_held {
+            shared.want_flush();
+            shared.governor_bell.ring();
+        }
+        let is_ready = prepare_to(shared, target.min(allowed));
+        let call_at = if is_held { u64::MAX } else { shared.log.room.get().saturating_sub(window / 2) };
+        shared.log.call_at.store(call_at, Ordering::Relaxed);
 
         let is_resting = window == WINDOW_MIN && last.0 == end;
-        let keep = if is_resting { KEPT_RESTING } else { KEPT_BUSY };
+        let keep = if is_resting { KEPT_RESTING } else { kept_busy };
         let behind = end.saturating_sub(keep);
         if behind > let_go_at || shared.take_had_reads() {
             // What was written since the last time, and what was read: a log of a thousand files has few such.
@@ -75,6 +94,7 @@ pub(crate) fn run(shared: &Shared) {
         }
         let timeout = match (is_ready, is_resting) {
             (false, _) => Some(RETRY),
+            (true, _) if is_held => Some(HELD),
             (true, false) => Some(LOOK),
             // At rest nothing changes until somebody writes (`call_at`) or reads far back.
             (true, true) => Some(Duration::from_secs(5)),
@@ -82,8 +102,9 @@ pub(crate) fn run(shared: &Shared) {
         shared.segments_bell.wait(timeout, || {
             let end = shared.log.end.get();
             shared.is_stopping()
-                || shared.needed_room.load(Ordering::Acquire) > shared.log.room.get() && is_ready
-                || end >= shared.log.call_at.load(Ordering::Relaxed) && is_ready && end != last.0
+                || is_held && !shared.is_room_held.load(Ordering::SeqCst)
+                || !is_held && shared.needed_room.load(Ordering::Acquire) > shared.log.room.get() && is_ready
+                || !is_held && end >= shared.log.call_at.load(Ordering::Relaxed) && is_ready && end != last.0
         });
     }
 }
@@ -119,7 +140,7 @@ fn next_segment(shared: &Shared, base: u64) -> Option<Arc<Segment>> {
     let (log, disk) = (&shared.log, &shared.disk);
     let full_percent = shared.retention.lock().disk_clean_forcibly_percent;
     let dir = shared.options.log_dirs.of_file(&**disk, base / log.segment_bytes, full_percent);
-    let segment = Segment::open(disk, dir, base, log.segment_bytes)
+    let segment = Segment::open(disk, dir, base, log.segment_bytes, &shared.cold_pages)
         .map_err(|error| note(shared, base, PIECE, dir, error.to_string()))
         .ok()?;
     if let Err(error) = disk.sync_dir(dir) {

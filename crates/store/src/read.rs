@@ -268,7 +268,9 @@ impl Store {
 
     /// Bytes of the log from here on are read in the portions for memory, as RocketMQ does: by their distance from the end.
     fn near_from(&self) -> u64 {
-        self.shared.log.end.get().saturating_sub(self.shared.options.hot_bytes)
+        // Less where memory had to be given back; and whoever is told that a message is there reads it a moment later.
+        let kept = self.shared.governor.as_ref().map_or(u64::MAX, |governor| governor.hot() / 8 * 7);
+        self.shared.log.end.get().saturating_sub(self.shared.options.hot_bytes.min(kept))
     }
 
     /// Bytes of the log from here on are taken to be in memory: near, and written by this process.

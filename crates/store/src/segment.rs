@@ -8,8 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
@@ -18,9 +18,12 @@ use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::error::StoreError;
+use crate::governor::{self, ColdPages, Resident};
 
 /// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
 const PAGE: u64 = 4096;
+/// What is read of a log whose pages are accounted for comes with what follows up to the next multiple of this.
+const AHEAD_BYTES: usize = 256 << 10;
 
 /// How the kernel reads pages of the log that are not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,11 @@ pub struct Segment {
     was_read: AtomicBool,
     /// Mapped for reading alone: to write into it would end the process with a signal.
     is_read_only: bool,
+    /// Whether what is brought in comes with the rest of its chunk, where pages are accounted for. Relaxed: a hint.
+    reads_ahead: AtomicBool,
+    /// Where pages that are brought in are accounted for, and what leads to this from there.
+    cold: Arc<ColdPages>,
+    myself: Weak<Segment>,
 }
 
 /// RocketMQ's name of the file that begins at `base`.
@@ -56,7 +64,13 @@ pub(crate) fn file_name(base: u64) -> String {
 
 impl Segment {
     /// Makes the file (sparse, at its full length, as RocketMQ expects) if it is not there, and maps it.
-    pub(crate) fn open(disk: &Arc<dyn Disk>, dir: &Path, base: u64, bytes: u64) -> Result<Arc<Segment>, StoreError> {
+    pub(crate) fn open(
+        disk: &Arc<dyn Disk>,
+        dir: &Path,
+        base: u64,
+        bytes: u64,
+        cold: &Arc<ColdPages>,
+    ) -> Result<Arc<Segment>, StoreError> {
         let path = dir.join(file_name(base));
         let failed = |doing| {
             let path = path.clone();
@@ -68,7 +82,7 @@ impl Segment {
         }
         let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
         let map = MmapOptions::new().len(length).map_raw(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
-        Ok(Arc::new(Segment::mapped(disk, file, path, base, map, false)))
+        Ok(Segment::mapped(disk, file, path, base, map, false, cold))
     }
 
     /// Maps a file that cannot be written, and has its full length.
@@ -77,6 +91,7 @@ impl Segment {
         dir: &Path,
         base: u64,
         bytes: u64,
+        cold: &Arc<ColdPages>,
     ) -> Result<Arc<Segment>, StoreError> {
         let path = dir.join(file_name(base));
         let failed = |doing| {
@@ -90,7 +105,7 @@ impl Segment {
         let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
         let options = MmapOptions::new().len(length).to_owned();
         let map = options.map_raw_read_only(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
-        Ok(Arc::new(Segment::mapped(disk, file, path, base, map, true)))
+        Ok(Segment::mapped(disk, file, path, base, map, true, cold))
     }
 
     fn mapped(
@@ -100,8 +115,9 @@ impl Segment {
         base: u64,
         map: MmapRaw,
         is_read_only: bool,
-    ) -> Segment {
-        Segment {
+        cold: &Arc<ColdPages>,
+    ) -> Arc<Segment> {
+        let segment = Arc::new_cyclic(|myself| Segment {
             base,
             bytes: map.len() as u64,
             path,
@@ -111,7 +127,33 @@ impl Segment {
             published: AtomicU64::new(0),
             was_read: AtomicBool::new(false),
             is_read_only,
+            reads_ahead: AtomicBool::new(true),
+            cold: Arc::clone(cold),
+            myself: Weak::clone(myself),
+        });
+        if cold.is_exact() {
+            segment.touch_singly(base, segment.end());
         }
+        segment
+    }
+
+    /// From now on a touch of `from..to` (log offsets) brings in what is touched, and nothing around it: not megabytes ahead, as some devices are
+    /// set up for, nor pages so large that they cannot be given back singly.
+    pub(crate) fn touch_singly(&self, from: u64, to: u64) {
+        let (start, end) = self.pages(from, to);
+        // A hint: without it more memory is used.
+        let _ = self.map.advise_range(Advice::Random, start as usize, (end - start) as usize);
+    }
+
+    /// Undoes that.
+    pub(crate) fn touch_around(&self, from: u64) {
+        let (start, end) = self.pages(from, self.end());
+        let _ = self.map.advise_range(Advice::Normal, start as usize, (end - start) as usize);
+    }
+
+    /// What does not keep it.
+    pub(crate) fn myself(&self) -> Weak<Segment> {
+        Weak::clone(&self.myself)
     }
 
     /// Maps as many bytes as the file has, to be read only. For those who look at a store that nobody writes: nothing is made or
@@ -248,8 +290,39 @@ impl Segment {
         }
     }
 
+    /// Takes the pages of `from..to` out of memory, as far as they are on the device: the next access reads them there. Says whether the kernel
+    /// was told; it keeps what is dirty, or in use.
+    pub(crate) fn forget_cached(&self, from: u64, to: u64) -> bool {
+        let start = from.clamp(self.base, self.end()) - self.base;
+        let end = to.clamp(self.base, self.end()) - self.base;
+        if start >= end {
+            return true;
+        }
+        // Pages that stand in a page table stay.
+        self.let_go(from, to);
+        self.touch_singly(from, to);
+        self.with_file(|file| file.forget_cached(start, end - start)).is_ok()
+    }
+
+    /// How much of it is in memory.
+    pub(crate) fn resident(&self) -> io::Result<Resident> {
+        self.with_file(|file| governor::resident(file.descriptor(), 0, self.bytes))
+    }
+
+    /// Opens the file for one call only, if it rests.
+    fn with_file<T>(&self, call: impl FnOnce(&dyn DiskFile) -> io::Result<T>) -> io::Result<T> {
+        let open = self.file.lock().clone();
+        let file = open.map_or_else(|| self.disk.open(&self.path, OpenHow::Read), Ok)?;
+        call(&*file)
+    }
+
     /// Tells the kernel how its pages will be read when they are not in memory: around what is asked for, or only that.
     pub(crate) fn advise(&self, mode: ReadMode) -> io::Result<()> {
+        if self.cold.is_bounded() {
+            // What is read ahead is accounted for, so it is read by us.
+            self.reads_ahead.store(mode == ReadMode::Ahead, Ordering::Relaxed);
+            return Ok(());
+        }
         self.map.advise(match mode {
             ReadMode::Ahead => Advice::Normal,
             ReadMode::Random => Advice::Random,
@@ -266,8 +339,13 @@ impl Segment {
         self.note_read();
         let start = range.start / PAGE as usize * PAGE as usize;
         let bytes = range.end - start;
+        let mut ahead = start..range.end;
+        if self.cold.is_bounded() && self.reads_ahead.load(Ordering::Relaxed) {
+            let published = self.published.load(Ordering::Relaxed) as usize;
+            ahead = start..range.end.next_multiple_of(AHEAD_BYTES).min(published.max(range.end));
+        }
         // The device works on all of it while the pages are mapped one by one.
-        let _ = self.map.advise_range(Advice::WillNeed, start, bytes);
+        let _ = self.map.advise_range(Advice::WillNeed, start, ahead.len());
         let brought = match self.map.advise_range(Advice::PopulateRead, start, bytes) {
             // Kernels before 5.14 do not know this advice.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.read_through(start..range.end),
@@ -278,6 +356,7 @@ impl Segment {
             }
             done => done,
         };
+        self.cold.note(self, &ahead);
         brought.map_err(|source| StoreError::Read {
             path: self.path.clone(),
             at: self.base + range.start as u64,
@@ -367,7 +446,11 @@ impl Segment {
                 Some(_) | None => return Ok(false),
             }
             let wanted = buffer.len().min(range.end - at);
-            let read = file.read_at(&mut buffer[..wanted], at as u64)?;
+            let read = if self.cold.is_bounded() {
+                file.read_once_at(&mut buffer[..wanted], at as u64)?
+            } else {
+                file.read_at(&mut buffer[..wanted], at as u64)?
+            };
             if buffer[..read].iter().any(|byte| *byte != 0) {
                 return Ok(true);
             }
@@ -511,7 +594,7 @@ mod tests {
 
     fn segment(dir: &Path, base: u64) -> Arc<Segment> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        Segment::open(&disk, dir, base, 1 << 20).unwrap()
+        Segment::open(&disk, dir, base, 1 << 20, &Arc::new(ColdPages::unbounded())).unwrap()
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! ends the threads.
 //!
 //! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (threads.rs: write units, bring them to the device), `index`
-//! (index/), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
+//! (index/), `governor` (governor.rs), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{NotWritable, StoreError};
 use crate::fold::is_folder_name;
+use crate::governor::{ColdPages, Governor, MemoryFigures};
 use crate::index::KeyIndex;
 use crate::journal::Journal;
 use crate::lock::{AbortFile, StoreLock};
@@ -52,9 +53,13 @@ pub(crate) struct Shared {
     pub options: StoreOptions,
     pub clock: Clock,
     pub disk: Arc<dyn Disk>,
+    /// The same for files that are neither the log's nor the journal's.
+    pub files_disk: Arc<dyn Disk>,
     pub log: CommitLog,
     pub queues: QueueLogs,
     pub index: Option<KeyIndex>,
+    pub cold_pages: Arc<ColdPages>,
+    pub governor: Option<Governor>,
     /// Up to here the log is on the device.
     pub flushed: Watermark,
     /// Store time of the newest record appended. Release in `append`, after the log's end; Acquire in `flush`, before it.
@@ -69,6 +74,11 @@ pub(crate) struct Shared {
     pub had_reads: AtomicBool,
     pub segments_bell: Bell,
     pub flush_bell: Bell,
+    /// The flush is not to gather any longer. SeqCst, as the bells' flags.
+    pub flush_wanted: AtomicBool,
+    pub governor_bell: Arc<Bell>,
+    /// The thread `segments` waits until memory is given back. SeqCst, as the bells' flags.
+    pub is_room_held: AtomicBool,
     pub retention_bell: Bell,
     /// Why the next stretch of the log could not be prepared.
     pub no_room: Mutex<Option<NotWritable>>,
@@ -108,6 +118,13 @@ impl Shared {
     pub fn wake_queues(&self) {
         if self.queues_rest.swap(false, Ordering::SeqCst) {
             self.queues.ring();
+        }
+    }
+
+    /// Lets what is written go to the device now.
+    pub fn want_flush(&self) {
+        if !self.flush_wanted.swap(true, Ordering::SeqCst) {
+            self.flush_bell.ring();
         }
     }
 
@@ -350,7 +367,7 @@ impl Store {
     /// Opens what Apache's timer store keeps beside the log. Once, by whoever delivers timer messages.
     pub fn open_timers(&self, options: &TimerOptions) -> Result<TimerFiles, StoreError> {
         let state = LogState { end: LogOffset(self.shared.opened_at), was_abnormal: self.was_abnormal };
-        TimerFiles::open(&self.shared.disk, options, state)
+        TimerFiles::open(&self.shared.files_disk, options, state)
     }
 
     /// Runs a read that may wait for the device, on a thread of its own.
@@ -409,6 +426,21 @@ impl Store {
     pub fn index_behind(&self) -> u64 {
         let end = self.shared.log.end.get();
         self.shared.index.as_ref().map_or(0, |index| end.saturating_sub(index.indexed.get()))
+    }
+
+    /// What the store's memory consists of, as it was counted last; none if nobody keeps it within a limit.
+    pub fn memory(&self) -> Option<MemoryFigures> {
+        self.shared.governor.as_ref().map(|governor| governor.figures(&self.shared))
+    }
+
+    /// How long appends have waited for each other since the start, all together.
+    pub fn lock_waited(&self) -> Duration {
+        self.shared.log.lock_waited()
+    }
+
+    /// Whether the log gets no more room until memory is given back.
+    pub fn waits_for_memory(&self) -> bool {
+        self.shared.is_room_held.load(Ordering::Relaxed)
     }
 
     /// What the store was opened with; file sizes as found on disk.

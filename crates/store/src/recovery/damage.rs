@@ -9,6 +9,7 @@ use super::Recovered;
 use super::files::LogFiles;
 use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
+use crate::governor::ColdPages;
 use crate::options::StoreOptions;
 use crate::segment::{Segment, file_name};
 
@@ -117,12 +118,13 @@ pub(super) fn cut(
     end: u64,
     options: &StoreOptions,
     disk: &Arc<dyn Disk>,
+    cold: &Arc<ColdPages>,
     found: &mut Recovered,
 ) -> Result<(), StoreError> {
     if files.segments.last().is_some_and(|last| last.end() == end) {
         let full_percent = options.retention.disk_clean_forcibly_percent;
         let dir = options.log_dirs.of_file(&**disk, end / files.segment_bytes, full_percent);
-        files.segments.push(Segment::open(disk, dir, end, files.segment_bytes)?);
+        files.segments.push(Segment::open(disk, dir, end, files.segment_bytes, cold)?);
     }
     let has_bytes = |segment: &Segment, from: u64| {
         let start = (from - segment.base()) as usize;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Recovered;
 use crate::disk::Disk;
 use crate::error::StoreError;
+use crate::governor::ColdPages;
 use crate::log_dirs::LogDirs;
 use crate::options::StoreOptions;
 use crate::segment::{Segment, file_name};
@@ -27,6 +28,7 @@ const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 pub(crate) fn open_segments(
     options: &StoreOptions,
     disk: &Arc<dyn Disk>,
+    cold: &Arc<ColdPages>,
     found: &mut Recovered,
 ) -> Result<LogFiles, StoreError> {
     let mut files = listed(&options.log_dirs, disk, found)?;
@@ -89,15 +91,18 @@ pub(crate) fn open_segments(
     }
     let mut segments = Vec::with_capacity(files.len() + 1);
     for file in &files {
-        let segment = match Segment::open(disk, file.dir, file.base, segment_bytes) {
+        let segment = match Segment::open(disk, file.dir, file.base, segment_bytes, cold) {
             // A folder that takes no new files may be on a device that takes no writes at all.
             Err(StoreError::Disk { source, .. }) if file.is_read_only && is_refused(&source) => {
-                Segment::open_read_only(disk, file.dir, file.base, segment_bytes)
+                Segment::open_read_only(disk, file.dir, file.base, segment_bytes, cold)
             }
             opened => opened,
         }?;
         // Mapped is enough to be read, and there may be more files than descriptors.
         segment.rest();
+        if cold.is_bounded() {
+            segment.touch_singly(segment.base(), segment.end());
+        }
         segments.push(segment);
     }
     Ok(LogFiles { segments, segment_bytes, is_new })

@@ -20,6 +20,7 @@ use crate::deleted::Deleted;
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::fold::{light_places, place_of};
+use crate::governor::ColdPages;
 use crate::options::StoreOptions;
 use crate::queue_log::QueueLogs;
 use crate::segment::Segment;
@@ -166,6 +167,7 @@ pub(crate) fn recover(
     before: &Before,
     options: &StoreOptions,
     disk: &Arc<dyn Disk>,
+    cold: &Arc<ColdPages>,
     found: &mut Recovered,
 ) -> Result<End, StoreError> {
     // All bytes may be read while we look; what is not valid is taken back below.
@@ -287,7 +289,7 @@ pub(crate) fn recover(
     for segment in files.segments.iter().filter(|segment| segment.end() > at) {
         segment.let_go(at, segment.end());
     }
-    cut(files, at, options, disk, found)?;
+    cut(files, at, options, disk, cold, found)?;
     if last_timestamp == 0 {
         let closed = before.closed.filter(|closed| closed.end == at).map_or(0, |closed| closed.last_timestamp);
         // Time must not run backwards across a restart either.

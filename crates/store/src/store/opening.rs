@@ -15,6 +15,7 @@ use crate::commit_log::CommitLog;
 use crate::deleted::Deleted;
 use crate::disk::Disk;
 use crate::error::StoreError;
+use crate::governor::{ColdPages, FilePages, Governor, governed};
 use crate::index::{KeyIndex, LogNow};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
@@ -44,7 +45,15 @@ impl Store {
         let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
         found.findings.extend(journal.findings().iter().cloned());
         let (checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
-        let mut files = recovery::open_segments(&options, &disk, &mut found)?;
+        let shares = options.governor.as_ref().map(|governor| governor.shares);
+        let governor_bell = Arc::new(Bell::default());
+        let is_exact = shares.is_some_and(|shares| shares.ahead < prepare::WINDOW_MAX);
+        let cold = shares.map(|shares| shares.cold);
+        let cold_pages = Arc::new(ColdPages::new(cold, is_exact, Arc::clone(&governor_bell)));
+        let file_pages = shares.map(|shares| Arc::new(FilePages::new(shares.files, &disk)));
+        // What is neither log nor journal.
+        let files_disk = file_pages.as_ref().map_or_else(|| Arc::clone(&disk), |pages| governed(&disk, pages));
+        let mut files = recovery::open_segments(&options, &disk, &cold_pages, &mut found)?;
         let queue_options = QueueLogOptions {
             file_bytes: options.queue_file_bytes,
             batch_dir: Some(root.join("batchconsumequeue")),
@@ -53,7 +62,7 @@ impl Store {
             buffered_bytes: options.queue_buffered_bytes,
             ..QueueLogOptions::default()
         };
-        let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&disk))?;
+        let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&files_disk))?;
         found.findings.extend(loaded.findings);
         let deleted = Deleted::recall(&journal);
         let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
@@ -64,11 +73,11 @@ impl Store {
             marks: marks.as_ref(),
             closed: Closed::recall(&journal),
         };
-        let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &mut found)?;
+        let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &cold_pages, &mut found)?;
         deleted.follow_log(&journal, files.segments[0].base(), end.at);
 
         let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
-        let open_index = |options| KeyIndex::open(options, &disk, &journal, log_now, &mut found.findings);
+        let open_index = |options| KeyIndex::open(options, &files_disk, &journal, log_now, &mut found.findings);
         let index = options.index.as_ref().map(open_index).transpose()?;
         // Appends go on there; what is full may lie on a device that cannot be written.
         if let Some(tail) = files.segments.iter().find(|segment| segment.holds(end.at) && segment.is_read_only()) {
@@ -85,7 +94,20 @@ impl Store {
                 why: format!("no file holds the log's end {}", end.at),
             }
         })?;
-        let shared = Arc::new(Shared::new(options, clock, disk, log, queues, index, &end));
+        if cold_pages.is_bounded()
+            && !is_exact
+            && let Some(tail) = log.segment_at(end.at)
+        {
+            // Appends go on there.
+            tail.touch_around(end.at);
+        }
+        // What the process before us left in memory of the newest stretch is of use still.
+        let kept_from = shares.map_or(0, |shares| end.at.saturating_sub(shares.hot));
+        cold_pages.keep_from(kept_from);
+        let governor = options.governor.clone().zip(file_pages);
+        let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
+        let shared = Shared::new(options, clock, disk, log, queues, index, &end);
+        let shared = Arc::new(Shared { cold_pages, governor, governor_bell, files_disk, ..shared });
         // So that the first message finds room. A start without any would be taken for one that worked.
         if !prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN)
             && let Some(reason) = shared.no_room.lock().take()
@@ -129,10 +151,16 @@ impl Shared {
     ) -> Shared {
         Shared {
             clock,
+            files_disk: Arc::clone(&disk),
             disk,
             log,
             queues,
             index,
+            cold_pages: Arc::new(ColdPages::unbounded()),
+            governor: None,
+            flush_wanted: AtomicBool::new(false),
+            governor_bell: Arc::default(),
+            is_room_held: AtomicBool::new(false),
             flushed: Watermark::new(end.at),
             last_timestamp: AtomicI64::new(end.last_timestamp),
             flushed_timestamp: AtomicI64::new(end.last_timestamp),

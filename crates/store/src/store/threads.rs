@@ -13,7 +13,7 @@ use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::index::KeyIndex;
 use crate::queue_log::QueueError;
-use crate::{flush, index, prepare, retention, worker};
+use crate::{flush, governor, index, prepare, retention, worker};
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);
@@ -31,6 +31,10 @@ impl Store {
         {
             let shared = Arc::clone(&self.shared);
             threads.push(worker::spawn(name, move || run(&shared))?);
+        }
+        if self.shared.governor.is_some() {
+            let shared = Arc::clone(&self.shared);
+            threads.push(worker::spawn("governor", move || governor::run(&shared))?);
         }
         if self.shared.index.is_some() {
             let (shared, journal) = (Arc::clone(&self.shared), Arc::clone(&self.journal));
@@ -193,8 +197,8 @@ impl Store {
         }
         self.cold.stop();
         self.queries.stop();
-        let Shared { segments_bell, flush_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
-        for bell in [segments_bell, flush_bell, retention_bell, checkpoint_bell] {
+        let Shared { segments_bell, flush_bell, governor_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
+        for bell in [segments_bell, flush_bell, governor_bell, retention_bell, checkpoint_bell] {
             bell.ring();
         }
         if let Some(index) = &self.shared.index {

@@ -11,6 +11,7 @@ mod crash;
 mod device;
 mod files;
 mod generations;
+mod governor;
 mod index;
 mod light;
 mod log_dirs;

@@ -1,0 +1,187 @@
+//! Keeps what the store's files occupy in memory within one number.
+//!
+//! `shares.rs` says what each consumer gets. The log is the thread `governor`'s work: it drops what lies behind the hot window once that is
+//! on the device, and the thread `segments` makes nothing ready beyond the log's share, so that senders wait rather than memory grows. What
+//! is read from the device is bounded where it is read (`cold.rs`), the other files where they are opened (`files.rs`). `count.rs` counts what
+//! is really there, and whatever is too much is dropped, oldest first.
+
+mod cold;
+mod count;
+mod files;
+mod kernel;
+mod shares;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tracing::warn;
+
+pub(crate) use cold::ColdPages;
+use count::Counts;
+pub use count::{MemoryFigures, resident_below};
+pub(crate) use files::{FilePages, governed};
+pub(crate) use kernel::{Resident, resident};
+pub use shares::{GovernorOptions, MEMORY_LIMIT_MIN, Shares};
+use shares::{pass_bytes, squeezed};
+
+use crate::store::Shared;
+
+/// Fewer bytes are not worth a call.
+const STEP: u64 = 1 << 20;
+/// The kernel drops a large page as a whole or not at all, so each stretch begins a little before the end of the last one.
+const OVERLAP: u64 = 2 << 20;
+/// Between two counts where nothing is written or read.
+const COUNT_AT_REST: Duration = Duration::from_secs(10);
+/// A count may take this share of one processor: the more there is to count, the rarer it is done.
+const COUNT_COST: u32 = 200;
+/// Nor is it done more often than that.
+const COUNT_PAUSE: Duration = Duration::from_millis(250);
+
+/// What the thread and those who ask share.
+pub(crate) struct Governor {
+    pub options: GovernorOptions,
+    pub files: Arc<FilePages>,
+    counts: Counts,
+    /// Where the next drop of the log begins: below, pages are gone or were left dirty. Written by the thread; Release, so that who
+    /// sees it sees the room that it makes.
+    dropped_to: AtomicU64,
+    /// How much less than its share the hot window is, since something else is too much. Relaxed: it stands alone.
+    squeezed: AtomicU64,
+    /// Bytes that were dropped since the start. Relaxed: a gauge.
+    dropped: AtomicU64,
+}
+
+impl Governor {
+    /// One whose log has its pages from `kept_from` on.
+    pub fn new(options: GovernorOptions, files: Arc<FilePages>, kept_from: u64) -> Governor {
+        let counts = Counts::default();
+        let (dropped_to, squeezed, dropped) = (AtomicU64::new(kept_from), AtomicU64::new(0), AtomicU64::new(0));
+        Governor { options, files, counts, dropped_to, squeezed, dropped }
+    }
+
+    /// The log may be made ready up to here. `end` is the log's end, `flushed` what is on the device, `needed` what somebody waits for.
+    pub fn room_to(&self, end: u64, flushed: u64, needed: u64) -> u64 {
+        let log = self.options.shares.log - self.squeezed.load(Ordering::Relaxed);
+        let room = self.dropped_to.load(Ordering::Acquire).saturating_add(log);
+        // A burst that is larger than all that moves goes when it is alone.
+        if flushed >= end { room.max(needed) } else { room }
+    }
+
+    /// What was counted last.
+    pub fn figures(&self, shared: &Shared) -> MemoryFigures {
+        self.counts.figures(shared, self)
+    }
+
+    /// How far behind the end of the log pages are kept.
+    pub fn hot(&self) -> u64 {
+        self.options.shares.hot - self.squeezed.load(Ordering::Relaxed)
+    }
+
+    /// Counts what is there. What is too much is swept out, and if that is not enough the hot window gives way. Says whether it was too much.
+    fn keep_limit(&self, shared: &Shared) -> bool {
+        let limit = self.options.limit;
+        let found = self.counts.count(shared, self);
+        let mut occupied = found;
+        if occupied > limit {
+            sweep(shared, self);
+            occupied = self.counts.count(shared, self);
+        }
+        let before = self.squeezed.load(Ordering::Relaxed);
+        self.squeezed.store(squeezed(before, self.options.shares.hot, occupied, limit), Ordering::Relaxed);
+        found > limit
+    }
+
+    /// Bytes dropped since the start.
+    fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Up to where the log may be dropped.
+    fn due_to(&self, shared: &Shared) -> u64 {
+        let hot_from = shared.log.end.get().saturating_sub(self.hot());
+        hot_from.min(shared.flushed.get())
+    }
+
+    fn due(&self, shared: &Shared) -> u64 {
+        self.due_to(shared).saturating_sub(self.dropped_to.load(Ordering::Relaxed))
+    }
+
+    /// Drops up to `bytes` of the log, oldest first, and says how many.
+    fn drop_log(&self, shared: &Shared, bytes: u64) -> u64 {
+        let from = self.dropped_to.load(Ordering::Relaxed);
+        let to = self.due_to(shared).min(from.saturating_add(bytes));
+        if to <= from {
+            return 0;
+        }
+        // First told, then done: whoever reads there now accounts for it himself.
+        shared.cold_pages.keep_from(to);
+        let begin = from.saturating_sub(OVERLAP);
+        for segment in shared.log.segments_between(begin, to) {
+            segment.forget_cached(begin, to);
+        }
+        self.dropped_to.store(to, Ordering::Release);
+        self.dropped.fetch_add(to - from, Ordering::Relaxed);
+        to - from
+    }
+}
+
+/// Follows the log until the store closes.
+pub(crate) fn run(shared: &Shared) {
+    let Some(governor) = &shared.governor else { return };
+    let GovernorOptions { period, weight, limit, .. } = governor.options;
+    let (mut end_before, mut count_at, mut was_over) = (shared.log.end.get(), Duration::ZERO, false);
+    let mut is_count_wanted = true;
+    sweep(shared, governor);
+    while !shared.is_stopping() {
+        let is_due = || shared.is_stopping() || governor.due(shared) >= STEP || shared.cold_pages.was_noted();
+        let until_count = count_at.saturating_sub(shared.clock.elapsed()).max(Duration::from_millis(1));
+        shared.governor_bell.wait(Some(if is_count_wanted { until_count } else { COUNT_AT_REST }), is_due);
+        let end = shared.log.end.get();
+        is_count_wanted |= shared.cold_pages.take_noted() || end != end_before;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut left = pass_bytes(weight, processors, end - end_before);
+        end_before = end;
+        // Ends with the pass, or when nothing is due.
+        while left > 0 && !shared.is_stopping() {
+            let dropped = governor.drop_log(shared, left.min(governor.options.shares.dirty));
+            if dropped == 0 {
+                break;
+            }
+            left = left.saturating_sub(dropped);
+            if shared.is_room_held.swap(false, Ordering::SeqCst) {
+                shared.segments_bell.ring();
+            }
+        }
+        let now = shared.clock.elapsed();
+        if now >= count_at {
+            let is_over = governor.keep_limit(shared);
+            if is_over && !was_over {
+                let figures = governor.figures(shared);
+                let (occupied, heap) = (figures.occupied(), figures.heap);
+                warn!(limit, occupied, heap, "more memory than memoryLimit was occupied");
+            }
+            was_over = is_over;
+            is_count_wanted = is_over;
+            let took = shared.clock.elapsed().saturating_sub(now);
+            count_at = now + (took * COUNT_COST).max(COUNT_PAUSE);
+        }
+        if !shared.is_stopping() && governor.due(shared) < governor.options.shares.dirty {
+            shared.governor_bell.rest(period);
+        }
+    }
+}
+
+/// Drops all that no share is for: what lies below the log's hot window and was dirty or in use when it was dropped, what was read, and
+/// what the process before us left in memory.
+fn sweep(shared: &Shared, governor: &Governor) {
+    shared.cold_pages.clear();
+    governor.files.clear();
+    let to = governor.dropped_to.load(Ordering::Relaxed);
+    for segment in shared.log.segments_between(0, to) {
+        if shared.is_stopping() {
+            return;
+        }
+        segment.forget_cached(segment.base(), to);
+    }
+}

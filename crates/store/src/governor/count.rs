@@ -1,0 +1,159 @@
+//! What is in memory of ours, counted.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Governor, Resident, resident};
+use crate::disk::OpenHow;
+use crate::store::Shared;
+
+/// What the process itself occupies, in bytes, as `/proc/self/status` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProcessMemory {
+    /// Heap and stacks.
+    pub heap: u64,
+    /// Pages of files that stand in our page table, those of the program among them.
+    pub mapped: u64,
+}
+
+impl ProcessMemory {
+    /// As it is now; nothing where `/proc` is not there.
+    pub fn now() -> ProcessMemory {
+        ProcessMemory::parse(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+    }
+
+    fn parse(status: &str) -> ProcessMemory {
+        let of = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kib = line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+            kib.unwrap_or(0).saturating_mul(1024)
+        };
+        ProcessMemory { heap: of("RssAnon"), mapped: of("RssFile") + of("RssShmem") }
+    }
+}
+
+/// What the store's memory consists of, in bytes, as it was counted last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryFigures {
+    /// `memoryLimit`, or what was found for it.
+    pub limit: u64,
+    /// The share of the log, and of that what consumers are to find in memory.
+    pub log_share: u64,
+    /// See [`super::Shares::hot`].
+    pub hot_share: u64,
+    /// The share of what is read from the device.
+    pub cold_share: u64,
+    /// The share of consume queues, key index and timer messages.
+    pub files_share: u64,
+    /// Heap and stacks of the process.
+    pub heap: u64,
+    /// Files in its page table, the program among them.
+    pub mapped: u64,
+    /// Pages of the log that are in memory.
+    pub log: u64,
+    /// Bytes of it that were read from the device, at most.
+    pub cold: u64,
+    /// Pages of other files that are in memory, as far as they passed lately.
+    pub files: u64,
+    /// Changed pages of the log that are not on the device: those made ready ahead among them.
+    pub dirty: u64,
+    /// Pages of the log on their way to the device.
+    pub writeback: u64,
+    /// Bytes appended that are not on the device.
+    pub write_back_lag: u64,
+    /// Bytes of the log that were dropped from memory since the start.
+    pub dropped: u64,
+}
+
+impl MemoryFigures {
+    /// All of it: the heap, and the pages of our files, in our page table or not.
+    pub fn occupied(&self) -> u64 {
+        self.heap + self.log + self.files
+    }
+}
+
+/// The newest counts. Relaxed: gauges, each of which stands alone.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    log: AtomicU64,
+    dirty: AtomicU64,
+    writeback: AtomicU64,
+    heap: AtomicU64,
+    mapped: AtomicU64,
+}
+
+impl Counts {
+    /// Counts, and says how much is occupied.
+    pub fn count(&self, shared: &Shared, governor: &Governor) -> u64 {
+        let mut log = Resident::default();
+        for segment in shared.log.segments() {
+            // One that is gone meanwhile counts nothing.
+            log += segment.resident().unwrap_or_default();
+        }
+        let process = ProcessMemory::now();
+        for (gauge, bytes) in [
+            (&self.log, log.cached),
+            (&self.dirty, log.dirty),
+            (&self.writeback, log.writeback),
+            (&self.heap, process.heap),
+            (&self.mapped, process.mapped),
+        ] {
+            gauge.store(bytes, Ordering::Relaxed);
+        }
+        process.heap + log.cached + governor.files.bytes()
+    }
+
+    pub fn figures(&self, shared: &Shared, governor: &Governor) -> MemoryFigures {
+        let shares = governor.options.shares;
+        MemoryFigures {
+            limit: governor.options.limit,
+            log_share: shares.log,
+            hot_share: shares.hot,
+            cold_share: shares.cold,
+            files_share: shares.files,
+            heap: self.heap.load(Ordering::Relaxed),
+            mapped: self.mapped.load(Ordering::Relaxed),
+            log: self.log.load(Ordering::Relaxed),
+            cold: shared.cold_pages.bytes(),
+            files: governor.files.bytes(),
+            dirty: self.dirty.load(Ordering::Relaxed),
+            writeback: self.writeback.load(Ordering::Relaxed),
+            write_back_lag: shared.log.end.get().saturating_sub(shared.flushed.get()),
+            dropped: governor.dropped(),
+        }
+    }
+}
+
+/// Bytes of all files below a folder that are in memory, by whatever way the kernel has. Slow: for tests and for who asks once.
+pub fn resident_below(dir: &Path) -> std::io::Result<u64> {
+    let disk = crate::disk::RealDisk;
+    let mut folders: Vec<PathBuf> = vec![dir.to_owned()];
+    let mut bytes = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in crate::disk::Disk::list(&disk, &folder)? {
+            let path = folder.join(&entry.name);
+            if entry.is_dir {
+                folders.push(path);
+                continue;
+            }
+            // Removed since it was listed.
+            let Ok(file) = crate::disk::Disk::open(&disk, &path, OpenHow::Read) else { continue };
+            bytes += resident(file.descriptor(), 0, file.len()?)?.cached;
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_process_are_read_as_the_kernel_writes_them() {
+        let status = "Name:\tgantry\nVmRSS:\t   30208 kB\nRssAnon:\t   10000 kB\nRssFile:\t   20000 kB\nRssShmem:\t     208 kB\n";
+        let expected = ProcessMemory { heap: 10_000 << 10, mapped: 20_208 << 10 };
+        assert_eq!(ProcessMemory::parse(status), expected);
+        assert_eq!(ProcessMemory::parse(""), ProcessMemory::default());
+        assert!(ProcessMemory::now().heap > 0);
+    }
+}
