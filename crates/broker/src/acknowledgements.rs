@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use crate::append::{Answer, Receipts};
 use crate::broker::Broker;
+use crate::falls::Cause;
 use crate::hold::{Errand, Inbox, Lane, ParkedPull};
 use crate::session::{JOURNAL_TIMEOUT, Work};
 
@@ -162,7 +163,9 @@ impl Desk {
         let Some(_debt) = waiting.debt.take() else { return };
         let Waiting { burst, limit, is_journalled, .. } = waiting;
         let settings = broker.settings.load();
-        broker.stats.put_times.stored(burst.landed.len(), broker.clock.elapsed().saturating_sub(burst.began));
+        let took = broker.clock.elapsed().saturating_sub(burst.began);
+        broker.stats.put_times.stored(burst.landed.len(), took);
+        broker.stats.waits.add(Cause::Flush, took);
         let late = match (is_flushed, *is_journalled) {
             (true, true) => None,
             (true, false) => Some(format!(

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use crate::acknowledgements::Unflushed;
 use crate::broker::Broker;
+use crate::falls::Cause;
 use crate::hold::{Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::refusal::Refusal;
@@ -554,7 +555,9 @@ impl Broker {
             self.limits.waited_for_room(waited);
             let left = limit.saturating_sub(waited);
             // In steps: if the device turns out to be full meanwhile, the next append says so, and nobody rings for that.
+            let cause = if self.store.waits_for_memory() { Cause::Reclaim } else { Cause::Disk };
             let _ = timeout(left.min(ROOM_STEP), self.store.room().reached(needed)).await;
+            self.stats.waits.add(cause, self.clock.elapsed().saturating_sub(now));
             if left.is_zero() {
                 return Err(Refusal::new(
                     ResponseCode::SystemBusy,

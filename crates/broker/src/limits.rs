@@ -52,6 +52,11 @@ impl Limits {
         self.parts_peak.fetch_max(parts, Ordering::Relaxed);
     }
 
+    /// How long peers have not taken their replies, all connections together.
+    pub(crate) fn unread(&self) -> Duration {
+        self.budget.get().map_or(Duration::ZERO, |budget| budget.unread())
+    }
+
     /// A send has waited so long for room in the log.
     pub(crate) fn waited_for_room(&self, wait: Duration) {
         let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);

@@ -13,13 +13,16 @@ use parking_lot::Mutex;
 use protocol::body::{BrokerStatsData, BrokerStatsItem};
 use protocol::names;
 
+use crate::falls::Waits;
 use crate::offsets::{Key, KeyRef};
 use crate::put_times::PutTimes;
 use crate::topics::Topic;
 
+mod counted;
 mod meter;
 mod total;
 
+pub(crate) use counted::GroupCounted;
 use meter::{HOUR_EVERY_MS, Meter, Queues};
 use total::Total;
 
@@ -170,6 +173,8 @@ pub struct Stats {
     light: Option<Arc<str>>,
     /// Shared with the tasks that wait for a flush.
     pub(crate) put_times: Arc<PutTimes>,
+    /// What was waited for.
+    pub(crate) waits: Waits,
     /// Written by the sampling task, read by operators.
     history: Mutex<History>,
     started_at: TimeMs,
@@ -197,6 +202,7 @@ impl Stats {
             timers_dealt_with: Total::default(),
             light: sums_light.then(|| names::LMQ_PREFIX.into()),
             put_times: Arc::new(PutTimes::new()),
+            waits: Waits::default(),
             history: Mutex::new(History {
                 samples: VecDeque::from([(started_at, Totals::default())]),
                 mornings: Mornings::default(),

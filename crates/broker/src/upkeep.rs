@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::broker::Broker;
 use crate::exchange::{Exports, Extras};
+use crate::falls::{Fall, Falls};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
 use crate::lite;
@@ -135,12 +136,27 @@ async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
 /// Samples, and whatever expires.
 async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let every = Duration::from_millis(SAMPLE_MS.unsigned_abs());
+    let (mut falls, mut looked_at) = (Falls::default(), broker.clock.elapsed());
     while !*stop.borrow() {
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             _ = stop.changed() => return,
         }
         beside(&broker, |broker| broker.stats.sample()).await;
+        let now = broker.clock.elapsed();
+        let took = now.saturating_sub(std::mem::replace(&mut looked_at, now));
+        let messages = broker.stats.totals().put_messages;
+        if let Some(Fall { messages, usual, cause, waited }) = falls.look(messages, broker.waited(), took) {
+            let (cause, waited_ms) = (cause.name(), waited.as_millis() as u64);
+            tracing::warn!(
+                cause,
+                waited_ms,
+                messages,
+                usual,
+                seconds = took.as_secs(),
+                "fewer messages are stored than usual"
+            );
+        }
         broker.order_locks.expire();
         let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
         broker.pops.rooms.sweep(Duration::from_secs(idle));

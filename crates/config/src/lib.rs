@@ -16,6 +16,6 @@ pub use key::Role;
 pub use machine::Machine;
 pub use settings::{Change, ConfigError, Origin, Settings, SourceFile, Sources};
 pub use typed::{
-    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, NetSettings, RequestMode, StoreSettings,
-    TlsMode, TlsSettings,
+    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, MemorySettings, MetricsExporter,
+    MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,
 };

@@ -170,6 +170,20 @@ words! {
     }
 }
 
+words! {
+    /// How metrics are given out.
+    MetricsExporter {
+        /// Not at all.
+        Disable = "DISABLE",
+        /// Pushed: not by us.
+        OtlpGrpc = "OTLP_GRPC",
+        /// At `/metrics`, for Prometheus.
+        Prom = "PROM",
+        /// Into the log: not by us.
+        Log = "LOG",
+    }
+}
+
 /// A struct of settings, the function that reads it, and the list of keys it reads.
 macro_rules! settings {
     ($(#[$doc:meta])* $name:ident via $read:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $key:literal;)* }) => {
@@ -490,6 +504,32 @@ settings! {
 }
 
 settings! {
+    /// How metrics are given out.
+    MetricsSettings via read_metrics {
+        /// In which way.
+        exporter: MetricsExporter = "metricsExporterType";
+        /// The port of `/metrics`.
+        port: u16 = "metricsPromExporterPort";
+        /// Its address; none: where the broker listens.
+        host: Option<String> = "metricsPromExporterHost";
+    }
+}
+
+settings! {
+    /// How much memory the process may occupy.
+    MemorySettings via read_memory {
+        /// In bytes; 0: found out.
+        memory_limit: u64 = "memoryLimit";
+        /// Is the page cache of the store's files kept within it?
+        cache_reclaim_enable: bool = "cacheReclaimEnable";
+        /// Pause between two passes, in ms.
+        cache_reclaim_millis: u64 = "cacheReclaimMillis";
+        /// 32 pages for each processor and unit of weight go in one pass, at least.
+        cache_reclaim_weight: u32 = "cacheReclaimWeight";
+    }
+}
+
+settings! {
     /// TLS on our ports.
     TlsSettings via read_tls {
         /// What our port takes.
@@ -555,6 +595,16 @@ impl Settings {
     /// What listeners are made with.
     pub fn net(&self) -> Result<NetSettings, ConfigError> {
         self.read_net()
+    }
+
+    /// How metrics are given out.
+    pub fn metrics(&self) -> Result<MetricsSettings, ConfigError> {
+        self.read_metrics()
+    }
+
+    /// How much memory the process may occupy.
+    pub fn memory(&self) -> Result<MemorySettings, ConfigError> {
+        self.read_memory()
     }
 
     /// TLS on our ports.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use config::key::{Role, Section, State};
 use config::{
-    BrokerRole, BrokerSettings, ClientTlsSettings, ConfigError, Finding, FlushDiskType, Machine, NetSettings, Origin,
-    Settings, SourceFile, Sources, StoreSettings, TlsMode, TlsSettings, Weight, keys,
+    BrokerRole, BrokerSettings, ClientTlsSettings, ConfigError, Finding, FlushDiskType, Machine, MemorySettings,
+    MetricsSettings, NetSettings, Origin, Settings, SourceFile, Sources, StoreSettings, TlsMode, TlsSettings, Weight,
+    keys,
 };
 
 fn machine() -> Machine {
@@ -266,9 +267,16 @@ fn a_live_setting_changes_and_others_say_why_not() {
 
 #[test]
 fn a_key_is_called_used_exactly_if_a_struct_is_made_from_it() {
-    let mut read: Vec<&str> =
-        [BrokerSettings::KEYS, StoreSettings::KEYS, NetSettings::KEYS, TlsSettings::KEYS, ClientTlsSettings::KEYS]
-            .concat();
+    let mut read: Vec<&str> = [
+        BrokerSettings::KEYS,
+        StoreSettings::KEYS,
+        NetSettings::KEYS,
+        MemorySettings::KEYS,
+        MetricsSettings::KEYS,
+        TlsSettings::KEYS,
+        ClientTlsSettings::KEYS,
+    ]
+    .concat();
     read.sort_unstable();
     // `listenPort` is read twice: to listen, and to tell others. TLS has its test mode on both sides.
     read.dedup();

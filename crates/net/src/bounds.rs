@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -17,6 +19,8 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct Budget {
     max_bytes: usize,
+    /// How long peers did not take what was written to them. Relaxed: a gauge.
+    unread_ns: AtomicU64,
     /// Guards the count and who waits for it to fall; innermost, held for a few instructions.
     state: Mutex<State>,
 }
@@ -74,7 +78,16 @@ impl State {
 impl Budget {
     /// `max_bytes` for all connections that share it.
     pub fn new(max_bytes: usize) -> Budget {
-        Budget { max_bytes, state: Mutex::default() }
+        Budget { max_bytes, unread_ns: AtomicU64::new(0), state: Mutex::default() }
+    }
+
+    /// How long peers have not taken what was written to them since the start, all connections together.
+    pub fn unread(&self) -> Duration {
+        Duration::from_nanos(self.unread_ns.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn was_unread(&self, waited: Duration) {
+        self.unread_ns.fetch_add(u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// What is taken now.

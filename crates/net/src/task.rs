@@ -112,6 +112,7 @@ pub(crate) async fn run<S: Service>(
         limits,
         has_ended: false,
         moved: now,
+        unread_since: None,
         partial_since: None,
         held_up: None,
     };
@@ -159,6 +160,8 @@ struct Socket {
     has_ended: bool,
     /// When bytes last moved, in either direction.
     moved: Instant,
+    /// Since when the peer does not take what is owed, as far as that is not counted yet.
+    unread_since: Option<Instant>,
     /// Since when half a frame waits for the rest.
     partial_since: Option<Instant>,
     /// Kept while it holds memory that others wait for.
@@ -327,6 +330,9 @@ impl Socket {
 
     /// Writes until nothing is owed or the socket takes no more.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
+        if let Some(since) = self.unread_since.take() {
+            self.owed.budget.was_unread(since.elapsed());
+        }
         if self.out.is_empty() {
             // TLS may hold back what it could not send last time.
             return self.poll_flush(cx);
@@ -335,7 +341,10 @@ impl Socket {
             match self.stream.poll_write(cx, &mut self.out) {
                 Poll::Ready(Ok(_)) => self.moved = Instant::now(),
                 Poll::Ready(Err(error)) => return Err(error),
-                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Pending => {
+                    self.unread_since = Some(Instant::now());
+                    return Ok(Poll::Pending);
+                }
             }
         }
         self.out.release(false);

@@ -4,11 +4,27 @@ use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Memory that this process may use, in bytes: the machine's, or less where a cgroup says so.
-pub fn memory_bytes() -> u64 {
+/// Who says how much memory there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// The memory cgroup, in bytes.
+    Cgroup(u64),
+    /// The machine has so many bytes, and no cgroup says less.
+    Machine(u64),
+}
+
+/// Memory that this process may use: the machine's, or less where a cgroup says so.
+pub fn memory() -> Memory {
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let machine = machine_bytes();
-    cgroup_bytes(&cgroups, Path::new("/sys/fs/cgroup")).map_or(machine, |limit| limit.min(machine))
+    least(cgroup_bytes(&cgroups, Path::new("/sys/fs/cgroup")), machine_bytes())
+}
+
+fn least(cgroup: Option<u64>, machine: u64) -> Memory {
+    match cgroup {
+        // A number beyond the machine is no limit: version 1 has one always.
+        Some(limit) if limit < machine => Memory::Cgroup(limit),
+        Some(_) | None => Memory::Machine(machine),
+    }
 }
 
 /// The smallest limit of the groups that `/proc/self/cgroup` names and of all above them, in version 2 and in version 1. In a container
@@ -73,5 +89,15 @@ mod tests {
         assert_eq!(cgroup_bytes("0::/system.slice/gantry.service\n", root.path()), Some(2 << 30));
         assert_eq!(cgroup_bytes("5:cpu:/x\n4:memory:/docker/abc\n0::/\n", root.path()), Some(1 << 30));
         assert_eq!(cgroup_bytes("0::/user.slice\n", root.path()), None);
+        // As a container of version 2 sees it: its own group is the root.
+        write("memory.max", "134217728\n");
+        assert_eq!(cgroup_bytes("0::/\n", root.path()), Some(128 << 20));
+    }
+
+    #[test]
+    fn a_cgroup_counts_where_it_says_less_than_the_machine_has() {
+        assert_eq!(least(Some(1 << 30), 8 << 30), Memory::Cgroup(1 << 30));
+        assert_eq!(least(Some(u64::MAX), 8 << 30), Memory::Machine(8 << 30));
+        assert_eq!(least(None, 8 << 30), Memory::Machine(8 << 30));
     }
 }

@@ -6,6 +6,8 @@
 mod command_line;
 mod log;
 mod machine;
+mod memory;
+mod metrics;
 mod ports;
 mod run;
 mod settings;

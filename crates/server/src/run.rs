@@ -21,6 +21,9 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{error, info, warn};
 
+use crate::machine;
+use crate::memory::Memory;
+use crate::metrics::Page;
 use crate::ports;
 use crate::settings::{self, Order};
 
@@ -35,7 +38,9 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut stop = StopSignals::listen()?;
     // One budget for everything that is in flight, whichever port it came by.
-    let budget = Arc::new(Budget::new(order.settings.net()?.request_bytes_max));
+    let memory = Memory::of(&order.settings, machine::memory())?;
+    memory.tell();
+    let budget = Arc::new(Budget::new(memory.request_bytes_max));
     let role = order.settings.role();
     let bind = order.settings.net()?.bind_address;
     let names_port = if role.has_names() { Some(ports::for_names(bind, order.names_port)?) } else { None };
@@ -49,7 +54,9 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
         None => None,
     };
     let mut broker = match broker_ports {
-        Some(ports) => Some(RunningBroker::start(&order, ports, names.as_ref().map(|names| names.at), &budget).await?),
+        Some(ports) => {
+            Some(RunningBroker::start(&order, ports, names.as_ref().map(|names| names.at), &budget, &memory).await?)
+        }
         None => None,
     };
 
@@ -225,6 +232,7 @@ struct RunningBroker {
     broker: Arc<Broker>,
     store: Arc<Store>,
     ports: Ports,
+    page: Option<Page>,
     advertised: String,
 }
 
@@ -234,6 +242,7 @@ impl RunningBroker {
         (main, vip): (Port, Option<Port>),
         own_names: Option<SocketAddr>,
         budget: &Arc<Budget>,
+        memory: &Memory,
     ) -> anyhow::Result<RunningBroker> {
         let mut broker_settings = order.settings.broker()?;
         let store_settings = order.settings.store()?;
@@ -246,7 +255,7 @@ impl RunningBroker {
         let advertised = settings::advertised(&broker_settings.broker_ip1, main_port).await?;
 
         check_room(&store_settings.store_path_root_dir)?;
-        let options = settings::store_options(&store_settings)?;
+        let options = settings::store_options(&store_settings, memory)?;
         let flush_timeout = Duration::from_millis(store_settings.sync_flush_timeout);
         let clock = Clock::real();
         let random = Random::from_entropy();
@@ -287,22 +296,23 @@ impl RunningBroker {
                 options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
                 listeners.push((listen(port, options, &broker)?, tag));
             }
+            let page = Page::serve(&order.settings, &broker).await?;
             // All of them are listened at by now: nobody is served by a broker that does not come to be.
             let mut ports = Ports::new();
             for (listener, tag) in listeners {
                 info!(address = %listener.local_addr(), channel = tag.0, "broker listens");
                 ports.serve(listener);
             }
-            anyhow::Ok((broker, ports))
+            anyhow::Ok((broker, ports, page))
         };
         match started.await {
-            Ok((broker, ports)) => {
+            Ok((broker, ports, page)) => {
                 let host = &broker_settings.broker_ip1;
                 let advertised = match host.parse::<IpAddr>() {
                     Ok(ip) => SocketAddr::from((ip, main_port)).to_string(),
                     Err(_) => format!("{host}:{}", main_port),
                 };
-                Ok(RunningBroker { broker, store, ports, advertised })
+                Ok(RunningBroker { broker, store, ports, page, advertised })
             }
             Err(error) => {
                 // Nothing was served: leave the store as if nobody had opened it.
@@ -313,10 +323,13 @@ impl RunningBroker {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        let RunningBroker { broker, store, ports, .. } = self;
+        let RunningBroker { broker, store, ports, page, .. } = self;
         let began = Instant::now();
         // First, so that clients look elsewhere while their last requests are answered.
         broker.unregister().await;
+        if let Some(page) = page {
+            page.close().await;
+        }
         ports.close().await;
         broker.stop().await;
         drop(broker);

@@ -8,17 +8,20 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use config::{ClientAuth, FlushDiskType, Machine, Role, Settings, SourceFile, Sources, StoreSettings, TlsMode, Weight};
+use config::{
+    ClientAuth, FlushDiskType, Machine, MetricsExporter, Role, Settings, SourceFile, Sources, StoreSettings, TlsMode,
+    Weight,
+};
 use net::{ClientOptions, ListenerOptions, ListenerTag, ServerCheck};
 use protocol::delay::DelayLevels;
-use store::{FlushMode, IndexOptions, LogDirs, StoreOptions};
+use store::{FlushMode, IndexOptions, LogDirs, RecoveryOptions, StoreOptions};
 use tracing::{info, warn};
 
 use crate::command_line::{Common, LogFormat, Serve};
-use crate::machine;
+use crate::memory::Memory;
 
-/// Share of memory in which recent messages are expected, as `accessMessageInMemoryMaxRatio` has it in Apache.
-const HOT_PERCENT: u64 = 40;
+/// Units of consume queues that wait to be written, in bytes, where there is memory for them.
+const QUEUE_BUFFERED_BYTES: u64 = 4 << 20;
 
 /// What to run.
 #[derive(Debug)]
@@ -158,6 +161,10 @@ pub fn tell(order: &Order) {
     if settings.store().is_ok_and(|store| store.enable_lmq != store.enable_multi_dispatch) {
         warn!("light queues are off: they need enableLmq and enableMultiDispatch, and one of them is false");
     }
+    let exporter = settings.metrics().map(|metrics| metrics.exporter);
+    if matches!(exporter, Ok(MetricsExporter::OtlpGrpc | MetricsExporter::Log)) {
+        warn!("metricsExporterType: metrics are neither pushed nor logged; PROM serves them at /metrics");
+    }
     if settings.net().is_ok_and(|net| !net.bind_address.is_loopback()) {
         warn!(
             bind = settings.text("bindAddress"),
@@ -189,7 +196,7 @@ pub fn names_options(order: &Order) -> anyhow::Result<names::Options> {
 }
 
 /// How the store is opened.
-pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
+pub fn store_options(settings: &StoreSettings, memory: &Memory) -> anyhow::Result<StoreOptions> {
     let delay_levels = DelayLevels::parse(&settings.message_delay_level)
         .map_err(|error| anyhow::anyhow!("messageDelayLevel={}: {error}", settings.message_delay_level))?;
     let log_dirs = LogDirs::new(&settings.store_path_commit_log, &settings.read_only_commit_log_store_paths)
@@ -216,7 +223,10 @@ pub fn store_options(settings: &StoreSettings) -> anyhow::Result<StoreOptions> {
         }),
         light_queues_max: (settings.enable_lmq && settings.enable_multi_dispatch)
             .then_some(settings.max_lmq_consume_queue_num),
-        hot_bytes: machine::memory_bytes() / 100 * HOT_PERCENT,
+        hot_bytes: memory.shares.hot,
+        queue_buffered_bytes: QUEUE_BUFFERED_BYTES.min(memory.limit / 64),
+        recovery: RecoveryOptions::within(memory.shares.cold),
+        governor: memory.governor(),
         ..StoreOptions::at(&settings.store_path_root_dir)
     })
 }
@@ -355,6 +365,7 @@ mod tests {
         assert!(order.settings.net().unwrap().bind_address.is_loopback());
         let store = order.settings.store().unwrap();
         assert_eq!(store.store_path_root_dir, Path::new("./data/store"));
-        assert_eq!(store_options(&store).unwrap().segment_bytes, 1 << 30);
+        let memory = Memory::of(&order.settings, crate::machine::Memory::Machine(1 << 30)).unwrap();
+        assert_eq!(store_options(&store, &memory).unwrap().segment_bytes, 1 << 30);
     }
 }

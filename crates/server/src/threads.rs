@@ -13,13 +13,16 @@ use tokio::runtime::{Builder, Runtime};
 /// work end by themselves.
 const BLOCKING_THREADS: usize = 64;
 
+/// What the workers are called, and those that block.
+pub const WORKER_NAME: &str = "gantry";
+
 /// The runtime of the process.
 pub fn runtime() -> anyhow::Result<Runtime> {
     let workers = available_parallelism().map_or(1, usize::from);
     Builder::new_multi_thread()
         .worker_threads(workers)
         .max_blocking_threads(BLOCKING_THREADS)
-        .thread_name("gantry")
+        .thread_name(WORKER_NAME)
         .enable_all()
         .build()
         .context("cannot start the worker threads")

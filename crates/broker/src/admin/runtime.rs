@@ -12,6 +12,7 @@ use protocol::request::ViewBrokerStats;
 use crate::admin::reply_json;
 use crate::admin::topics::ends;
 use crate::broker::Broker;
+use crate::falls::Cause;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::stats::Stat;
@@ -134,6 +135,16 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         put(&format!("scheduleMessageOffset_{level}"), format!("{offset},{max}"));
     }
     crate::limits::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
+    if let Some(memory) = store.memory() {
+        put("memoryBytes", memory.occupied().to_string());
+        put("memoryLimit", memory.limit.to_string());
+        put("memoryLogBytes", memory.log.to_string());
+        put("memoryLogShare", memory.log_share.to_string());
+        put("memoryDirtyBytes", memory.dirty.to_string());
+    }
+    for (cause, waited) in Cause::ALL.into_iter().zip(broker.waited()) {
+        put(&format!("waitedMillis_{}", cause.name()), waited.as_millis().to_string());
+    }
     table
 }
 

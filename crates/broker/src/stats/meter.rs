@@ -57,6 +57,11 @@ impl Meter {
         Sample { at: now, sum: self.sum.load(Ordering::Relaxed), times: self.times.load(Ordering::Relaxed) }
     }
 
+    /// Since it was made.
+    pub(super) fn sum(&self) -> u64 {
+        self.sum.load(Ordering::Relaxed)
+    }
+
     pub(super) fn sample(&self, now: TimeMs) {
         let sample = self.at(now);
         let mut windows = self.windows.lock();

@@ -1,8 +1,8 @@
 //! Keys of RocketMQ's `BrokerIdentity` and `BrokerConfig`.
 
 use super::kinds::{
-    BOOL, CONSUMERS, COUNT, ERROR_RATE, INT, LONG, LONG_SPAN, PERCENT, PERIOD, PERMISSION, REQUEST_MODE, REVIVE_QUEUES,
-    SPAN, TEXT,
+    BOOL, CONSUMERS, COUNT, ERROR_RATE, EXPORTER, INT, LONG, LONG_SPAN, PERCENT, PERIOD, PERMISSION, PORT,
+    REQUEST_MODE, REVIVE_QUEUES, SPAN, TEXT,
 };
 use super::reasons::*;
 use super::table;
@@ -176,15 +176,15 @@ table! {
     live                     "validateSystemTopicWhenUpdateTopic"     BOOL         = "true"   "refuse admin updates of system topics";
     off(CONTROLLER)          "brokerElectionPriority"                 INT          = "2147483647" "lower wins ties";
     off(STATIC_SUBSCRIPTIONS) "useStaticSubscription"                  BOOL         = "false"  "use subscriptionDataSet of group config";
-    off(METRICS)             "metricsExporterType"                    TEXT         = "DISABLE" "DISABLE OTLP_GRPC PROM LOG";
+    used                     "metricsExporterType"                    EXPORTER     = "DISABLE" "PROM: metrics for Prometheus at /metrics; nothing is pushed (OTLP_GRPC) or logged (LOG)";
     off(METRICS)             "metricsOtelCardinalityLimit"            INT          = "50000"  "label sets per metric";
     off(METRICS)             "metricsGrpcExporterTarget"              TEXT         = ""       "OTLP endpoint";
     off(METRICS)             "metricsGrpcExporterHeader"              TEXT         = ""       "OTLP headers csv k:v";
     off(METRICS)             "metricGrpcExporterTimeOutInMills"       LONG         = "3000"   "OTLP timeout";
     off(METRICS)             "metricGrpcExporterIntervalInMills"      LONG         = "60000"  "OTLP period";
     off(METRICS)             "metricLoggingExporterIntervalInMills"   LONG         = "10000"  "LOG period";
-    off(METRICS)             "metricsPromExporterPort"                INT          = "5557"   "Prometheus port";
-    off(METRICS)             "metricsPromExporterHost"                TEXT         = ""       "Prometheus bind (empty = brokerIP1)";
+    used                     "metricsPromExporterPort"                PORT         = "5557"   "port of /metrics";
+    used                     "metricsPromExporterHost"                TEXT         = ""       "address of /metrics; where the broker listens (bindAddress) if it is empty";
     off(METRICS)             "metricsLabel"                           TEXT         = ""       "extra labels csv k:v";
     off(METRICS)             "metricsInDelta"                         BOOL         = "false"  "delta temporality";
     off(METRICS)             "enableRemotingMetrics"                  BOOL         = "true"   "metric group switch";

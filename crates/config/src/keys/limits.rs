@@ -1,5 +1,6 @@
 //! Limits of our own. Request 28 (`mqadmin brokerStatus`) shows each with how close the broker is to it.
 
+use super::kinds::BOOL;
 use super::table;
 use crate::key::{Key, Kind, Section};
 
@@ -20,6 +21,12 @@ const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: 
 /// A lease takes some 300 bytes.
 const LEASES: Kind = Kind::Number { min: 1, max: 100_000_000, scaled: true };
 
+/// 0 is found out; anything else is looked at by the start, which knows the least that will do.
+const MEMORY: Kind = Kind::Number { min: 0, max: 1 << 50, scaled: true };
+/// A pass costs some system calls; a minute without one fills any machine.
+const RECLAIM: Kind = Kind::Number { min: 10, max: 60_000, scaled: false };
+const WEIGHT: Kind = Kind::Number { min: 1, max: 65_536, scaled: false };
+
 table! {
     /// Limits.
     LIMITS: Section::Limits;
@@ -34,5 +41,9 @@ table! {
     used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH: bursts of one connection that wait for the device; above it the connection is not read";
     live "sendTogetherPartsMax"            PARTS         = "256"     "sends of several topics and queues that a client may put into one request (30001, our own) once its heartbeat has asked, 4096 at most; 0: clients are not told of it";
     used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; more are closed as they come";
-    used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read";
+    used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read; if nobody sets it, it is less where memoryLimit is below 2G";
+    used "memoryLimit"                     MEMORY        = "0"       "what the process may occupy: heap, mapped files, and the page cache of its own files; 64M at least; 0: three quarters of the memory cgroup's limit, or half of the machine's memory where there is none";
+    used "cacheReclaimEnable"              BOOL          = "true"    "keep the page cache of the store's files within memoryLimit (like cache_reclaim_enable of kernels that have it); false: leave it to the kernel";
+    used "cacheReclaimMillis"              RECLAIM       = "100"     "pause between two passes that give pages of the log back (like cache_reclaim_s), in ms; shorter when senders wait for room";
+    used "cacheReclaimWeight"              WEIGHT        = "64"      "32 pages for each processor and unit of weight go in one pass (like cache_reclaim_weight); never fewer than were written since the last one";
 }

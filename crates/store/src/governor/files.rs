@@ -6,14 +6,17 @@
 //! is always noted anew.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use memmap2::MmapRaw;
 use parking_lot::Mutex;
+use rustix::fs::Advice;
 
 use super::kernel;
 use crate::disk::{DirEntry, Disk, DiskFile, DiskUse, OpenHow};
@@ -21,8 +24,8 @@ use crate::disk::{DirEntry, Disk, DiskFile, DiskUse, OpenHow};
 const PAGE: u64 = 4096;
 /// Stretches of a file are noted by this much of it: no page of the kernel's is larger.
 const CHUNK: u64 = 2 << 20;
-/// The kernel brings in so much around what is read, as a rule.
-const AROUND: u64 = 128 << 10;
+/// Who reads on where he stopped gets so much ahead.
+const AHEAD: u64 = 128 << 10;
 
 /// Puts a budget over the files that are opened through the result.
 pub(crate) fn governed(disk: &Arc<dyn Disk>, pages: &Arc<FilePages>) -> Arc<dyn Disk> {
@@ -162,7 +165,10 @@ impl Disk for GovernedDisk {
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let inner = self.inner.open(path, how)?;
-        Ok(Arc::new(GovernedFile { inner, path: path.into(), pages: Arc::clone(&self.pages) }))
+        // What is read ahead is accounted for, so it is read by us: some devices are set up for megabytes of it. A hint.
+        let _ = rustix::fs::fadvise(inner.descriptor(), 0, None, Advice::Random);
+        let (path, pages) = (path.into(), Arc::clone(&self.pages));
+        Ok(Arc::new(GovernedFile { inner, path, pages, read_to: AtomicU64::new(0) }))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.inner.rename(from, to)
@@ -189,13 +195,20 @@ struct GovernedFile {
     inner: Arc<dyn DiskFile>,
     path: Arc<Path>,
     pages: Arc<FilePages>,
+    /// Where the last read ended. Relaxed: a hint.
+    read_to: AtomicU64,
 }
 
 impl DiskFile for GovernedFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut end = at + buffer.len() as u64;
+        // A unit may have been read twice, or passed over.
+        if self.read_to.swap(end, Ordering::Relaxed).abs_diff(at) < PAGE {
+            end = end.next_multiple_of(AHEAD);
+            let _ = rustix::fs::fadvise(self.inner.descriptor(), at, NonZeroU64::new(end - at), Advice::WillNeed);
+        }
         let read = self.inner.read_at(buffer, at)?;
-        let end = at + read as u64;
-        self.pages.note(&self.path, at / AROUND * AROUND, end.next_multiple_of(AROUND));
+        self.pages.note(&self.path, at, end);
         Ok(read)
     }
     // Brings nothing in.

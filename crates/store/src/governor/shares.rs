@@ -48,7 +48,7 @@ impl Shares {
     /// Shares out `limit` (bytes, at least [`MEMORY_LIMIT_MIN`]), of which requests get `requests_max` at most.
     pub fn of(limit: u64, requests_max: u64) -> Shares {
         let limit = limit.max(MEMORY_LIMIT_MIN);
-        let program = (limit / 4).clamp(32 * MIB, 1024 * MIB);
+        let program = (limit / 4).clamp(38 * MIB, 1024 * MIB);
         let rest = limit - program;
         let requests = (rest / 6).min(requests_max);
         // Pages that are read are in our page table for a while besides, and count twice where both are added up.

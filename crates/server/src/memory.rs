@@ -1,0 +1,157 @@
+//! How much memory the process may occupy, who says so, and what each part of it gets.
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::bail;
+use config::Settings;
+use store::{GovernorOptions, MEMORY_LIMIT_MIN, Shares};
+use tracing::{info, warn};
+
+use crate::machine;
+
+/// Of a cgroup's limit, in percent: the rest is for what the kernel charges beside our pages, and for whoever else lives in it.
+const CGROUP_PERCENT: u64 = 75;
+/// Of a machine that nobody limits.
+const MACHINE_PERCENT: u64 = 50;
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// In bytes.
+    pub limit: u64,
+    from: From,
+    /// What each part gets.
+    pub shares: Shares,
+    /// What large requests and replies may hold, in bytes.
+    pub request_bytes_max: usize,
+    is_kept: bool,
+    period: Duration,
+    weight: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum From {
+    Setting,
+    Cgroup(u64),
+    Machine(u64),
+}
+
+impl fmt::Display for From {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            From::Setting => f.write_str("memoryLimit"),
+            From::Cgroup(limit) => write!(f, "{CGROUP_PERCENT} % of the memory cgroup's {limit} bytes"),
+            From::Machine(bytes) => write!(f, "{MACHINE_PERCENT} % of the machine's {bytes} bytes"),
+        }
+    }
+}
+
+impl Memory {
+    /// From the settings, or else from what the machine says.
+    pub fn of(settings: &Settings, machine: machine::Memory) -> anyhow::Result<Memory> {
+        let asked = settings.memory()?;
+        if (1..MEMORY_LIMIT_MIN).contains(&asked.memory_limit) {
+            bail!(
+                "memoryLimit={} ({}) is below {MEMORY_LIMIT_MIN} bytes, which a broker needs",
+                asked.memory_limit,
+                settings.origin("memoryLimit")
+            );
+        }
+        let (limit, from) = match (asked.memory_limit, machine) {
+            (0, machine::Memory::Cgroup(bytes)) => (bytes / 100 * CGROUP_PERCENT, From::Cgroup(bytes)),
+            (0, machine::Memory::Machine(bytes)) => (bytes / 100 * MACHINE_PERCENT, From::Machine(bytes)),
+            (limit, _) => (limit, From::Setting),
+        };
+        let asked_requests = settings.net()?.request_bytes_max;
+        let shares = Shares::of(limit, asked_requests as u64);
+        let request_bytes_max = match settings.given("requestBytesMax") {
+            Some(_) => asked_requests,
+            None => usize::try_from(shares.requests)?.min(asked_requests),
+        };
+        Ok(Memory {
+            limit: limit.max(MEMORY_LIMIT_MIN),
+            from,
+            shares,
+            request_bytes_max,
+            is_kept: asked.cache_reclaim_enable,
+            period: Duration::from_millis(asked.cache_reclaim_millis),
+            weight: asked.cache_reclaim_weight,
+        })
+    }
+
+    /// For the store; none if its files are the kernel's to keep.
+    pub fn governor(&self) -> Option<GovernorOptions> {
+        let Memory { limit, period, weight, shares, .. } = *self;
+        self.is_kept.then_some(GovernorOptions { limit, period, weight, shares })
+    }
+
+    /// Says what was found, and what does not fit together.
+    pub fn tell(&self) {
+        let Shares { log, hot, cold, files, .. } = self.shares;
+        let (limit, from, requests) = (self.limit, self.from.to_string(), self.request_bytes_max);
+        info!(limit, from, requests, log, hot, cold, files, kept = self.is_kept, "memory limit in bytes");
+        if let From::Cgroup(bytes) | From::Machine(bytes) = self.from
+            && bytes < limit
+        {
+            warn!(bytes, limit, "there is less memory than a broker needs");
+        }
+        if requests as u64 > self.shares.requests {
+            warn!(requests, share = self.shares.requests, "requestBytesMax is more than memoryLimit has for it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Machine, Role, Sources};
+
+    fn memory(set: &[(&str, &str)], machine: machine::Memory) -> anyhow::Result<Memory> {
+        let mut sources = Sources::new(Role::Server, Machine::read());
+        for (key, value) in set {
+            sources.command_line.push(((*key).to_owned(), (*value).to_owned(), "--set".to_owned()));
+        }
+        Memory::of(&Settings::load(sources)?, machine)
+    }
+
+    const MACHINE: machine::Memory = machine::Memory::Machine(16 << 30);
+
+    #[test]
+    fn what_somebody_says_counts_and_else_the_cage_and_else_the_machine() {
+        let said = memory(&[("memoryLimit", "128M")], MACHINE).unwrap();
+        assert_eq!((said.limit, said.from), (128 << 20, From::Setting));
+        let caged = memory(&[], machine::Memory::Cgroup(400 << 20)).unwrap();
+        assert_eq!(
+            (caged.limit, caged.shares),
+            ((400 << 20) / 100 * 75, Shares::of((400 << 20) / 100 * 75, 256 << 20))
+        );
+        let free = memory(&[], MACHINE).unwrap();
+        assert_eq!(free.limit, (16 << 30) / 100 * 50);
+        assert!(free.from.to_string().contains("machine"), "{}", free.from);
+    }
+
+    #[test]
+    fn a_limit_that_no_broker_fits_into_is_refused_with_its_origin() {
+        let said = memory(&[("memoryLimit", "63M")], MACHINE).unwrap_err().to_string();
+        assert!(said.contains("memoryLimit=") && said.contains("--set") && said.contains("67108864"), "{said}");
+        assert!(memory(&[("memoryLimit", "64M")], MACHINE).is_ok());
+    }
+
+    #[test]
+    fn requests_get_what_the_limit_leaves_them_unless_somebody_says_more() {
+        let small = memory(&[("memoryLimit", "128M")], MACHINE).unwrap();
+        assert_eq!(small.request_bytes_max as u64, small.shares.requests);
+        let said = memory(&[("memoryLimit", "128M"), ("requestBytesMax", "100M")], MACHINE).unwrap();
+        assert_eq!(said.request_bytes_max, 100 << 20);
+        assert_eq!(memory(&[], MACHINE).unwrap().request_bytes_max, 256 << 20);
+    }
+
+    #[test]
+    fn without_reclaim_the_store_has_no_governor() {
+        assert!(memory(&[("cacheReclaimEnable", "false")], MACHINE).unwrap().governor().is_none());
+        let asked = [("cacheReclaimMillis", "50"), ("cacheReclaimWeight", "7"), ("memoryLimit", "1G")];
+        let governor = memory(&asked, MACHINE).unwrap().governor().unwrap();
+        assert_eq!((governor.period, governor.weight, governor.limit), (Duration::from_millis(50), 7, 1 << 30));
+    }
+}

@@ -1,0 +1,113 @@
+//! The page for Prometheus, as somebody who scrapes it sees it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use bytes::Bytes;
+use net::{Client, ClientOptions};
+use protocol::code::request;
+use protocol::request::SendMessage;
+use support::{PATIENCE, Running, fails};
+
+/// Head and body of the answer.
+fn ask(port: u16, what: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "{what} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+/// The value of the only line that begins so.
+fn value(page: &str, begins: &str, has: &str) -> f64 {
+    let lines: Vec<_> = page.lines().filter(|line| line.starts_with(begins) && line.contains(has)).collect();
+    assert_eq!(lines.len(), 1, "{begins} {has}: {lines:?} in {page}");
+    lines[0].rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn prometheus_reads_what_was_sent_and_what_memory_is_for() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let data = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let at = format!("metricsPromExporterPort={port}");
+    let running = Running::server_with(
+        data.path(),
+        &[
+            "--set",
+            "metricsExporterType=PROM",
+            "--set",
+            &at,
+            "--set",
+            "memoryLimit=200M",
+            "--set",
+            "brokerName=counter",
+        ],
+    );
+    let broker = running.address("broker").to_owned();
+    runtime.block_on(async {
+        let client = Client::new(ClientOptions::default());
+        for _ in 0..7 {
+            let message = SendMessage {
+                producer_group: "PG",
+                topic: "counted",
+                default_topic: "TBW102",
+                default_topic_queue_nums: 1,
+                queue_id: 0,
+                ..SendMessage::default()
+            };
+            let body = Bytes::from_static(&[b'x'; 100]);
+            let answer = client.call(&broker, request::SEND_MESSAGE_V2, &message, body, PATIENCE).await.unwrap();
+            assert_eq!(answer.code, 0, "{:?}", answer.remark);
+        }
+    });
+    let (head, page) = ask(port, "GET /metrics");
+    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("text/plain; version=0.0.4"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", page.len())), "{head}");
+    assert_eq!(value(&page, "rocketmq_messages_in_total{", "topic=\"counted\""), 7.0);
+    assert!(value(&page, "rocketmq_throughput_in_total{", "topic=\"counted\"") >= 700.0);
+    assert_eq!(value(&page, "gantry_memory_limit_bytes{", ""), (200 << 20) as f64);
+    assert!(value(&page, "rocketmq_storage_size{", "storage_type=\"local\"") >= 700.0);
+    assert!(value(&page, "gantry_memory_occupied_bytes{", "node_id=\"counter\"") > 0.0);
+    assert!(value(&page, "gantry_major_faults_total{", "threads=\"network\"") >= 0.0);
+    assert_eq!(value(&page, "rocketmq_broker_permission{", "cluster=\"DefaultCluster\""), 6.0);
+    // Each metric has its head once, before its values.
+    for head in page.lines().filter(|line| line.starts_with("# TYPE")) {
+        assert_eq!(page.lines().filter(|line| *line == head).count(), 1, "{head}");
+    }
+    assert!(ask(port, "GET /other").0.starts_with("HTTP/1.1 404"));
+    assert!(ask(port, "POST /metrics").0.starts_with("HTTP/1.1 400"));
+    let (code, said) = running.end("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_port_of_metrics_that_somebody_has_stops_the_start_and_is_named() {
+    let data = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = format!("metricsPromExporterPort={}", taken.local_addr().unwrap().port());
+    let data = data.path().to_str().unwrap();
+    let last = fails(&[
+        "server",
+        "--data",
+        data,
+        "--namesrv-port",
+        "0",
+        "--broker-port",
+        "0",
+        "--set",
+        "metricsExporterType=PROM",
+        "--set",
+        &at,
+    ]);
+    assert!(last.contains("metricsPromExporterPort"), "{last}");
+}
