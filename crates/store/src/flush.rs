@@ -57,7 +57,12 @@ pub(crate) fn flush(shared: &Shared) {
             shared.flushed_timestamp.fetch_max(timestamp, Ordering::Release);
         }
         shared.flushed.advance(to);
-        shared.governor_bell.call();
+        if shared.is_room_held.load(Ordering::SeqCst) {
+            // Somebody waits for room: not at the end of its rest, but now.
+            shared.governor_bell.ring();
+        } else {
+            shared.governor_bell.call();
+        }
         at = to;
     }
 }
