@@ -312,11 +312,9 @@ mod tests {
     fn serve(line: &[&str]) -> Serve {
         match CommandLine::parse_from(line).command {
             Command::Serve(serve) => serve,
-            Command::Admin(_)
-            | Command::Bench(_)
-            | Command::Doctor(_)
-            | Command::Profile(_)
-            | Command::Store(_) => panic!("not a server"),
+            Command::Admin(_) | Command::Bench(_) | Command::Doctor(_) | Command::Profile(_) | Command::Store(_) => {
+                panic!("not a server")
+            }
         }
     }
 
