@@ -13,7 +13,8 @@ use env::{Clock, Random};
 use store::look::Look;
 use store::{Store, StoreEnv};
 
-use crate::{settings, threads};
+use crate::memory::Memory;
+use crate::{machine, settings, threads};
 
 /// What could not even be looked at, as `verify` says it.
 const COULD_NOT_LOOK: u8 = 2;
@@ -28,7 +29,7 @@ pub fn run(args: StoreArgs) -> anyhow::Result<ExitCode> {
         {
             return write_configuration(&settings).map(|()| ExitCode::SUCCESS);
         }
-        let options = settings::store_options(&settings.store()?)?;
+        let options = settings::store_options(&settings.store()?, &memory(&settings)?)?;
         cli::store::run(args.command, options, &read)
     });
     match done {
@@ -38,6 +39,11 @@ pub fn run(args: StoreArgs) -> anyhow::Result<ExitCode> {
         }
         done => done,
     }
+}
+
+/// How much memory the command may take, as for a server of these settings.
+fn memory(settings: &Settings) -> anyhow::Result<Memory> {
+    Memory::of(settings, machine::memory())
 }
 
 /// What the tables of a store say. A journal that cannot be read is told of by whoever needs it.
@@ -66,7 +72,7 @@ fn write_configuration(settings: &Settings) -> anyhow::Result<()> {
         anyhow::bail!("there is no store in {}", root.display());
     }
     let was_abnormal = root.join("abort").exists();
-    let options = settings::store_options(&store_settings)?;
+    let options = settings::store_options(&store_settings, &memory(settings)?)?;
     let (store, found) = Store::open(options, StoreEnv::real())?;
     for finding in &found.findings {
         println!("mended: {finding}");

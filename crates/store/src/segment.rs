@@ -169,10 +169,10 @@ impl Segment {
         let length = usize::try_from(bytes).map_err(|_| failed("map")(io::Error::from(io::ErrorKind::InvalidInput)))?;
         let options = MmapOptions::new().len(length).to_owned();
         let map = options.map_raw_read_only(file.descriptor().as_raw_fd()).map_err(failed("map"))?;
-        let segment = Segment::mapped(disk, file, path, base, map, true);
+        let segment = Segment::mapped(disk, file, path, base, map, true, &Arc::new(ColdPages::unbounded()));
         segment.publish(segment.end());
         segment.rest();
-        Ok(Arc::new(segment))
+        Ok(segment)
     }
 
     /// The log offset of its first byte.

@@ -79,7 +79,7 @@ fn what_lies_in_the_hot_window_is_in_memory_and_what_lies_before_it_is_not() {
     let log = dir.path().join("commitlog");
     eventually("what is hot is kept, and no more", || {
         let resident = resident_below(&log).unwrap();
-        resident >= SHARES.hot && resident <= SHARES.log + MIB
+        (SHARES.hot..=SHARES.log + MIB).contains(&resident)
     });
 }
 
