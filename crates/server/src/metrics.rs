@@ -127,8 +127,8 @@ fn process_figures() -> ProcessFigures {
         Some((name == crate::threads::WORKER_NAME, rest.split(' ').nth(9)?.parse().ok()?))
     };
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let mut figures = ProcessFigures::default();
-    figures.major_faults = faults(&read("/proc/self/stat")).map_or(0, |(_, faults)| faults);
+    let major_faults = faults(&read("/proc/self/stat")).map_or(0, |(_, faults)| faults);
+    let mut figures = ProcessFigures { major_faults, ..ProcessFigures::default() };
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
         if let Some((true, faults)) = faults(&stat) {
