@@ -1,6 +1,7 @@
 //! `gantry store` on stores that were closed, damaged, cut short, or left by another broker.
 
-#[allow(dead_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
+
 mod support;
 
 use std::fs::{self, OpenOptions};
