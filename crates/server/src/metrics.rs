@@ -26,25 +26,30 @@ pub struct Page {
     serving: JoinHandle<()>,
 }
 
+/// Listens, if the settings ask for it. Nobody is answered before [`Page::serve`].
+pub async fn listen(settings: &Settings) -> anyhow::Result<Option<TcpListener>> {
+    let asked = settings.metrics()?;
+    match asked.exporter {
+        MetricsExporter::Prom => {}
+        MetricsExporter::Disable | MetricsExporter::OtlpGrpc | MetricsExporter::Log => return Ok(None),
+    }
+    let host = match asked.host {
+        Some(host) => host,
+        None => settings.net()?.bind_address.to_string(),
+    };
+    let listener = TcpListener::bind((host.as_str(), asked.port)).await.with_context(|| {
+        format!("cannot listen on {host} port {} (metricsPromExporterHost, metricsPromExporterPort)", asked.port)
+    })?;
+    Ok(Some(listener))
+}
+
 impl Page {
-    /// Listens, if the settings ask for it. `bind` is where the broker listens.
-    pub async fn serve(settings: &Settings, broker: &Arc<Broker>) -> anyhow::Result<Option<Page>> {
-        let asked = settings.metrics()?;
-        match asked.exporter {
-            MetricsExporter::Prom => {}
-            MetricsExporter::Disable | MetricsExporter::OtlpGrpc | MetricsExporter::Log => return Ok(None),
-        }
-        let host = match asked.host {
-            Some(host) => host,
-            None => settings.net()?.bind_address.to_string(),
-        };
-        let listener = TcpListener::bind((host.as_str(), asked.port)).await.with_context(|| {
-            format!("cannot listen on {host} port {} (metricsPromExporterHost, metricsPromExporterPort)", asked.port)
-        })?;
+    /// Answers who asks there.
+    pub fn serve(listener: TcpListener, broker: &Arc<Broker>) -> anyhow::Result<Page> {
         let address = listener.local_addr()?;
         info!(%address, "metrics are served at /metrics");
         let broker = Arc::clone(broker);
-        Ok(Some(Page { serving: tokio::spawn(accept(listener, broker)) }))
+        Ok(Page { serving: tokio::spawn(accept(listener, broker)) })
     }
 
     /// Serves it no more.

@@ -16,6 +16,7 @@ use env::{Clock, Random};
 use names::Names;
 use net::{Budget, Listener, ListenerOptions, ListenerTag, Port, Service};
 use store::{Store, StoreEnv};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -23,7 +24,7 @@ use tracing::{error, info, warn};
 
 use crate::machine;
 use crate::memory::Memory;
-use crate::metrics::Page;
+use crate::metrics::{self, Page};
 use crate::ports;
 use crate::settings::{self, Order};
 
@@ -48,13 +49,15 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
         true => Some(ports::for_broker(bind, order.settings.net()?.listen_port)?),
         false => None,
     };
+    let metrics = if role.has_broker() { metrics::listen(&order.settings).await? } else { None };
 
     let mut names = match names_port {
         Some(port) => Some(RunningNames::start(&order, port, &budget)?),
         None => None,
     };
     let mut broker = match broker_ports {
-        Some(ports) => {
+        Some((main, vip)) => {
+            let ports = BrokerPorts { main, vip, metrics };
             Some(RunningBroker::start(&order, ports, names.as_ref().map(|names| names.at), &budget, &memory).await?)
         }
         None => None,
@@ -228,6 +231,13 @@ impl RunningNames {
     }
 }
 
+/// Where a broker is to be reached: bound, and listened at by nobody yet.
+struct BrokerPorts {
+    main: Port,
+    vip: Option<Port>,
+    metrics: Option<TcpListener>,
+}
+
 struct RunningBroker {
     broker: Arc<Broker>,
     store: Arc<Store>,
@@ -239,7 +249,7 @@ struct RunningBroker {
 impl RunningBroker {
     async fn start(
         order: &Order,
-        (main, vip): (Port, Option<Port>),
+        BrokerPorts { main, vip, metrics }: BrokerPorts,
         own_names: Option<SocketAddr>,
         budget: &Arc<Budget>,
         memory: &Memory,
@@ -296,7 +306,7 @@ impl RunningBroker {
                 options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
                 listeners.push((listen(port, options, &broker)?, tag));
             }
-            let page = Page::serve(&order.settings, &broker).await?;
+            let page = metrics.map(|listener| Page::serve(listener, &broker)).transpose()?;
             // All of them are listened at by now: nobody is served by a broker that does not come to be.
             let mut ports = Ports::new();
             for (listener, tag) in listeners {
