@@ -12,6 +12,10 @@ use tracing::error;
 use crate::segment::Segment;
 use crate::store::Shared;
 
+/// From so many bytes on, pages are taken out of our page table before they are written: all at once. Otherwise the kernel makes each of them
+/// read-only by itself, and interrupts the other processors for each.
+const LET_GO_MIN: u64 = 16 << 10;
+
 pub(crate) fn run(shared: &Shared) {
     // Stops when the store closes, after a last round.
     loop {
@@ -48,6 +52,9 @@ pub(crate) fn flush(shared: &Shared) {
     while at < end {
         let to = end.min(at.saturating_add(piece));
         for segment in shared.log.segments_between(at, to) {
+            if to - at >= LET_GO_MIN {
+                segment.let_go(at, to);
+            }
             sync(&segment, at, to);
             if segment.end() <= to {
                 segment.rest();
