@@ -23,6 +23,8 @@ abstract class Peer implements AutoCloseable {
     final Path folder;
     final Map<String, String> conf;
     final List<Process> processes = new ArrayList<>();
+    /** What the broker's command begins with. */
+    List<String> prefix = List.of();
     String namesrv;
 
     Peer(String name, Path folder, Map<String, String> conf) {
@@ -139,8 +141,10 @@ abstract class Peer implements AutoCloseable {
             all.putAll(conf);
             Path file = folder.resolve("broker.conf");
             write(file, all);
-            processes.add(new ProcessBuilder(binary, "server", "--data", folder.resolve("data").toString(), "--namesrv-port", "0",
-                "--broker-port", "0", "-c", file.toString()).redirectError(folder.resolve("err.log").toFile()).start());
+            List<String> command = new ArrayList<>(prefix);
+            command.addAll(List.of(binary, "server", "--data", folder.resolve("data").toString(), "--namesrv-port", "0", "--broker-port", "0", "-c",
+                file.toString()));
+            processes.add(new ProcessBuilder(command).redirectError(folder.resolve("err.log").toFile()).start());
         }
 
         @Override
@@ -157,15 +161,18 @@ abstract class Peer implements AutoCloseable {
         }
     }
 
-    /** Apache's name server and broker, with the flags of its own start script but a heap of 2 GiB. */
+    /** Apache's name server and broker, with the flags of its own start script but a heap of 2 GiB, unless another is asked for. */
     static final class Apache extends Peer {
-        private static final String[] FLAGS = ("-server -XX:+UseG1GC -XX:G1HeapRegionSize=16m -XX:G1ReservePercent=25 "
-            + "-XX:InitiatingHeapOccupancyPercent=30 -XX:SoftRefLRUPolicyMSPerMB=0 -XX:-OmitStackTraceInFastThrow -XX:MaxDirectMemorySize=4g "
+        private static final String[] LARGE = ("-Xms2g -Xmx2g -XX:+UseG1GC -XX:G1HeapRegionSize=16m -XX:G1ReservePercent=25 "
+            + "-XX:InitiatingHeapOccupancyPercent=30 -XX:MaxDirectMemorySize=4g").split(" ");
+        private static final String[] FLAGS = ("-server -XX:SoftRefLRUPolicyMSPerMB=0 -XX:-OmitStackTraceInFastThrow "
             + "--add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=java.base/jdk.internal.ref=ALL-UNNAMED "
             + "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED --add-exports=java.base/sun.nio.ch=ALL-UNNAMED "
             + "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.lang=ALL-UNNAMED "
             + "--add-opens=java.base/java.util=ALL-UNNAMED -Drocketmq.broker.diskSpaceWarningLevelRatio=0.95").split(" ");
         private final String lib;
+        /** Flags of the broker's memory. */
+        String[] memory = LARGE;
         private int brokerPort;
 
         Apache(String lib, Path folder, Map<String, String> conf) {
@@ -179,18 +186,20 @@ abstract class Peer implements AutoCloseable {
             brokerPort = freePort();
             namesrv = "127.0.0.1:" + namesrvPort;
             write(folder.resolve("namesrv.conf"), Map.of("listenPort", "" + namesrvPort, "bindAddress", "127.0.0.1"));
-            java("256m", "org.apache.rocketmq.namesrv.NamesrvStartup", folder.resolve("namesrv.conf"));
+            java(List.of(), new String[] {"-Xms256m", "-Xmx256m"}, "org.apache.rocketmq.namesrv.NamesrvStartup", folder.resolve("namesrv.conf"));
             awaitPort(namesrvPort);
             Map<String, String> all = new TreeMap<>(Map.of("brokerClusterName", "C", "brokerName", "b", "brokerIP1", "127.0.0.1", "brokerIP2",
                 "127.0.0.1", "bindAddress", "127.0.0.1", "namesrvAddr", namesrv, "listenPort", "" + brokerPort, "haListenPort", "" + freePort(),
                 "storePathRootDir", folder.resolve("store").toString(), "storePathCommitLog", folder.resolve("store/commitlog").toString()));
             all.putAll(conf);
             write(folder.resolve("broker.conf"), all);
-            java("2g", "org.apache.rocketmq.broker.BrokerStartup", folder.resolve("broker.conf"));
+            java(prefix, memory, "org.apache.rocketmq.broker.BrokerStartup", folder.resolve("broker.conf"));
         }
 
-        private void java(String heap, String main, Path conf) throws IOException {
-            List<String> command = new ArrayList<>(List.of("java", "-Xms" + heap, "-Xmx" + heap));
+        private void java(List<String> prefix, String[] memory, String main, Path conf) throws IOException {
+            List<String> command = new ArrayList<>(prefix);
+            command.add("java");
+            command.addAll(List.of(memory));
             command.addAll(List.of(FLAGS));
             command.addAll(List.of("-Duser.home=" + folder, "-Drocketmq.home.dir=" + folder, "-cp", lib + "/*", main, "-c", conf.toString()));
             ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(folder.resolve(main + ".log").toFile());
@@ -201,6 +210,11 @@ abstract class Peer implements AutoCloseable {
         @Override
         void awaitReady() throws Exception {
             awaitPort(brokerPort);
+        }
+
+        /** For a broker that has so little: the collector that needs least. Of the buffers outside of the heap what is used counts. */
+        void small(int heapMib) {
+            memory = new String[] {"-Xms" + heapMib + "m", "-Xmx" + heapMib + "m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=1g"};
         }
     }
 }
