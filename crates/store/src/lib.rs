@@ -30,6 +30,7 @@ mod retention;
 mod rocksdb;
 mod segment;
 mod store;
+mod stretch;
 mod timer;
 pub mod watermark;
 mod worker;

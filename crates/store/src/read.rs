@@ -11,6 +11,7 @@ use crate::error::{Cold, StoreError};
 use crate::queue_log::{Boundary, ConsumeQueue, Span, Unit, UnitsRead};
 use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
+use crate::stretch::{Stretch, Wish};
 
 /// How a read ended. The names are RocketMQ's (`GetMessageStatus`), because the remark of a pull's answer shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,13 @@ pub struct ReadLimits {
     pub may_fault: bool,
 }
 
+/// From where on the log counts as near, and as in memory.
+#[derive(Clone, Copy)]
+struct Borders {
+    near: u64,
+    hot: u64,
+}
+
 /// Units looked at in one go.
 const CHUNK_UNITS: usize = 128;
 
@@ -96,7 +104,7 @@ thread_local! {
 
 /// What a reader wants of a queue.
 pub trait Wanted {
-    /// Whether it may want a message whose unit says this.
+    /// Whether it may want a message whose unit says this. May be asked more than once of a unit, and of units that are not read after all.
     fn wants_unit(&mut self, tags: i64) -> bool;
 
     /// Whether it wants this record, whose unit it may want.
@@ -159,13 +167,14 @@ impl Store {
         read: &mut Read,
     ) {
         let confirmed = self.confirmed().get();
-        let (near_from, hot_from) = (self.near_from(), self.hot_from());
+        let from = Borders { near: self.near_from(), hot: self.hot_from() };
         let scan_max =
             (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count.min(limits.count_memory)).max(1);
         let mut offset = start;
         let mut scanned = 0;
         let mut is_removing = false;
         let mut segment: Option<Arc<Segment>> = None;
+        let mut stretch: Option<Stretch> = None;
         // Of the unit that `offset` begins with, once that is known.
         let mut place = None;
         // Ends at the queue's end, at a limit, or when so many units were passed over.
@@ -212,7 +221,8 @@ impl Store {
                 };
                 return;
             }
-            for (at, span) in (first..).zip(units.iter()) {
+            for (index, span) in units.iter().enumerate() {
+                let at = first + index as u64;
                 let unit = &span.unit;
                 if unit.end().0 > confirmed {
                     read.max = offset as i64;
@@ -221,7 +231,7 @@ impl Store {
                     read.status = end_status(read, nothing);
                     return;
                 }
-                if is_full(read, span, limits, unit.at.0 >= near_from) {
+                if is_full(read, span, limits, unit.at.0 >= from.near) {
                     queue.stop_at(span.base, at);
                     return;
                 }
@@ -232,7 +242,7 @@ impl Store {
                     read.next = offset as i64;
                     continue;
                 }
-                let is_hot = unit.at.0 >= hot_from;
+                let is_hot = unit.at.0 >= from.hot;
                 if !is_hot && !limits.may_fault {
                     read.status = end_status(read, ReadStatus::Cold);
                     return;
@@ -241,13 +251,17 @@ impl Store {
                 if !segment.as_ref().is_some_and(|segment| segment.holds(unit.at.0)) {
                     segment = self.shared.log.segment_at(unit.at.0);
                 }
-                let slice = segment.as_ref().and_then(|segment| LogSlice::new(segment, unit.at.0, unit.size as usize));
-                if !is_hot
-                    && let Some(slice) = &slice
-                    && let Err(error) = slice.bring_in()
-                {
-                    return read.fail(error);
-                }
+                let slice = match &segment {
+                    Some(segment) if is_hot => LogSlice::new(segment, unit.at.0, unit.size as usize),
+                    Some(segment) => {
+                        let found = cold_slice(segment, &mut stretch, &units[index..], read, limits, from, wanted);
+                        match found {
+                            Ok(slice) => slice,
+                            Err(error) => return read.fail(error),
+                        }
+                    }
+                    None => None,
+                };
                 offset = span.next();
                 read.next = offset as i64;
                 // Wanted, and retention was faster.
@@ -372,6 +386,52 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// The message of the first of these units, which is not in memory; and it may be read with those behind it that this read would bring too.
+fn cold_slice(
+    segment: &Arc<Segment>,
+    stretch: &mut Option<Stretch>,
+    units: &[Span],
+    read: &Read,
+    limits: &ReadLimits,
+    from: Borders,
+    wanted: &mut dyn Wanted,
+) -> Result<Option<LogSlice>, StoreError> {
+    let Some(unit) = units.first().map(|span| &span.unit) else { return Ok(None) };
+    let (at, bytes) = (unit.at.0, unit.size as usize);
+    if let Some(slice) = stretch.as_mut().and_then(|stretch| stretch.take(at, bytes)) {
+        return Ok(Some(slice));
+    }
+    let span_max = segment.cold_pages().span_max();
+    let mut wish = Wish::default();
+    let mut planned = Read::nothing(ReadStatus::Found, read.next, read.min, read.max);
+    (planned.count, planned.bytes) = (read.count, read.bytes);
+    for span in units {
+        let unit = &span.unit;
+        if is_full(&planned, span, limits, unit.at.0 >= from.near) || unit.at.0 >= from.hot {
+            break;
+        }
+        if !unit.is_message() || !wanted.wants_unit(unit.tags) {
+            continue;
+        }
+        let range = segment.published_range(unit.at.0, unit.size as usize);
+        if !range.is_some_and(|range| wish.add(range, span_max)) {
+            break;
+        }
+        planned.count += usize::from(span.count);
+        planned.bytes += unit.size as usize;
+    }
+    if wish.count() > 0
+        && let Some(found) = Stretch::read(segment, &wish)?
+    {
+        return Ok(stretch.insert(found).take(at, bytes));
+    }
+    let slice = LogSlice::new(segment, at, bytes);
+    if let Some(slice) = &slice {
+        slice.bring_in()?;
+    }
+    Ok(slice)
 }
 
 /// Bytes that a scan brings into memory at once.

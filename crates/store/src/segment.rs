@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,10 @@ use rustix::io::Errno;
 use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::error::StoreError;
 use crate::governor::{self, ColdPages, Resident};
+use crate::stretch::Copied;
 
 /// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
 const PAGE: u64 = 4096;
-/// What is read of a log whose pages are accounted for comes with what follows up to the next multiple of this.
-const AHEAD_BYTES: usize = 256 << 10;
-
 /// How the kernel reads pages of the log that are not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
@@ -339,11 +338,7 @@ impl Segment {
         self.note_read();
         let start = range.start / PAGE as usize * PAGE as usize;
         let bytes = range.end - start;
-        let mut ahead = start..range.end;
-        if self.cold.is_bounded() && self.reads_ahead.load(Ordering::Relaxed) {
-            let published = self.published.load(Ordering::Relaxed) as usize;
-            ahead = start..range.end.next_multiple_of(AHEAD_BYTES).min(published.max(range.end));
-        }
+        let ahead = self.with_ahead(start..range.end);
         // The device works on all of it while the pages are mapped one by one.
         let _ = self.map.advise_range(Advice::WillNeed, start, ahead.len());
         let brought = match self.map.advise_range(Advice::PopulateRead, start, bytes) {
@@ -362,6 +357,66 @@ impl Segment {
             at: self.base + range.start as u64,
             source,
         })
+    }
+
+    /// Where published bytes lie in the file; `None` where they are not (all) there.
+    pub(crate) fn published_range(&self, at: u64, bytes: usize) -> Option<Range<usize>> {
+        let start = usize::try_from(at.checked_sub(self.base)?).ok()?;
+        let end = start.checked_add(bytes)?;
+        (end <= self.published.load(Ordering::Acquire) as usize).then_some(start..end)
+    }
+
+    /// Where what is brought in is accounted for.
+    pub(crate) fn cold_pages(&self) -> &ColdPages {
+        &self.cold
+    }
+
+    /// Reads published stretches, which lie in their order, one behind the other; waits for the device. Not through the mapping, so that
+    /// nothing of them stays in our page table.
+    pub(crate) fn read_parts(&self, parts: &[Range<usize>]) -> Result<Vec<u8>, StoreError> {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(Vec::new()) };
+        let gap = if self.reads_ahead.load(Ordering::Relaxed) { self.cold.ahead() } else { 0 };
+        let mut brought: Vec<Range<usize>> = parts
+            .chunk_by(|one, next| next.start - one.end <= gap)
+            .filter_map(|near| Some(near.first()?.start / PAGE as usize * PAGE as usize..near.last()?.end))
+            .collect();
+        if let Some(end) = brought.last_mut() {
+            *end = self.with_ahead(end.start..last.end);
+        }
+        let mut bytes = vec![0; parts.iter().map(Range::len).sum()];
+        let read = self.with_file(|file| {
+            // The device works on all of it while it is read bit by bit. A hint.
+            for range in &brought {
+                let length = NonZeroU64::new(range.len() as u64);
+                let _ =
+                    rustix::fs::fadvise(file.descriptor(), range.start as u64, length, rustix::fs::Advice::WillNeed);
+            }
+            let mut to = 0;
+            for run in parts.chunk_by(|one, next| one.end == next.start) {
+                let start = run.first().map_or(0, |part| part.start);
+                let from = to;
+                to += run.iter().map(Range::len).sum::<usize>();
+                if file.read_at(&mut bytes[from..to], start as u64)? < to - from {
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file has lost its end"));
+                }
+            }
+            Ok(())
+        });
+        self.cold.note_used(bytes.len(), self, &brought);
+        let at = self.base + first.start as u64;
+        read.map_err(|source| StoreError::Read { path: self.path.clone(), at, source })?;
+        Ok(bytes)
+    }
+
+    /// What is brought in with these bytes.
+    fn with_ahead(&self, range: Range<usize>) -> Range<usize> {
+        if !self.cold.is_bounded() || !self.reads_ahead.load(Ordering::Relaxed) {
+            return range;
+        }
+        let ahead = self.cold.ahead();
+        let published = self.published.load(Ordering::Relaxed) as usize;
+        let end = if ahead == 0 { range.end } else { range.end.next_multiple_of(ahead) };
+        range.start..end.min(published.max(range.end))
     }
 
     /// Reads the bytes and forgets them: they are in memory then, or the device says why not.
@@ -549,41 +604,71 @@ impl fmt::Debug for Segment {
 }
 
 /// Bytes of the log that stay readable as long as this is held, also when their file is deleted.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LogSlice {
-    segment: Arc<Segment>,
+    owner: Owner,
+    at: u64,
     range: Range<usize>,
+}
+
+/// Who keeps the bytes.
+#[derive(Clone)]
+enum Owner {
+    /// Their place in the log.
+    Segment(Arc<Segment>),
+    /// A copy: see [`crate::stretch`].
+    Copied(Arc<Copied>),
 }
 
 impl LogSlice {
     /// The published bytes of `segment` from the log offset `at` on; `None` where they are not (all) there.
     pub(crate) fn new(segment: &Arc<Segment>, at: u64, bytes: usize) -> Option<LogSlice> {
-        let start = usize::try_from(at.checked_sub(segment.base)?).ok()?;
-        let end = start.checked_add(bytes)?;
+        let range = segment.published_range(at, bytes)?;
         segment.note_read();
-        (end <= segment.published.load(Ordering::Acquire) as usize)
-            .then(|| LogSlice { segment: Arc::clone(segment), range: start..end })
+        Some(LogSlice { owner: Owner::Segment(Arc::clone(segment)), at, range })
+    }
+
+    /// Bytes of a copy, which stand in the log at the log offset `at`.
+    pub(crate) fn of_copy(copied: &Arc<Copied>, at: u64, range: Range<usize>) -> LogSlice {
+        LogSlice { owner: Owner::Copied(Arc::clone(copied)), at, range }
     }
 
     /// Where it begins.
     pub fn at(&self) -> LogOffset {
-        LogOffset(self.segment.base + self.range.start as u64)
+        LogOffset(self.at)
     }
 
     /// Who keeps the bytes, and which of them they are.
     pub fn into_parts(self) -> (Arc<dyn AsRef<[u8]> + Send + Sync>, Range<usize>) {
-        (self.segment, self.range)
+        let owner: Arc<dyn AsRef<[u8]> + Send + Sync> = match self.owner {
+            Owner::Segment(segment) => segment,
+            Owner::Copied(copied) => copied,
+        };
+        (owner, self.range)
     }
 
     /// Brings it into memory; waits for the device.
     pub(crate) fn bring_in(&self) -> Result<(), StoreError> {
-        self.segment.bring_in(self.range.clone())
+        match &self.owner {
+            Owner::Segment(segment) => segment.bring_in(self.range.clone()),
+            Owner::Copied(_) => Ok(()),
+        }
     }
 }
 
 impl AsRef<[u8]> for LogSlice {
     fn as_ref(&self) -> &[u8] {
-        &(*self.segment).as_ref()[self.range.clone()]
+        let all = match &self.owner {
+            Owner::Segment(segment) => (**segment).as_ref(),
+            Owner::Copied(copied) => (**copied).as_ref(),
+        };
+        &all[self.range.clone()]
+    }
+}
+
+impl fmt::Debug for LogSlice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LogSlice({} bytes at {})", self.range.len(), self.at)
     }
 }
 

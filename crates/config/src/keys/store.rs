@@ -80,7 +80,7 @@ table! {
     live                     "maxTransferBytesOnMessageInMemory"        BYTES      = "262144" "pull bytes, hot";
     live                     "maxTransferCountOnMessageInMemory"        COUNT      = "1024"   "pull count, hot";
     live                     "maxTransferBytesOnMessageInDisk"          BYTES      = "65536"  "pull bytes, cold";
-    live                     "maxTransferCountOnMessageInDisk"          COUNT      = "8"      "pull count, cold";
+    live                     "maxTransferCountOnMessageInDisk"          COUNT      = "1024"     "pull count, cold";
     not_needed(MAPPING)      "accessMessageInMemoryMaxRatio"            INT        = "40"     "% of RAM considered hot";
     used                     "messageIndexEnable"                       BOOL       = "true"   "build key index";
     used                     "maxHashSlotNum"                           COUNT      = "5000000" "index slots";

@@ -13,10 +13,17 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use crate::segment::Segment;
+use crate::stretch::CopyRoom;
 use crate::worker::Bell;
 
-/// Pages come and go by this much: more than the kernel reads ahead by itself.
-const CHUNK: u64 = 256 << 10;
+/// Pages come and go by this much.
+const CHUNK: u64 = 64 << 10;
+/// What is read comes with so much behind it at most, and messages that lie so near each other are read with what is between them.
+const AHEAD_MAX: u64 = 256 << 10;
+/// Less is not read ahead; the step from there goes to nothing, and back.
+const AHEAD_MIN: u64 = 16 << 10;
+/// After so many bytes from the device it is looked at how many of them somebody wanted.
+const LOOK_BYTES: u64 = 4 << 20;
 
 /// A chunk: the base of its segment, and its number in it.
 type Place = (u64, u64);
@@ -31,6 +38,13 @@ pub(crate) struct ColdPages {
     bell: Arc<Bell>,
     /// Pages of the log from here on are not ours to drop: see `Governor`. Relaxed: a page more or less of a stretch that moves.
     kept_from: AtomicU64,
+    /// How much is read ahead now. Relaxed, as the next two: hints.
+    ahead: AtomicU64,
+    /// Bytes that came from the device since it was last looked at that, and those that readers took meanwhile.
+    brought: AtomicU64,
+    used: AtomicU64,
+    /// Bytes that readers have copied and not given back.
+    copied: Arc<AtomicU64>,
     /// Guards nothing else; nothing is taken inside it, and no call of the system made under it.
     read: Mutex<Read>,
 }
@@ -51,6 +65,10 @@ impl ColdPages {
             bell,
             // Before the log's end is known everything that is read is to go.
             kept_from: AtomicU64::new(u64::MAX),
+            ahead: AtomicU64::new(AHEAD_MAX),
+            brought: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            copied: Arc::default(),
             read: Mutex::new(Read::default()),
         }
     }
@@ -88,23 +106,56 @@ impl ColdPages {
         self.kept_from.store(at, Ordering::Relaxed);
     }
 
+    /// Room for what a reader copies, half as much as pages may take for all of them together. None if it is used up, or if pages are the
+    /// kernel's to keep.
+    pub fn room_for_copy(&self, bytes: u64) -> Option<CopyRoom> {
+        CopyRoom::take(&self.copied, bytes, self.limit? / 2)
+    }
+
+    /// How long a stretch of the log may be that is read at once: others are to find theirs in memory too, who read the same of other queues.
+    pub fn span_max(&self) -> usize {
+        self.limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX))
+    }
+
     /// Bytes that are here, at most.
     pub fn bytes(&self) -> u64 {
         self.read.lock().known.len() as u64 * CHUNK
     }
 
-    /// These bytes of the segment were brought in. Others go for them.
-    pub fn note(&self, segment: &Segment, range: &Range<usize>) {
-        let Some(limit) = self.limit else { return };
+    /// How many bytes are to be read ahead of what is asked for.
+    ///
+    /// Consumers of several queues that lie mixed in the log find there what others have read, if they are about as far. If they are not,
+    /// what is read ahead is dropped before somebody wants it.
+    pub fn ahead(&self) -> usize {
+        self.ahead.load(Ordering::Relaxed) as usize
+    }
+
+    /// Readers took so many bytes, for which these of the segment were brought in. Others go for them.
+    pub fn note_used(&self, used: usize, segment: &Segment, ranges: &[Range<usize>]) {
+        let brought: u64 = ranges.iter().map(|range| self.note(segment, range)).sum();
+        let brought = self.brought.fetch_add(brought, Ordering::Relaxed) + brought;
+        let used = self.used.fetch_add(used as u64, Ordering::Relaxed) + used as u64;
+        if brought >= LOOK_BYTES {
+            self.brought.store(0, Ordering::Relaxed);
+            self.used.store(0, Ordering::Relaxed);
+            self.ahead.store(ahead_after(self.ahead.load(Ordering::Relaxed), brought, used), Ordering::Relaxed);
+        }
+    }
+
+    /// These bytes of the segment were brought in. Others go for them. Says how many of them were not there.
+    pub fn note(&self, segment: &Segment, range: &Range<usize>) -> u64 {
+        let Some(limit) = self.limit else { return 0 };
         let places = range.start as u64 / CHUNK..(range.end as u64).div_ceil(CHUNK);
         let kept_from = self.kept_from();
         let mut gone = Vec::new();
+        let mut brought = 0;
         {
             let mut read = self.read.lock();
             for number in places {
                 let place = (segment.base(), number);
                 if segment.base() + (number + 1) * CHUNK <= kept_from && read.known.insert(place) {
                     read.order.push_back((segment.myself(), place));
+                    brought += (range.end as u64).min((number + 1) * CHUNK) - (range.start as u64).max(number * CHUNK);
                 }
             }
             // Ends with the last chunk, if not before.
@@ -119,6 +170,7 @@ impl ColdPages {
             self.was_noted.store(true, Ordering::SeqCst);
             self.bell.call();
         }
+        brought
     }
 
     fn drop_all(&self, gone: &[(Weak<Segment>, Place)]) {
@@ -137,5 +189,37 @@ impl ColdPages {
         let gone: Vec<_> = std::mem::take(&mut read.order).into();
         drop(read);
         self.drop_all(&gone);
+    }
+}
+
+/// How much is to be read ahead from now on, if `used` of the bytes that were `brought` were wanted.
+fn ahead_after(ahead: u64, brought: u64, used: u64) -> u64 {
+    match used * 10 / brought.max(1) {
+        0..=5 if ahead <= AHEAD_MIN => 0,
+        0..=5 => ahead / 2,
+        6..=8 => ahead,
+        _ => (ahead * 2).clamp(AHEAD_MIN, AHEAD_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_is_read_ahead_as_somebody_wants() {
+        let mib = 1 << 20;
+        let mut ahead = AHEAD_MAX;
+        for expected in [128 << 10, 64 << 10, 32 << 10, 16 << 10, 0, 0] {
+            ahead = ahead_after(ahead, 4 * mib, mib);
+            assert_eq!(ahead, expected);
+        }
+        assert_eq!(ahead_after(64 << 10, 4 * mib, 3 * mib), 64 << 10);
+        for expected in [16 << 10, 32 << 10, 64 << 10, 128 << 10, AHEAD_MAX, AHEAD_MAX] {
+            // Several readers want the same.
+            ahead = ahead_after(ahead, 4 * mib, 9 * mib);
+            assert_eq!(ahead, expected);
+        }
+        assert_eq!(ahead_after(0, 0, 0), 0);
     }
 }
