@@ -15,6 +15,7 @@ use super::layout::Layout;
 use super::unit::UNIT_BYTES;
 use super::{QueueError, QueueLogs, Shared, WINDOW_BYTES_MAX};
 use crate::disk::DiskFile;
+use crate::turns;
 
 /// Files (and directories) that are made durable one by one, and held open until then; from here on, the file system is synced as a whole.
 const SYNCED_SINGLY_MAX: usize = 256;
@@ -118,8 +119,8 @@ impl QueueLogs {
     /// Leaves queues alone that have fewer units to write than `least`.
     fn flush_from(&self, least: usize) -> Result<(), QueueError> {
         let _files = self.shared.maintenance.lock();
+        // What rang is left to the thread that waits for it: others flush too, and the store may be closing.
         self.shared.is_rung.store(false, Ordering::Relaxed);
-        *self.shared.bell.wanted.lock() = false;
         let mut listed = std::mem::take(&mut *self.shared.listed.lock());
         let share = self.shared.options.recent_bytes as usize / listed.len().max(1);
         let window = share.min(WINDOW_BYTES_MAX);
@@ -180,7 +181,7 @@ impl QueueLogs {
     /// Blocks until a flush is wanted early (true), or `timeout` has passed (false).
     pub fn wait_until_wanted(&self, timeout: Duration) -> bool {
         let mut wanted = self.shared.bell.wanted.lock();
-        if !*wanted {
+        if !*wanted && !turns::wait(&mut wanted, Some(timeout), |wanted| *wanted) {
             self.shared.bell.rang.wait_for(&mut wanted, timeout);
         }
         std::mem::take(&mut *wanted)

@@ -185,6 +185,14 @@ struct DeletedTopic {
     position: u64,
 }
 
+impl Drop for QueueLogs {
+    /// A queue that is listed holds what all share, which holds the list: nothing of a closed store would be given back, its open files least of all.
+    fn drop(&mut self) {
+        self.shared.listed.lock().clear();
+        self.shared.deleted.lock().clear();
+    }
+}
+
 impl QueueLogs {
     /// Opens the queues under `dir` (`<root>/consumequeue`); says what was found and mended.
     ///

@@ -224,7 +224,12 @@ impl ConsumeQueue {
     pub(crate) fn begin_at(&self, offset: u64) -> Result<(), QueueError> {
         let _files = self.shared.maintenance.lock();
         let place = if self.is_batch() { 0 } else { offset };
-        self.remove_files(self.first_file.load(Ordering::Acquire), self.files_end.load(Ordering::Acquire))?;
+        let (first_file, files_end) = (self.first_file.load(Ordering::Acquire), self.files_end.load(Ordering::Acquire));
+        if first_file < files_end {
+            self.remove_files(first_file, files_end)?;
+            // They must not come back.
+            self.shared.unsynced.lock().note_made(self.dir());
+        }
         let mut tail = self.tail.lock();
         if let Some(tail) = tail.as_deref_mut() {
             self.shared.count_written(tail.pending_bytes());

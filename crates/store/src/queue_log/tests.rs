@@ -498,3 +498,24 @@ fn very_many_queues_gather_units_and_keep_them_readable() {
     assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 200).len(), 101);
     assert_eq!(units(&logs.get("t", 999).unwrap(), 0, 200), [unit(1)]);
 }
+
+#[test]
+fn a_flush_by_another_thread_takes_no_call_from_the_one_that_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (logs, _) = open(dir.path());
+    logs.ring();
+    logs.sync_all().unwrap();
+    assert!(logs.wait_until_wanted(Duration::from_millis(1)), "the call is gone");
+    assert!(!logs.wait_until_wanted(Duration::from_millis(1)));
+}
+
+#[test]
+fn queues_that_are_dropped_give_their_disk_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk)).unwrap();
+    logs.get_or_create("orders", 0).push(unit(0));
+    logs.flush_all().unwrap();
+    drop(logs);
+    assert_eq!(Arc::strong_count(&disk), 1);
+}

@@ -42,7 +42,10 @@ impl ConsumeQueue {
         if self.min_at_plus_one.load(Ordering::Acquire) > min_log_offset.0 {
             return Ok(0);
         }
-        let is_gone = |unit: Option<Unit>| unit.is_none_or(|unit| unit.is_blank() || unit.at < min_log_offset);
+        // Units of zeros never reached the device, though some behind them have. The log may have their records: what comes before them stays.
+        let are_holes_gone = self.unit_in(min)?.is_none();
+        let is_gone =
+            |unit: Option<Unit>| unit.map_or(are_holes_gone, |unit| unit.is_blank() || unit.at < min_log_offset);
         let new_min = if self.log_end() <= min_log_offset {
             next
         } else {
@@ -98,7 +101,9 @@ impl ConsumeQueue {
         if self.log_end() <= log_end || self.is_deleted() {
             return Ok(0);
         }
-        let is_beyond = |unit: Option<Unit>| unit.is_some_and(|unit| !unit.is_blank() && unit.at >= log_end);
+        // A unit of zeros never reached the device, though one behind it has. What of the log it could stand for is in its place by now, so its
+        // record is beyond the end too.
+        let is_beyond = |unit: Option<Unit>| unit.is_none_or(|unit| !unit.is_blank() && unit.at >= log_end);
         let new_next = self.first_that(min, next, |place| Ok(is_beyond(self.unit_in(place)?)))?;
         self.cut_at(new_next)?;
         Ok(next - new_next)
@@ -143,7 +148,11 @@ impl ConsumeQueue {
         let last_kept = self.layout().file_start(next.saturating_sub(1).max(first_file));
         let new_files_end = last_kept + units_per_file;
         self.files_end.store(new_files_end.min(files_end), Ordering::Release);
-        self.remove_files(new_files_end, files_end)?;
+        if new_files_end < files_end {
+            self.remove_files(new_files_end, files_end)?;
+            // They must not come back: what they say would be of another log.
+            self.shared.unsynced.lock().note_made(self.dir());
+        }
         let zero_from = next.max(last_kept);
         let zero_to = written_end.min(new_files_end);
         if zero_from < zero_to && zero_from < new_files_end {

@@ -321,8 +321,9 @@ pub(crate) fn recover(
             .push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
     }
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
-    if found.units_added > 0 {
-        // The check-point may vouch for all of it already, and then nobody would make it survive a loss of power.
+    if found.units_added > 0 || cut_units > 0 {
+        // The check-point may vouch for all of it already, and then nobody would make it survive a loss of power. And units that were cut off
+        // would come back with one, when the log holds other records where they point.
         queues.sync_all()?;
     }
     Ok(End { at, last_timestamp })

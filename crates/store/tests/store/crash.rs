@@ -49,6 +49,45 @@ fn a_torn_record_at_the_end_is_cut_off() {
     store.close().unwrap();
 }
 
+/// The device wrote a later file of a queue and not the one before it, and the log ends in between.
+#[test]
+fn units_that_never_reached_the_device_in_front_of_units_beyond_the_log_cost_no_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let at: Vec<_> = (0..250).map(|number| append(&store, TOPIC, 0, &body(number)).at.0).collect();
+    store.close().unwrap();
+    let image = image(dir.path());
+    std::fs::write(image.path().join("abort"), "").unwrap();
+    std::fs::remove_file(image.path().join("checkpoint")).unwrap();
+    std::fs::remove_dir_all(image.path().join("journal")).unwrap();
+    overwrite(&segment_path(image.path(), at[150] / SEGMENT * SEGMENT), at[150] % SEGMENT, &[0; 100]);
+    overwrite(&queue_file(image.path(), TOPIC, 0, 2000), 0, &[0; 2000]);
+    let (store, _) = open(image.path());
+    assert_eq!(store.end().0, at[150]);
+    assert_run(&store, 0..150);
+    append_run(&store, 150..160);
+    assert_run(&store, 0..160);
+}
+
+/// The check-point vouches for the first messages only, so they are not read again; of what came later the device wrote the end first.
+#[test]
+fn units_that_never_reached_the_device_take_none_before_them_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    let early = 1_700_000_000_000;
+    for number in 0..370 {
+        append_at(&store, if number < 130 { early } else { early + 100_000 }, TOPIC, 0, &body(number));
+    }
+    assert!(store.end().0 > 2 * SEGMENT, "the second file begins with an early message");
+    store.close().unwrap();
+    let image = image(dir.path());
+    std::fs::write(image.path().join("abort"), "").unwrap();
+    overwrite(&queue_file(image.path(), TOPIC, 0, 2000), 40 * 20, &[0; 60 * 20]);
+    let (store, found) = open(image.path());
+    assert!((200..370).contains(&found.records_scanned), "{} records were read again", found.records_scanned);
+    assert_run(&store, 0..370);
+}
+
 #[test]
 fn garbage_behind_the_tail_is_zeroed() {
     for garbage in [
