@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 BINARY := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: run build release test unit lint bench compare compare-kafka mqadmin
+.PHONY: run build release test unit sim soak lint bench compare compare-kafka mqadmin
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -32,6 +32,17 @@ mqadmin:
 unit:
 	scripts/setup build
 	cargo test --profile fast --workspace
+
+# Seeds of the simulator (docs/testing.md). ARGS="--seed 7" tells one seed's story.
+sim:
+	scripts/setup build
+	cargo run --profile fast -p sim -- $(ARGS)
+
+# As many seeds as there is time for, beginning where the clock says. One that finds something is named, and played again by ARGS="--seed N".
+SECONDS ?= 3600
+soak:
+	scripts/setup build
+	cargo run --profile fast -p sim -- --seconds $(SECONDS) --from $$(date +%s)000
 
 lint:
 	scripts/setup lint

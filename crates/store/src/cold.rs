@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
 use tracing::error;
 
 use crate::error::StoreError;
+use crate::turns::{self, Handle};
 use crate::worker;
 
 /// A read that may wait.
@@ -38,16 +38,17 @@ pub(crate) struct ColdReads {
 }
 
 impl ColdReads {
-    pub fn start(
-        name: &str,
-        threads: usize,
-        limit: usize,
-    ) -> Result<(Arc<ColdReads>, Vec<JoinHandle<()>>), StoreError> {
+    pub fn start(name: &str, threads: usize, limit: usize) -> Result<(Arc<ColdReads>, Vec<Handle>), StoreError> {
         let (sender, receiver) = bounded::<ColdRead>(limit);
         let mut handles = Vec::new();
         for number in 0..threads.max(1) {
             let receiver: Receiver<ColdRead> = receiver.clone();
-            handles.push(worker::spawn(&format!("{name}-{number}"), move || receiver.iter().for_each(run))?);
+            handles.push(worker::spawn(&format!("{name}-{number}"), move || {
+                // Ends when the store closes.
+                while let Some(read) = turns::receive(&receiver) {
+                    run(read);
+                }
+            })?);
         }
         Ok((Arc::new(ColdReads { limit, sender: Mutex::new(Some(sender)) }), handles))
     }

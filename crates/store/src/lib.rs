@@ -32,6 +32,7 @@ mod segment;
 mod store;
 mod stretch;
 mod timer;
+pub mod turns;
 pub mod watermark;
 mod worker;
 

@@ -3,11 +3,13 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, Pid, fcntl_getlk};
 
+use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
 
 /// Holds the store's lock until it is dropped.
@@ -82,32 +84,31 @@ fn locked(path: PathBuf, file: &File) -> StoreError {
 #[derive(Debug)]
 pub(crate) struct AbortFile {
     path: PathBuf,
+    disk: Arc<dyn Disk>,
 }
 
 impl AbortFile {
     /// Of the store at `root`; says whether it is there.
-    pub fn find(root: &Path) -> (AbortFile, bool) {
+    pub fn find(root: &Path, disk: &Arc<dyn Disk>) -> (AbortFile, bool) {
         let path = root.join("abort");
         let is_there = path.exists();
-        (AbortFile { path }, is_there)
+        (AbortFile { path, disk: Arc::clone(disk) }, is_there)
     }
 
     /// From now on only closing leaves the store clean.
     pub fn raise(&self) -> Result<(), StoreError> {
-        std::fs::write(&self.path, std::process::id().to_string()).map_err(|source| StoreError::Disk {
-            doing: "write",
-            path: self.path.clone(),
-            source,
-        })
+        let who = std::process::id().to_string();
+        let file = self.disk.open(&self.path, OpenHow::Create);
+        file.and_then(|file| file.set_len(0).and_then(|()| file.write_at(who.as_bytes(), 0)))
+            .map_err(|source| StoreError::Disk { doing: "write", path: self.path.clone(), source })
     }
 
     /// The store is closed as it should be.
     pub fn lower(&self) -> Result<(), StoreError> {
-        match std::fs::remove_file(&self.path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                Err(StoreError::Disk { doing: "remove", path: self.path.clone(), source })
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        self.disk.remove(&self.path).map_err(|source| StoreError::Disk {
+            doing: "remove",
+            path: self.path.clone(),
+            source,
+        })
     }
 }

@@ -7,7 +7,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use env::Clock;
@@ -30,6 +29,7 @@ use crate::options::{FlushMode, Retention, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
 use crate::segment::ReadMode;
 use crate::timer::{LogState, TimerFiles, TimerOptions};
+use crate::turns::Handle;
 use crate::watermark::Watermark;
 use crate::worker::Bell;
 
@@ -151,7 +151,7 @@ pub struct Store {
     was_abnormal: bool,
     abort: AbortFile,
     /// Joined in this order when the store closes.
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<Handle>>,
     /// Given back when the store is closed, or dropped.
     lock: Mutex<Option<StoreLock>>,
 }

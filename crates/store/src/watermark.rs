@@ -17,6 +17,8 @@ mod sync {
     pub(super) use std::thread::{Thread, current, park_timeout};
 
     pub(super) use parking_lot::Mutex;
+
+    pub(super) use crate::turns::wait_until as wait_in_turns;
 }
 
 pub use mark::{Reached, Watermark};

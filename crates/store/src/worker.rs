@@ -1,13 +1,14 @@
 //! The store's own threads: how they are started, called and stopped.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::thread::{Builder, JoinHandle, Scope};
+use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tracing::error;
 
 use crate::error::StoreError;
+use crate::turns::{self, Handle, Joins};
 
 /// Calls a thread that waits. A ring while nobody waits is not lost: the next wait ends at once.
 ///
@@ -66,12 +67,18 @@ impl Bell {
     pub fn rest(&self, timeout: Duration) -> bool {
         let begin = Instant::now();
         let mut heard = self.heard.lock();
+        if turns::wait(&mut heard, Some(timeout), |heard| heard.ring) {
+            return std::mem::take(&mut *heard).ring;
+        }
         // Ends with the time: a call wakes this thread, and it sleeps on.
         while !heard.ring && !self.changed.wait_for(&mut heard, timeout.saturating_sub(begin.elapsed())).timed_out() {}
         std::mem::take(&mut *heard).ring
     }
 
     fn sleep(&self, heard: &mut MutexGuard<'_, Heard>, timeout: Option<Duration>) {
+        if turns::wait(heard, timeout, |heard| heard.call || heard.ring) {
+            return;
+        }
         match timeout {
             Some(timeout) => {
                 self.changed.wait_for(heard, timeout);
@@ -85,17 +92,28 @@ impl Bell {
 ///
 /// A panic in it ends the process: an assertion of the store does not hold, and without the thread everybody would wait for
 /// what it does.
-pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StoreError> {
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<Handle, StoreError> {
     try_spawn(name, run).map_err(|source| StoreError::Thread { name: name.to_owned(), source })
 }
 
 /// The same for those who tell of a failure in their own words.
-pub(crate) fn try_spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    let ends_process = EndsProcess(name.to_owned());
-    Builder::new().name(name.to_owned()).spawn(move || {
+pub(crate) fn try_spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<Handle> {
+    let joins = turns::seat(name);
+    let ends_process = EndsProcess { name: name.to_owned(), joins: Some(joins.share()) };
+    let spawned = Builder::new().name(name.to_owned()).spawn(move || {
+        if let Some(joins) = &ends_process.joins {
+            joins.sit_down();
+        }
         run();
         drop(ends_process);
-    })
+    });
+    match spawned {
+        Ok(thread) => Ok(joins.handle(thread)),
+        Err(error) => {
+            joins.give_up();
+            Err(error)
+        }
+    }
 }
 
 /// The same for a thread that ends with what started it.
@@ -104,7 +122,7 @@ pub(crate) fn spawn_scoped<'scope>(
     name: &str,
     run: impl FnOnce() + Send + 'scope,
 ) -> Result<(), StoreError> {
-    let ends_process = EndsProcess(name.to_owned());
+    let ends_process = EndsProcess { name: name.to_owned(), joins: None };
     let run = move || {
         run();
         drop(ends_process);
@@ -113,13 +131,18 @@ pub(crate) fn spawn_scoped<'scope>(
     spawned.map(drop).map_err(|source| StoreError::Thread { name: name.to_owned(), source })
 }
 
-/// Ends the process when a panic drops it.
-struct EndsProcess(String);
+/// Ends the process when a panic drops it, unless somebody gives turns and takes note.
+struct EndsProcess {
+    name: String,
+    joins: Option<Joins>,
+}
 
 impl Drop for EndsProcess {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            error!(thread = self.0, "a thread of the store panicked: ending the process");
+        let is_panicking = std::thread::panicking();
+        let is_noted = self.joins.as_ref().is_some_and(|joins| joins.get_up(is_panicking));
+        if is_panicking && !is_noted {
+            error!(thread = self.name, "a thread of the store panicked: ending the process");
             std::process::abort();
         }
     }

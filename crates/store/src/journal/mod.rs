@@ -21,7 +21,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use env::{Clock, TimeMs};
@@ -31,6 +30,7 @@ use window::Window;
 
 use crate::Watermark;
 use crate::disk::Disk;
+use crate::turns::Handle;
 
 /// Names a table in the journal's files. A number once given is never given to another table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -181,7 +181,7 @@ impl JournalLook {
 /// The journal: an object to put changes into, and a thread that writes them.
 pub struct Journal {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Handle>>,
     findings: Vec<String>,
 }
 

@@ -9,7 +9,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tracing::{error, info, warn};
@@ -19,6 +18,7 @@ use super::files::journal_path;
 use super::window::Window;
 use super::{Inner, JournalError, JournalOptions, JournalSync, Shared, snapshot};
 use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::turns::{self, Handle};
 use crate::worker;
 
 /// How long after a failed write or snapshot the next attempt is made.
@@ -58,9 +58,9 @@ pub(super) struct Writer {
     bundle: Vec<u8>,
     /// The position with which it ends; kept for another attempt while the disk refuses it.
     bundle_last: Option<u64>,
-    snapshot: Option<JoinHandle<()>>,
+    snapshot: Option<Handle>,
     /// The sync that runs beside, and the position up to which the device has everything when it is over.
-    syncing: Option<(u64, JoinHandle<()>)>,
+    syncing: Option<(u64, Handle)>,
 }
 
 /// What the thread found when it looked.
@@ -118,7 +118,7 @@ impl Writer {
             }
             if let Some(done) = turn.snapshot_done.take() {
                 self.end_snapshot(done);
-            } else if self.snapshot.as_ref().is_some_and(JoinHandle::is_finished) && !self.has_snapshot_result() {
+            } else if self.snapshot.as_ref().is_some_and(Handle::is_finished) && !self.has_snapshot_result() {
                 // Its owner's `for_each` panicked.
                 self.join_snapshot();
                 self.snapshot_not_before = self.shared.clock.elapsed() + RETRY_AFTER * 50;
@@ -229,7 +229,9 @@ impl Writer {
             let delay = inner.options.bundle_delay;
             if has_work && !is_closing && !has_delayed && !delay.is_zero() {
                 has_delayed = true;
-                shared.work.wait_for(&mut inner, delay);
+                if !turns::wait(&mut inner, Some(delay), |_| true) {
+                    shared.work.wait_for(&mut inner, delay);
+                }
                 continue;
             }
             let is_told = inner.sync_done || inner.sync_wanted || inner.snapshot_done.is_some();
@@ -239,6 +241,7 @@ impl Writer {
             }
             match self.next_timer(&inner.options) {
                 Some(Duration::ZERO) => break,
+                wait if turns::wait(&mut inner, wait, |_| true) => {}
                 Some(wait) => {
                     shared.work.wait_for(&mut inner, wait);
                 }

@@ -35,7 +35,7 @@ impl Store {
         let lock = folders(&options, &*disk)?;
         rocksdb::refuse(&*disk, &root, &options.queue_dir)?;
         let mut found = Recovered::default();
-        let (abort, was_abnormal) = AbortFile::find(&root);
+        let (abort, was_abnormal) = AbortFile::find(&root, &disk);
         found.was_abnormal = was_abnormal;
         let sync = match options.flush {
             FlushMode::Sync => JournalSync::Always,

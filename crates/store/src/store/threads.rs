@@ -205,10 +205,9 @@ impl Store {
             index.bell.ring();
         }
         self.shared.queues.ring();
-        let current = std::thread::current().id();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             // The `queues` thread may be the last to hold the store, and cannot wait for itself.
-            if thread.thread().id() != current && thread.join().is_err() {
+            if !thread.is_current() && thread.join().is_err() {
                 error!("a thread of the store panicked");
             }
         }

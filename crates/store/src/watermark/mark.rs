@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
-use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, Thread, current, park_timeout};
+use super::sync::{AtomicU64, AtomicUsize, Mutex, Ordering, Thread, current, park_timeout, wait_in_turns};
 
 /// How far the log has come in one respect: written, flushed, or replicated.
 ///
@@ -61,6 +61,10 @@ impl Watermark {
     pub fn wait_until(&self, height: u64, deadline: Instant) -> bool {
         if self.get() >= height {
             return true;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let Some(is_reached) = wait_in_turns(left, || self.get() >= height) {
+            return is_reached;
         }
         let waker = Waker::from(std::sync::Arc::new(Unpark(current())));
         let mut ticket = None;

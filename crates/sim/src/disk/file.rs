@@ -1,0 +1,92 @@
+//! An open file of a disk that loses power.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use memmap2::MmapRaw;
+use store::disk::DiskFile;
+
+use super::Shared;
+
+#[derive(Debug)]
+pub(super) struct CrashFile {
+    file: Arc<dyn DiskFile>,
+    node: u64,
+    path: PathBuf,
+    shared: Arc<Shared>,
+}
+
+impl CrashFile {
+    pub(super) fn new(file: Arc<dyn DiskFile>, node: u64, path: PathBuf, shared: Arc<Shared>) -> CrashFile {
+        CrashFile { file, node, path, shared }
+    }
+
+    /// What is in the stretch when a sync begins is on the device when it ends; what comes meanwhile may be or not.
+    fn sync(&self, start: u64, end: Option<u64>) -> io::Result<()> {
+        self.shared.call("sync", &self.path, [start, end.unwrap_or(u64::MAX)], &[])?;
+        let captured = self.shared.state.lock().nodes.capture(self.node, start, end)?;
+        self.shared.sync_takes_time();
+        self.shared.call("synced", &self.path, [start, end.unwrap_or(u64::MAX)], &[])?;
+        self.shared.state.lock().nodes.settle(captured);
+        Ok(())
+    }
+}
+
+impl DiskFile for CrashFile {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, at)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        self.file.read_cached_at(buffer, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.shared.call("write", &self.path, [at, bytes.len() as u64], bytes)?;
+        self.file.write_at(bytes, at)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.shared.call("set len", &self.path, [len, 0], &[])?;
+        let mut state = self.shared.state.lock();
+        let before = self.file.len()?;
+        if len < before {
+            state.nodes.cut(self.node, len);
+        } else if len > before {
+            state.nodes.grew(self.node, &self.path, len);
+        }
+        self.file.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.sync(0, None)
+    }
+
+    fn sync_mapped(&self, _map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
+        self.sync(start as u64, Some((start + bytes) as u64))
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.descriptor()
+    }
+
+    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.shared.call("allocate", &self.path, [at, bytes], &[])?;
+        let mut state = self.shared.state.lock();
+        if self.file.len()? < at + bytes {
+            state.nodes.grew(self.node, &self.path, at + bytes);
+        }
+        self.file.allocate(at, bytes)
+    }
+
+    fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
+        self.shared.call("punch", &self.path, [at, bytes], &[])?;
+        self.file.punch(at, bytes)
+    }
+}

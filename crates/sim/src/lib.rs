@@ -1,0 +1,44 @@
+//! Seeded runs of the store and the broker over a simulated clock and disk, and what they may never show.
+//!
+//! A seed decides everything: what is sent, when time passes, in which order the store's threads have their turns, when the power fails, and which
+//! sectors and names the device had by then. The code is the one that serves; what it is given is simulated: the clock (`env`), the file system
+//! ([`disk`]), and the order of threads (`store::turns`). What must hold is in [`log_run`] and the runs beside it, and what is wrong has a
+//! [`verdict`].
+
+pub mod disk;
+pub mod log_run;
+mod tables;
+pub mod verdict;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use store::StoreOptions;
+
+use disk::Image;
+use verdict::{Report, Verdict};
+
+/// Plays a seed. A panic is a finding like others.
+pub fn play(seed: u64, tells: bool) -> Report {
+    play_and_keep(seed, tells, &mut |_, _, _| Ok(()))
+}
+
+/// The same, and shows what each crash left.
+pub fn play_and_keep(
+    seed: u64,
+    tells: bool,
+    keep: &mut dyn FnMut(u32, &Image, &StoreOptions) -> anyhow::Result<()>,
+) -> Report {
+    let mut report = Report::new(tells);
+    let done = catch_unwind(AssertUnwindSafe(|| log_run::run(seed, &mut report, keep)));
+    match done {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => report.find(Verdict::Refused, format!("the run cannot go on: {error:#}")),
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| panic.downcast_ref::<&str>().map(|said| (*said).to_owned()));
+            report.find(Verdict::Panicked, said.unwrap_or_else(|| "without a word".to_owned()));
+        }
+    }
+    report
+}

@@ -1,0 +1,363 @@
+//! A run of the store alone: messages, deleted topics, changes of the journal, crashes and stops.
+//!
+//! What is known of each message is where it landed and how far it was promised to be safe. After each start all queues are read and held against that;
+//! what the crash was allowed to take is forgotten, and the run goes on with the rest (`checks.rs`).
+
+mod checks;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::Random;
+use protocol::record::RecordDraft;
+use store::{
+    AppendError, FlushMode, IndexOptions, RecordBatch, RecoveryOptions, Retention, Store, StoreEnv, StoreOptions,
+    TagsCode,
+};
+
+use crate::disk::{Crash, Image};
+use crate::tables::Tables;
+use crate::verdict::{Report, Verdict};
+use crate::world::World;
+
+const TOPICS: [&str; 3] = ["orders", "payments", "parcels"];
+const QUEUES: u32 = 2;
+/// Turns after which what should happen by itself has not.
+const TURNS_MAX: u32 = 20_000;
+
+/// A message that was appended.
+#[derive(Clone, Debug)]
+struct Message {
+    topic: usize,
+    queue: u32,
+    offset: u64,
+    /// The log offset behind it.
+    end: u64,
+    bytes: usize,
+    /// How often its topic had been deleted before.
+    generation: u32,
+    /// Its sender was told that it is stored.
+    is_answered: bool,
+}
+
+/// How often a topic was deleted, and since when that is certain.
+#[derive(Clone, Copy, Default)]
+struct Deleted {
+    generation: u32,
+    /// The journal has the last deletion when it has come so far.
+    position: u64,
+    /// Generations below this are gone for good.
+    certain: u32,
+}
+
+struct Run<'a> {
+    world: &'a mut World,
+    report: &'a mut Report,
+    options: StoreOptions,
+    messages: BTreeMap<u64, Message>,
+    deleted: [Deleted; TOPICS.len()],
+    tables: Tables,
+    next_id: u64,
+    /// How far the log was seen to be on the device, and the journal to be written.
+    flushed: u64,
+    written: u64,
+}
+
+/// How a life ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Closed,
+    Crashed(Crash),
+}
+
+/// Runs the seed's story. `keep` is shown what each crash left, and where the store lay.
+pub fn run(
+    seed: u64,
+    report: &mut Report,
+    keep: &mut dyn FnMut(u32, &Image, &StoreOptions) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut world = World::new(seed)?;
+    let turns = world.turns.clone();
+    let _in_charge = turns.enter();
+    let options = options(&world);
+    report.tell(|| {
+        format!(
+            "{:?}, files of {} and {} bytes, recovery by {} threads, index {}",
+            options.flush,
+            options.segment_bytes,
+            options.queue_file_bytes,
+            options.recovery.threads,
+            options.index.is_some()
+        )
+    });
+    let lives = 2 + world.dice.below(4);
+    let mut run = Run {
+        world: &mut world,
+        report,
+        options,
+        messages: BTreeMap::new(),
+        deleted: Default::default(),
+        tables: Tables::default(),
+        next_id: 1,
+        flushed: 0,
+        written: 0,
+    };
+    let mut before = End::Closed;
+    for life in 0..lives {
+        let end = run.live(before, life + 1 == lives)?;
+        let how = match end {
+            End::Crashed(how) => how,
+            // The machine may lose power later.
+            End::Closed => run.world.crash(),
+        };
+        run.report.crashes += 1;
+        let image = run.world.next_life(how, run.report)?;
+        run.report.tell(|| format!("life {life} ended: {end:?}"));
+        if !run.report.is_well() {
+            break;
+        }
+        keep(life, &image, &run.options)?;
+        before = end;
+    }
+    Ok(())
+}
+
+fn options(world: &World) -> StoreOptions {
+    let root = world.root();
+    StoreOptions {
+        segment_bytes: world.pick(&[16 << 10, 64 << 10, 256 << 10]),
+        queue_file_bytes: world.pick(&[20 * 4, 20 * 100]),
+        flush: if world.one_in(2) { FlushMode::Sync } else { FlushMode::Async },
+        flush_interval: Duration::from_millis(world.pick(&[1, 50, 500])),
+        retention: Retention { delete_when: Vec::new(), ..Retention::default() },
+        recovery: RecoveryOptions { threads: world.pick(&[1, 3]), block_bytes: 4 << 10 },
+        queue_descriptors_max: world.pick(&[1, 64]),
+        queue_buffered_bytes: world.pick(&[200, 4 << 20]),
+        cold_read_threads: 1,
+        index: world.one_in(3).then(|| IndexOptions { dir: root.join("index"), slots: 100, entries: 200 }),
+        ..StoreOptions::at(&root)
+    }
+}
+
+/// What a message says: its number, and bytes that follow from it.
+fn body(id: u64, bytes: usize) -> Vec<u8> {
+    let dice = Random::seeded(id);
+    let mut body = id.to_be_bytes().to_vec();
+    while body.len() < bytes {
+        body.extend_from_slice(&dice.next_u64().to_be_bytes());
+    }
+    body.truncate(bytes.max(8));
+    body
+}
+
+impl Run<'_> {
+    /// From a start to a crash or a stop.
+    fn live(&mut self, before: End, is_last: bool) -> anyhow::Result<End> {
+        let root = self.world.root();
+        let moved = StoreOptions::at(&root);
+        self.options.root = moved.root;
+        self.options.log_dirs = moved.log_dirs;
+        self.options.queue_dir = moved.queue_dir;
+        if let Some(index) = &mut self.options.index {
+            index.dir = root.join("index");
+        }
+        let how = self.world.crash();
+        if self.world.one_in(6) {
+            // In the start, or soon after it.
+            self.world.disk.crash_in(1 + u64::from(self.world.dice.below(60)), how);
+        }
+        let env = StoreEnv {
+            clock: self.world.clock.clone(),
+            random: Random::seeded(self.world.dice.next_u64()),
+            disk: Arc::new(self.world.disk.clone()),
+        };
+        let (store, found) = match Store::open(self.options.clone(), env) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.report.find(Verdict::Refused, format!("the store does not open: {error}"));
+                return Ok(End::Crashed(how));
+            }
+        };
+        self.report
+            .tell(|| format!("opened after {before:?}: the log ends at {}, {:?}", store.end().0, found.findings));
+        self.check_start(&store, before);
+        if self.world.disk.has_crashed() {
+            // What the start found counts for the next one too: nothing was promised since.
+            return Ok(End::Crashed(how));
+        }
+        if !self.report.is_well() {
+            return Ok(End::Crashed(how));
+        }
+        if self.world.one_in(2) {
+            self.world.disk.crash_in(1 + u64::from(self.world.dice.below(400)), how);
+        }
+        let steps = 10 + self.world.dice.below(60);
+        for _ in 0..steps {
+            self.step(&store)?;
+            if self.world.disk.has_crashed() || !self.report.is_well() {
+                return Ok(End::Crashed(how));
+            }
+        }
+        if is_last || self.world.one_in(3) {
+            return Ok(self.close(&store, how));
+        }
+        // The crash comes before what follows here: ends of threads write nothing that counts.
+        self.world.disk.crash_now(how)?;
+        Ok(End::Crashed(how))
+    }
+
+    fn close(&mut self, store: &Arc<Store>, how: Crash) -> End {
+        let closed = store.close();
+        if self.world.disk.has_crashed() {
+            return End::Crashed(how);
+        }
+        if let Err(error) = closed {
+            self.report.find(Verdict::Refused, format!("the store does not close: {error}"));
+        }
+        self.flushed = store.end().0;
+        self.written = u64::MAX;
+        self.tables.see(u64::MAX);
+        End::Closed
+    }
+
+    fn step(&mut self, store: &Arc<Store>) -> anyhow::Result<()> {
+        let dice = self.world.dice.below(100);
+        match dice {
+            0..40 => self.send(store),
+            40..62 => {
+                let turns = self.world.dice.below(30);
+                self.world.give(turns);
+            }
+            62..75 => {
+                self.world.pass(self.world.pick(&[1, 10, 100, 1_000, 11_000]));
+                let turns = self.world.dice.below(40);
+                self.world.give(turns);
+            }
+            75..83 => self.world.disk.write_back()?,
+            83..91 => {
+                for _ in 0..=self.world.dice.below(5) {
+                    self.tables.put(store.journal(), self.world);
+                }
+            }
+            91..93 => self.delete(store),
+            93 => store.journal().snapshot(),
+            94..97 => self.check_living(store),
+            _ => self.settle(store),
+        }
+        self.see(store);
+        Ok(())
+    }
+
+    /// Takes note of what the store promises, unless the crash was before.
+    fn see(&mut self, store: &Store) {
+        let (flushed, written) = (store.flushed().get(), store.journal().written().get());
+        if !self.world.disk.has_crashed() {
+            self.flushed = self.flushed.max(flushed);
+            self.written = self.written.max(written);
+            self.tables.see(written);
+        }
+    }
+
+    fn send(&mut self, store: &Arc<Store>) {
+        let (topic, queue) = (self.world.dice.below(TOPICS.len() as u32) as usize, self.world.dice.below(QUEUES));
+        let count = if self.world.one_in(3) { 1 + self.world.dice.below(8) } else { 1 };
+        let host = std::net::SocketAddr::from(([127, 0, 0, 1], 10911));
+        let target = match store.queue(TOPICS[topic], queue) {
+            Ok(target) => target,
+            Err(error) => return self.report.find(Verdict::Refused, format!("no queue: {error}")),
+        };
+        let mut batch = RecordBatch::new();
+        let mut sent = Vec::new();
+        for _ in 0..count {
+            let id = self.next_id;
+            self.next_id += 1;
+            let bytes = 8 + self.world.pick(&[0, 50, 400, 1_500, 5_000]) + self.world.dice.below(100) as usize;
+            let keys = format!("KEYS\u{1}key-{id}\u{2}");
+            let draft = RecordDraft {
+                queue_id: queue as i32,
+                born_timestamp: self.world.clock.now().0,
+                body: &body(id, bytes),
+                properties: keys.as_bytes(),
+                ..RecordDraft::plain(TOPICS[topic], host)
+            };
+            let mut encoded = Ok(());
+            batch.push(&target, TagsCode::Code(0), |out| encoded = draft.encode(out).map(drop));
+            if let Err(error) = encoded {
+                return self.report.find(Verdict::Refused, format!("a record cannot be encoded: {error}"));
+            }
+            sent.push((id, bytes));
+        }
+        self.report.tell(|| format!("send {}..={} to {}/{queue}", sent[0].0, self.next_id - 1, TOPICS[topic]));
+        self.report.messages += u64::from(count);
+        let mut turns = 0;
+        let appended = loop {
+            match store.append(&mut batch, self.world.clock.now()) {
+                Err(AppendError::NoRoomYet { .. }) if turns < TURNS_MAX => {
+                    self.world.give(1);
+                    turns += 1;
+                    if turns % 100 == 0 {
+                        // A thread may rest for a while.
+                        self.world.pass(100);
+                    }
+                }
+                done => break done,
+            }
+        };
+        if let Err(error) = appended {
+            self.report.find(Verdict::Refused, format!("a message is not taken: {error}"));
+        }
+        let is_before_crash = !self.world.disk.has_crashed();
+        for ((id, bytes), landed) in sent.iter().zip(batch.landed()) {
+            let message = Message {
+                topic,
+                queue,
+                offset: landed.queue_offset,
+                end: landed.end.0,
+                bytes: *bytes,
+                generation: self.deleted[topic].generation,
+                is_answered: is_before_crash && !store.is_sync_flush(),
+            };
+            self.messages.insert(*id, message);
+        }
+        if store.is_sync_flush() && self.world.one_in(3) {
+            self.wait_for_flush(store);
+        }
+    }
+
+    /// Until all that was appended is on the device, or the crash has come.
+    fn wait_for_flush(&mut self, store: &Store) {
+        let end = store.end().0;
+        for turn in 0..TURNS_MAX {
+            if store.flushed().get() >= end || self.world.disk.has_crashed() {
+                return self.see(store);
+            }
+            self.world.give(1);
+            if turn % 50 == 49 {
+                self.world.pass(100);
+            }
+        }
+        self.report.find(Verdict::Late, format!("the log is flushed to {} of {end}", store.flushed().get()));
+    }
+
+    fn settle(&mut self, store: &Store) {
+        self.wait_for_flush(store);
+        // Queues are written, and the check-point moves.
+        for _ in 0..20 {
+            self.world.pass(700);
+            self.world.give(20);
+        }
+    }
+
+    fn delete(&mut self, store: &Store) {
+        let topic = self.world.dice.below(TOPICS.len() as u32) as usize;
+        self.report.tell(|| format!("delete {}", TOPICS[topic]));
+        store.delete_topic(TOPICS[topic]);
+        let deleted = &mut self.deleted[topic];
+        deleted.generation += 1;
+        deleted.position = store.journal().position();
+        if self.world.one_in(2) {
+            store.remove_deleted();
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What a start found, held against what was promised; and what is there without a crash.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use protocol::record::{self, RecordView, Scanned};
+use store::{FlushMode, ReadLimits, Store};
+
+use super::{Deleted, End, Run, TOPICS, body};
+use crate::disk::Crash;
+use crate::verdict::Verdict;
+
+const LIMITS: ReadLimits = ReadLimits {
+    max_count: 32,
+    count_memory: 32,
+    bytes_memory: 1 << 20,
+    count_disk: 32,
+    bytes_disk: 1 << 20,
+    scan_bytes: 16_000,
+    may_fault: true,
+};
+
+impl Run<'_> {
+    /// Whether a deletion counts after such an end.
+    fn is_certain(&self, deleted: &Deleted, end: End) -> bool {
+        let is_written = deleted.position <= self.written;
+        match end {
+            End::Closed => true,
+            End::Crashed(Crash::Killed) => is_written,
+            End::Crashed(Crash::Power) => is_written && self.options.flush == FlushMode::Sync,
+        }
+    }
+
+    /// Holds what a start found against what was promised before, and goes on with it.
+    pub(super) fn check_start(&mut self, store: &Arc<Store>, before: End) {
+        self.tables.check(
+            store.journal(),
+            matches!(before, End::Closed | End::Crashed(Crash::Killed)) || self.options.flush == FlushMode::Sync,
+            self.report,
+        );
+        for topic in 0..TOPICS.len() {
+            if self.is_certain(&self.deleted[topic], before) {
+                self.deleted[topic].certain = self.deleted[topic].generation;
+            }
+        }
+        let end = store.end().0;
+        let found = self.read(store);
+        for (id, message) in &self.messages {
+            let deleted = &self.deleted[message.topic];
+            if found.contains(id) || message.generation < deleted.generation {
+                continue;
+            }
+            let is_promised = message.end <= self.flushed
+                || before == End::Crashed(Crash::Killed) && message.is_answered
+                || before == End::Closed;
+            // The log has one end: what lies before it is there whoever was promised what.
+            if message.end <= end || is_promised {
+                self.report.find(
+                    Verdict::Lost,
+                    format!("message {id} {message:?}: the log ends at {end}, was on the device to {}", self.flushed),
+                );
+            }
+        }
+        self.messages.retain(|id, _| found.contains(id));
+        for deleted in &mut self.deleted {
+            deleted.position = 0;
+        }
+        // What came back of a topic whose deletion was not certain is its own again.
+        for message in self.messages.values_mut() {
+            message.generation = self.deleted[message.topic].generation;
+        }
+        self.flushed = self.flushed.min(end);
+        self.written = 0;
+        self.report.mix(end);
+        self.see(store);
+    }
+
+    /// Without a crash everything is there.
+    pub(super) fn check_living(&mut self, store: &Arc<Store>) {
+        let confirmed = store.confirmed().get();
+        let found = self.read(store);
+        let missing = self.messages.iter().find(|(id, message)| {
+            message.generation == self.deleted[message.topic].generation
+                && message.end <= confirmed
+                && !found.contains(id)
+        });
+        if let Some((id, message)) = missing {
+            let what = format!("message {id} {message:?} is gone without a crash");
+            self.report.find(Verdict::Lost, what);
+        }
+    }
+
+    /// All messages that can be read; each is one that was sent, at its place, and no deleted one.
+    fn read(&mut self, store: &Arc<Store>) -> BTreeSet<u64> {
+        let mut found = BTreeSet::new();
+        for (topic, name) in TOPICS.iter().enumerate() {
+            for (queue_id, queue) in store.queues_of(name) {
+                let (mut next, mut last) = (queue.min_offset() as i64, 0);
+                // Ends at the queue's end, or where a read does not get on.
+                loop {
+                    let mut slices = Vec::new();
+                    let read = store.read(&queue, next, &LIMITS, &mut |_| true, &mut slices);
+                    if let Some(failure) = read.failure {
+                        self.report.find(Verdict::Lost, format!("{name}/{queue_id} at {next}: {failure}"));
+                    }
+                    for slice in slices {
+                        match record::scan(slice.as_ref(), true) {
+                            Ok(Scanned::Record(view)) => self.look_at(&view, topic, queue_id, &mut last, &mut found),
+                            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => {
+                                let what = format!("no record in {name}/{queue_id} from {next} on, at {slice:?}");
+                                self.report.find(Verdict::Foreign, what);
+                            }
+                        }
+                    }
+                    if read.next <= next {
+                        break;
+                    }
+                    next = read.next;
+                }
+                self.report.tell(|| {
+                    let (min, max) = (queue.min_offset(), queue.max_offset());
+                    format!("{name}/{queue_id} has {min}..{max}, the last message is {last}")
+                });
+            }
+        }
+        found
+    }
+
+    fn look_at(
+        &mut self,
+        view: &RecordView<'_>,
+        topic: usize,
+        queue_id: u32,
+        last: &mut u64,
+        found: &mut BTreeSet<u64>,
+    ) {
+        let id = view.body().first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
+        let offset = view.queue_offset();
+        let at = format!("{}/{queue_id} at {offset}: message {id}", TOPICS[topic]);
+        let Some(sent) = self.messages.get(&id) else {
+            return self.report.find(Verdict::Foreign, format!("{at} is none that could be there"));
+        };
+        let deleted = self.deleted[topic];
+        if view.body() != body(id, sent.bytes) {
+            self.report.find(Verdict::Foreign, format!("{at} has another body"));
+        }
+        if sent.generation < deleted.certain {
+            self.report.find(Verdict::Resurrected, format!("{at} {sent:?}"));
+        } else if (sent.topic, sent.queue, sent.offset) != (topic, queue_id, offset) {
+            self.report.find(Verdict::Unordered, format!("{at} was stored as {sent:?}"));
+        } else if id <= *last && deleted.certain == deleted.generation {
+            self.report.find(Verdict::Unordered, format!("{at} stands behind {last}"));
+        }
+        if !found.insert(id) {
+            self.report.find(Verdict::Duplicate, at);
+        }
+        *last = id;
+    }
+}

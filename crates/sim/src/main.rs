@@ -1,0 +1,109 @@
+//! `sim`: plays seeds, and says which found something.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use parking_lot::Mutex;
+use sim::verdict::Report;
+
+/// Plays seeds of simulated runs.
+#[derive(Parser)]
+struct Arguments {
+    /// Play this one, and tell its story.
+    #[arg(long, conflicts_with_all = ["seeds", "seconds"])]
+    seed: Option<u64>,
+    /// How many to play.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Play as many as there is time for, instead.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// At a time; by default as many as there are processors.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Keep what the crashes of `--seed` left below this folder, one folder each.
+    #[arg(long, requires = "seed")]
+    images: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.seed {
+        Some(seed) => one(seed, arguments.images),
+        None => many(&arguments),
+    }
+}
+
+fn one(seed: u64, images: Option<PathBuf>) -> ExitCode {
+    let report = sim::play_and_keep(seed, true, &mut |life, image, _| {
+        if let Some(images) = &images {
+            let to = images.join(format!("{seed}-{life}"));
+            std::fs::create_dir_all(&to)?;
+            image.write(&to)?;
+        }
+        Ok(())
+    });
+    for line in &report.story {
+        println!("{line}");
+    }
+    println!("{} crashes, {} messages, trace {:016x}", report.crashes, report.messages, report.trace);
+    verdict(seed, &report)
+}
+
+fn verdict(seed: u64, report: &Report) -> ExitCode {
+    for finding in &report.findings {
+        println!("seed {seed}: {finding}");
+    }
+    if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn many(arguments: &Arguments) -> ExitCode {
+    let begin = Instant::now();
+    let deadline = arguments.seconds.map(|seconds| begin + Duration::from_secs(seconds));
+    let last = if deadline.is_some() { u64::MAX } else { arguments.from.saturating_add(arguments.seeds) };
+    let threads = arguments.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let next = AtomicU64::new(arguments.from);
+    let (played, crashes, messages) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (failed, has_failed) = (Mutex::new(Vec::new()), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                // Ends with the seeds or the time.
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= last || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        return;
+                    }
+                    let report = sim::play(seed, false);
+                    played.fetch_add(1, Ordering::Relaxed);
+                    crashes.fetch_add(u64::from(report.crashes), Ordering::Relaxed);
+                    messages.fetch_add(report.messages, Ordering::Relaxed);
+                    if !report.is_well() {
+                        has_failed.store(true, Ordering::Relaxed);
+                        let _ = verdict(seed, &report);
+                        failed.lock().push(seed);
+                    }
+                }
+            });
+        }
+    });
+    println!(
+        "{} seeds, {} crashes, {} messages in {:.1} s",
+        played.into_inner(),
+        crashes.into_inner(),
+        messages.into_inner(),
+        begin.elapsed().as_secs_f64()
+    );
+    let failed = failed.into_inner();
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("{} failed; each is told again by: cargo run --profile fast -p sim -- --seed N", failed.len());
+    ExitCode::FAILURE
+}

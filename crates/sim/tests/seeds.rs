@@ -1,0 +1,53 @@
+//! Seeds that are played with every change, and what the simulator promises of itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+/// Each of these once found something that was wrong; docs/testing.md says what.
+const FOUND_SOMETHING: [u64; 10] = [3, 48, 144, 283, 406, 425, 440, 476, 513, 659];
+
+fn play(seeds: impl Iterator<Item = u64> + Send) -> Vec<String> {
+    let (seeds, found) = (Mutex::new(seeds), Mutex::new(Vec::new()));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    // Not held while it is played.
+                    let next = seeds.lock().next();
+                    let Some(seed) = next else { return };
+                    let report = sim::play(seed, false);
+                    found.lock().extend(report.findings.iter().map(|finding| format!("seed {seed}: {finding}")));
+                }
+            });
+        }
+    });
+    found.into_inner()
+}
+
+#[test]
+fn a_thousand_seeds_find_nothing() {
+    let found = play(0..1000);
+    assert!(found.is_empty(), "{}\ncargo run --profile fast -p sim -- --seed N tells its story", found.join("\n"));
+}
+
+#[test]
+fn seeds_that_once_found_something_find_nothing() {
+    assert_eq!(play(FOUND_SOMETHING.into_iter()), Vec::<String>::new());
+}
+
+#[test]
+fn a_seed_played_twice_does_the_same_twice() {
+    let crashes = AtomicU64::new(0);
+    for seed in 5000..5012 {
+        let (once, twice) = (sim::play(seed, true), sim::play(seed, true));
+        let differ = once.story.iter().zip(&twice.story).find(|(one, other)| one != other);
+        // Folders have names of their own.
+        let differ = differ.filter(|(one, other)| !one.contains("gantry-sim") && !other.contains("gantry-sim"));
+        assert_eq!(differ, None, "seed {seed}");
+        assert_eq!((once.trace, once.messages), (twice.trace, twice.messages), "seed {seed}");
+        crashes.fetch_add(u64::from(once.crashes), Ordering::Relaxed);
+    }
+    assert!(crashes.into_inner() >= 24, "seeds have two crashes at least");
+}
