@@ -47,6 +47,7 @@ pub fn all() -> Vec<Preset> {
     all.extend(QUEUES.map(auto_batch));
     all.push(chosen_queues());
     all.extend([1000, 10_000].map(at_a_rate));
+    all.push(journal());
     all.extend([1, 64].map(connections));
     for (bytes, word, in_flight) in [(1024, "1kb", 4096), (100, "100b", 16_384)] {
         all.extend([16, 100].map(|queues| batch_queues(bytes, word, queues, in_flight)));
@@ -197,6 +198,22 @@ fn at_a_rate(rate: u32) -> Preset {
     }
 }
 
+/// Two changes a message: the pop and its acknowledgement. By hundreds a second, as in the table that the journal is held against.
+fn journal() -> Preset {
+    let mut workload = one_topic("journal-300", 1, 1024);
+    workload.push_str(
+        "producersPerTopic: 1\nsubscriptionsPerTopic: 1\nconsumerPerSubscription: 1\nproducerRate: 300\nwarmupDurationMinutes: 0\n\
+         testDurationMinutes: 1\n",
+    );
+    Preset {
+        name: "journal-300".to_owned(),
+        about: "300 single 1 KiB messages a second to one queue, each popped and acknowledged".to_owned(),
+        workload,
+        driver: "sendMode: async\nbackpressureConcurrency: 256\nconsumeMode: pop\nconsumeThreads: 1\npullBatch: 1\n"
+            .to_owned(),
+    }
+}
+
 /// Each producer has a connection of its own, as those of `gantry bench echo` do.
 fn connections(count: u32) -> Preset {
     let name = format!("connections-{count}");
@@ -264,6 +281,6 @@ mod tests {
             assert!(names.insert(preset.name.clone()), "{} twice", preset.name);
             assert!(workload.messages > 0 || workload.test_duration_minutes > 0.0);
         }
-        assert_eq!(names.len(), 37);
+        assert_eq!(names.len(), 38);
     }
 }

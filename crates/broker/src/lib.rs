@@ -21,6 +21,7 @@ mod heartbeat;
 mod hold;
 mod ids;
 mod inner_batch;
+mod journal;
 mod late_subscription;
 mod light;
 mod limits;
@@ -58,6 +59,7 @@ mod want;
 
 pub use broker::{Broker, Start};
 pub use exchange::{ConfigFile, ConfigLook, Writer};
+pub use journal::options as journal_options;
 pub use metrics::ProcessFigures;
 pub use protect::retention;
 pub use refusal::Refusal;

@@ -52,6 +52,7 @@ impl Broker {
         if let Some(memory) = self.store.memory() {
             shares(&memory, &mut page);
         }
+        journal(self, &mut page);
         page.metric("gantry_waited_seconds_total", Kind::Counter, "What was waited for, of all who did together");
         for (cause, waited) in Cause::ALL.into_iter().zip(self.waited()) {
             page.value(&[("cause", cause.name())], waited.as_secs_f64());
@@ -145,6 +146,14 @@ fn storage(broker: &Broker, page: &mut Exposition) {
         && let Ok(Scanned::Record(record)) = record::scan(oldest.as_ref(), false)
     {
         page.value(&place, broker.clock.now().since(TimeMs(record.store_timestamp())).max(0));
+    }
+}
+
+fn journal(broker: &Broker, page: &mut Exposition) {
+    for figure in crate::journal::figures(broker) {
+        let (kind, end) = if figure.is_count { (Kind::Counter, "_total") } else { (Kind::Gauge, "") };
+        page.metric(&format!("gantry_{}{end}", snake(figure.name)), kind, figure.about);
+        page.value(&[], figure.value);
     }
 }
 

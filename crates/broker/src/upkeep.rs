@@ -31,8 +31,8 @@ use crate::vital::vital;
 /// Longer than a last export and a last good-bye take.
 const LAST_WORK: Duration = Duration::from_secs(5);
 
-/// How long committed offsets gather. A kill within it costs a group what it committed since.
-const GATHER_OFFSETS: Duration = Duration::from_millis(5);
+/// How often it is looked whether offsets are written, where the journal did not take them at once.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The tasks, and the word that ends them.
 pub(crate) struct Upkeep {
@@ -113,22 +113,26 @@ async fn end(mut tasks: JoinSet<()>, what: &str) {
     }
 }
 
-/// Carries committed offsets to the journal, [`GATHER_OFFSETS`] after the first of them, of each key the newest. Whoever is told an
-/// offset (14) has it carried there before.
+/// Carries committed offsets to the journal, `journalOffsetsMillis` after the first of them, of each key the newest. Whoever is told
+/// an offset (14) has it carried there before.
 async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         tokio::select! {
             () = broker.offsets.changed() => {}
             _ = stop.changed() => return,
         }
+        let gather = Duration::from_millis(broker.store_settings.load().journal_offsets_millis);
         tokio::select! {
-            () = tokio::time::sleep(GATHER_OFFSETS) => {}
+            () = tokio::time::sleep(gather) => {}
             _ = stop.changed() => return,
         }
         let position = put_offsets(&broker.store, &broker.offsets);
-        tokio::select! {
-            () = broker.store.journal().written().reached(position) => {}
-            _ = stop.changed() => return,
+        // Who waits for a change hurries the journal, and nobody waits for these: so this looks, and does not wait.
+        while broker.store.journal().written().get() < position {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                _ = stop.changed() => return,
+            }
         }
     }
 }

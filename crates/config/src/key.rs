@@ -42,6 +42,8 @@ pub enum Section {
     Machine,
     /// None of them: limits that only this broker has.
     Limits,
+    /// None of them: the journal, in which this broker keeps what Apache keeps in `config/*.json`.
+    Journal,
     /// Keys of earlier versions, and keys that no version ever read but that files carry along.
     Old,
 }
@@ -121,7 +123,9 @@ impl Role {
     /// Does this process read the keys of `section`?
     pub fn reads(self, section: Section) -> bool {
         match section {
-            Section::Broker | Section::Store | Section::NetClient | Section::Auth => self.has_broker(),
+            Section::Broker | Section::Store | Section::Journal | Section::NetClient | Section::Auth => {
+                self.has_broker()
+            }
             Section::Names => self.has_names(),
             Section::Net
             | Section::Machine

@@ -474,6 +474,24 @@ settings! {
         timer_stop_dequeue: bool = "timerStopDequeue";
         /// Messages due in one slot from which on sends are refused at random; all of them at twice as many.
         timer_congest_num_each_slot: i64 = "timerCongestNumEachSlot";
+        /// How long changes wait in the journal for others, in ms.
+        journal_bundle_delay_millis: u64 = "journalBundleDelayMillis";
+        /// The same when somebody waits for one.
+        journal_complete_delay_millis: u64 = "journalCompleteDelayMillis";
+        /// How long committed offsets gather before they go there, in ms.
+        journal_offsets_millis: u64 = "journalOffsetsMillis";
+        /// When the journal is snapshotted: bytes …
+        journal_snapshot_min_bytes: u64 = "journalSnapshotMinBytes";
+        /// … percent of the last snapshot …
+        journal_snapshot_ratio_percent: u64 = "journalSnapshotRatioPercent";
+        /// … and which share of all that is written the last one may be, in percent.
+        journal_maintenance_percent: u64 = "journalMaintenancePercent";
+        /// How long nothing changed when the journal is idle, in ms.
+        journal_idle_millis: u64 = "journalIdleMillis";
+        /// Bytes of changes that may wait for the device before they are folded.
+        journal_pending_bytes_max: usize = "journalPendingBytesMax";
+        /// Bytes of the journal's file made ready at a time.
+        journal_room_bytes: u64 = "journalRoomBytes";
     }
 }
 

@@ -23,6 +23,7 @@ fn title(section: Section) -> &'static str {
         Section::Controller => "Controller (`ControllerConfig`, `JraftConfig`)",
         Section::Container => "Broker container (`BrokerContainerConfig`)",
         Section::Limits => "Limits of our own",
+        Section::Journal => "The journal",
         Section::Old => "Keys of earlier versions, and keys that no version reads",
     }
 }

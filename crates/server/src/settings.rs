@@ -227,6 +227,7 @@ pub fn store_options(settings: &StoreSettings, memory: &Memory) -> anyhow::Resul
         queue_buffered_bytes: QUEUE_BUFFERED_BYTES.min(memory.limit / 64),
         recovery: RecoveryOptions::within(memory.shares.cold),
         governor: memory.governor(),
+        journal: broker::journal_options(settings),
         ..StoreOptions::at(&settings.store_path_root_dir)
     })
 }

@@ -43,7 +43,7 @@ pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, light_places, place_of};
 pub use governor::{GovernorOptions, MEMORY_LIMIT_MIN, MemoryFigures, Shares, resident_below};
 pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery, MessageKeys};
-pub use journal::Journal;
+pub use journal::{Journal, JournalOptions};
 pub use log_dirs::LogDirs;
 pub use options::{FlushMode, HourOfDay, RecoveryOptions, Retention, StoreEnv, StoreOptions};
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};

@@ -11,7 +11,7 @@ use protocol::delay::DelayLevels;
 use crate::disk::{Disk, RealDisk};
 use crate::governor::GovernorOptions;
 use crate::index::IndexOptions;
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalOptions};
 use crate::log_dirs::LogDirs;
 
 /// When a written record counts as safe.
@@ -75,6 +75,8 @@ pub struct StoreOptions {
     pub governor: Option<GovernorOptions>,
     /// How a start reads the log again.
     pub recovery: RecoveryOptions,
+    /// How the journal is kept; its `sync` is what `flush` and `flush_interval` say.
+    pub journal: JournalOptions,
 }
 
 impl StoreOptions {
@@ -104,6 +106,7 @@ impl StoreOptions {
             index: None,
             governor: None,
             recovery: RecoveryOptions::default(),
+            journal: JournalOptions::default(),
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::error::{NotWritable, StoreError};
 use crate::fold::is_folder_name;
 use crate::governor::{ColdPages, Governor, MemoryFigures};
 use crate::index::KeyIndex;
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalOptions};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
@@ -389,6 +389,12 @@ impl Store {
     pub fn retain(&self, retention: Retention) {
         *self.shared.retention.lock() = retention;
         self.shared.retention_bell.ring();
+    }
+
+    /// Changes how the journal is kept. When its changes are synced stays as it is: that is what the store's flush mode says.
+    pub fn tune_journal(&self, options: JournalOptions) {
+        let sync = self.journal.options().sync;
+        self.journal.configure(JournalOptions { sync, ..options });
     }
 
     /// Expired files go soon, whatever the hour; what is not expired stays.

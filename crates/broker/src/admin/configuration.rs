@@ -97,6 +97,7 @@ pub(crate) fn update(
         broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
         broker.settings.store(broker_settings.into());
         broker.store.retain(crate::protect::retention(&store_settings));
+        broker.store.tune_journal(crate::journal::options(&store_settings));
         broker.store.limit_light_queues(store_settings.max_lmq_consume_queue_num);
         broker.store_settings.store(store_settings.into());
         // It looks at them when it wakes, and may sleep for as long as nothing comes.

@@ -135,6 +135,7 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         put(&format!("scheduleMessageOffset_{level}"), format!("{offset},{max}"));
     }
     crate::limits::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
+    crate::journal::figures(broker).into_iter().for_each(|figure| put(figure.name, figure.value.to_string()));
     if let Some(memory) = store.memory() {
         put("memoryBytes", memory.occupied().to_string());
         put("memoryLimit", memory.limit.to_string());

@@ -71,7 +71,7 @@ pub(crate) fn query(
         // Whoever sees an offset may rely on it, a crash right after included. Nearly always it is written already. While the journal
         // cannot be written, a consumer that gets a message twice after a crash is better off than one that gets none now.
         upkeep::put_offsets(&broker.store, &broker.offsets);
-        if !broker.store.journal().stats().is_failing {
+        if !broker.store.journal().is_failing() {
             session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
         }
         out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);

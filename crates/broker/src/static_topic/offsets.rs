@@ -283,7 +283,7 @@ pub(crate) fn query(
         let offset = broker.offsets.committed(asked.consumer_group, asked.topic, item.queue_id);
         let Some(offset) = offset.filter(|_| is_decided(item)) else { continue };
         upkeep::put_offsets(&broker.store, &broker.offsets);
-        if !broker.store.journal().stats().is_failing {
+        if !broker.store.journal().is_failing() {
             session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
         }
         let reply = told(&places, at, offset);

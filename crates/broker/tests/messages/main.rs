@@ -4,6 +4,7 @@
 
 mod batch_queues;
 mod full_journal;
+mod journal;
 mod leases;
 mod light;
 mod limits;

@@ -6,6 +6,7 @@
 use crate::key::{Key, Role, Section};
 
 mod broker;
+mod journal;
 mod jvm;
 mod kinds;
 mod later;
@@ -55,6 +56,7 @@ pub const TABLES: &[&[Key]] = &[
     names::NAMES,
     jvm::JVM,
     limits::LIMITS,
+    journal::JOURNAL,
     later::AUTH,
     later::CONTROLLER_KEYS,
     later::CONTAINER_KEYS,

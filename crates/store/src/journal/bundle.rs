@@ -126,17 +126,16 @@ pub fn seal(head: Head, payload: &[u8]) -> [u8; HEADER_BYTES] {
     bytes
 }
 
+/// How long the bundle at the start of `bytes` is by its header, if there is one.
+pub fn bytes(bytes: &[u8]) -> Option<usize> {
+    let header = bytes.get(..HEADER_BYTES)?;
+    let payload_bytes = u32_at(header, 8) as usize;
+    (u32_at(header, 0) == MAGIC && payload_bytes <= PAYLOAD_BYTES_MAX).then_some(HEADER_BYTES + payload_bytes)
+}
+
 /// The bundle at the start of `bytes`, if there is a whole valid one.
 pub fn open(bytes: &[u8]) -> Option<(Head, &[u8])> {
-    let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
-    if u32_at(header, 0) != MAGIC {
-        return None;
-    }
-    let payload_bytes = u32_at(header, 8) as usize;
-    if payload_bytes > PAYLOAD_BYTES_MAX {
-        return None;
-    }
-    let payload = rest.get(..payload_bytes)?;
+    let (header, payload) = bytes.get(..self::bytes(bytes)?)?.split_at_checked(HEADER_BYTES)?;
     if u32_at(header, 4) != crc_of(header, payload) {
         return None;
     }

@@ -48,13 +48,3 @@ pub fn remove_before(disk: &dyn Disk, dir: &Path, position: u64) -> Result<(), J
     }
     Ok(())
 }
-
-/// All bytes of a file.
-pub fn read_whole(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, JournalError> {
-    let failed = |source| JournalError::disk("read", path, source);
-    let file = disk.open(path, crate::disk::OpenHow::Read).map_err(failed)?;
-    let mut bytes = vec![0; file.len().map_err(failed)? as usize];
-    let read = file.read_at(&mut bytes, 0).map_err(failed)?;
-    bytes.truncate(read);
-    Ok(bytes)
-}

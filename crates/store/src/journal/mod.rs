@@ -9,8 +9,11 @@
 
 mod bundle;
 mod files;
+mod front;
 mod open;
+mod options;
 mod snapshot;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -19,13 +22,16 @@ mod writer;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use env::{Clock, TimeMs};
+use env::Clock;
 use parking_lot::{Condvar, Mutex};
 
+pub use options::{JournalOptions, JournalSync};
+pub use stats::JournalStats;
+
+use stats::Gauges;
 use window::Window;
 
 use crate::Watermark;
@@ -58,55 +64,8 @@ pub trait Table: Send + Sync {
     fn for_each(&self, show: &mut dyn FnMut(&[u8], &[u8]));
 }
 
-/// When a change is safe from a loss of power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JournalSync {
-    /// Before `written` reaches it.
-    Always,
-    /// That long after it was written, at most. A crash of the process loses nothing either way.
-    Every(Duration),
-}
-
-/// What may be tuned, also while running ([`Journal::configure`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalOptions {
-    /// When changes are made safe from a loss of power.
-    pub sync: JournalSync,
-    /// How long a bundle waits for company. Zero, the default, is rarely beaten: while a bundle is written, the next one
-    /// gathers anyway.
-    pub bundle_delay: Duration,
-    /// A snapshot is due when the journal is larger than this share of the last snapshot, in percent …
-    pub snapshot_ratio_percent: u64,
-    /// … and larger than this.
-    pub snapshot_min_bytes: u64,
-    /// A snapshot is due when nothing changed for so long and the journal is larger than a quarter of that share.
-    pub idle_after: Duration,
-    /// Changes that wait to be written, in bytes, from where on only the newest of each key is kept.
-    pub pending_bytes: usize,
-}
-
 /// Capacity that the buffer of one call keeps.
 const SCRATCH_BYTES: usize = 64 << 10;
-
-impl JournalOptions {
-    /// Whether a change may go by the thread that bundles and syncs.
-    fn may_copy(&self) -> bool {
-        matches!(self.sync, JournalSync::Every(_)) && self.bundle_delay.is_zero()
-    }
-}
-
-impl Default for JournalOptions {
-    fn default() -> Self {
-        JournalOptions {
-            sync: JournalSync::Every(Duration::from_millis(500)),
-            bundle_delay: Duration::ZERO,
-            snapshot_ratio_percent: 200,
-            snapshot_min_bytes: 4 << 20,
-            idle_after: Duration::from_secs(10),
-            pending_bytes: 4 << 20,
-        }
-    }
-}
 
 /// Why a journal cannot be opened or closed.
 #[derive(Debug, thiserror::Error)]
@@ -200,6 +159,10 @@ struct Shared {
     /// Set once. Relaxed: `inner` is locked behind it by whoever must see it soon.
     is_closing: AtomicBool,
     gauges: Gauges,
+    /// Position at which it was opened.
+    opened_at: u64,
+    /// What the store writes beside, and what that was when it was told of.
+    beside: OnceLock<(Box<dyn Fn() -> u64 + Send + Sync>, u64)>,
 }
 
 struct Inner {
@@ -237,41 +200,6 @@ enum Owner {
 }
 
 type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
-
-/// What the metrics show. Relaxed: each number stands alone.
-#[derive(Default)]
-struct Gauges {
-    journal_bytes: AtomicU64,
-    snapshot_bytes: AtomicU64,
-    bundles: AtomicU64,
-    syncs: AtomicU64,
-    snapshots: AtomicU64,
-    snapshot_at_ms: AtomicI64,
-    is_failing: AtomicBool,
-}
-
-/// The journal in numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalStats {
-    /// Changes put since the journal began, over all restarts.
-    pub entries: u64,
-    /// Bytes written since the last snapshot.
-    pub journal_bytes: u64,
-    /// Bytes of the last snapshot.
-    pub snapshot_bytes: u64,
-    /// Bytes that wait to be written.
-    pub pending_bytes: u64,
-    /// Bundles written since start; a change that is copied into the mapped end is one.
-    pub bundles: u64,
-    /// Times the device was asked to make them durable since start.
-    pub syncs: u64,
-    /// Snapshots taken since start.
-    pub snapshots: u64,
-    /// When the last of them was complete.
-    pub snapshot_at: Option<TimeMs>,
-    /// Whether the last attempt to write failed; it is repeated.
-    pub is_failing: bool,
-}
 
 impl Journal {
     /// Opens the journal in `dir`, or begins one, and starts its thread.
@@ -369,6 +297,18 @@ impl Journal {
         self.shared.work.notify_one();
     }
 
+    /// What may be tuned, as it is now.
+    pub fn options(&self) -> JournalOptions {
+        self.shared.inner.lock().options.clone()
+    }
+
+    /// Tells of what is written beside the journal on behalf of users, in bytes that only grow: snapshots are measured against that too
+    /// ([`JournalOptions::maintenance_percent`]). Counts from now on; a second call changes nothing.
+    pub fn count_beside(&self, bytes: Box<dyn Fn() -> u64 + Send + Sync>) {
+        let now = bytes();
+        let _ = self.shared.beside.set((bytes, now));
+    }
+
     /// Asks for a snapshot now, whatever the sizes.
     pub fn snapshot(&self) {
         self.shared.inner.lock().snapshot_wanted = true;
@@ -378,24 +318,6 @@ impl Journal {
     /// What opening mended, a sentence each.
     pub fn findings(&self) -> &[String] {
         &self.findings
-    }
-
-    /// The journal in numbers.
-    pub fn stats(&self) -> JournalStats {
-        let gauges = &self.shared.gauges;
-        let inner = self.shared.inner.lock();
-        let snapshot_at = TimeMs(gauges.snapshot_at_ms.load(Ordering::Relaxed));
-        JournalStats {
-            entries: inner.last,
-            journal_bytes: gauges.journal_bytes.load(Ordering::Relaxed),
-            snapshot_bytes: gauges.snapshot_bytes.load(Ordering::Relaxed),
-            pending_bytes: inner.pending.len() as u64,
-            bundles: gauges.bundles.load(Ordering::Relaxed),
-            syncs: gauges.syncs.load(Ordering::Relaxed),
-            snapshots: gauges.snapshots.load(Ordering::Relaxed),
-            snapshot_at: (snapshot_at.0 != 0).then_some(snapshot_at),
-            is_failing: gauges.is_failing.load(Ordering::Relaxed),
-        }
     }
 
     /// Writes and syncs all that was put, and ends the thread. Dropping does the same. Says whether everything is safe.

@@ -5,17 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use env::Clock;
 use parking_lot::{Condvar, Mutex};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::{self, journal_path, snapshot_path};
-use super::window::ROOM_BYTES;
+use super::front::Front;
+use super::stats::Gauges;
+use super::window::UNUSED_BYTES_MAX;
 use super::writer::{self, Writer};
-use super::{Entries, Gauges, Inner, Journal, JournalError, JournalLook, JournalOptions, Owner, Shared, TableId};
+use super::{Entries, Inner, Journal, JournalError, JournalLook, JournalOptions, Owner, Shared, TableId};
 use crate::Watermark;
 use crate::disk::{Disk, OpenHow};
 use crate::worker;
@@ -76,6 +78,8 @@ pub(super) fn open(
         work: Condvar::new(),
         is_closing: AtomicBool::new(false),
         gauges,
+        opened_at: end.position,
+        beside: OnceLock::new(),
     });
     let at = end.at.max(HEADER_BYTES as u64);
     let writer = Writer::new(Arc::clone(&shared), file, end.start, at, end.position);
@@ -161,13 +165,13 @@ struct Replay<'a> {
 impl Replay<'_> {
     fn snapshot(&mut self, position: u64) -> Result<u64, JournalError> {
         let path = snapshot_path(self.dir, position);
-        let bytes = files::read_whole(self.disk, &path)?;
-        let damaged = |at: usize, what| JournalError::Damaged { path: path.clone(), at: at as u64, what };
+        let mut front = Front::open(self.disk, &path)?;
+        let damaged = |at, what| JournalError::Damaged { path: path.clone(), at, what };
         let mut at = 0;
         // Ends with the bundle that says so, or the first that is not whole: each turn takes one.
         loop {
-            let (head, payload) = bundle::open(&bytes[at..])
-                .ok_or_else(|| damaged(at, "this part of the snapshot is not what was written"))?;
+            let (head, payload) =
+                front.bundle(at)?.ok_or_else(|| damaged(at, "this part of the snapshot is not what was written"))?;
             let is_expected = match head.kind {
                 Kind::SnapshotHead => at == 0,
                 Kind::Entries | Kind::End => at > 0,
@@ -177,9 +181,9 @@ impl Replay<'_> {
                 return Err(damaged(at, "this part of the snapshot does not belong here"));
             }
             self.apply(payload).ok_or_else(|| damaged(at, "an entry does not add up"))?;
-            at += HEADER_BYTES + payload.len();
+            at += (HEADER_BYTES + payload.len()) as u64;
             if head.kind == Kind::End {
-                return Ok(bytes.len() as u64);
+                return Ok(front.len());
             }
         }
     }
@@ -215,32 +219,33 @@ impl Replay<'_> {
     }
 
     fn is_headless(&self, start: u64) -> Result<bool, JournalError> {
-        let bytes = files::read_whole(self.disk, &journal_path(self.dir, start))?;
+        let mut front = Front::open(self.disk, &journal_path(self.dir, start))?;
         // The head is on the device before anything follows it.
-        Ok(bytes.len() <= HEADER_BYTES && bundle::open(&bytes).is_none())
+        Ok(front.len() <= HEADER_BYTES as u64 && front.bundle(0)?.is_none())
     }
 
     fn journal(&mut self, start: u64, is_last: bool) -> Result<End, JournalError> {
         let path = journal_path(self.dir, start);
-        let bytes = files::read_whole(self.disk, &path)?;
-        let damaged = |at: usize, what| JournalError::Damaged { path: path.clone(), at: at as u64, what };
+        let mut front = Front::open(self.disk, &path)?;
+        let damaged = |at, what| JournalError::Damaged { path: path.clone(), at, what };
         let (mut at, mut position) = (0, start);
-        while at < bytes.len() {
-            let Some((head, payload)) = bundle::open(&bytes[at..]) else {
-                let is_unused = at > 0 && bytes[at..].iter().all(|byte| *byte == 0);
+        while at < front.len() {
+            let Some((head, payload)) = front.bundle(at)? else {
+                let rest = front.rest(at)?;
+                let is_unused = at > 0 && rest.iter().all(|byte| *byte == 0);
                 if is_unused && !is_last {
                     break;
                 }
-                if at == 0 || !is_last || !is_torn_end(&bytes[at..], position) {
+                if at == 0 || !is_last || !is_torn_end(rest, position) {
                     return Err(damaged(at, "these changes are not what was written"));
                 }
-                let lost = bytes.len() - at;
+                let lost = rest.len() as u64;
                 self.disk
                     .open(&path, OpenHow::Write)
-                    .and_then(|file| file.set_len(at as u64))
+                    .and_then(|file| file.set_len(at))
                     .map_err(|source| JournalError::disk("cut", &path, source))?;
                 // Room was made ahead of what was written.
-                if !is_unused || lost as u64 > ROOM_BYTES {
+                if !is_unused || lost > UNUSED_BYTES_MAX {
                     self.findings
                         .push(format!("{}: cut {lost} bytes of an unfinished write at byte {at}", path.display()));
                 }
@@ -257,9 +262,9 @@ impl Replay<'_> {
             }
             self.apply(payload).ok_or_else(|| damaged(at, "an entry does not add up"))?;
             position = last;
-            at += HEADER_BYTES + payload.len();
+            at += (HEADER_BYTES + payload.len()) as u64;
         }
-        Ok(End { start, at: at as u64, position, journal_bytes: at as u64 })
+        Ok(End { start, at, position, journal_bytes: at })
     }
 
     fn apply(&mut self, payload: &[u8]) -> Option<()> {

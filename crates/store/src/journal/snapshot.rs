@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
@@ -31,7 +31,8 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
     let disk = &shared.disk;
     disk.remove(&unfinished).map_err(failed("remove"))?;
     let file = disk.open(&unfinished, OpenHow::Create).map_err(failed("make"))?;
-    let mut out = Out { file, at: 0, position, chunk: Vec::with_capacity(CHUNK_BYTES), first_error: None };
+    let written = &shared.gauges.maintenance_bytes;
+    let mut out = Out { file, written, at: 0, position, chunk: Vec::with_capacity(CHUNK_BYTES), first_error: None };
     out.write(Kind::SnapshotHead);
     let tables: Vec<_> = {
         let inner = shared.inner.lock();
@@ -82,8 +83,10 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
     Ok(out.at)
 }
 
-struct Out {
+struct Out<'a> {
     file: Arc<dyn DiskFile>,
+    /// Where bytes are counted, also those of a snapshot that is given up.
+    written: &'a AtomicU64,
     at: u64,
     position: u64,
     chunk: Vec<u8>,
@@ -91,7 +94,7 @@ struct Out {
     first_error: Option<io::Error>,
 }
 
-impl Out {
+impl Out<'_> {
     fn write(&mut self, kind: Kind) {
         if self.first_error.is_some() {
             return;
@@ -101,7 +104,11 @@ impl Out {
         let written = self.file.write_at(&header, self.at);
         let written = written.and_then(|()| self.file.write_at(&self.chunk, self.at + HEADER_BYTES as u64));
         match written {
-            Ok(()) => self.at += (HEADER_BYTES + self.chunk.len()) as u64,
+            Ok(()) => {
+                let bytes = (HEADER_BYTES + self.chunk.len()) as u64;
+                self.at += bytes;
+                self.written.fetch_add(bytes, Ordering::Relaxed);
+            }
             Err(error) => self.first_error = Some(error),
         }
         self.chunk.clear();

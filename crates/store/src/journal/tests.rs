@@ -11,6 +11,8 @@ use super::*;
 use crate::disk::RealDisk;
 
 mod device;
+mod pace;
+mod power;
 mod window;
 
 use device::Device;

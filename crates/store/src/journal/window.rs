@@ -18,14 +18,13 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use crate::disk::DiskFile;
 
-/// How much is mapped at a time. At ten thousand changes a second it lasts for a tenth of one.
-const WINDOW_BYTES: u64 = 256 << 10;
+/// What may be mapped at a time. Less would be used up before the thread comes round.
+pub(super) const ROOM_BYTES_MIN: u64 = 64 << 10;
+pub(super) const ROOM_BYTES_MAX: u64 = 4 << 20;
 /// Mappings begin at a multiple of this.
 const PAGE: u64 = 4096;
 /// Zeros that a file has behind its last bundle at most, when nothing was lost.
-pub(super) const ROOM_BYTES: u64 = WINDOW_BYTES + PAGE;
-/// How much behind the end is touched after a sync. All of it is written by the next one, changed or not.
-const TOUCHED_BYTES: usize = 32 << 10;
+pub(super) const UNUSED_BYTES_MAX: u64 = ROOM_BYTES_MAX + PAGE;
 
 /// Numbers of file systems (`f_type` of statfs) that never overwrite in place: btrfs, ZFS, F2FS, bcachefs.
 const COPY_ON_WRITE: [u32; 4] = [0x9123_683E, 0x2FC1_2FC1, 0xF2F5_2010, 0xCA45_1A4E];
@@ -42,23 +41,36 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Makes room behind byte `at` of `file`, which ends with the entry `position`. `Unsupported` where the file system gives no blocks
-    /// ahead, or none that count: a mapping of a hole would meet a full device with a signal.
-    pub(super) fn open(file: &dyn DiskFile, at: u64, position: u64) -> io::Result<Window> {
+    /// Makes room of `bytes` behind byte `at` of `file`, which ends with the entry `position`. `Unsupported` where the file system gives
+    /// no blocks ahead, or none that count: a mapping of a hole would meet a full device with a signal.
+    pub(super) fn open(file: &dyn DiskFile, at: u64, position: u64, bytes: u64) -> io::Result<Window> {
         if copies_on_write(file.descriptor())? {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let base = at / PAGE * PAGE;
-        file.allocate(base, WINDOW_BYTES)?;
-        let map = MmapOptions::new().offset(base).len(WINDOW_BYTES as usize).map_raw(file.descriptor().as_raw_fd())?;
+        let bytes = bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX).next_multiple_of(PAGE);
+        file.allocate(base, bytes)?;
+        let map = MmapOptions::new().offset(base).len(bytes as usize).map_raw(file.descriptor().as_raw_fd())?;
         populate(&map, 0..map.len())?;
         Ok(Window { map: Arc::new(map), base, at, position })
     }
 
-    /// What to touch after a sync, so that the next changes meet pages that may be written.
-    pub(super) fn ahead(&self) -> Ahead {
-        let start = (self.at - self.base) as usize / PAGE as usize * PAGE as usize;
-        Ahead { map: Arc::clone(&self.map), range: start..self.map.len().min(start + TOUCHED_BYTES) }
+    /// What to touch after a sync, so that the next changes meet pages that may be written. All of it is written by the next one,
+    /// changed or not: so it is the page at the end, the next one, and twice what came between the last two (`recent` bytes), up to an
+    /// eighth of the room.
+    pub(super) fn ahead(&self, recent: u64) -> Ahead {
+        let start = (self.at - self.base) / PAGE * PAGE;
+        let bytes = recent.saturating_mul(2).min(self.len() / 8).next_multiple_of(PAGE) + 2 * PAGE;
+        Ahead { map: Arc::clone(&self.map), range: start as usize..(start + bytes).min(self.len()) as usize }
+    }
+
+    fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Bytes that are left.
+    pub(super) fn room(&self) -> u64 {
+        self.base + self.len() - self.at
     }
 
     /// Copies a bundle of `entries` that ends with the entry `last`. False if it does not fit.
@@ -84,13 +96,13 @@ impl Window {
 
     /// Whether it is time to make the next one.
     pub(super) fn is_low(&self) -> bool {
-        self.at - self.base > WINDOW_BYTES / 2
+        self.at - self.base > self.len() / 2
     }
 
     /// Goes on where `before` was left; `self` was made behind a byte that `before` had passed then.
     pub(super) fn follow(&mut self, before: &Window) {
         assert!(
-            before.at >= self.base && before.at - self.base <= self.map.len() as u64,
+            before.at >= self.base && before.at - self.base <= self.len(),
             "byte {} is outside the window at {}",
             before.at,
             self.base
@@ -132,6 +144,8 @@ mod tests {
     use super::*;
     use crate::disk::{Disk, OpenHow, RealDisk};
 
+    const ROOM: u64 = 256 << 10;
+
     fn file(dir: &tempfile::TempDir, name: &str) -> Arc<dyn DiskFile> {
         RealDisk.open(&dir.path().join(name), OpenHow::Create).unwrap()
     }
@@ -140,14 +154,14 @@ mod tests {
     fn a_bundle_that_ends_with_the_window_fits_and_one_byte_more_does_not() {
         let dir = tempfile::tempdir().unwrap();
         let file = file(&dir, "journal");
-        let mut window = Window::open(&*file, 5_000, 7).unwrap();
-        let room = (4_096 + WINDOW_BYTES - 5_000) as usize - HEADER_BYTES;
+        let mut window = Window::open(&*file, 5_000, 7, ROOM).unwrap();
+        let room = (4_096 + ROOM - 5_000) as usize - HEADER_BYTES;
         assert!(!window.append(&vec![1; room + 1], 8, 7));
         assert_eq!((window.at, window.position), (5_000, 7));
         assert!(window.append(&vec![1; room], 8, 7));
-        assert_eq!((window.at, window.position), (4_096 + WINDOW_BYTES, 8));
+        assert_eq!((window.at, window.position), (4_096 + ROOM, 8));
         assert!(!window.append(&[], 9, 7));
-        window.ahead().touch().unwrap();
+        window.ahead(1 << 40).touch().unwrap();
         let mut bytes = vec![0; room + HEADER_BYTES];
         assert_eq!(file.read_at(&mut bytes, 5_000).unwrap(), bytes.len());
         let (head, payload) = bundle::open(&bytes).unwrap();
@@ -155,10 +169,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_touched_ahead_of_an_idle_journal_is_two_pages_and_of_a_busy_one_an_eighth_of_the_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let window = Window::open(&*file(&dir, "journal"), 5_000, 7, ROOM).unwrap();
+        assert_eq!(window.ahead(0).range, 0..8_192);
+        assert_eq!(window.ahead(3_000).range, 0..16_384);
+        assert_eq!(window.ahead(u64::MAX).range, 0..(32 << 10) + 8_192);
+        let last = Window::open(&*file(&dir, "last"), ROOM - 1, 7, 0).unwrap();
+        assert_eq!(last.room(), ROOM_BYTES_MIN - 4_095);
+    }
+
+    #[test]
     #[should_panic(expected = "outside the window")]
     fn a_window_does_not_follow_one_that_lies_further_on() {
         let dir = tempfile::tempdir().unwrap();
-        let far = Window::open(&*file(&dir, "a"), 2 * WINDOW_BYTES, 1).unwrap();
-        Window::open(&*file(&dir, "b"), 0, 1).unwrap().follow(&far);
+        let far = Window::open(&*file(&dir, "a"), 2 * ROOM, 1, ROOM).unwrap();
+        Window::open(&*file(&dir, "b"), 0, 1, ROOM).unwrap().follow(&far);
     }
 }

@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::journal_path;
+use super::options::Since;
 use super::window::Window;
 use super::{Inner, JournalError, JournalOptions, JournalSync, Shared, snapshot};
 use crate::disk::{Disk, DiskFile, OpenHow};
@@ -26,6 +27,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 /// How long after the file system refused to make room ahead it is asked again; changes are written by this thread meanwhile.
 const WINDOW_AFTER: Duration = Duration::from_secs(10);
+
+/// How often the thread looks whether somebody waits for a bundle that gathers, at least.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Capacity that the buffers keep between bundles.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -54,6 +58,15 @@ pub(super) struct Writer {
     is_without_window: bool,
     /// Bytes in earlier files that no snapshot covers yet.
     earlier_bytes: u64,
+    /// Of the journal's bytes those that were there at start, until a snapshot covers them.
+    found_bytes: u64,
+    /// What users had written, since start, when the last snapshot began, and when that which runs beside did.
+    snapshot_begun: u64,
+    next_snapshot_begun: u64,
+    /// When, by the clock's `elapsed`, that was.
+    snapshot_since: Duration,
+    /// The journal's bytes, since start, when the last sync ended.
+    written_at_sync: u64,
     /// The bundle that is being written: header and entries.
     bundle: Vec<u8>,
     /// The position with which it ends; kept for another attempt while the disk refuses it.
@@ -76,7 +89,8 @@ struct Turn {
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>, file: Arc<dyn DiskFile>, start: u64, at: u64, position: u64) -> Writer {
         let now = shared.clock.elapsed();
-        let earlier_bytes = shared.gauges.journal_bytes.load(Ordering::Relaxed).saturating_sub(at);
+        let found_bytes = shared.gauges.journal_bytes.load(Ordering::Relaxed);
+        let earlier_bytes = found_bytes.saturating_sub(at);
         Writer {
             shared,
             file,
@@ -92,6 +106,11 @@ impl Writer {
             has_room_ahead: false,
             is_without_window: false,
             earlier_bytes,
+            found_bytes,
+            snapshot_begun: 0,
+            next_snapshot_begun: 0,
+            snapshot_since: Duration::ZERO,
+            written_at_sync: 0,
             bundle: Vec::new(),
             bundle_last: None,
             snapshot: None,
@@ -140,15 +159,23 @@ impl Writer {
     fn look(&mut self, inner: &mut Inner, is_closing: bool) {
         if let Some(window) = &inner.window {
             if window.at != self.at {
-                (self.at, self.position) = (window.at, window.position);
-                self.changed_at = self.shared.clock.elapsed();
-                self.shared.gauges.journal_bytes.store(self.unsnapshotted_bytes(), Ordering::Relaxed);
+                let (at, position) = (window.at, window.position);
+                self.written_to(at, position);
             }
             if is_closing || !inner.pending.is_empty() || !inner.options.may_copy() {
                 inner.window = None;
             }
         }
         inner.is_told = self.synced < self.position;
+    }
+
+    /// The file ends at byte `at` now, with the entry `position`.
+    fn written_to(&mut self, at: u64, position: u64) {
+        let gauges = &self.shared.gauges;
+        gauges.written_bytes.fetch_add(at - self.at, Ordering::Relaxed);
+        (self.at, self.position) = (at, position);
+        self.changed_at = self.shared.clock.elapsed();
+        gauges.journal_bytes.store(self.unsnapshotted_bytes(), Ordering::Relaxed);
     }
 
     fn wants_window(&self, inner: &Inner, is_closing: bool) -> bool {
@@ -164,7 +191,13 @@ impl Writer {
     fn make_window(&mut self) {
         // What is refused may have made the file longer all the same.
         self.has_room_ahead = true;
-        let mut window = match Window::open(&*self.file, self.at, self.position) {
+        let bytes = {
+            let inner = self.shared.inner.lock();
+            // Never less than what is left of the one before, which others fill meanwhile.
+            let left = inner.window.as_ref().map_or(0, |window| window.room() + (window.at - self.at));
+            inner.options.room_bytes.max(left)
+        };
+        let mut window = match Window::open(&*self.file, self.at, self.position, bytes) {
             Ok(window) => window,
             Err(error) => {
                 self.window_not_before = self.shared.clock.elapsed() + WINDOW_AFTER;
@@ -219,18 +252,19 @@ impl Writer {
     fn wait(&mut self) -> Turn {
         let shared = Arc::clone(&self.shared);
         let mut inner = shared.inner.lock();
-        let mut has_delayed = false;
+        let mut gathers_since = None;
         // Ends when there is work or a timer is due: each turn waits.
         loop {
             let is_closing = shared.is_closing.load(Ordering::Relaxed);
             self.look(&mut inner, is_closing);
             let has_work = !inner.pending.is_empty() && self.bundle_last.is_none();
             let may_snapshot = self.snapshot.is_none() && self.bundle_last.is_none();
-            let delay = inner.options.bundle_delay;
-            if has_work && !is_closing && !has_delayed && !delay.is_zero() {
-                has_delayed = true;
-                if !turns::wait(&mut inner, Some(delay), |_| true) {
-                    shared.work.wait_for(&mut inner, delay);
+            if has_work
+                && !is_closing
+                && let Some(wait) = self.wait_for_company(&inner.options, &mut gathers_since)
+            {
+                if !turns::wait(&mut inner, Some(wait), |_| true) {
+                    shared.work.wait_for(&mut inner, wait);
                 }
                 continue;
             }
@@ -275,6 +309,21 @@ impl Writer {
         }
     }
 
+    /// How long to wait before another look at whether the bundle that gathers since `since` is to be written; `None`: it is.
+    fn wait_for_company(&self, options: &JournalOptions, since: &mut Option<Duration>) -> Option<Duration> {
+        let (bundle, complete) = (options.bundle_delay, options.complete_delay);
+        if bundle.is_zero() && complete.is_zero() {
+            return None;
+        }
+        let now = self.shared.clock.elapsed();
+        let is_awaited = self.shared.written.waiters() > 0;
+        let delay = if is_awaited { complete } else { bundle };
+        let left = (*since.get_or_insert(now) + delay).saturating_sub(now);
+        // Somebody may come to wait, who has a shorter delay and does not ring.
+        let look = if is_awaited || complete >= bundle { left } else { left.min(complete.max(LOOK_AGAIN)) };
+        (!left.is_zero()).then_some(look)
+    }
+
     /// How long until something is due without anybody asking; `None` if nothing will be.
     fn next_timer(&self, options: &JournalOptions) -> Option<Duration> {
         if self.bundle_last.is_some() {
@@ -288,7 +337,7 @@ impl Writer {
                 is_due.then(|| (self.synced_at + period).saturating_sub(now))
             }
         };
-        let is_worth_it = self.snapshot.is_none() && self.unsnapshotted_bytes() > self.snapshot_limit(options) / 4;
+        let is_worth_it = self.snapshot.is_none() && options.is_snapshot_due(self.since_snapshot(), true);
         let at = (self.changed_at + options.idle_after).max(self.snapshot_not_before);
         let idle = is_worth_it.then(|| at.saturating_sub(now));
         [sync, idle].into_iter().flatten().min()
@@ -312,11 +361,8 @@ impl Writer {
             info!("the journal can be written again");
         }
         self.bundle_last = None;
-        self.at += self.bundle.len() as u64;
-        self.position = last;
-        self.changed_at = self.shared.clock.elapsed();
         gauges.bundles.fetch_add(1, Ordering::Relaxed);
-        gauges.journal_bytes.store(self.unsnapshotted_bytes(), Ordering::Relaxed);
+        self.written_to(self.at + self.bundle.len() as u64, last);
         match options.sync {
             JournalSync::Always => {}
             JournalSync::Every(_) => self.shared.written.advance(last),
@@ -353,15 +399,17 @@ impl Writer {
         self.synced = self.synced.max(position);
         self.shared.synced.advance(self.synced);
         self.synced_at = self.shared.clock.elapsed();
-        let ahead = self.shared.inner.lock().window.as_ref().map(Window::ahead);
+        let written = self.shared.gauges.written_bytes.load(Ordering::Relaxed);
+        let recent = written - std::mem::replace(&mut self.written_at_sync, written);
+        let ahead = self.shared.inner.lock().window.as_ref().map(|window| window.ahead(recent));
         if ahead.is_some_and(|ahead| ahead.touch().is_err()) {
             // What is in the window stays there, and the thread goes on behind it.
             let mut inner = self.shared.inner.lock();
             let window = inner.window.take();
-            if let Some(window) = &window {
-                (self.at, self.position) = (window.at, window.position);
-            }
             drop(inner);
+            if let Some(window) = &window {
+                self.written_to(window.at, window.position);
+            }
             self.window_not_before = self.shared.clock.elapsed() + WINDOW_AFTER;
         }
     }
@@ -385,17 +433,20 @@ impl Writer {
         self.earlier_bytes + self.at.saturating_sub(HEADER_BYTES as u64)
     }
 
-    fn snapshot_limit(&self, options: &JournalOptions) -> u64 {
-        let state = self.shared.gauges.snapshot_bytes.load(Ordering::Relaxed);
-        (state.saturating_mul(options.snapshot_ratio_percent) / 100).max(options.snapshot_min_bytes)
+    fn since_snapshot(&self) -> Since {
+        Since {
+            journal: self.unsnapshotted_bytes(),
+            foreground: (self.found_bytes + self.shared.foreground_bytes()).saturating_sub(self.snapshot_begun),
+            snapshot: self.shared.gauges.snapshot_bytes.load(Ordering::Relaxed),
+        }
     }
 
     fn is_snapshot_due(&self, turn: &Turn) -> bool {
-        let (bytes, limit) = (self.unsnapshotted_bytes(), self.snapshot_limit(&turn.options));
         let now = self.shared.clock.elapsed();
         let is_idle = now.saturating_sub(self.changed_at) >= turn.options.idle_after;
-        let is_due = turn.snapshot_wanted || bytes > limit || (is_idle && bytes > limit / 4);
-        is_due && self.unsnapshotted_bytes() > 0 && now >= self.snapshot_not_before
+        let since = self.since_snapshot();
+        let is_asked = turn.snapshot_wanted && since.journal > 0;
+        (is_asked || turn.options.is_snapshot_due(since, is_idle)) && now >= self.snapshot_not_before
     }
 
     /// Begins the journal anew at this position, and a snapshot of the state at it beside.
@@ -406,6 +457,7 @@ impl Writer {
         if position > self.start {
             match begin_file(&*self.shared.disk, &self.shared.dir, position) {
                 Ok(file) => {
+                    self.shared.gauges.maintenance_bytes.fetch_add(HEADER_BYTES as u64, Ordering::Relaxed);
                     self.earlier_bytes += self.at;
                     self.file = file;
                     self.start = position;
@@ -414,6 +466,8 @@ impl Writer {
                 Err(error) => return self.end_snapshot(Err(error)),
             }
         }
+        self.next_snapshot_begun = self.shared.foreground_bytes();
+        self.snapshot_since = self.shared.clock.elapsed();
         let shared = Arc::clone(&self.shared);
         let thread = worker::try_spawn("snapshot", move || {
             let done = snapshot::take(&shared, position);
@@ -431,7 +485,10 @@ impl Writer {
         match done {
             Ok(bytes) => {
                 let gauges = &self.shared.gauges;
-                self.earlier_bytes = 0;
+                (self.earlier_bytes, self.found_bytes) = (0, 0);
+                self.snapshot_begun = self.next_snapshot_begun;
+                let took = self.shared.clock.elapsed().saturating_sub(self.snapshot_since);
+                gauges.snapshot_micros.store(took.as_micros() as u64, Ordering::Relaxed);
                 gauges.snapshot_bytes.store(bytes, Ordering::Relaxed);
                 gauges.snapshots.fetch_add(1, Ordering::Relaxed);
                 gauges.snapshot_at_ms.store(self.shared.clock.now().0, Ordering::Relaxed);

@@ -41,7 +41,7 @@ impl Store {
             FlushMode::Sync => JournalSync::Always,
             FlushMode::Async => JournalSync::Every(options.flush_interval),
         };
-        let journal_options = JournalOptions { sync, ..JournalOptions::default() };
+        let journal_options = JournalOptions { sync, ..options.journal.clone() };
         let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
         found.findings.extend(journal.findings().iter().cloned());
         let (checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
@@ -108,6 +108,8 @@ impl Store {
         let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
         let shared = Shared::new(options, clock, disk, log, queues, index, &end);
         let shared = Arc::new(Shared { cold_pages, governor, governor_bell, files_disk, ..shared });
+        let log = Arc::downgrade(&shared);
+        journal.count_beside(Box::new(move || log.upgrade().map_or(0, |shared| shared.log.end.get())));
         // So that the first message finds room. A start without any would be taken for one that worked.
         if !prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN)
             && let Some(reason) = shared.no_room.lock().take()

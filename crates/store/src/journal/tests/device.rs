@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use env::Random;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 
@@ -23,10 +23,14 @@ struct State {
     /// What the device has of each file for sure: as it was when its last sync began.
     synced: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
     images: Mutex<Vec<tempfile::TempDir>>,
+    /// What each step that changes files leaves images of; none: only renames do.
+    each_step: Mutex<Option<Vec<Lost>>>,
+    /// Held by a step from its images to its end, so that no image shows half of another.
+    turn: Mutex<()>,
 }
 
 /// What a loss of power takes of what was written since the last sync.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Lost {
     All,
     /// Some sectors, by this number.
@@ -53,6 +57,26 @@ impl Device {
             std::fs::write(image.path().join(entry.file_name()), kept).unwrap();
         }
         image
+    }
+
+    /// What losses of power before each step of `work` that changes files would have left.
+    pub(super) fn images_of_each_step(&self, lost: &[Lost], work: impl FnOnce()) -> Vec<tempfile::TempDir> {
+        self.images();
+        *self.0.each_step.lock() = Some(lost.to_vec());
+        work();
+        *self.0.each_step.lock() = None;
+        self.images()
+    }
+
+    /// The file or name `path` is about to change, while the guard lives.
+    fn step(&self, path: &Path) -> MutexGuard<'_, ()> {
+        let turn = self.0.turn.lock();
+        let lost = self.0.each_step.lock().clone();
+        for lost in lost.into_iter().flatten() {
+            let image = self.image(path.parent().unwrap(), lost);
+            self.0.images.lock().push(image);
+        }
+        turn
     }
 
     /// What a loss of power behind each rename would have left.
@@ -86,10 +110,12 @@ impl Disk for Device {
         RealDisk.len(path)
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
+        let _turn = self.step(path);
         let file = RealDisk.open(path, how)?;
-        Ok(Arc::new(DeviceFile { file, path: path.to_owned(), device: Arc::clone(&self.0) }))
+        Ok(Arc::new(DeviceFile { file, path: path.to_owned(), device: self.clone() }))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let _turn = self.step(to);
         RealDisk.rename(from, to)?;
         let synced = self.0.synced.lock().remove(from);
         self.0.synced.lock().extend(synced.map(|synced| (to.to_owned(), synced)));
@@ -98,12 +124,14 @@ impl Disk for Device {
         Ok(())
     }
     fn remove(&self, path: &Path) -> io::Result<()> {
+        let _turn = self.step(path);
         RealDisk.remove(path)
     }
     fn remove_tree(&self, dir: &Path) -> io::Result<()> {
         RealDisk.remove_tree(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let _turn = self.step(&dir.join("a name"));
         RealDisk.sync_dir(dir)
     }
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
@@ -115,12 +143,12 @@ impl Disk for Device {
 struct DeviceFile {
     file: Arc<dyn DiskFile>,
     path: PathBuf,
-    device: Arc<State>,
+    device: Device,
 }
 
 impl DeviceFile {
     fn is_full(&self) -> bool {
-        self.device.is_full.load(Ordering::SeqCst)
+        self.device.0.is_full.load(Ordering::SeqCst)
     }
 }
 
@@ -132,6 +160,7 @@ impl DiskFile for DeviceFile {
         self.file.read_cached_at(buffer, at)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let _turn = self.device.step(&self.path);
         if self.is_full() {
             // Half of it went through.
             self.file.write_at(&bytes[..bytes.len() / 2], at)?;
@@ -146,9 +175,10 @@ impl DiskFile for DeviceFile {
         self.file.len()
     }
     fn sync_data(&self) -> io::Result<()> {
+        let _turn = self.device.step(&self.path);
         let bytes = std::fs::read(&self.path)?;
         self.file.sync_data()?;
-        self.device.synced.lock().insert(self.path.clone(), bytes);
+        self.device.0.synced.lock().insert(self.path.clone(), bytes);
         Ok(())
     }
     fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {

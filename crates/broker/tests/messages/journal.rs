@@ -1,0 +1,122 @@
+//! The journal's settings, changed while the broker runs, and what they do.
+
+use protocol::code::request;
+use protocol::request::CreateTopic;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+async fn figures(running: &Running) -> serde_json::Value {
+    let response = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
+    let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
+    body["table"].clone()
+}
+
+fn number(figures: &serde_json::Value, name: &str) -> u64 {
+    let Some(text) = figures[name].as_str() else { panic!("no {name} in {figures}") };
+    text.parse().unwrap()
+}
+
+async fn set(running: &Running, lines: &'static str) {
+    let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), lines).await;
+    assert_eq!((changed.code, changed.remark), (0, None), "{lines}");
+}
+
+async fn create(running: &Running, topic: &str) {
+    let fields = CreateTopic {
+        topic,
+        default_topic: None,
+        read_queue_nums: 4,
+        write_queue_nums: 4,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: None,
+        order: false,
+        attributes: None,
+        force: false,
+    };
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &fields, "").await.code, 0);
+}
+
+/// The value of a metric without labels of its own.
+fn metric(page: &str, name: &str) -> u64 {
+    let line = page.lines().find(|line| line.starts_with(&format!("{name}{{")));
+    let Some(line) = line else { panic!("no {name} in {page}") };
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[tokio::test]
+async fn settings_of_the_journal_are_changed_while_it_runs_and_shown_with_what_they_do() {
+    let running = start(Setup::default()).await;
+    let before = figures(&running).await;
+    for (name, value) in [
+        ("journalBundleDelayMillis", 0),
+        ("journalCompleteDelayMillis", 0),
+        ("journalSnapshotMinBytes", 4 << 20),
+        ("journalSnapshotRatioPercent", 200),
+        ("journalMaintenancePercent", 2),
+        ("journalIdleMillis", 10_000),
+        ("journalPendingBytesMax", 4 << 20),
+        ("journalRoomBytes", 256 << 10),
+        ("journalSnapshots", 0),
+    ] {
+        assert_eq!(number(&before, name), value, "{name}");
+    }
+    set(&running, "journalSnapshotMinBytes=4096\njournalSnapshotRatioPercent=0\njournalMaintenancePercent=100\n").await;
+    let deadline = Instant::now() + DEADLINE;
+    let mut topics = 0u64;
+    let after = loop {
+        create(&running, &format!("topic-{topics}")).await;
+        topics += 1;
+        let now = figures(&running).await;
+        if number(&now, "journalSnapshots") >= 2 {
+            break now;
+        }
+        assert!(Instant::now() < deadline, "no snapshots: {now}");
+    };
+    assert!(number(&after, "journalEntries") >= topics, "{after}");
+    assert!(number(&after, "journalBundles") > number(&before, "journalBundles"), "{after}");
+    assert!(number(&after, "journalMaintenanceBytes") >= number(&after, "journalLastSnapshotBytes"), "{after}");
+    assert!(number(&after, "journalForegroundBytes") >= number(&after, "journalWrittenBytes"), "{after}");
+
+    let page = running.broker.metrics(broker::ProcessFigures::default());
+    assert_eq!(metric(&page, "gantry_journal_snapshot_min_bytes"), 4096);
+    assert!(metric(&page, "gantry_journal_snapshots_total") >= 2);
+    assert!(metric(&page, "gantry_journal_written_bytes_total") > topics * 100);
+    assert!(metric(&page, "gantry_journal_maintenance_bytes_total") > 0);
+    assert_eq!(metric(&page, "gantry_journal_failing"), 0);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_the_journal_waits_for_the_delay_that_was_set() {
+    let running = start(Setup::default()).await;
+    set(&running, "journalBundleDelayMillis=1000\njournalCompleteDelayMillis=300\n").await;
+    let began = Instant::now();
+    create(&running, "late").await;
+    assert!(began.elapsed().as_millis() >= 290, "{:?}", began.elapsed());
+    set(&running, "journalBundleDelayMillis=0\njournalCompleteDelayMillis=0\n").await;
+    create(&running, "at-once").await;
+    assert_eq!(number(&figures(&running).await, "journalCompleteDelayMillis"), 0);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_setting_of_the_journal_out_of_its_range_is_refused_and_changes_nothing() {
+    let running = start(Setup::default()).await;
+    for line in [
+        "journalMaintenancePercent=0\n",
+        "journalMaintenancePercent=101\n",
+        "journalSnapshotMinBytes=100\n",
+        "journalBundleDelayMillis=1001\n",
+        "journalRoomBytes=8M\n",
+        "journalOffsetsMillis=-1\n",
+    ] {
+        let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), line).await;
+        assert_ne!(changed.code, 0, "{line}");
+    }
+    let after = figures(&running).await;
+    assert_eq!(number(&after, "journalMaintenancePercent"), 2);
+    assert_eq!(number(&after, "journalRoomBytes"), 256 << 10);
+    running.stop().await;
+}

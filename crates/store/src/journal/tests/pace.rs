@@ -1,0 +1,187 @@
+//! When bundles and snapshots are written, by what was set.
+
+use std::sync::atomic::AtomicU64;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// So many changes of one key each; the position of the last.
+fn put(journal: &Journal, changes: u8) -> u64 {
+    (0..changes).map(|n| journal.put(TABLE, &[n], b"v")).last().unwrap()
+}
+
+#[test]
+fn changes_that_nobody_waits_for_gather_until_somebody_does() {
+    for sync in [JournalSync::Always, JournalSync::Every(HOUR)] {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = try_open(dir.path(), JournalOptions { sync, bundle_delay: HOUR, ..options() }).unwrap();
+        put(&journal, 50);
+        let last = put(&journal, 50);
+        assert_eq!(journal.stats().bundles, 0);
+        wait(&journal, last);
+        assert_eq!(journal.stats().bundles, 1, "all of them together");
+        assert!(journal.close());
+        assert_eq!(state(&open(dir.path())).len(), 50);
+    }
+}
+
+#[test]
+fn changes_that_somebody_waits_for_have_a_delay_of_their_own_which_is_changed_while_they_gather() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = JournalOptions { complete_delay: HOUR, ..options() };
+    let journal = try_open(dir.path(), slow).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| wait(&journal, 100));
+        until(|| journal.written().waiters() == 1);
+        let last = put(&journal, 100);
+        assert_eq!((last, journal.stats().bundles), (100, 0));
+        journal.configure(options());
+    });
+    assert_eq!(journal.stats().bundles, 1);
+    // And without a wait nothing waits, as nobody asks.
+    journal.configure(JournalOptions { complete_delay: HOUR, ..options() });
+    let last = put(&journal, 1);
+    until(|| journal.written().get() >= last);
+}
+
+#[test]
+fn a_delay_that_is_over_writes_what_has_gathered() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal =
+        try_open(dir.path(), JournalOptions { bundle_delay: Duration::from_millis(20), ..options() }).unwrap();
+    let last = put(&journal, 10);
+    until(|| journal.written().get() >= last);
+    assert!(journal.close());
+}
+
+#[test]
+fn a_journal_that_is_closed_waits_for_no_company() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal =
+        try_open(dir.path(), JournalOptions { bundle_delay: HOUR, complete_delay: HOUR, ..options() }).unwrap();
+    put(&journal, 10);
+    assert!(journal.close());
+    assert_eq!(state(&open(dir.path())).len(), 10);
+}
+
+/// A state of a hundred rows, 20 KB, of which `change` changes one.
+fn rows(journal: &Journal) -> (Arc<Owner>, impl FnMut() -> u64 + '_) {
+    let owner = Arc::new(Owner(Mutex::default()));
+    journal.attach(TABLE, Arc::clone(&owner) as Arc<dyn Table>);
+    let (mut n, of) = (0u32, Arc::clone(&owner));
+    let change = move || {
+        n += 1;
+        let (key, value) = (vec![(n % 100) as u8], vec![n as u8; 200]);
+        let mut state = of.0.lock();
+        state.insert(key.clone(), value.clone());
+        journal.put(TABLE, &key, &value)
+    };
+    (owner, change)
+}
+
+/// Waits for as many snapshots, while nothing is put: the thread looks with the next sync.
+fn snapshots(journal: &Journal, count: u64) -> JournalStats {
+    until(|| journal.stats().snapshots >= count);
+    journal.stats()
+}
+
+#[test]
+fn snapshots_are_two_percent_of_what_is_written_counted_in_bytes_and_the_last_one_more() {
+    const STATE: u64 = 22_000;
+    let dir = tempfile::tempdir().unwrap();
+    let sync = JournalSync::Every(Duration::from_millis(10));
+    let eager = JournalOptions { sync, snapshot_min_bytes: 4096, snapshot_ratio_percent: 0, ..options() };
+    let journal = try_open(dir.path(), eager.clone()).unwrap();
+    let (_owner, mut change) = rows(&journal);
+    let mut put = |changes: usize| {
+        (1..changes).for_each(|_| _ = change());
+        wait(&journal, change());
+    };
+    let before = loop {
+        put(200);
+        let stats = journal.stats();
+        assert!(stats.snapshot_bytes < STATE, "{stats:?}");
+        // The last one is not paid yet, and another may be on its way.
+        let paid = stats.maintenance_bytes.saturating_sub(2 * STATE + 40 * (stats.snapshots + 2));
+        assert!(paid * 50 <= stats.foreground_bytes, "{stats:?}");
+        if stats.snapshots >= 6 {
+            break stats;
+        }
+    };
+    assert!(before.snapshot_bytes > 20_000 && before.written_bytes > 4 * 50 * 20_000, "{before:?}");
+
+    // What is written beside pays too. A snapshot that is on its way was begun before, and does not count.
+    let beside = Arc::new(AtomicU64::new(7));
+    let counted = Arc::clone(&beside);
+    journal.count_beside(Box::new(move || counted.load(Ordering::Relaxed)));
+    beside.fetch_add(10 << 20, Ordering::Relaxed);
+    put(30);
+    let after = snapshots(&journal, before.snapshots + 1);
+    assert!(after.written_bytes - before.written_bytes < 10_000, "{before:?}, {after:?}");
+    assert_eq!(after.foreground_bytes - after.written_bytes, 10 << 20);
+
+    // And who allows more gets more.
+    journal.configure(JournalOptions { maintenance_percent: 100, ..eager });
+    let before = journal.stats();
+    for round in 1..=5 {
+        put(100);
+        snapshots(&journal, before.snapshots + round);
+    }
+    let after = journal.stats();
+    assert!(after.written_bytes - before.written_bytes < 5 * 2 * STATE, "{before:?}, {after:?}");
+}
+
+#[test]
+fn an_idle_journal_takes_no_snapshot_that_is_not_paid() {
+    let dir = tempfile::tempdir().unwrap();
+    let idle = JournalOptions { idle_after: Duration::from_millis(1), snapshot_min_bytes: 4096, ..options() };
+    let journal = try_open(dir.path(), idle).unwrap();
+    let (owner, mut change) = rows(&journal);
+    for _ in 0..100 {
+        wait(&journal, change());
+    }
+    until(|| journal.stats().snapshots >= 1);
+    journal.snapshot();
+    until(|| journal.stats().journal_bytes == 0 || journal.stats().snapshots >= 2);
+    let before = journal.stats();
+    assert!((15_000..30_000).contains(&before.snapshot_bytes), "{before:?}");
+    // Three times the state, with a pause behind each change.
+    for _ in 0..300 {
+        let position = change();
+        wait(&journal, position);
+        until(|| journal.written().get() >= position);
+    }
+    let after = journal.stats();
+    assert_eq!(after.snapshots, before.snapshots, "{after:?}");
+    assert!(journal.close());
+    assert_eq!(state(&open(dir.path())), *owner.0.lock());
+}
+
+#[test]
+fn room_made_ahead_becomes_more_and_less_while_others_fill_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path());
+    let rooms = [64 << 10, 4 << 20, 100_000, 0, u64::MAX];
+    std::thread::scope(|scope| {
+        for thread in 0..3u8 {
+            let journal = &journal;
+            scope.spawn(move || {
+                for n in 0..20_000u32 {
+                    let position = journal.put(TABLE, &[thread, n as u8], &[n as u8; 250]);
+                    if n % 50 == 0 {
+                        wait(journal, position);
+                    }
+                    if thread == 0 && n % 200 == 0 {
+                        let room_bytes = rooms[(n / 200) as usize % rooms.len()];
+                        journal.configure(JournalOptions { room_bytes, ..options() });
+                    }
+                }
+            });
+        }
+    });
+    assert!(journal.stats().room_bytes <= (4 << 20) + 4096);
+    assert!(journal.close());
+    let found = open(dir.path());
+    assert_eq!((found.position(), state(&found).len()), (60_000, 3 * 256));
+}
