@@ -1,4 +1,4 @@
-//! Bursts of sends whose answers wait for a flush (SYNC_FLUSH).
+//! Bursts of sends of which answers wait for a flush (SYNC_FLUSH).
 //!
 //! One task answers them all: what a flush has covered is answered in one go, so that a flush costs one wake-up, and one more for each
 //! connection that hears of it. A burst that the device is late for is answered with FLUSH_DISK_TIMEOUT, and stays until it is
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Unflushed {
     pub(crate) receipts: Receipts,
     pub(crate) landed: Vec<Landed>,
-    /// Whom to wake when it is flushed.
+    /// Whom to wake when it is flushed; nobody where consumers see what is not flushed.
     pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) light: Vec<Arc<ConsumeQueue>>,
     pub(crate) end: LogOffset,
@@ -177,7 +177,7 @@ impl Desk {
         let code = if late.is_none() { ResponseCode::Success } else { ResponseCode::FlushDiskTimeout };
         let answer = Answer { code, remark: late.as_deref(), host: broker.advertised, settings: &settings };
         let mut out = Outgoing::new();
-        burst.receipts.reply_to_patient(&burst.landed, &answer, &mut self.ids, &mut out);
+        burst.receipts.reply_to_waiting(&burst.landed, &answer, &mut self.ids, &mut out);
         if !out.is_empty() {
             // Through the inbox, which cannot be full: a reply that got lost would be sent a second time by its producer.
             burst.inbox.push(Errand::Frames(out.take()));

@@ -2,7 +2,7 @@
 //!
 //! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the burst goes to `acknowledgements.rs`, which lays the replies
 //! into the connection's inbox after the flush that covers it, while the connection reads on; only so many bursts of a connection may
-//! wait there.
+//! wait there. Which of the two it is, `durability.rs` says for each send.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -75,8 +75,8 @@ pub(crate) struct Receipt {
     pub(crate) records: Range<usize>,
     /// Where the unique key stands among the receipts' text; for a reply, why it did not get to whom it is for.
     pub(crate) text: Range<usize>,
-    /// Does not wait for the disk.
-    pub(crate) is_hasty: bool,
+    /// Is answered when it is on the device.
+    pub(crate) waits: bool,
     /// Its name in the window of repeated sends.
     pub(crate) claim: Option<Arc<str>>,
     /// It is for a part of a request, of which there are several: `None` where a receipt is made, and filled in by [`Receipts::push`].
@@ -92,6 +92,8 @@ pub(crate) struct Receipts {
     logical: Vec<(usize, Logical)>,
     /// Mappings by which messages that waited were given their queues: held until all of this is stored.
     held: Vec<Arc<Mapping>>,
+    /// One of them is answered when it is on the device.
+    any_waits: bool,
     /// The part of a request that is being gathered.
     part: Option<Part>,
 }
@@ -143,6 +145,7 @@ impl Receipts {
 
     pub(crate) fn push(&mut self, receipt: Receipt) {
         let part = self.take_part();
+        self.any_waits |= receipt.waits;
         self.list.push(Receipt { part, ..receipt });
     }
 
@@ -174,20 +177,21 @@ impl Receipts {
 
     fn clear(&mut self) {
         self.list.clear();
+        self.any_waits = false;
         self.logical.clear();
         self.held.clear();
         self.text.clear();
     }
 
-    /// Answers all that did not ask to be answered before the flush.
-    pub(crate) fn reply_to_patient(
+    /// Answers all that wait for the flush.
+    pub(crate) fn reply_to_waiting(
         &self,
         landed: &[Landed],
         answer: &Answer<'_>,
         ids: &mut String,
         out: &mut Outgoing,
     ) {
-        for receipt in self.list.iter().filter(|receipt| !receipt.is_hasty) {
+        for receipt in self.list.iter().filter(|receipt| receipt.waits) {
             self.reply(receipt, landed, answer, ids, out);
         }
     }
@@ -415,7 +419,9 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
 
     let settings = broker.settings.load();
     let answer = Answer { code: ResponseCode::Success, remark: None, host: broker.advertised, settings: &settings };
-    if !broker.is_sync_flush() {
+    // After the append, not before: see `store::flush::Mode`.
+    let is_shown = !broker.is_sync_flush();
+    if is_shown && !sends.receipts.any_waits {
         broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
         let mut ids = std::mem::take(&mut sends.ids);
         // A topic that was made for these is not written down yet.
@@ -441,16 +447,23 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     }
 
     for receipt in &mut sends.receipts.list {
-        receipt.is_hasty &= is_durable;
+        receipt.waits |= !is_durable;
     }
     let mut ids = std::mem::take(&mut sends.ids);
-    for receipt in sends.receipts.list.iter().filter(|receipt| receipt.is_hasty) {
+    for receipt in sends.receipts.list.iter().filter(|receipt| !receipt.waits) {
         sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
     }
     sends.ids = ids;
     drop(settings);
     let (receipts, landed) = (sends.receipts.take(), landed.to_vec());
-    let (lanes, light) = (std::mem::take(&mut sends.lanes), sends.batch.light_queues().to_vec());
+    let (mut lanes, mut light) = (std::mem::take(&mut sends.lanes), sends.batch.light_queues().to_vec());
+    if is_shown {
+        // Consumers need not wait, and the flush thread goes round now and not at the end of its interval.
+        broker.store.want_flush();
+        broker.topics.light_lanes(&light, &mut lanes);
+        broker.hold.arrived(lanes.iter(), &mut sends.woken);
+        (lanes, light) = (Vec::new(), Vec::new());
+    }
     sends.clear();
     let permits = Arc::clone(&sends.unflushed);
     // Never closed; a closed one would only mean that nothing is counted.
@@ -511,7 +524,7 @@ pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
 }
 
 impl Broker {
-    /// Whether an acknowledgement waits for the disk.
+    /// Whether an acknowledgement waits for the device where nothing else is said, and consumers see what is there.
     pub(crate) fn is_sync_flush(&self) -> bool {
         self.store.is_sync_flush()
     }

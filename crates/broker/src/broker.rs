@@ -31,7 +31,7 @@ use crate::groups::Groups;
 use crate::hold::{Errand, Hold};
 use crate::ids::Ids;
 use crate::limits::Limits;
-use crate::offsets::Offsets;
+use crate::offsets::{Offsets, after_loss};
 use crate::order_lock::OrderLocks;
 use crate::placement::Placement;
 use crate::pop::{self, Pops};
@@ -150,6 +150,7 @@ impl Broker {
     /// Loads what the journal holds, creates the system topics, and starts the tasks. Needs a running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
+        after_loss::cut(&broker);
         let timeout_ms = broker.settings.load().transaction_time_out;
         broker.transactions.load(&broker.store, &broker.offsets, timeout_ms)?;
         pop::settle_revived(&broker)?;

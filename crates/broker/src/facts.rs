@@ -6,6 +6,8 @@
 use protocol::properties::{self, NAME_VALUE, PROPERTY_END, name};
 use store::MessageKeys;
 
+use crate::durability::FLUSH_DISK_TYPE;
+
 /// Characters of the longest number.
 const DIGITS: usize = 20;
 
@@ -20,6 +22,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) keys: &'a str,
     /// `WAIT=false`: the producer does not want to wait for the disk.
     pub(crate) is_hasty: bool,
+    /// `flush.disk.type`, as it stands there.
+    pub(crate) flush_disk_type: Option<&'a str>,
     /// `DELAY`, as it stands there.
     pub(crate) delay: Option<&'a str>,
     /// `TRAN_MSG=true`: a half message.
@@ -58,6 +62,7 @@ impl<'a> Facts<'a> {
                 name::UNIQ_KEY => facts.uniq_key = value,
                 name::KEYS => facts.keys = value,
                 name::WAIT => facts.is_hasty = value.eq_ignore_ascii_case("false"),
+                FLUSH_DISK_TYPE => facts.flush_disk_type = Some(value),
                 name::DELAY => facts.delay = Some(value),
                 name::TRAN_MSG => facts.is_half = value.eq_ignore_ascii_case("true"),
                 name::TIMER_DELAY_SEC => facts.delay_sec = Some(value),

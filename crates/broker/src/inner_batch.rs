@@ -46,6 +46,8 @@ pub(crate) struct Target<'a> {
     pub(crate) queue_id: i32,
     /// For the record: without the bits that mark a batch.
     pub(crate) sys_flag: i32,
+    /// It is answered when it is on the device.
+    pub(crate) waits: bool,
 }
 
 /// How many messages a compressed batch holds, which only its producer knows; none of one that is not compressed.
@@ -151,7 +153,7 @@ pub(crate) fn gather(
         queue_id: target.queue_id,
         records: first..first + 1,
         text: uniq_key,
-        is_hasty: facts.is_hasty,
+        waits: target.waits,
         claim: None,
         part: None,
     });

@@ -12,6 +12,7 @@ mod broker;
 mod clients;
 mod conditions;
 mod delay;
+mod durability;
 mod exchange;
 mod facts;
 mod falls;

@@ -4,6 +4,7 @@
 //! milliseconds later, those that came meanwhile with them (Apache writes them every 5 s). So a commit costs one look-up, no allocation and no
 //! lock that a reader of another group would feel. Pulled offsets and pending resets live in memory only, as in Apache.
 
+pub(crate) mod after_loss;
 mod carrier;
 pub(crate) mod requests;
 

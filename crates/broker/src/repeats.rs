@@ -187,12 +187,12 @@ pub(crate) fn answer(
     session: &mut Session,
     asker: Asker,
     uniq_key: &str,
-    is_hasty: bool,
+    waits: bool,
     first: First,
 ) -> Result<(), Refusal> {
     let journal = session.waits_for();
     let store = Arc::clone(&broker.store);
-    let end = if broker.is_sync_flush() && !is_hasty { first.end.0 } else { 0 };
+    let end = if waits { first.end.0 } else { 0 };
     let is_durable = store.flushed().get() >= end && store.journal().written().get() >= journal;
     let (settings, host) = (broker.settings.load_full(), broker.advertised);
     let uniq_key = uniq_key.to_owned();

@@ -207,7 +207,7 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         queue_id: reply.queue_id,
         records: first..first + 1,
         text,
-        is_hasty: false,
+        waits: broker.waits_for_device(&reply.topic, None),
         claim: None,
         part: None,
     });

@@ -6,7 +6,7 @@ use net::{Outgoing, ReplyTo, Request};
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
 use protocol::names;
-use protocol::properties::name;
+use protocol::properties::{self, name};
 use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
 use protocol::request::SendBack;
 use protocol::sys_flag::{self, perm};
@@ -178,6 +178,9 @@ fn gather(
     draft.reconsume_times = view.reconsume_times().saturating_add(1);
     draft.prepared_offset = 0;
     draft.properties = &sends.properties;
+    let properties = view.properties();
+    let waits =
+        broker.waits_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
     let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, tags, &draft);
     append::check_fits(broker, &mut sends.batch, first, gathered)?;
@@ -189,7 +192,7 @@ fn gather(
         text: 0..0,
         // The consumer commits its offset when it is told that the message is kept, and the journal that holds the commit is synced apart
         // from the log: told earlier, the commit could survive a loss of power and the retry not.
-        is_hasty: false,
+        waits,
         claim: None,
         part: None,
     });

@@ -3,6 +3,7 @@
 //! Nothing is stored here: `append` writes what a burst has gathered under one lock and answers. A refusal leaves no trace in the
 //! batch. Steady state allocates nothing: topic and queue come as counted handles, everything else lives in buffers of the session.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use protocol::batch::{self, InnerMessage};
 use protocol::body::TopicFilterType;
 use protocol::code::{ResponseCode, request};
 use protocol::names;
+use protocol::properties::{self, name};
 use protocol::record::{PROPERTIES_MAX, RecordDraft};
 use protocol::request::{SendMessage, SendReplyExtra};
 use protocol::sys_flag::{self, perm};
@@ -282,13 +284,19 @@ fn gather_one(
         ));
     }
 
+    let mut waits = broker.waits_for_device(&route.topic, facts.flush()?);
+    if route.is_dead || route.topic.is_retry() {
+        // A consumer sends it there, and takes it for kept.
+        let origin = properties::get(properties, name::RETRY_TOPIC).unwrap_or_default();
+        waits |= broker.waits_again(origin, properties);
+    }
     let body = request.body;
     check_size(broker, body, properties.len())?;
     let lite_queue = lite::queue_of(&broker.store, &facts, route.topic.name())?;
     let light = light::wanted(&broker.store, lite_queue.as_deref().or(facts.light), route.topic.name())?;
     if facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0 {
         let is_plain = !is_half && level <= 0 && facts.timer().is_none() && !route.is_dead;
-        gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain)?;
+        gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain, waits)?;
         return Ok(true);
     }
     let level = level.min(broker.delay_levels.max_level());
@@ -348,7 +356,7 @@ fn gather_one(
         Ok(Verdict::Repeated(first)) => {
             sends.receipts.forget(uniq_key);
             let asker = Asker::of(session, request.reply_to());
-            repeats::answer(broker, session, asker, facts.uniq_key, facts.is_hasty, first)?;
+            repeats::answer(broker, session, asker, facts.uniq_key, waits, first)?;
             return Ok(true);
         }
         Err(refusal) => {
@@ -403,7 +411,7 @@ fn gather_one(
         queue_id: priority.unwrap_or_else(|| message_queue(message, route)),
         records: first..first + 1,
         text: uniq_key,
-        is_hasty: facts.is_hasty,
+        waits,
         claim,
         part: None,
     });
@@ -426,6 +434,7 @@ fn gather_marked(
     facts: &Facts<'_>,
     queue_id: i32,
     is_plain: bool,
+    waits: bool,
 ) -> Result<(), Refusal> {
     if message.sys_flag & sys_flag::INNER_BATCH == 0 {
         return Err(illegal("INNER_NUM is there, but sysFlag does not say that this is a batch (128)"));
@@ -441,7 +450,7 @@ fn gather_marked(
         return Err(illegal("a batch that is one record (sysFlag 128) cannot be delayed, transactional or dead"));
     }
     let count = inner_batch::count_of_marked(message, request.body)?;
-    let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag };
+    let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag, waits };
     inner_batch::gather(broker, session, settings, request, message, facts, target, Content::of_sealed(count))
 }
 
@@ -467,6 +476,7 @@ fn gather_batch(
         return Err(illegal(format!("batch request does not support retry group {}", message.topic)));
     }
     let facts = Facts::of(message.properties.unwrap_or_default());
+    let own_flush = facts.flush()?;
     let level = delay_level(&facts)?;
     if level > 0 {
         return Err(illegal(format!("a batch cannot be delayed, its DELAY is {level}")));
@@ -493,7 +503,8 @@ fn gather_batch(
     let is_inner = lane.queue.is_batch() && !facts.uniq_key.is_empty();
     let stated = if is_inner { inner_batch::stated_of_compressed(message)? } else { None };
     if let Some(count) = stated {
-        let target = Target { topic, lane, queue_id, sys_flag };
+        let waits = broker.waits_for_device(topic, own_flush);
+        let target = Target { topic, lane, queue_id, sys_flag, waits };
         return inner_batch::gather(
             broker,
             session,
@@ -510,10 +521,14 @@ fn gather_batch(
             "INNER_NUM and the sysFlag bit 128 mark a batch that is one record, which this batch or its topic is not",
         ));
     }
+    // The answer is one for all: it waits if one of them asks for that.
+    let waits = Cell::new(false);
     let mut inner_messages = (0..).zip(batch::iter(request.body)).map(|(place, inner)| {
         let inner = inner.map_err(|error| illegal(format!("message {place} of the batch: {error}")))?;
         let inner_facts = Facts::of(inner.properties);
         check_inner(&inner, &inner_facts, place, &facts)?;
+        let own = if inner_facts.flush_disk_type.is_some() { inner_facts.flush()? } else { own_flush };
+        waits.set(waits.get() || broker.waits_for_device(topic, own));
         light::check_inner(&broker.store, &inner, &inner_facts, place, message.topic)?;
         if is_inner && light::wanted(&broker.store, inner_facts.light, message.topic)?.is_some() {
             return Err(illegal(format!(
@@ -539,7 +554,7 @@ fn gather_batch(
             count += 1;
         }
         let content = Content { count: inner_batch::checked(count)?, are_keys_said };
-        let target = Target { topic, lane, queue_id, sys_flag };
+        let target = Target { topic, lane, queue_id, sys_flag, waits: waits.get() };
         return inner_batch::gather(broker, session, settings, request, message, &facts, target, content);
     }
     let sends = &mut session.sends;
@@ -583,7 +598,7 @@ fn gather_batch(
         queue_id,
         records: first..first + count,
         text: uniq_key,
-        is_hasty: facts.is_hasty,
+        waits: waits.get(),
         claim: None,
         part: None,
     });

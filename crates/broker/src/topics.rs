@@ -21,6 +21,7 @@ use store::journal::{Change, Table};
 use store::{ConsumeQueue, Journal, Store, StoreError};
 use tokio::sync::Notify;
 
+use crate::durability::TopicsWord;
 use crate::hold::Lane;
 use crate::light::LightTopics;
 use crate::lite::Lite;
@@ -49,6 +50,8 @@ pub struct Topic {
     config: ArcSwap<TopicConfig>,
     /// By queue id; filled when a queue is first used.
     lanes: Places<Lane>,
+    /// What its attributes say of acknowledgements.
+    pub(crate) flush: TopicsWord,
     /// See `mapped.rs`.
     is_static: AtomicBool,
     mapping: ArcSwapOption<Mapping>,
@@ -75,6 +78,7 @@ impl Topic {
             is_retry: known::is_retry_topic(name),
             bell: bells.of(name).cloned(),
             name: Arc::from(config.topic_name.as_str()),
+            flush: TopicsWord::of(&config.attributes),
             config: ArcSwap::from_pointee(config),
             lanes: Places::default(),
             is_static: AtomicBool::new(false),
@@ -533,6 +537,7 @@ impl Topics {
         // Memory first: a snapshot that is being taken must not miss what the journal has already.
         match known {
             Some(known) => {
+                known.flush.follow(&config.attributes);
                 known.config.store(Arc::new(config));
                 change(&known);
             }

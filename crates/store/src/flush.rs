@@ -2,19 +2,82 @@
 //!
 //! With SYNC_FLUSH it clocks itself: while the device is busy with one group, the next one gathers, and it goes round at once as
 //! long as anything is unflushed. With ASYNC_FLUSH it goes round every flush interval, and sooner when more has gathered than is to be dirty at a
-//! time. With nothing to flush it sleeps until an
-//! append calls it, and lets the thread `queues` do so too.
+//! time, or when somebody waits for it. With nothing to flush it sleeps until an append calls it, and lets the thread `queues` do so too.
+//! Which of the two it is may change at any time ([`Mode`]).
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::error;
 
+use crate::options::FlushMode;
 use crate::segment::Segment;
 use crate::store::Shared;
 
 /// From so many bytes on, pages are taken out of our page table before they are written: all at once. Otherwise the kernel makes each of them
 /// read-only by itself, and interrupts the other processors for each.
 const LET_GO_MIN: u64 = 16 << 10;
+
+/// What counts as safe at this moment, for acknowledgements and for consumers.
+///
+/// From ASYNC_FLUSH to SYNC_FLUSH there is a time between: sends wait for the device at once, and consumers go on seeing what is written, until
+/// all is flushed that was shown to them. Otherwise a pull that was woken for a message would find it gone, and wait for the next one.
+pub(crate) struct Mode {
+    state: AtomicU64,
+    /// The number of the next turn.
+    turns: AtomicU64,
+}
+
+const ASYNC: u64 = 0;
+const SYNC: u64 = 1;
+
+/// A change to SYNC_FLUSH that is under way. Each has its own number, so that a flush which began before it does not complete it.
+#[derive(Clone, Copy)]
+pub(crate) struct Turn(u64);
+
+impl Mode {
+    pub fn new(mode: FlushMode) -> Mode {
+        let state = match mode {
+            FlushMode::Async => ASYNC,
+            FlushMode::Sync => SYNC,
+        };
+        Mode { state: AtomicU64::new(state), turns: AtomicU64::new(SYNC + 1) }
+    }
+
+    /// Acknowledgements wait for the device.
+    ///
+    /// SeqCst: whoever has appended, and then does not see the change, has appended before the flush that completes it looks for the log's end.
+    pub fn is_sync(&self) -> bool {
+        self.state.load(Ordering::SeqCst) != ASYNC
+    }
+
+    /// Consumers see what is on the device.
+    pub fn shows_flushed(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == SYNC
+    }
+
+    /// Changes it, and says whether it was another one.
+    pub fn set(&self, mode: FlushMode) -> bool {
+        match mode {
+            FlushMode::Async => self.state.swap(ASYNC, Ordering::SeqCst) != ASYNC,
+            FlushMode::Sync => {
+                let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+                self.state.compare_exchange(ASYNC, turn, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            }
+        }
+    }
+
+    /// Before a flush looks for the log's end.
+    fn turn(&self) -> Turn {
+        Turn(self.state.load(Ordering::SeqCst))
+    }
+
+    /// That flush is done: what was shown before the change is on the device.
+    fn turned(&self, turn: Turn) {
+        if turn.0 > SYNC {
+            let _ = self.state.compare_exchange(turn.0, SYNC, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+}
 
 pub(crate) fn run(shared: &Shared) {
     // Stops when the store closes, after a last round.
@@ -27,10 +90,12 @@ pub(crate) fn run(shared: &Shared) {
         if !shared.is_sync_flush() && !shared.is_stopping() && !shared.flush_wanted.load(Ordering::SeqCst) {
             shared.flush_bell.rest(shared.options.flush_interval);
         }
-        // What was wanted until now is done now.
-        shared.flush_wanted.store(false, Ordering::SeqCst);
+        // What was wanted until now is done now. Acquires what whoever wanted it had appended.
+        shared.flush_wanted.swap(false, Ordering::SeqCst);
         let is_stopping = shared.is_stopping();
+        let turn = shared.flush_mode.turn();
         flush(shared);
+        shared.flush_mode.turned(turn);
         if is_stopping {
             return;
         }
@@ -81,5 +146,29 @@ pub(crate) fn sync(segment: &Segment, from: u64, to: u64) {
         // on the device, so nothing may be acknowledged any more; the next start finds out.
         error!(path = %segment.path().display(), %error, "the log cannot be flushed: ending the process");
         std::process::abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consumers_are_shown_less_only_after_a_flush_that_began_behind_the_change() {
+        let mode = Mode::new(FlushMode::Async);
+        let before = mode.turn();
+        assert!(mode.set(FlushMode::Sync) && !mode.set(FlushMode::Sync));
+        assert!(mode.is_sync() && !mode.shows_flushed());
+        mode.turned(before);
+        assert!(!mode.shows_flushed(), "that flush may have looked for the log's end before the change");
+        // There and back while a flush is under way.
+        let during = mode.turn();
+        assert!(mode.set(FlushMode::Async) && mode.set(FlushMode::Sync));
+        mode.turned(during);
+        assert!(!mode.shows_flushed());
+        mode.turned(mode.turn());
+        assert!(mode.is_sync() && mode.shows_flushed());
+        assert!(mode.set(FlushMode::Async) && !mode.set(FlushMode::Async));
+        assert!(!mode.is_sync() && !mode.shows_flushed());
     }
 }

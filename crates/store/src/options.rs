@@ -41,7 +41,7 @@ pub struct StoreOptions {
     /// Reads from the journal which topics are BatchCQ topics. A start that finds no queue of such a topic on disk makes the
     /// right kind with it.
     pub batch_topics: Option<fn(&Journal) -> HashSet<String>>,
-    /// `flushDiskType`.
+    /// `flushDiskType` at the start; see [`crate::Store::set_flush`].
     pub flush: FlushMode,
     /// `flushIntervalCommitLog`.
     pub flush_interval: Duration,

@@ -20,6 +20,7 @@ use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{NotWritable, StoreError};
+use crate::flush::Mode;
 use crate::fold::is_folder_name;
 use crate::governor::{ColdPages, Governor, MemoryFigures};
 use crate::index::KeyIndex;
@@ -74,6 +75,8 @@ pub(crate) struct Shared {
     pub had_reads: AtomicBool,
     pub segments_bell: Bell,
     pub flush_bell: Bell,
+    /// What counts as safe, at this moment.
+    pub flush_mode: Mode,
     /// The flush is not to gather any longer. SeqCst, as the bells' flags.
     pub flush_wanted: AtomicBool,
     pub governor_bell: Arc<Bell>,
@@ -111,7 +114,7 @@ impl Shared {
     }
 
     pub fn is_sync_flush(&self) -> bool {
-        self.options.flush == FlushMode::Sync
+        self.flush_mode.is_sync()
     }
 
     /// Ends the rest of the `queues` thread, if it rests.
@@ -198,14 +201,33 @@ impl Store {
         &self.shared.flushed
     }
 
-    /// What consumers may see: what a crash of the kind that the flush mode promises to survive cannot take back.
+    /// What consumers may see: what a crash of the kind that the flush mode promises to survive cannot take back. What they may see once they
+    /// may see from then on, also when the mode changes.
     pub fn confirmed(&self) -> &Watermark {
-        if self.shared.is_sync_flush() { &self.shared.flushed } else { &self.shared.log.end }
+        if self.shared.flush_mode.shows_flushed() { &self.shared.flushed } else { &self.shared.log.end }
     }
 
-    /// Whether a send is acknowledged only when it is on the device.
+    /// Whether nobody closed the store before this start: the process was killed, or the machine lost its power.
+    pub fn was_abnormal(&self) -> bool {
+        self.was_abnormal
+    }
+
+    /// Whether a send is acknowledged only when it is on the device, where nothing else is said of its topic or of itself.
     pub fn is_sync_flush(&self) -> bool {
         self.shared.is_sync_flush()
+    }
+
+    /// From now on written records count as safe in this mode.
+    pub fn set_flush(&self, mode: FlushMode) {
+        if self.shared.flush_mode.set(mode) {
+            // What is flushed by this round may be shown; and nobody waits for the end of an interval.
+            self.shared.want_flush();
+        }
+    }
+
+    /// Lets what is appended go to the device now, also with ASYNC_FLUSH.
+    pub fn want_flush(&self) {
+        self.shared.want_flush();
     }
 
     /// Whether consumers may read this offset of the queue: it is there, and its record is below [`Store::confirmed`]. Does not wait.

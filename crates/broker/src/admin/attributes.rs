@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::code::ResponseCode;
 
+use crate::durability::{FLUSH_DISK_TYPE, FLUSH_DISK_TYPES};
 use crate::refusal::Refusal;
 
 /// What an attribute may be.
@@ -47,6 +48,8 @@ pub(crate) const OF_TOPICS: &[Attribute] = &[
     // Minutes; 30 days at most.
     Attribute { name: "lite.topic.expiration", kind: Kind::Number(-1, 43_200), is_changeable: true, not_yet: None },
     Attribute { name: "reserve.time", kind: Kind::Number(-1, i64::MAX), is_changeable: true, not_yet: None },
+    // Ours: Apache has no such attribute.
+    changeable(FLUSH_DISK_TYPE, Kind::OneOf(FLUSH_DISK_TYPES)),
 ];
 
 /// Of groups.
@@ -170,6 +173,9 @@ mod tests {
             Ok(map(&[("message.type", "NORMAL"), ("reserve.time", "5")]))
         );
         assert_eq!(altered(false, &current, "-message.type"), Ok(map(&[])));
+        let durable = [("flush.disk.type", "SYNC_FLUSH")];
+        assert_eq!(altered(true, &[], "+flush.disk.type=SYNC_FLUSH"), Ok(map(&durable)));
+        assert_eq!(altered(false, &durable, "-flush.disk.type"), Ok(map(&[])));
         assert_eq!(altered(false, &current, ""), Ok(map(&current)));
     }
 
@@ -179,6 +185,7 @@ mod tests {
             (true, vec![], "+colour=red", "unsupported key: colour"),
             (true, vec![], "+message.type=LOUD", "message.type=LOUD"),
             (true, vec![], "+reserve.time=soon", "reserve.time=soon"),
+            (true, vec![], "+flush.disk.type=SYNC", "allowed: ASYNC_FLUSH, SYNC_FLUSH"),
             (true, vec![], "-message.type", "only add"),
             (false, vec![], "-message.type", "nonexistent"),
             (false, vec![("queue.type", "SimpleCQ")], "+queue.type=SimpleCQ", "unchangeable"),

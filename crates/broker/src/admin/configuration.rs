@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::key::State as KeyState;
-use config::{BrokerSettings, ConfigError, Role, Settings, StoreSettings, keys, properties};
+use config::{BrokerSettings, ConfigError, FlushDiskType, Role, Settings, StoreSettings, keys, properties};
 use net::{Outgoing, Request};
 use parking_lot::Mutex;
 use protocol::body::DataVersion;
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::request::GetBrokerConfigReply;
+use store::FlushMode;
 
 use crate::broker::Broker;
 use crate::exchange::put_in_place;
@@ -99,6 +100,10 @@ pub(crate) fn update(
         broker.store.retain(crate::protect::retention(&store_settings));
         broker.store.tune_journal(crate::journal::options(&store_settings));
         broker.store.limit_light_queues(store_settings.max_lmq_consume_queue_num);
+        broker.store.set_flush(match store_settings.flush_disk_type {
+            FlushDiskType::Async => FlushMode::Async,
+            FlushDiskType::Sync => FlushMode::Sync,
+        });
         broker.store_settings.store(store_settings.into());
         // It looks at them when it wakes, and may sleep for as long as nothing comes.
         broker.topics.timer_bell().notify_one();

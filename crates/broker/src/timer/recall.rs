@@ -170,7 +170,7 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
         queue_id: 0,
         records: first..first + 1,
         text,
-        is_hasty: false,
+        waits: broker.waits_for_device(&topic, None),
         claim: None,
         part: None,
     });

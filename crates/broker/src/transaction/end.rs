@@ -6,7 +6,7 @@ use net::{Outgoing, ReplyTo, Request};
 use protocol::code::ResponseCode;
 use protocol::message_id::parse_offset_message_id;
 use protocol::names;
-use protocol::properties::name;
+use protocol::properties::{self, name};
 use protocol::record::{self, PROPERTIES_MAX, RecordDraft, RecordView, Scanned};
 use protocol::request::{EndTransaction, ResumeCheckHalfMessage};
 use protocol::sys_flag;
@@ -144,7 +144,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         records: first..end,
         text: 0..0,
         // As in Apache: what is lost with the power is asked for again.
-        is_hasty: true,
+        waits: false,
         claim: None,
         part: None,
     });
@@ -262,6 +262,8 @@ fn gather_again(
             format!("the properties would have {bytes}B with TRANSACTION_CHECK_TIMES, the limit is {PROPERTIES_MAX}B");
         return Err(Refusal::new(ResponseCode::MessageIllegal, remark));
     }
+    let properties = given_up.properties();
+    let waits = broker.waits_again(properties::get(&properties, name::REAL_TOPIC).unwrap_or_default(), &properties);
     let mut draft = given_up.to_draft();
     draft.topic = names::TRANS_HALF_TOPIC;
     draft.queue_id = 0;
@@ -276,7 +278,7 @@ fn gather_again(
         queue_id: 0,
         records: first..first + 1,
         text: 0..0,
-        is_hasty: false,
+        waits,
         claim: None,
         part: None,
     });

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it is surprised, its helpers included")]
 
 mod batch_queues;
+mod durability;
 mod full_journal;
 mod journal;
 mod leases;

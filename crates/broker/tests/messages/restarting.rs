@@ -97,9 +97,27 @@ async fn committed(running: &Running) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_had_come_further_than_what_a_crash_left_misses_nothing_that_comes_after() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "kept").await;
+    // As after a loss of power: the journal remembers as consumed what the log has lost.
+    commit(&running, 3).await;
+    assert_eq!(committed(&running).await, 3);
+    let again = start_on(Setup::default(), running.image()).await;
+    assert_eq!(committed(&again).await, 1);
+    assert_eq!(again.put("Orders", 0, "", "new").await.queue_offset, 1);
+    // A stop in good order loses nothing, and whoever says that a group is there may be right.
+    commit(&running, 9).await;
+    let again = start_on(Setup::default(), running.stop().await).await;
+    assert_eq!(committed(&again).await, 9);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_offset_that_somebody_has_seen_survives_a_crash_right_after() {
     let running = start(Setup::default()).await;
-    running.put("Orders", 0, "", "one").await;
+    for body in 0..7 {
+        running.put("Orders", 0, "", &body.to_string()).await;
+    }
     for offset in [1, 7] {
         commit(&running, offset).await;
         assert_eq!(committed(&running).await, offset);

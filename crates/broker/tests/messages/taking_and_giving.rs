@@ -179,7 +179,7 @@ async fn a_message_that_says_it_was_tried_less_than_never_is_retried_at_the_firs
     }
 }
 
-fn back_of(message: &Message) -> SendBack<'static> {
+pub(super) fn back_of(message: &Message) -> SendBack<'static> {
     SendBack {
         offset: i64::try_from(message.log_offset).unwrap(),
         group: "CG",

@@ -94,7 +94,7 @@ table! {
     off(REPLICAS)            "haMasterAddress"                          TEXT       = ""       "fixed HA master";
     off(REPLICAS)            "haMaxGapNotInSync"                        INT        = "268435456" "bytes behind = not in sync";
     used                     "brokerRole"                               ROLE       = "ASYNC_MASTER" "ASYNC_MASTER SYNC_MASTER SLAVE";
-    used                     "flushDiskType"                            FLUSH_TYPE = "ASYNC_FLUSH" "ASYNC_FLUSH SYNC_FLUSH";
+    live                     "flushDiskType"                            FLUSH_TYPE = "ASYNC_FLUSH" "ASYNC_FLUSH SYNC_FLUSH";
     live                     "syncFlushTimeout"                         SPAN       = "5000"   "sync flush wait ms";
     not_needed(FLUSH)        "putMessageTimeout"                        INT        = "8000"   "overall put wait ms";
     off(REPLICAS)            "slaveTimeout"                             INT        = "3000"   "replica ack wait ms";

@@ -171,6 +171,7 @@ impl Shared {
             had_reads: AtomicBool::new(false),
             segments_bell: Bell::default(),
             flush_bell: Bell::default(),
+            flush_mode: crate::flush::Mode::new(options.flush),
             retention_bell: Bell::default(),
             no_room: Mutex::new(None),
             unwritten_queues: Mutex::new(None),
