@@ -24,7 +24,7 @@ use crate::flush::Mode;
 use crate::fold::is_folder_name;
 use crate::governor::{ColdPages, Governor, MemoryFigures};
 use crate::index::KeyIndex;
-use crate::journal::{Journal, JournalOptions};
+use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
@@ -217,9 +217,11 @@ impl Store {
         self.shared.is_sync_flush()
     }
 
-    /// From now on written records count as safe in this mode.
+    /// From now on written records, and changes of state, count as safe in this mode.
     pub fn set_flush(&self, mode: FlushMode) {
         if self.shared.flush_mode.set(mode) {
+            let sync = JournalSync::of(mode, self.shared.options.flush_interval);
+            self.journal.configure(JournalOptions { sync, ..self.journal.options() });
             // What is flushed by this round may be shown; and nobody waits for the end of an interval.
             self.shared.want_flush();
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::options::FlushMode;
+
 use super::window::{ROOM_BYTES_MAX, ROOM_BYTES_MIN};
 
 /// When a change is safe from a loss of power.
@@ -11,6 +13,16 @@ pub enum JournalSync {
     Always,
     /// That long after it was written, at most. A crash of the process loses nothing either way.
     Every(Duration),
+}
+
+impl JournalSync {
+    /// That of a store which flushes its log in this mode; `interval` is for ASYNC_FLUSH.
+    pub(crate) fn of(flush: FlushMode, interval: Duration) -> JournalSync {
+        match flush {
+            FlushMode::Sync => JournalSync::Always,
+            FlushMode::Async => JournalSync::Every(interval),
+        }
+    }
 }
 
 /// What may be tuned, also while running ([`Journal::configure`](super::Journal::configure)).

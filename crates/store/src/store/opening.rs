@@ -19,7 +19,7 @@ use crate::governor::{ColdPages, FilePages, Governor, governed};
 use crate::index::{KeyIndex, LogNow};
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
-use crate::options::{FlushMode, StoreEnv, StoreOptions};
+use crate::options::{StoreEnv, StoreOptions};
 use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered};
@@ -37,10 +37,7 @@ impl Store {
         let mut found = Recovered::default();
         let (abort, was_abnormal) = AbortFile::find(&root, &disk);
         found.was_abnormal = was_abnormal;
-        let sync = match options.flush {
-            FlushMode::Sync => JournalSync::Always,
-            FlushMode::Async => JournalSync::Every(options.flush_interval),
-        };
+        let sync = JournalSync::of(options.flush, options.flush_interval);
         let journal_options = JournalOptions { sync, ..options.journal.clone() };
         let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
         found.findings.extend(journal.findings().iter().cloned());

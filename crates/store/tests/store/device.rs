@@ -343,3 +343,22 @@ fn units_in_memory_have_a_bound_whatever_keeps_them_there() {
     });
     store.close().unwrap();
 }
+
+#[test]
+fn with_sync_flush_that_is_set_while_running_changes_of_state_are_synced_before_they_count_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let hour = Duration::from_secs(3_600);
+    let (store, _) = try_open(StoreOptions { flush_interval: hour, ..options(dir.path()) }).unwrap();
+    let change = |key: &[u8]| {
+        let position = store.journal().put(store::journal::TableId(1), key, b"value");
+        assert!(store.journal().written().wait_until(position, deadline()));
+        store.journal().stats().syncs
+    };
+    let before = change(b"asynchronously");
+    assert_eq!(change(b"once more"), before);
+    store.set_flush(FlushMode::Sync);
+    assert!(change(b"synchronously") > before);
+    store.set_flush(FlushMode::Async);
+    let after = change(b"asynchronously again");
+    assert_eq!(change(b"and again"), after);
+}
