@@ -30,7 +30,7 @@ mqadmin:
 	tests/run mqadmin
 
 unit:
-	scripts/setup build
+	scripts/setup unit
 	cargo test --profile fast --workspace
 
 # Seeds of the simulator (docs/testing.md). ARGS="--seed 7" tells one seed's story.

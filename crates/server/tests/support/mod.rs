@@ -3,12 +3,15 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+pub mod asking;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -99,6 +102,18 @@ impl Running {
         }
         self.reading.take().unwrap().join().unwrap();
         (self.child.wait().unwrap().code(), self.log.lock().unwrap().clone())
+    }
+
+    /// The signal that it ends with by itself, and what was logged.
+    pub fn ended_by(mut self) -> (Option<i32>, String) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            != Err(RecvTimeoutError::Disconnected)
+        {
+            assert!(Instant::now() < deadline, "does not end: {}", self.log.lock().unwrap());
+        }
+        self.reading.take().unwrap().join().unwrap();
+        (self.child.wait().unwrap().signal(), self.log.lock().unwrap().clone())
     }
 
     /// The same for tests without a runtime.

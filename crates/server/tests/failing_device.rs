@@ -1,0 +1,154 @@
+//! The binary on a device that fails: `strace` puts errors and delays in the place of what the kernel would answer.
+//!
+//! It counts the calls of each thread by itself, so the numbers below are those of the thread `flush` or `segments`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use support::asking::Asking;
+use support::{PATIENCE, Running};
+
+const TOPIC: &str = "orders";
+const FLUSH_DISK_TIMEOUT: i32 = 10;
+const SERVICE_NOT_AVAILABLE: i32 = 14;
+
+/// A server of which these calls go wrong, as `inject=` of strace has it.
+fn on_failing_device(data: &Path, injected: &str, settings: &[&str]) -> Running {
+    let (call, _) = injected.split_once(':').unwrap();
+    let mut command = Command::new("strace");
+    // With -D it is the server that is our child, and not strace.
+    command.args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+    command.args(["-e", &format!("inject={injected}"), env!("CARGO_BIN_EXE_gantry")]);
+    command.args(["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"]);
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
+    command.env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
+    Running::start(&mut command)
+}
+
+/// A body of 8 KiB that begins with its number.
+fn body(number: usize) -> String {
+    format!("{number:<8192}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_cannot_be_flushed_ends_the_process_with_its_reason_and_loses_nothing_that_was_acknowledged() {
+    let data = tempfile::tempdir().unwrap();
+    let running = on_failing_device(data.path(), "msync:error=EIO:when=20+", &["flushDiskType=SYNC_FLUSH"]);
+    let asking = Asking::of(&running);
+    let mut acknowledged = Vec::new();
+    for number in 0..1000 {
+        match asking.send(TOPIC, 0, "", &body(number)).await {
+            Ok(answer) => {
+                assert_eq!(answer.code, 0, "{:?}", answer.remark);
+                acknowledged.push(number.to_string());
+            }
+            Err(_) => break,
+        }
+    }
+    let (signal, said) = running.ended_by();
+    assert_eq!(signal, Some(6), "{said}");
+    let last = said.lines().find(|line| line.contains("the log cannot be flushed: ending the process")).expect(&said);
+    assert!(last.contains("commitlog/00000000000000000000") && last.contains("Input/output error"), "{last}");
+    assert!((10..20).contains(&acknowledged.len()), "{} were acknowledged", acknowledged.len());
+
+    let again = Running::server(data.path());
+    let found = Asking::of(&again).bodies(TOPIC, 0).await;
+    // The one that was on its way may be there or not.
+    assert_eq!(found[..acknowledged.len()], acknowledged);
+    assert!(found.len() <= acknowledged.len() + 1, "{}", found.len());
+    assert_eq!(again.end("-TERM").0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_without_room_is_an_answer_and_writing_goes_on_by_itself_when_there_is_room() {
+    let data = tempfile::tempdir().unwrap();
+    // Asked again with each send that is refused.
+    let running = on_failing_device(
+        data.path(),
+        "fallocate:error=ENOSPC:when=6..1500",
+        &["mappedFileSizeCommitLog=1048576", "messageIndexEnable=false"],
+    );
+    let asking = Asking::of(&running);
+    let mut acknowledged = Vec::new();
+    let mut refused = None;
+    let deadline = Instant::now() + PATIENCE;
+    let mut number = 0;
+    while refused.is_none() {
+        assert!(Instant::now() < deadline, "{number} messages, and none was refused");
+        let answer = asking.send(TOPIC, 0, "", &body(number)).await.unwrap();
+        match answer.code {
+            0 => acknowledged.push(number.to_string()),
+            SERVICE_NOT_AVAILABLE => refused = answer.remark,
+            code => panic!("{code} {:?}", answer.remark),
+        }
+        number += 1;
+    }
+    let remark = refused.unwrap();
+    let folder = data.path().join("store/commitlog");
+    for part in [folder.to_str().unwrap(), "No space left on device", "% of the device are in use", "free space"] {
+        assert!(remark.contains(part), "{part}: {remark}");
+    }
+    // Who reads does not notice.
+    assert_eq!(asking.bodies(TOPIC, 0).await, acknowledged);
+    while acknowledged.last() != Some(&(number - 1).to_string()) {
+        assert!(Instant::now() < deadline, "it takes no messages again: {remark}");
+        let answer = asking.send(TOPIC, 0, "", &body(number)).await.unwrap();
+        match answer.code {
+            0 => acknowledged.push(number.to_string()),
+            SERVICE_NOT_AVAILABLE => tokio::time::sleep(Duration::from_millis(2)).await,
+            code => panic!("{code} {:?}", answer.remark),
+        }
+        number += 1;
+    }
+    assert_eq!(asking.bodies(TOPIC, 0).await, acknowledged, "what was refused is not there");
+    running.logged("there is room for the log again").await;
+    assert_eq!(running.end("-TERM").0, Some(0));
+    let again = Running::server(data.path());
+    assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, acknowledged);
+    assert_eq!(again.end("-TERM").0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_is_late_is_told_to_who_waits_for_it_and_everything_is_stored() {
+    let data = tempfile::tempdir().unwrap();
+    // Every flush takes two seconds.
+    let running = on_failing_device(
+        data.path(),
+        "msync:delay_enter=2000000",
+        &["flushDiskType=SYNC_FLUSH", "syncFlushTimeout=500", "mappedFileSizeCommitLog=1048576"],
+    );
+    let asking = Asking::of(&running);
+    let mut sent = Vec::new();
+    let mut late = 0;
+    for number in 0..6 {
+        let answer = asking.send(TOPIC, 0, "", &body(number)).await.unwrap();
+        sent.push(number.to_string());
+        match answer.code {
+            0 => {}
+            FLUSH_DISK_TIMEOUT => {
+                late += 1;
+                let remark = answer.remark.unwrap();
+                assert!(remark.contains("stored, but not flushed within 500 ms (syncFlushTimeout)"), "{remark}");
+            }
+            code => panic!("{code} {:?}", answer.remark),
+        }
+    }
+    assert!(late >= 3, "{late} were late");
+    // Consumers see what is on the device.
+    let deadline = Instant::now() + PATIENCE;
+    while asking.bodies(TOPIC, 0).await != sent {
+        assert!(Instant::now() < deadline, "{:?}", asking.bodies(TOPIC, 0).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(running.end("-TERM").0, Some(0));
+    let again = Running::server(data.path());
+    assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, sent);
+    assert_eq!(again.end("-TERM").0, Some(0));
+}
