@@ -57,6 +57,9 @@ impl Broker {
         for (cause, waited) in Cause::ALL.into_iter().zip(self.waited()) {
             page.value(&[("cause", cause.name())], waited.as_secs_f64());
         }
+        let damaged = "Messages that were not what was stored, each time that somebody wanted one";
+        page.metric("gantry_damaged_messages_total", Kind::Counter, damaged);
+        page.value(&[], self.store.damaged_messages());
         page.metric("gantry_major_faults_total", Kind::Counter, "Page faults that waited for a device");
         page.value(&[("threads", "all")], process.major_faults);
         page.value(&[("threads", "network")], process.network_major_faults);

@@ -434,6 +434,8 @@ settings! {
         max_message_size: usize = "maxMessageSize";
         /// Are bodies checked against their CRC in recovery?
         check_crc_on_recover: bool = "checkCRCOnRecover";
+        /// Are they when they come from the device, before a consumer gets them?
+        check_crc_on_read: bool = "checkCRCOnRead";
         /// Limits of one pull from memory and from disk.
         max_transfer_bytes_on_message_in_memory: usize = "maxTransferBytesOnMessageInMemory";
         /// See above.

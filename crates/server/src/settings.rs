@@ -213,6 +213,7 @@ pub fn store_options(settings: &StoreSettings, memory: &Memory) -> anyhow::Resul
         },
         flush_interval: Duration::from_millis(settings.flush_interval_commit_log),
         check_crc_on_recover: settings.check_crc_on_recover,
+        check_crc_on_read: settings.check_crc_on_read,
         delay_levels,
         retention: broker::retention(settings),
         clean_interval: Duration::from_millis(settings.clean_resource_interval),

@@ -29,6 +29,7 @@ mod recovery;
 mod retention;
 mod rocksdb;
 mod segment;
+mod sound;
 mod store;
 mod stretch;
 mod timer;

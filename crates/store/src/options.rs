@@ -47,6 +47,8 @@ pub struct StoreOptions {
     pub flush_interval: Duration,
     /// `checkCRCOnRecover`.
     pub check_crc_on_recover: bool,
+    /// `checkCRCOnRead`: bodies that come from the device are checked before anybody gets them.
+    pub check_crc_on_read: bool,
     /// `messageDelayLevel`: recovery needs it to rebuild the schedule topic's queues.
     pub delay_levels: DelayLevels,
     /// `cleanResourceInterval`.
@@ -93,6 +95,7 @@ impl StoreOptions {
             flush: FlushMode::Async,
             flush_interval: Duration::from_millis(500),
             check_crc_on_recover: true,
+            check_crc_on_read: true,
             delay_levels: DelayLevels::default(),
             clean_interval: Duration::from_secs(10),
             retention: Retention::default(),

@@ -272,6 +272,9 @@ impl Store {
                 if !wanted.wants_record(slice.as_ref()) {
                     continue;
                 }
+                if !is_hot && !self.is_sound(queue, span.base, slice.as_ref(), unit.at.0) {
+                    continue;
+                }
                 out.push(slice);
                 read.count += usize::from(span.count);
                 read.bytes += unit.size as usize;
@@ -301,11 +304,11 @@ impl Store {
         if at.0 < self.hot_from() { Err(Cold) } else { Ok(self.record_in(at, |segment| segment.published_from(at.0))) }
     }
 
-    /// As `record_at`, and may wait for the device.
+    /// As `record_at`, and may wait for the device. None also if the record is damaged, which is named.
     pub fn record_at_cold(&self, at: LogOffset) -> Result<Option<LogSlice>, StoreError> {
         let mut failed = Ok(());
         let found = self.record_in(at, |segment| segment.record_at(at.0).map_err(|error| failed = Err(error)).ok());
-        failed.map(|()| found)
+        failed.map(|()| found.filter(|slice| self.is_sound_record(slice.as_ref(), at.0)))
     }
 
     fn record_in(&self, at: LogOffset, bytes: impl FnOnce(&Segment) -> Option<&[u8]>) -> Option<LogSlice> {

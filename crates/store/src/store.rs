@@ -29,6 +29,7 @@ use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
 use crate::segment::ReadMode;
+use crate::sound::Damaged;
 use crate::timer::{LogState, TimerFiles, TimerOptions};
 use crate::turns::Handle;
 use crate::watermark::Watermark;
@@ -85,6 +86,8 @@ pub(crate) struct Shared {
     pub retention_bell: Bell,
     /// Why the next stretch of the log could not be prepared.
     pub no_room: Mutex<Option<NotWritable>>,
+    /// Messages that were not what was stored.
+    pub damaged: Damaged,
     /// Why consume queues cannot be written, if the last attempt failed.
     pub unwritten_queues: Mutex<Option<String>>,
     /// Whether the device is fuller than it may be.

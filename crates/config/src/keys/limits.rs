@@ -42,6 +42,7 @@ table! {
     live "sendTogetherPartsMax"            PARTS         = "256"     "sends of several topics and queues that a client may put into one request (30001, our own) once its heartbeat has asked, 4096 at most; 0: clients are not told of it";
     used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; more are closed as they come";
     used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read; if nobody sets it, it is less where memoryLimit is below 2G";
+    used "checkCRCOnRead"                  BOOL          = "true"    "check the body of each message that comes from the device and not from memory; one that is damaged is named in the log and passed over; false: it is given out as it is";
     used "memoryLimit"                     MEMORY        = "0"       "what the process may occupy: heap, mapped files, and the page cache of its own files; 64M at least; 0: three quarters of the memory cgroup's limit, or half of the machine's memory where there is none";
     used "cacheReclaimEnable"              BOOL          = "true"    "keep the page cache of the store's files within memoryLimit (like cache_reclaim_enable of kernels that have it); false: leave it to the kernel";
     used "cacheReclaimMillis"              RECLAIM       = "100"     "pause between two passes that give pages of the log back (like cache_reclaim_s), in ms; shorter when senders wait for room";

@@ -167,6 +167,7 @@ impl Shared {
             opened_at: end.at,
             had_reads: AtomicBool::new(false),
             segments_bell: Bell::default(),
+            damaged: crate::sound::Damaged::default(),
             flush_bell: Bell::default(),
             flush_mode: crate::flush::Mode::new(options.flush),
             retention_bell: Bell::default(),

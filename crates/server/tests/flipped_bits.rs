@@ -1,0 +1,88 @@
+//! A bit of a message turns over on the device: the message is named and nobody gets it; all others are there.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use bytes::Bytes;
+use protocol::code::request;
+use protocol::request::{SendBack, ViewMessage};
+use support::asking::Asking;
+use support::{PATIENCE, Running, gantry};
+
+const TOPIC: &str = "orders";
+const DAMAGED: u64 = 23;
+
+fn flip(file: &Path, words: &str) {
+    let bytes = std::fs::read(file).unwrap();
+    let at = bytes.windows(words.len()).position(|window| window == words.as_bytes()).unwrap();
+    let file = OpenOptions::new().write(true).open(file).unwrap();
+    file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_message_is_named_and_nobody_gets_it_and_all_others_are_there() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::server_with(data.path(), &["--set", "mappedFileSizeCommitLog=4194304"]);
+    let asking = Asking::of(&running);
+    let mut places = Vec::new();
+    for number in 0..50 {
+        let sent = asking.send(TOPIC, 0, "", &format!("order number {number}.")).await.unwrap();
+        assert_eq!(sent.code, 0, "{:?}", sent.remark);
+        places.push(protocol::message_id::parse_offset_message_id(sent.fields.get("msgId").unwrap()).unwrap().1);
+    }
+    assert_eq!(running.end("-TERM").0, Some(0));
+    let log = data.path().join("store/commitlog/00000000000000000000");
+    flip(&log, &format!("order number {DAMAGED}."));
+
+    let running = Running::server(data.path());
+    let asking = Asking::of(&running);
+    let numbers: Vec<u64> = asking.all(TOPIC, 0).await.into_iter().map(|(offset, _)| offset).collect();
+    let others: Vec<u64> = (0..50).filter(|number| *number != DAMAGED).collect();
+    assert_eq!(numbers, others);
+    let (code, next, _) = asking.pull(TOPIC, 0, DAMAGED).await.unwrap();
+    assert_eq!((code, next), (0, 50), "a reader that comes to it goes on behind it");
+    let at = places[DAMAGED as usize];
+    let line = running.logged("a message is damaged and passed over").await;
+    for part in ["topic=\"orders\"", "queue_id=0", "queue_offset=23", &format!("log_offset={at}"), "body CRC"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+
+    // Not by its place in the log either, nor by way of a retry, which would store it anew with a sum that is right.
+    let view = ViewMessage { offset: at as i64, topic: Some(TOPIC) };
+    let call = asking.client.call(&asking.broker, request::VIEW_MESSAGE_BY_ID, &view, Bytes::new(), PATIENCE);
+    assert_ne!(call.await.unwrap().code, 0);
+    let back = SendBack {
+        offset: at as i64,
+        group: "CG",
+        delay_level: 0,
+        origin_msg_id: None,
+        origin_topic: None,
+        unit_mode: false,
+        max_reconsume_times: None,
+        broker_name: None,
+    };
+    let call = asking.client.call(&asking.broker, request::CONSUMER_SEND_MSG_BACK, &back, Bytes::new(), PATIENCE);
+    let answer = call.await.unwrap();
+    assert!(answer.remark.as_deref().unwrap_or_default().contains("look message by offset failed"), "{answer:?}");
+    // The queue goes on as if nothing were wrong.
+    assert_eq!(asking.send(TOPIC, 0, "", "next").await.unwrap().fields.get("queueOffset"), Some("50"));
+    assert_eq!(running.end("-TERM").0, Some(0));
+
+    let store = data.path().join("store");
+    let verify = gantry(&["store", "verify", "--store", store.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8(verify.stdout).unwrap();
+    assert_eq!(verify.status.code(), Some(1), "{said}");
+    assert!(said.contains("message 23 of orders/0"), "{said}");
+
+    // Who would rather have it than not says so.
+    let running = Running::server_with(data.path(), &["--set", "checkCRCOnRead=false"]);
+    let found = Asking::of(&running);
+    let pulled = found.client.call(&found.broker, request::VIEW_MESSAGE_BY_ID, &view, Bytes::new(), PATIENCE);
+    assert_eq!(pulled.await.unwrap().code, 0);
+    assert_eq!(running.end("-TERM").0, Some(0));
+}
