@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 BINARY := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: run build release test unit sim soak lint bench compare compare-kafka mqadmin
+.PHONY: run build release test unit sim soak chaos lint bench compare compare-kafka mqadmin
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -43,6 +43,12 @@ SECONDS ?= 3600
 soak:
 	scripts/setup build
 	cargo run --profile fast -p sim -- --seconds $(SECONDS) --from $$(date +%s)000
+
+# kill -9 under load for ten minutes, or MINUTES=n, and then what was promised against what is there. SEED=n: the same kill moments again.
+chaos: MINUTES ?= 10
+chaos:
+	scripts/setup build
+	CHAOS_SECONDS=$$(($(MINUTES) * 60)) $(if $(SEED),CHAOS_SEED=$(SEED)) cargo test --profile fast -p server --test chaos -- --nocapture
 
 lint:
 	scripts/setup lint
