@@ -174,7 +174,7 @@ impl Store {
         let mut scanned = 0;
         let mut is_removing = false;
         let mut segment: Option<Arc<Segment>> = None;
-        let mut stretch: Option<Stretch> = None;
+        let mut together = Together::default();
         // Of the unit that `offset` begins with, once that is known.
         let mut place = None;
         // Ends at the queue's end, at a limit, or when so many units were passed over.
@@ -254,7 +254,7 @@ impl Store {
                 let slice = match &segment {
                     Some(segment) if is_hot => LogSlice::new(segment, unit.at.0, unit.size as usize),
                     Some(segment) => {
-                        let found = cold_slice(segment, &mut stretch, &units[index..], read, limits, from, wanted);
+                        let found = cold_slice(segment, &mut together, &units[index..], read, limits, from, wanted);
                         match found {
                             Ok(slice) => slice,
                             Err(error) => return read.fail(error),
@@ -391,10 +391,18 @@ impl Store {
     }
 }
 
+/// What one read has brought together of messages that are not in memory.
+#[derive(Default)]
+struct Together {
+    stretch: Option<Stretch>,
+    /// Messages are brought in one by one from here on.
+    has_failed: bool,
+}
+
 /// The message of the first of these units, which is not in memory; and it may be read with those behind it that this read would bring too.
 fn cold_slice(
     segment: &Arc<Segment>,
-    stretch: &mut Option<Stretch>,
+    together: &mut Together,
     units: &[Span],
     read: &Read,
     limits: &ReadLimits,
@@ -403,7 +411,7 @@ fn cold_slice(
 ) -> Result<Option<LogSlice>, StoreError> {
     let Some(unit) = units.first().map(|span| &span.unit) else { return Ok(None) };
     let (at, bytes) = (unit.at.0, unit.size as usize);
-    if let Some(slice) = stretch.as_mut().and_then(|stretch| stretch.take(at, bytes)) {
+    if let Some(slice) = together.stretch.as_mut().and_then(|stretch| stretch.take(at, bytes)) {
         return Ok(Some(slice));
     }
     let span_max = segment.cold_pages().span_max();
@@ -425,10 +433,13 @@ fn cold_slice(
         planned.count += usize::from(span.count);
         planned.bytes += unit.size as usize;
     }
-    if wish.count() > 0
-        && let Some(found) = Stretch::read(segment, &wish)?
-    {
-        return Ok(stretch.insert(found).take(at, bytes));
+    if wish.count() > 0 && !together.has_failed {
+        match Stretch::read(segment, &wish) {
+            Ok(Some(found)) => return Ok(together.stretch.insert(found).take(at, bytes)),
+            Ok(None) => {}
+            // The device fails somewhere in it, or the file's name is gone already. Singly, what is there is given out, and what is not is named.
+            Err(_) => together.has_failed = true,
+        }
     }
     let slice = LogSlice::new(segment, at, bytes);
     if let Some(slice) = &slice {

@@ -24,6 +24,7 @@ use crate::stretch::Copied;
 
 /// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
 const PAGE: u64 = 4096;
+
 /// How the kernel reads pages of the log that are not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {

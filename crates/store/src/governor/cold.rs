@@ -2,6 +2,8 @@
 //!
 //! Whoever reads far behind the end reads once, as a rule: what he read is dropped behind him. What belongs to the newest stretch of the
 //! log, which the governor keeps for all consumers, is left alone here.
+//!
+//! Here is also decided how much is read ahead, by what of it somebody wanted lately, and how much of the log readers may have copied.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -38,7 +38,7 @@ pub struct Shares {
     pub ahead: u64,
     /// Written bytes of the log at which they go to the device early.
     pub dirty: u64,
-    /// Pages of the log that were read from the device.
+    /// Pages of the log that were read from the device. Readers' copies of messages may hold half as much besides.
     pub cold: u64,
     /// Pages of consume queues, the key index and timer messages.
     pub files: u64,
@@ -51,7 +51,7 @@ impl Shares {
         let program = (limit / 4).clamp(38 * MIB, 1024 * MIB);
         let rest = limit - program;
         let requests = (rest / 6).min(requests_max);
-        // Pages that are read are in our page table for a while besides, and count twice where both are added up.
+        // Half of it once more is for what readers have copied and not written to their connections.
         let cold = (rest / 8).clamp(4 * MIB, 1024 * MIB);
         let files = (rest / 8).clamp(4 * MIB, 1024 * MIB);
         let log = rest - requests - cold - cold / 2 - files;

@@ -13,15 +13,14 @@ const SHARES: Shares =
 const MESSAGES: u64 = 40 * MIB / BODY;
 const BODY: u64 = 16 << 10;
 
+/// Without feedback: the shares alone are looked at.
+pub(crate) fn plenty() -> GovernorOptions {
+    GovernorOptions { limit: 1 << 40, period: Duration::from_millis(10), weight: 1, shares: SHARES }
+}
+
 fn governed(root: &Path, flush: FlushMode) -> StoreOptions {
-    let governor = GovernorOptions {
-        // No feedback: the shares alone are looked at.
-        limit: 1 << 40,
-        period: Duration::from_millis(10),
-        weight: 1,
-        shares: SHARES,
-    };
-    StoreOptions { segment_bytes: 4 * MIB, hot_bytes: SHARES.hot, flush, governor: Some(governor), ..options(root) }
+    let governor = Some(plenty());
+    StoreOptions { segment_bytes: 4 * MIB, hot_bytes: SHARES.hot, flush, governor, ..options(root) }
 }
 
 /// On a disk: pages of a file system in memory cannot be given back.

@@ -1,18 +1,19 @@
 //! Files of the log that cannot be read: a file that lost its end raises the same signal in a mapping as a device that fails.
 //! It must cost that read, not the process.
 
-use store::{Boundary, LogSlice, ReadStatus, Store, StoreError, Unit};
+use store::{Boundary, GovernorOptions, LogSlice, ReadStatus, Store, StoreError, StoreOptions, Unit};
 
 use crate::support::*;
 
-/// A store with 700 messages, open since their writer closed it, whose second file is now cut at `bytes`.
-fn with_a_cut_file(bytes: u64) -> (tempfile::TempDir, std::sync::Arc<Store>) {
+/// A store with 700 messages, open since their writer closed it, whose second file is now cut at `bytes`. With a limit of memory messages
+/// far behind the end are read together.
+fn with_a_cut_file(bytes: u64, governor: Option<GovernorOptions>) -> (tempfile::TempDir, std::sync::Arc<Store>) {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path());
     append_run(&store, 0..700);
     store.close().unwrap();
     drop(store);
-    let (store, _) = open(dir.path());
+    let (store, _) = try_open(StoreOptions { governor, ..options(dir.path()) }).unwrap();
     cut(dir.path(), bytes);
     (dir, store)
 }
@@ -36,33 +37,37 @@ fn assert_names(error: &StoreError, dir: &std::path::Path, unit: Unit) {
 
 #[test]
 fn a_pull_from_a_file_that_lost_its_end_is_told_so_and_others_go_on() {
-    let (dir, store) = with_a_cut_file(8192);
-    let (lost, unit) = first_lost(&store, 8192);
-    let (read, slices) = read(&store, TOPIC, 0, lost as i64, &limits(32));
-    assert_eq!((read.status, read.next, slices.len()), (ReadStatus::Failed, lost as i64, 0));
-    assert_names(read.failure.as_deref().unwrap(), dir.path(), unit);
-    // What lies before it, and in other files, is served.
-    let before = crate::support::read(&store, TOPIC, 0, 0, &limits(32)).0;
-    assert_eq!((before.status, before.count), (ReadStatus::Found, 32));
-    let behind = crate::support::read(&store, TOPIC, 0, 500, &limits(32)).0;
-    assert_eq!((behind.status, behind.count), (ReadStatus::Found, 32));
-    assert_eq!(append(&store, TOPIC, 0, &body(700)).queue_offset, 700);
-    store.close().unwrap();
+    for governor in [None, Some(crate::governor::plenty())] {
+        let (dir, store) = with_a_cut_file(8192, governor);
+        let (lost, unit) = first_lost(&store, 8192);
+        let (read, slices) = read(&store, TOPIC, 0, lost as i64, &limits(32));
+        assert_eq!((read.status, read.next, slices.len()), (ReadStatus::Failed, lost as i64, 0));
+        assert_names(read.failure.as_deref().unwrap(), dir.path(), unit);
+        // What lies before it, and in other files, is served.
+        let before = crate::support::read(&store, TOPIC, 0, 0, &limits(32)).0;
+        assert_eq!((before.status, before.count), (ReadStatus::Found, 32));
+        let behind = crate::support::read(&store, TOPIC, 0, 500, &limits(32)).0;
+        assert_eq!((behind.status, behind.count), (ReadStatus::Found, 32));
+        assert_eq!(append(&store, TOPIC, 0, &body(700)).queue_offset, 700);
+        store.close().unwrap();
+    }
 }
 
 #[test]
 fn a_pull_up_to_the_lost_end_brings_what_is_there() {
-    let (_dir, store) = with_a_cut_file(8192);
-    let (lost, _) = first_lost(&store, 8192);
-    let (read, slices) = read(&store, TOPIC, 0, lost as i64 - 5, &limits(32));
-    assert_eq!(read.status, ReadStatus::Found);
-    assert!((1..=5).contains(&read.count) && read.failure.is_none(), "{read:?}");
-    assert!(slices.iter().all(|slice: &LogSlice| slice.as_ref().len() > 90));
+    for governor in [None, Some(crate::governor::plenty())] {
+        let (_dir, store) = with_a_cut_file(8192, governor);
+        let (lost, _) = first_lost(&store, 8192);
+        let (read, slices) = read(&store, TOPIC, 0, lost as i64 - 5, &limits(32));
+        assert_eq!(read.status, ReadStatus::Found);
+        assert!((1..=5).contains(&read.count) && read.failure.is_none(), "{read:?}");
+        assert!(slices.iter().all(|slice: &LogSlice| slice.as_ref().len() > 90));
+    }
 }
 
 #[test]
 fn a_look_by_id_a_search_by_time_and_a_scan_are_told_so() {
-    let (dir, store) = with_a_cut_file(0);
+    let (dir, store) = with_a_cut_file(0, None);
     let (_, unit) = first_lost(&store, 0);
     assert_names(&store.record_at_cold(unit.at).unwrap_err(), dir.path(), unit);
     let queue = store.existing_queue(TOPIC, 0).unwrap();
