@@ -62,7 +62,12 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
         print!("{}", order.settings.print(only_set));
         return Ok(ExitCode::SUCCESS);
     }
+    // Before anything has a thread.
+    let gives_back = store::keep_no_freed_pages();
     log::begin(order.log_format);
+    if !gives_back {
+        tracing::warn!("the allocator keeps memory that was freed for a second");
+    }
     settings::tell(&order);
     machine::raise_open_files();
     machine::use_small_pages();
