@@ -438,7 +438,7 @@ impl Broker {
             request::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
             request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
             request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
-            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, session, request, out),
+            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, session, request),
             request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
             request::GET_TIMER_CHECK_POINT => admin::timers::marks(self, request, out),
             request::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),

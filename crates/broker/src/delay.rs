@@ -22,7 +22,7 @@ use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
 use store::journal::Table;
-use store::{RecordBatch, Store, StoreError, TagsCode, Unit};
+use store::{RecordAt, RecordBatch, Store, StoreError, TagsCode, Unit};
 use tokio::sync::Notify;
 
 use crate::append;
@@ -158,15 +158,16 @@ impl Delay {
     }
 }
 
-/// Whether a scheduled message stands at or behind the next offset of its level. What stands before it is done with, and what the log
-/// has no more is never met again.
+/// Whether a scheduled message stands at or behind the next offset of its level. What stands before it is done with, what the log has no more
+/// is never met again, and what is no record any more is passed over when it is. Whether its body is sound is nobody's concern: it was delivered.
 fn is_still_to_deliver(store: &Store, scheduled: LogOffset, next: &[AtomicU64]) -> bool {
+    let is_ahead = |view: &RecordView<'_>| {
+        let level = usize::try_from(view.queue_id()).ok().filter(|_| view.topic() == names::SCHEDULE_TOPIC);
+        level.and_then(|level| next.get(level)).is_some_and(|next| view.queue_offset() >= next.load(Ordering::Relaxed))
+    };
     // One that cannot be read now may be read when its turn comes: then it must be known that it was delivered.
-    let Ok(found) = store.record_at_cold(scheduled) else { return true };
-    let Some(slice) = found else { return false };
-    let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { return false };
-    let level = usize::try_from(view.queue_id()).ok().filter(|_| view.topic() == names::SCHEDULE_TOPIC);
-    level.and_then(|level| next.get(level)).is_some_and(|next| view.queue_offset() >= next.load(Ordering::Relaxed))
+    let Ok(found) = store.about_record_cold(scheduled, is_ahead) else { return true };
+    found.unwrap_or(false)
 }
 
 impl Table for Delay {
@@ -397,7 +398,7 @@ impl Delivery {
                 continue;
             }
             match fetch::record(&store, unit.at).await {
-                Ok(Some(slice)) => match self.prepare(slice.as_ref(), unit.at) {
+                Ok(RecordAt::Record(slice)) => match self.prepare(slice.as_ref(), unit.at) {
                     Prepared::Added(target) => {
                         pushed.push(next);
                         if !lanes.iter().any(|known| Arc::ptr_eq(known, &target)) {
@@ -411,10 +412,17 @@ impl Delivery {
                         break;
                     }
                 },
-                Ok(None) if unit.at < store.min_offset() => {
+                Ok(RecordAt::Damaged) => {
+                    tracing::error!(
+                        level,
+                        at = unit.at.0,
+                        "delayed message is damaged; it is not delivered, and its level goes on"
+                    );
+                }
+                Ok(RecordAt::Gone) if unit.at < store.min_offset() => {
                     tracing::warn!(level, at = unit.at.0, "delayed message is no longer in the log");
                 }
-                Ok(None) => {
+                Ok(RecordAt::Gone) => {
                     tracing::error!(level, at = unit.at.0, "delayed message is not where its queue says, trying again");
                     is_unreadable = true;
                     break;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 use store::queue_log::UnitsRead;
-use store::{ColdReadRefused, ConsumeQueue, LogSlice, NotWritable, QueueError, Store, StoreError, Unit};
+use store::{ColdReadRefused, ConsumeQueue, NotWritable, QueueError, RecordAt, Store, StoreError, Unit};
 use tokio::sync::oneshot;
 
 /// Fills `units` with up to `max` units of a queue from `from` on.
@@ -34,12 +34,15 @@ pub(crate) async fn units(
     Ok(())
 }
 
-/// A record, from memory or by way of the cold-read threads. `None` when no record of that offset is there to be read.
-pub(crate) async fn record(store: &Arc<Store>, at: LogOffset) -> Result<Option<LogSlice>, StoreError> {
+/// A record that a queue, or a file of ours, says lies at this place: from memory, or by way of the cold-read threads.
+///
+/// One that is damaged stays so: whoever tries again waits for ever, and all that is behind it too. It has been named with its topic and place;
+/// what becomes of it is for the caller to say.
+pub(crate) async fn record(store: &Arc<Store>, at: LogOffset) -> Result<RecordAt, StoreError> {
     match store.record_at(at) {
-        Ok(found) => Ok(found),
+        Ok(found) => Ok(found.map_or(RecordAt::Gone, RecordAt::Record)),
         Err(_) => {
-            let read = in_the_cold(store, move |store| store.record_at_cold(at)).await;
+            let read = in_the_cold(store, move |store| store.stored_record_cold(at)).await;
             // A store that closes says nothing about the record, least of all that it is gone.
             read.unwrap_or(Err(NotWritable::Closed.into()))
         }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use env::TimeMs;
 use exposition::{Exposition, Kind};
-use protocol::record::{self, Scanned};
 use store::MemoryFigures;
 
 use crate::broker::Broker;
@@ -57,7 +56,8 @@ impl Broker {
         for (cause, waited) in Cause::ALL.into_iter().zip(self.waited()) {
             page.value(&[("cause", cause.name())], waited.as_secs_f64());
         }
-        let damaged = "Messages that were not what was stored, each time that somebody wanted one";
+        let damaged =
+            "Reads that met a message that was not what was stored, each time that somebody would have got it";
         page.metric("gantry_damaged_messages_total", Kind::Counter, damaged);
         page.value(&[], self.store.damaged_messages());
         page.metric("gantry_major_faults_total", Kind::Counter, "Page faults that waited for a device");
@@ -145,10 +145,8 @@ fn storage(broker: &Broker, page: &mut Exposition) {
     page.value(&place, store.index_behind());
     page.metric("rocketmq_storage_message_reserve_time", Kind::Gauge, "Age of the oldest message in ms");
     // One that cannot be read has no age.
-    if let Ok(Some(oldest)) = store.record_at_cold(store.min_offset())
-        && let Ok(Scanned::Record(record)) = record::scan(oldest.as_ref(), false)
-    {
-        page.value(&place, broker.clock.now().since(TimeMs(record.store_timestamp())).max(0));
+    if let Ok(Some(stored)) = store.about_record_cold(store.min_offset(), |oldest| oldest.store_timestamp()) {
+        page.value(&place, broker.clock.now().since(TimeMs(stored)).max(0));
     }
 }
 

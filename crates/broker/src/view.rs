@@ -11,7 +11,7 @@ use protocol::names;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
-use store::{Boundary, ColdRead, ColdReadRefused, ConsumeQueue, LogSlice, Store, StoreError};
+use store::{Boundary, ColdRead, ColdReadRefused, ConsumeQueue, LogSlice, RecordAt, Store, StoreError};
 
 use crate::broker::Broker;
 use crate::hold::{Errand, Inbox};
@@ -54,7 +54,7 @@ pub(crate) fn log_offset(offset: i64) -> Option<LogOffset> {
     u64::try_from(offset).ok().map(LogOffset)
 }
 
-/// Does something with a record: at once when it is in memory, else when a cold-read thread has fetched it.
+/// Does something with a record: at once when it is in memory, else when a cold-read thread has fetched it. A damaged one is refused.
 pub(crate) fn with_record(
     broker: &Broker,
     session: &mut Session,
@@ -67,7 +67,19 @@ pub(crate) fn with_record(
             then(broker, session, Ok(found), out);
             Ok(())
         }
-        Err(_) => in_the_cold(broker, session, move |store| store.record_at_cold(at).map_err(Refusal::failed), then),
+        Err(_) => in_the_cold(broker, session, move |store| checked(store, at), then),
+    }
+}
+
+fn checked(store: &Store, at: LogOffset) -> Result<Option<LogSlice>, Refusal> {
+    match store.record_at_cold(at) {
+        Ok(RecordAt::Record(slice)) => Ok(Some(slice)),
+        Ok(RecordAt::Gone) => Ok(None),
+        Ok(RecordAt::Damaged) => {
+            let remark = format!("the message by the offset, {}, is damaged: its body is not what was stored", at.0);
+            Err(Refusal::new(ResponseCode::SystemError, remark))
+        }
+        Err(error) => Err(Refusal::failed(error)),
     }
 }
 

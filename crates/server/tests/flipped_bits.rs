@@ -7,6 +7,7 @@ mod support;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use protocol::code::request;
@@ -68,7 +69,10 @@ async fn a_damaged_message_is_named_and_nobody_gets_it_and_all_others_are_there(
     };
     let call = asking.client.call(&asking.broker, request::CONSUMER_SEND_MSG_BACK, &back, Bytes::new(), PATIENCE);
     let answer = call.await.unwrap();
-    assert!(answer.remark.as_deref().unwrap_or_default().contains("look message by offset failed"), "{answer:?}");
+    assert!(
+        answer.remark.as_deref().unwrap_or_default().contains("is damaged: its body is not what was stored"),
+        "{answer:?}"
+    );
     // The queue goes on as if nothing were wrong.
     assert_eq!(asking.send(TOPIC, 0, "", "next").await.unwrap().fields.get("queueOffset"), Some("50"));
     assert_eq!(running.end("-TERM").0, Some(0));
@@ -85,4 +89,75 @@ async fn a_damaged_message_is_named_and_nobody_gets_it_and_all_others_are_there(
     let pulled = found.client.call(&found.broker, request::VIEW_MESSAGE_BY_ID, &view, Bytes::new(), PATIENCE);
     assert_eq!(pulled.await.unwrap().code, 0);
     assert_eq!(running.end("-TERM").0, Some(0));
+}
+
+/// Bodies of queue 0 of a topic, once there are so many.
+async fn bodies(asking: &Asking, topic: &str, count: usize) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let bodies = asking.bodies(topic, 0).await;
+        if bodies.len() >= count {
+            return bodies;
+        }
+        assert!(Instant::now() < deadline, "{topic} has {bodies:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_message_that_waits_for_its_time_is_named_once_and_holds_up_none_behind_it() {
+    let data = tempfile::tempdir().unwrap();
+    let settings = ["--set", "mappedFileSizeCommitLog=4194304", "--set", "messageDelayLevel=10s"];
+    let running = Running::server_with(data.path(), &settings);
+    let asking = Asking::of(&running);
+    let due = env::Clock::real().now().0 + 10_000;
+    for number in 0..6 {
+        for (topic, time) in [
+            ("delayed", "DELAY\u{1}1\u{2}".to_owned()),
+            ("timed", format!("TIMER_DELIVER_MS\u{1}{}\u{2}", due + number)),
+        ] {
+            let sent = asking.send(topic, 0, &time, &format!("{topic} number {number}.")).await.unwrap();
+            assert_eq!(sent.code, 0, "{:?}", sent.remark);
+        }
+    }
+    assert_eq!(running.end("-TERM").0, Some(0));
+    let log = data.path().join("store/commitlog/00000000000000000000");
+    for body in ["delayed number 0.", "delayed number 3.", "timed number 1.", "timed number 4."] {
+        flip(&log, body);
+    }
+
+    let running = Running::server_with(data.path(), &settings);
+    let asking = Asking::of(&running);
+    for (topic, others) in [("delayed", [1, 2, 4, 5]), ("timed", [0, 2, 3, 5])] {
+        let others = others.map(|number| format!("{topic} number {number}."));
+        assert_eq!(bodies(&asking, topic, others.len()).await, others);
+        // What comes now comes behind them.
+        asking.send(topic, 0, "", "next").await.unwrap();
+        assert_eq!(bodies(&asking, topic, others.len() + 1).await.last().unwrap(), "next");
+    }
+    let (code, said) = running.end("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    let lines = |words: &[&str]| said.lines().filter(|line| words.iter().all(|word| line.contains(word))).count();
+    let waiting = [("delayed", "SCHEDULE_TOPIC_XXXX", [0, 3]), ("timed", "rmq_sys_wheel_timer", [1, 4])];
+    for (topic, waits_in, damaged) in waiting {
+        let [topic, waits_in] = [format!("real_topic=\"{topic}\""), format!(" topic=\"{waits_in}\"")];
+        for number in damaged {
+            let offset = format!("queue_offset={number} ");
+            let words = ["a message is damaged", &topic, &waits_in, &offset, "log_offset=", "body CRC"];
+            assert_eq!(lines(&words), 1, "{words:?}: {said}");
+        }
+    }
+    assert_eq!(lines(&["delayed message is damaged; it is not delivered, and its level goes on"]), 2, "{said}");
+    assert_eq!(lines(&["timer message is damaged; it is not delivered, and those behind it are"]), 2, "{said}");
+    assert_eq!(lines(&["trying again"]), 0, "{said}");
+
+    let store = data.path().join("store");
+    let verify = gantry(&["store", "verify", "--store", store.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8(verify.stdout).unwrap();
+    assert_eq!(verify.status.code(), Some(1), "{said}");
+    for (_, waits_in, damaged) in waiting {
+        for number in damaged {
+            assert!(said.contains(&format!("message {number} of {waits_in}/0")), "{said}");
+        }
+    }
 }

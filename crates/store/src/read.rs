@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
-use crate::error::{Cold, StoreError};
+use crate::error::StoreError;
 use crate::queue_log::{Boundary, ConsumeQueue, Span, Unit, UnitsRead};
 use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
@@ -269,10 +269,19 @@ impl Store {
                     is_removing = true;
                     continue;
                 };
-                if !wanted.wants_record(slice.as_ref()) {
+                // What is in memory is as it was written, and is not looked at.
+                let copy = match is_hot || !self.options().check_crc_on_read {
+                    true => Ok(None),
+                    false => slice.to_check().map(Some),
+                };
+                let copy = match copy {
+                    Ok(copy) => copy,
+                    Err(error) => return read.fail(error),
+                };
+                if !wanted.wants_record(copy.as_deref().unwrap_or(slice.as_ref())) {
                     continue;
                 }
-                if !is_hot && !self.is_sound(queue, span.base, slice.as_ref(), unit.at.0) {
+                if copy.is_some_and(|bytes| !self.is_sound(queue, span.base, &bytes, unit.at.0)) {
                     continue;
                 }
                 out.push(slice);
@@ -291,35 +300,12 @@ impl Store {
     }
 
     /// Bytes of the log from here on are taken to be in memory: near, and written by this process.
-    fn hot_from(&self) -> u64 {
+    pub(crate) fn hot_from(&self) -> u64 {
         // A look first: the flag is set nearly always, and a store would take its cache line from the other readers.
         if !self.shared.had_reads.load(Ordering::Relaxed) {
             self.shared.had_reads.store(true, Ordering::Relaxed);
         }
         self.near_from().max(self.shared.opened_at)
-    }
-
-    /// The record that begins at a log offset, none if no record does.
-    pub fn record_at(&self, at: LogOffset) -> Result<Option<LogSlice>, Cold> {
-        if at.0 < self.hot_from() { Err(Cold) } else { Ok(self.record_in(at, |segment| segment.published_from(at.0))) }
-    }
-
-    /// As `record_at`, and may wait for the device. None also if the record is damaged, which is named.
-    pub fn record_at_cold(&self, at: LogOffset) -> Result<Option<LogSlice>, StoreError> {
-        let mut failed = Ok(());
-        let found = self.record_in(at, |segment| segment.record_at(at.0).map_err(|error| failed = Err(error)).ok());
-        failed.map(|()| found.filter(|slice| self.is_sound_record(slice.as_ref(), at.0)))
-    }
-
-    fn record_in(&self, at: LogOffset, bytes: impl FnOnce(&Segment) -> Option<&[u8]>) -> Option<LogSlice> {
-        if at.0 >= self.confirmed().get() {
-            return None;
-        }
-        let segment = self.shared.log.segment_at(at.0)?;
-        match record::scan(bytes(&segment)?, false) {
-            Ok(Scanned::Record(view)) if view.log_offset() == at.0 => LogSlice::new(&segment, at.0, view.total_size()),
-            Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-        }
     }
 
     /// The queue offset for a store time, as RocketMQ searches it. May wait for the device.

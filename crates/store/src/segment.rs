@@ -3,6 +3,7 @@
 //! Bytes below `published` never change again and may be read by anybody; bytes above belong to the one thread that holds the
 //! log's lock. Here and in `journal/window.rs` is the crate's `unsafe` code.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::num::NonZeroU64;
@@ -15,6 +16,7 @@ use std::sync::{Arc, Weak};
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
 use protocol::LogOffset;
+use protocol::record::{self, Scanned};
 use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskFile, OpenHow};
@@ -24,6 +26,8 @@ use crate::stretch::Copied;
 
 /// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
 const PAGE: u64 = 4096;
+/// Records up to this size are copied to be looked at: no message is larger. What is no record may claim to be.
+const SCRATCH_MAX: usize = 64 << 20;
 
 /// How the kernel reads pages of the log that are not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -409,6 +413,48 @@ impl Segment {
         Ok(bytes)
     }
 
+    /// A copy of published bytes, read through the file; waits for the device. None of more than `SCRATCH_MAX`.
+    fn scratch(&self, range: Range<usize>) -> Result<Option<Vec<u8>>, StoreError> {
+        if range.len() > SCRATCH_MAX {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; range.len()];
+        let read = self.with_file(|file| match file.read_at(&mut bytes, range.start as u64)? {
+            read if read < range.len() => {
+                Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file has lost its end"))
+            }
+            _ => Ok(()),
+        });
+        self.cold.note(self, &range);
+        let at = self.base + range.start as u64;
+        read.map_err(|source| StoreError::Read { path: self.path.clone(), at, source })?;
+        Ok(Some(bytes))
+    }
+
+    /// The published record that begins at the log offset `at`, or the first bytes of what is none; waits for the device. As in
+    /// [`Segment::read_parts`] not through the mapping, unless it is longer than a message can be.
+    pub(crate) fn record_bytes(&self, at: u64) -> Result<Cow<'_, [u8]>, StoreError> {
+        let published = self.published.load(Ordering::Acquire) as usize;
+        let start = usize::try_from(at.saturating_sub(self.base)).unwrap_or(usize::MAX).min(published);
+        let head = self.scratch(start..published.min(start + RECORD_HEAD))?.unwrap_or_default();
+        let rest = published - start;
+        // A stated length that is no record's is not worth a read.
+        let total = match head.first_chunk() {
+            Some(total) if !matches!(record::scan(&head, false), Err(_) | Ok(Scanned::Blank { .. })) => {
+                rest.min(u32::from_be_bytes(*total) as usize)
+            }
+            Some(_) | None => 0,
+        };
+        if total <= head.len() {
+            return Ok(Cow::Owned(head));
+        }
+        if total > SCRATCH_MAX {
+            return self.record_at(at).map(|rest| Cow::Borrowed(&rest[..total]));
+        }
+        self.note_read();
+        Ok(Cow::Owned(self.read_parts(&[start..start + total])?))
+    }
+
     /// What is brought in with these bytes.
     fn with_ahead(&self, range: Range<usize>) -> Range<usize> {
         if !self.cold.is_bounded() || !self.reads_ahead.load(Ordering::Relaxed) {
@@ -646,6 +692,17 @@ impl LogSlice {
             Owner::Copied(copied) => copied,
         };
         (owner, self.range)
+    }
+
+    /// Its bytes as the device gives them, to be looked at: not in the mapping, where a page may be dropped for another reader meanwhile, and a
+    /// device that fails then would be a signal.
+    pub(crate) fn to_check(&self) -> Result<Cow<'_, [u8]>, StoreError> {
+        match &self.owner {
+            Owner::Segment(segment) => {
+                Ok(segment.scratch(self.range.clone())?.map_or_else(|| Cow::Borrowed(self.as_ref()), Cow::Owned))
+            }
+            Owner::Copied(_) => Ok(Cow::Borrowed(self.as_ref())),
+        }
     }
 
     /// Brings it into memory; waits for the device.

@@ -1,31 +1,43 @@
 //! What comes from the device is looked at before anybody gets it: a bit may have turned over there.
 //!
 //! Only the body has a sum in RocketMQ's format, and clients do not look at it. What this process wrote a moment ago is still in memory as it was
-//! written, and is not looked at: the hot path pays nothing.
+//! written, and is not looked at: the hot path pays nothing. A damaged message counts at each read that would have given it to somebody, and is named
+//! at the first of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use protocol::record::{self, Scanned};
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+use protocol::LogOffset;
+use protocol::properties::name;
+use protocol::record::{self, RecordView, Scanned};
 
 use crate::queue_log::ConsumeQueue;
 use crate::store::Store;
 
-/// Lines of log output about damaged messages; more are counted only.
-const NAMED_MAX: u64 = 1000;
+/// Damaged messages that are named in the log output; more are counted only.
+const NAMED_MAX: usize = 1000;
 
-/// Damaged messages that somebody wanted. Relaxed: the number stands alone.
 #[derive(Default)]
-pub(crate) struct Damaged(AtomicU64);
+pub(crate) struct Damaged {
+    /// Reads that met one. Relaxed: the number stands alone.
+    met: AtomicU64,
+    /// Log offsets of those that were named. Guards nothing else; nothing is taken inside it.
+    named: Mutex<HashSet<u64>>,
+}
 
 impl Damaged {
-    fn count(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) < NAMED_MAX
+    /// Counts one, and says whether it is still to be named.
+    fn count(&self, at: u64) -> bool {
+        self.met.fetch_add(1, Ordering::Relaxed);
+        let mut named = self.named.lock();
+        named.len() < NAMED_MAX && named.insert(at)
     }
 }
 
-/// What is wrong with the bytes of one record, if something is.
-fn wrong_with(bytes: &[u8], at: u64) -> Option<String> {
-    match record::scan(bytes, true) {
+/// What is wrong with the bytes of one record, if something is. `with_sum`: its body may be.
+pub(crate) fn wrong_with(bytes: &[u8], at: u64, with_sum: bool) -> Option<String> {
+    match record::scan(bytes, with_sum) {
         Ok(Scanned::Record(view)) if view.total_size() == bytes.len() && view.log_offset() == at => None,
         Ok(Scanned::Record(view)) => Some(format!(
             "the record says that it is {} bytes at {}, and should be {} at {at}",
@@ -39,18 +51,15 @@ fn wrong_with(bytes: &[u8], at: u64) -> Option<String> {
 }
 
 impl Store {
-    /// Damaged messages that were met by reads since the start: a message counts each time that somebody wants it.
+    /// Reads that met a damaged message since the start: one counts each time that somebody would have got it.
     pub fn damaged_messages(&self) -> u64 {
-        self.shared.damaged.0.load(Ordering::Relaxed)
+        self.shared.damaged.met.load(Ordering::Relaxed)
     }
 
-    /// Whether a message that came from the device is what was stored; if not, it is named.
+    /// Whether a message of a queue, which came from the device, is what was stored; if not, it is named.
     pub(crate) fn is_sound(&self, queue: &ConsumeQueue, queue_offset: u64, bytes: &[u8], at: u64) -> bool {
-        if !self.shared.options.check_crc_on_read {
-            return true;
-        }
-        let Some(why) = wrong_with(bytes, at) else { return true };
-        if self.shared.damaged.count() {
+        let Some(why) = wrong_with(bytes, at, true) else { return true };
+        if self.shared.damaged.count(at) {
             tracing::error!(
                 topic = queue.topic(),
                 queue_id = queue.id(),
@@ -63,26 +72,33 @@ impl Store {
         false
     }
 
-    /// The same of a record that was not found through a queue.
-    pub(crate) fn is_sound_record(&self, bytes: &[u8], at: u64) -> bool {
-        if !self.shared.options.check_crc_on_read {
-            return true;
-        }
-        let Some(why) = wrong_with(bytes, at) else { return true };
-        if self.shared.damaged.count() {
-            let view = match record::scan(bytes, false) {
-                Ok(Scanned::Record(view)) => Some(view),
-                Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-            };
+    /// Names a damaged record that was not found by a reader of its queue, with what is left of it.
+    pub(crate) fn name_damaged(&self, view: Option<&RecordView<'_>>, at: LogOffset, why: &str) {
+        if self.shared.damaged.count(at.0) {
             tracing::error!(
-                topic = view.map(|view| view.topic()),
-                queue_id = view.map(|view| view.queue_id()),
-                queue_offset = view.map(|view| view.queue_offset()),
-                log_offset = at,
+                topic = view.map(RecordView::topic),
+                queue_id = view.map(RecordView::queue_id),
+                queue_offset = view.map(RecordView::queue_offset),
+                // Of one that waits for its time, or for its transaction to end.
+                real_topic = view.and_then(|view| view.property(name::REAL_TOPIC)),
+                log_offset = at.0,
                 why,
                 "a message is damaged and not given out; `gantry store verify` names all that are"
             );
         }
-        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_message_counts_each_time_and_is_to_be_named_once() {
+        let damaged = Damaged::default();
+        assert_eq!([7, 7, 9, 7].map(|at| damaged.count(at)), [true, false, true, false]);
+        assert_eq!(damaged.met.load(Ordering::Relaxed), 4);
+        let named = (100..100 + 2 * NAMED_MAX as u64).filter(|at| damaged.count(*at)).count();
+        assert_eq!(named, NAMED_MAX - 2, "and no log output is filled with them");
     }
 }

@@ -22,6 +22,12 @@ pub(crate) struct Copied {
     _room: CopyRoom,
 }
 
+impl Copied {
+    pub fn new(bytes: Vec<u8>, room: CopyRoom) -> Copied {
+        Copied { bytes, _room: room }
+    }
+}
+
 impl AsRef<[u8]> for Copied {
     fn as_ref(&self) -> &[u8] {
         &self.bytes

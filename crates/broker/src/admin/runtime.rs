@@ -6,8 +6,8 @@ use net::{Outgoing, Request};
 use protocol::body::{DataVersion, DelayOffsets, KvTable};
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
-use protocol::record::{self, Scanned};
 use protocol::request::ViewBrokerStats;
+use store::Store;
 
 use crate::admin::reply_json;
 use crate::admin::topics::ends;
@@ -22,22 +22,13 @@ use crate::view;
 const VERSION_NAME: &str = "V5_3_3";
 
 /// 28: everything at a glance.
-pub(crate) fn info(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
+pub(crate) fn info(broker: &Broker, session: &Session, request: &Request<'_>) -> Result<(), Refusal> {
     let reply_to = request.reply_to();
     // The oldest record, which says since when there is something, may have to come from the disk.
-    view::with_record(broker, session, broker.store.min_offset(), out, move |broker, _, oldest, out| {
+    let read = |store: &Store| store.about_record_cold(store.min_offset(), |oldest| oldest.store_timestamp());
+    view::in_the_cold(broker, session, read, move |broker, _, stored, out| {
         // One that cannot be read has no time; the rest of the answer is not its fault.
-        let oldest = oldest.ok().flatten();
-        let view = oldest.as_ref().and_then(|record| match record::scan(record.as_ref(), false) {
-            Ok(Scanned::Record(view)) => Some(view),
-            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-        });
-        let table = KvTable { table: table(broker, view.map(|view| view.store_timestamp())) };
+        let table = KvTable { table: table(broker, stored.ok().flatten()) };
         out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&table, Dialect::FastJson));
     })
 }

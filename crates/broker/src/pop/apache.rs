@@ -14,7 +14,7 @@ use protocol::properties::name;
 use protocol::record::{self, RecordDraft, Scanned};
 use protocol::tags;
 use serde::{Deserialize, Serialize};
-use store::{RecordBatch, StoreError, TagsCode, Unit};
+use store::{RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
 use super::ledger::{Lease, LeaseId, QueueName, QueueRef};
 use super::{PAGE, Pops, queue_row};
@@ -193,7 +193,14 @@ pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
                 break;
             }
             for unit in units.iter().filter(|unit| unit.is_message()) {
-                let Some(slice) = fetch::record(&broker.store, unit.at).await? else { continue };
+                let slice = match fetch::record(&broker.store, unit.at).await? {
+                    RecordAt::Record(slice) => slice,
+                    RecordAt::Gone => continue,
+                    RecordAt::Damaged => {
+                        tracing::error!(at = unit.at.0, "a record of the revive topic is damaged and passed over");
+                        continue;
+                    }
+                };
                 let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { continue };
                 let body = view.body();
                 let is_understood = match view.property(name::TAGS) {

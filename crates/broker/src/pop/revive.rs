@@ -14,7 +14,7 @@ use protocol::LogOffset;
 use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
-use store::{LogSlice, RecordBatch, StoreError, TagsCode, Unit};
+use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
 use super::handle::{Origin, origin_topic, retry_topic};
 use super::ledger::{LeaseId, QueueName};
@@ -170,15 +170,25 @@ impl Revival {
         let lane = retry.lane(&broker.store, 0)?;
         let mut units: Vec<Unit> = Vec::new();
         let mut gone = Vec::new();
+        let mut damaged = Vec::new();
         for offset in open {
             fetch::units(&broker.store, &from.queue, offset, 1, &mut units).await?;
             let at =
                 units.first().filter(|unit| unit.is_message() && offset >= from.queue.min_offset()).map(|unit| unit.at);
-            let slice = match at {
+            let found = match at {
                 Some(at) => fetch::record(&broker.store, at).await?,
-                None => None,
+                None => RecordAt::Gone,
             };
-            let Some(view) = slice.as_ref().and_then(view_of) else {
+            let view = match &found {
+                RecordAt::Record(slice) => view_of(slice),
+                RecordAt::Gone => None,
+                RecordAt::Damaged => {
+                    // In the retry topic its body would get a sum that is right.
+                    damaged.push(offset);
+                    continue;
+                }
+            };
+            let Some(view) = view else {
                 gone.push(offset);
                 continue;
             };
@@ -193,6 +203,15 @@ impl Revival {
                 "messages on lease are gone from the log"
             );
             self.drop_messages(broker, id, &gone);
+        }
+        if !damaged.is_empty() {
+            tracing::error!(
+                topic = &*name.topic,
+                group = &*name.group,
+                messages = damaged.len(),
+                "messages on lease are damaged and do not come again"
+            );
+            self.drop_messages(broker, id, &damaged);
         }
         Ok(Some(lane))
     }

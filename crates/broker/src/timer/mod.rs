@@ -21,7 +21,7 @@ use config::StoreSettings;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use protocol::properties::name;
-use protocol::record::{self, RecordView, Scanned};
+use protocol::record::RecordView;
 use protocol::{LogOffset, java, names};
 use store::journal::Table;
 use store::{Store, StoreError, TimerFiles, TimerMarks, TimerOptions, timer_magic};
@@ -225,11 +225,9 @@ impl Timers {
 fn next_to_take_in(store: &Store, topic: &Topic, files: &TimerFiles) -> u64 {
     let noted = u64::try_from(files.marks().queue_offset).unwrap_or(0);
     let behind_last = files.last().and_then(|unit| {
-        let slice = store.record_at_cold(unit.at).ok()??;
-        match record::scan(slice.as_ref(), false) {
-            Ok(Scanned::Record(view)) if view.topic() == topic.name() => Some(view.queue_offset() + 1),
-            Ok(_) | Err(_) => None,
-        }
+        // Damaged or not, it is taken in.
+        let next = |view: &RecordView<'_>| (view.topic() == topic.name()).then(|| view.queue_offset() + 1);
+        store.about_record_cold(unit.at, next).ok()??
     });
     let max = store.existing_queue(topic.name(), 0).map_or(0, |queue| queue.max_offset());
     noted.max(behind_last.unwrap_or(0)).min(max)

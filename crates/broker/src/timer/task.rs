@@ -12,7 +12,7 @@ use protocol::code::ResponseCode;
 use protocol::properties::name;
 use protocol::record::{self, PROPERTIES_MAX, RecordDraft, RecordView, Scanned};
 use protocol::{LogOffset, java, names, tags};
-use store::{LogSlice, RecordBatch, StoreError, TagsCode, TimerFiles, TimerUnit, Unit, timer_magic};
+use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, TimerFiles, TimerUnit, Unit, timer_magic};
 use tokio::task::JoinHandle;
 
 use super::agenda::{Agenda, Entry, Kind, Step};
@@ -328,10 +328,17 @@ impl Task {
                 continue;
             }
             match fetch::record(&store, unit.at).await {
-                Ok(found) => match found.as_ref().and_then(view_of) {
-                    Some(view) => taken.extend(self.unit_of(&view, unit, now).map(|unit| (offset, unit))),
-                    None => tracing::warn!(at = unit.at.0, "timer message is no longer in the log"),
-                },
+                Ok(RecordAt::Record(slice)) => {
+                    let taken_in = view_of(&slice).and_then(|view| self.unit_of(&view, unit, now));
+                    taken.extend(taken_in.map(|unit| (offset, unit)));
+                }
+                Ok(RecordAt::Gone) => tracing::warn!(at = unit.at.0, "timer message is no longer in the log"),
+                Ok(RecordAt::Damaged) => {
+                    tracing::error!(
+                        at = unit.at.0,
+                        "timer message is damaged; it is not taken in, and those behind it are"
+                    );
+                }
                 Err(error) => {
                     tracing::error!(%error, "timer message cannot be read, trying again");
                     has_failed = true;
@@ -431,8 +438,18 @@ impl Task {
                 continue;
             }
             let slice = match fetch::record(&store, LogOffset(entry.at)).await {
-                Ok(Some(slice)) => slice,
-                Ok(None) if entry.at < store.min_offset().0 => {
+                Ok(RecordAt::Record(slice)) => slice,
+                Ok(RecordAt::Damaged) => {
+                    tracing::error!(
+                        at = entry.at,
+                        due = entry.due,
+                        is_recall = entry.kind == Kind::Delete,
+                        "timer message is damaged; it is not delivered, and those behind it are"
+                    );
+                    self.finish(entry);
+                    continue;
+                }
+                Ok(RecordAt::Gone) if entry.at < store.min_offset().0 => {
                     tracing::warn!(at = entry.at, "timer message is no longer in the log");
                     self.finish(entry);
                     continue;

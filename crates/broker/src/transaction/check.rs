@@ -16,7 +16,7 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::CheckTransactionState;
-use store::{LogSlice, RecordBatch, TagsCode, Unit};
+use store::{LogSlice, RecordAt, RecordBatch, TagsCode, Unit};
 
 use super::end::push_op;
 use super::ledger::Open;
@@ -178,10 +178,15 @@ async fn take_in(broker: &Broker) -> Taken {
             continue;
         }
         let due = match fetch::record(&broker.store, unit.at).await {
-            Ok(slice) => slice.as_ref().and_then(view_of).map(|view| {
+            Ok(RecordAt::Record(slice)) => view_of(&slice).map(|view| {
                 let wait_ms = immunity_ms(&view).unwrap_or(timeout_ms);
                 view.store_timestamp().saturating_add(wait_ms)
             }),
+            Ok(RecordAt::Gone) => None,
+            Ok(RecordAt::Damaged) => {
+                tracing::error!(at = unit.at.0, "half message is damaged; its producer is not asked about it");
+                None
+            }
             Err(error) => {
                 tracing::error!(%error, "half message cannot be read, trying again");
                 Some(broker.clock.now().0.saturating_add(RETRY_MS))
@@ -207,9 +212,14 @@ fn view_of(slice: &LogSlice) -> Option<RecordView<'_>> {
 async fn look(broker: &Broker, open: Open, now: i64) {
     let transactions = &broker.transactions;
     let slice = match fetch::record(&broker.store, open.at).await {
-        Ok(Some(slice)) => slice,
-        Ok(None) => {
+        Ok(RecordAt::Record(slice)) => slice,
+        Ok(RecordAt::Gone) => {
             tracing::warn!(at = open.at.0, "half message was deleted before it was ended");
+            return forget(broker, open);
+        }
+        Ok(RecordAt::Damaged) => {
+            // It cannot be committed either: its body would get a sum that is right.
+            tracing::error!(at = open.at.0, "half message is damaged; its producer is not asked about it any more");
             return forget(broker, open);
         }
         Err(error) => {

@@ -8,7 +8,7 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::sys_flag;
-use store::{ConsumeQueue, Store, StoreError, Unit};
+use store::{ConsumeQueue, RecordAt, Store, StoreError, Unit};
 
 use super::ledger::Ledger;
 use super::{GROUP, ended_offsets, immunity_ms};
@@ -172,13 +172,19 @@ fn for_each_unit(queue: &ConsumeQueue, from: u64, mut f: impl FnMut(u64, Unit)) 
     }
 }
 
-/// False when the device does not give the record: it may later. One that is gone is nothing to wait for.
+/// False when the device does not give the record: it may later. One that is gone or damaged is nothing to wait for.
 fn with_record(store: &Store, at: LogOffset, f: impl FnOnce(RecordView<'_>)) -> bool {
-    match store.record_at_cold(at) {
-        Ok(slice) => {
-            if let Some(Ok(Scanned::Record(view))) = slice.as_ref().map(|slice| record::scan(slice.as_ref(), false)) {
+    match store.stored_record_cold(at) {
+        Ok(RecordAt::Record(slice)) => {
+            if let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) {
                 f(view);
             }
+            true
+        }
+        Ok(RecordAt::Gone) => true,
+        Ok(RecordAt::Damaged) => {
+            // Of a half message: it cannot be committed. Of ends: who they ended is asked about once more.
+            tracing::error!(at = at.0, "a record of a transaction is damaged; what it says is not known");
             true
         }
         Err(error) => {

@@ -9,6 +9,7 @@ use protocol::record::{self, Scanned};
 
 use super::{KeyIndex, hash_of, keys};
 use crate::error::StoreError;
+use crate::record_at::RecordAt;
 use crate::segment::LogSlice;
 use crate::store::Store;
 
@@ -109,7 +110,8 @@ impl Store {
                 if !seen.insert(at) {
                     return Ok(true);
                 }
-                let Some(slice) = self.record_at_cold(LogOffset(at))? else { return Ok(true) };
+                // An index is a hint: where it leads to nothing, nothing is lost.
+                let RecordAt::Record(slice) = self.record_at_cold(LogOffset(at))? else { return Ok(true) };
                 for found in matches(slice, query, query.max - answer.found.len()) {
                     bytes += found.bytes().len();
                     if bytes > BYTES_MAX && !answer.found.is_empty() {

@@ -10,6 +10,7 @@ mod closing;
 mod crash;
 mod device;
 mod files;
+mod flipped_bits;
 mod generations;
 mod governor;
 mod index;

@@ -2,7 +2,7 @@
 
 use env::TimeMs;
 use protocol::LogOffset;
-use store::{Cold, Read, ReadLimits, ReadStatus, RecordBatch, TagsCode};
+use store::{Cold, Read, ReadLimits, ReadStatus, RecordAt, RecordBatch, TagsCode};
 
 use crate::support::*;
 
@@ -90,7 +90,7 @@ fn after_a_restart_bytes_are_cold_until_somebody_waits_for_them() {
     let (cold, _) = read(&store, TOPIC, 0, 0, &impatient);
     assert_eq!((cold.status, cold.next, cold.count), (ReadStatus::Cold, 0, 0));
     assert_eq!(store.record_at(LogOffset(0)).unwrap_err(), Cold);
-    assert!(store.record_at_cold(LogOffset(0)).unwrap().is_some());
+    assert!(matches!(store.record_at_cold(LogOffset(0)).unwrap(), RecordAt::Record(_)));
     assert!(store.record_at(landed.at).unwrap().is_some(), "what this process wrote is in memory");
     let (patient, _) = read(&store, TOPIC, 0, 0, &limits(100));
     assert_eq!((patient.status, patient.count), (ReadStatus::Found, 51));

@@ -1,0 +1,103 @@
+//! A record by its place in the log.
+//!
+//! What comes from the device is read through the file and looked at in memory of our own: a page of the mapping may be dropped for another reader
+//! at any moment, and if the device did not give it again, a look at it would end the process with a signal.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use protocol::LogOffset;
+use protocol::record::{self, RecordView, Scanned};
+
+use crate::error::{Cold, StoreError};
+use crate::segment::{LogSlice, Segment};
+use crate::sound::wrong_with;
+use crate::store::Store;
+use crate::stretch::Copied;
+
+/// What lies at a place in the log.
+#[derive(Debug)]
+pub enum RecordAt {
+    /// A whole record.
+    Record(LogSlice),
+    /// None: retention was there, or none ever began there.
+    Gone,
+    /// One that is not what was stored, and that nobody gets. It is counted and named; it does not get better.
+    Damaged,
+}
+
+impl Store {
+    /// The record that begins at a log offset, none if no record does.
+    pub fn record_at(&self, at: LogOffset) -> Result<Option<LogSlice>, Cold> {
+        if at.0 < self.hot_from() {
+            return Err(Cold);
+        }
+        let Some(segment) = self.readable_segment(at) else { return Ok(None) };
+        let Some(bytes) = segment.published_from(at.0) else { return Ok(None) };
+        Ok(view_of(bytes, at).and_then(|view| LogSlice::new(&segment, at.0, view.total_size())))
+    }
+
+    /// As `record_at`, and may wait for the device. Whoever asks may have made the place up: where no record begins, none is damaged.
+    pub fn record_at_cold(&self, at: LogOffset) -> Result<RecordAt, StoreError> {
+        self.checked_record(at, false)
+    }
+
+    /// As `record_at_cold`, for a place where the store itself says that a record begins. Where none does, it is damaged.
+    pub fn stored_record_cold(&self, at: LogOffset) -> Result<RecordAt, StoreError> {
+        self.checked_record(at, true)
+    }
+
+    /// What the record at a log offset says of itself, none if no record begins there. Its body is nobody's concern, so it is not
+    /// checked, and a damaged one is neither counted nor named. May wait for the device.
+    pub fn about_record_cold<T>(
+        &self,
+        at: LogOffset,
+        about: impl FnOnce(&RecordView<'_>) -> T,
+    ) -> Result<Option<T>, StoreError> {
+        let Some(segment) = self.readable_segment(at) else { return Ok(None) };
+        let bytes = segment.record_bytes(at.0)?;
+        Ok(view_of(&bytes, at).map(|view| about(&view)))
+    }
+
+    fn checked_record(&self, at: LogOffset, is_stored: bool) -> Result<RecordAt, StoreError> {
+        let Some(segment) = self.readable_segment(at) else { return Ok(RecordAt::Gone) };
+        let bytes = segment.record_bytes(at.0)?;
+        let Some(view) = view_of(&bytes, at) else {
+            if is_stored {
+                let why = wrong_with(&bytes, at.0, false).unwrap_or_else(|| "no record is there".to_owned());
+                self.name_damaged(None, at, &why);
+                return Ok(RecordAt::Damaged);
+            }
+            return Ok(RecordAt::Gone);
+        };
+        let size = view.total_size();
+        if self.options().check_crc_on_read
+            && let Some(why) = wrong_with(view.bytes(), at.0, true)
+        {
+            self.name_damaged(Some(&view), at, &why);
+            return Ok(RecordAt::Damaged);
+        }
+        if let Cow::Owned(bytes) = bytes
+            && let Some(room) = segment.cold_pages().room_for_copy(bytes.len() as u64)
+        {
+            return Ok(RecordAt::Record(LogSlice::of_copy(&Arc::new(Copied::new(bytes, room)), at.0, 0..size)));
+        }
+        // No room for copies: whoever gets it reads it where it lies.
+        let Some(slice) = LogSlice::new(&segment, at.0, size) else { return Ok(RecordAt::Gone) };
+        slice.bring_in()?;
+        Ok(RecordAt::Record(slice))
+    }
+
+    /// The file of a place that may be read.
+    fn readable_segment(&self, at: LogOffset) -> Option<Arc<Segment>> {
+        if at.0 < self.confirmed().get() { self.shared.log.segment_at(at.0) } else { None }
+    }
+}
+
+/// The record at the beginning of these bytes, if it says that it lies there.
+fn view_of(bytes: &[u8], at: LogOffset) -> Option<RecordView<'_>> {
+    match record::scan(bytes, false) {
+        Ok(Scanned::Record(view)) if view.log_offset() == at.0 => Some(view),
+        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+    }
+}
