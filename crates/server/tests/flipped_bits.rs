@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use protocol::code::request;
+use protocol::record;
 use protocol::request::{SendBack, ViewMessage};
 use support::asking::Asking;
 use support::{PATIENCE, Running, gantry};
@@ -23,6 +24,16 @@ fn flip(file: &Path, words: &str) {
     let at = bytes.windows(words.len()).position(|window| window == words.as_bytes()).unwrap();
     let file = OpenOptions::new().write(true).open(file).unwrap();
     file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
+}
+
+/// Leaves no record where the one with these words begins.
+fn flip_head(file: &Path, words: &str) {
+    let bytes = std::fs::read(file).unwrap();
+    let body = bytes.windows(words.len()).position(|window| window == words.as_bytes()).unwrap();
+    let magic = record::MAGIC_V1.to_be_bytes();
+    let head = bytes[..body].windows(magic.len()).rposition(|window| window == magic).unwrap();
+    let file = OpenOptions::new().write(true).open(file).unwrap();
+    file.write_all_at(&[magic[1] ^ 1], head as u64 + 1).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,14 +133,15 @@ async fn a_damaged_message_that_waits_for_its_time_is_named_once_and_holds_up_no
     }
     assert_eq!(running.end("-TERM").0, Some(0));
     let log = data.path().join("store/commitlog/00000000000000000000");
-    for body in ["delayed number 0.", "delayed number 3.", "timed number 1.", "timed number 4."] {
+    for body in ["delayed number 0.", "delayed number 3.", "timed number 1."] {
         flip(&log, body);
     }
+    flip_head(&log, "delayed number 4.");
 
     let running = Running::server_with(data.path(), &settings);
     let asking = Asking::of(&running);
-    for (topic, others) in [("delayed", [1, 2, 4, 5]), ("timed", [0, 2, 3, 5])] {
-        let others = others.map(|number| format!("{topic} number {number}."));
+    for (topic, others) in [("delayed", &[1, 2, 5][..]), ("timed", &[0, 2, 3, 4, 5])] {
+        let others: Vec<String> = others.iter().map(|number| format!("{topic} number {number}.")).collect();
         assert_eq!(bodies(&asking, topic, others.len()).await, others);
         // What comes now comes behind them.
         asking.send(topic, 0, "", "next").await.unwrap();
@@ -138,7 +150,7 @@ async fn a_damaged_message_that_waits_for_its_time_is_named_once_and_holds_up_no
     let (code, said) = running.end("-TERM");
     assert_eq!(code, Some(0), "{said}");
     let lines = |words: &[&str]| said.lines().filter(|line| words.iter().all(|word| line.contains(word))).count();
-    let waiting = [("delayed", "SCHEDULE_TOPIC_XXXX", [0, 3]), ("timed", "rmq_sys_wheel_timer", [1, 4])];
+    let waiting = [("delayed", "SCHEDULE_TOPIC_XXXX", &[0, 3][..]), ("timed", "rmq_sys_wheel_timer", &[1])];
     for (topic, waits_in, damaged) in waiting {
         let [topic, waits_in] = [format!("real_topic=\"{topic}\""), format!(" topic=\"{waits_in}\"")];
         for number in damaged {
@@ -147,8 +159,9 @@ async fn a_damaged_message_that_waits_for_its_time_is_named_once_and_holds_up_no
             assert_eq!(lines(&words), 1, "{words:?}: {said}");
         }
     }
-    assert_eq!(lines(&["delayed message is damaged; it is not delivered, and its level goes on"]), 2, "{said}");
-    assert_eq!(lines(&["timer message is damaged; it is not delivered, and those behind it are"]), 2, "{said}");
+    assert_eq!(lines(&["a message is damaged", "magic code"]), 1, "{said}");
+    assert_eq!(lines(&["delayed message is damaged; it is not delivered, and its level goes on"]), 3, "{said}");
+    assert_eq!(lines(&["timer message is damaged; it is not delivered, and those behind it are"]), 1, "{said}");
     assert_eq!(lines(&["trying again"]), 0, "{said}");
 
     let store = data.path().join("store");

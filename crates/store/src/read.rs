@@ -9,6 +9,7 @@ use protocol::record::{self, Scanned};
 
 use crate::error::StoreError;
 use crate::queue_log::{Boundary, ConsumeQueue, Span, Unit, UnitsRead};
+use crate::recovery::whole_record_after;
 use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
 use crate::stretch::{Stretch, Wish};
@@ -338,6 +339,8 @@ impl Store {
     }
 
     /// Shows the records of the log from `from` to its end, in order. May wait for the device.
+    ///
+    /// A stretch that is no record is passed over, and said; an error only where `from` itself is none, and no file begins there.
     pub fn scan(
         &self,
         from: LogOffset,
@@ -365,10 +368,21 @@ impl Store {
                         at += view.total_size() as u64;
                     }
                     Ok(Scanned::Blank { .. }) => at = segment.end(),
-                    Ok(Scanned::Nothing) => return Ok(()),
-                    Err(why) => {
-                        let why = format!("no record begins at log offset {at}: {why}");
-                        return Err(StoreError::Malformed { path: segment.path().to_owned(), why });
+                    no_record => {
+                        let why = no_record.err().map_or_else(|| "nothing is there".to_owned(), |why| why.to_string());
+                        if at == from.0 && at != segment.base() {
+                            let why = format!("no record begins at log offset {at}: {why}");
+                            return Err(StoreError::Malformed { path: segment.path().to_owned(), why });
+                        }
+                        let next = whole_record_after(&log.segments_between(at, end), at)?.unwrap_or(end);
+                        tracing::error!(
+                            path = %segment.path().display(),
+                            from = at,
+                            to = next,
+                            why,
+                            "the log is damaged; what lies there is passed over; `gantry store verify` says more"
+                        );
+                        at = next;
                     }
                 }
             }

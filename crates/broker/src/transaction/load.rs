@@ -136,11 +136,16 @@ fn claim_committed(
     last: LogOffset,
 ) -> Result<Option<u64>, StoreError> {
     let mut committed = None;
-    store.scan(last, &mut |_, view| {
+    let scanned = store.scan(last, &mut |_, view| {
         let prepared = u64::try_from(view.prepared_offset()).ok();
         let is_commit = sys_flag::transaction(view.sys_flag()) == sys_flag::TRANSACTION_COMMIT;
         committed = committed.or(prepared.filter(|at| is_commit && open.contains(at)));
-    })?;
+    });
+    match scanned {
+        // A start after a crash has looked for damage, so there was none, and no end was lost.
+        Err(StoreError::Malformed { why, .. }) => tracing::error!(why, "the last record of a transaction is damaged"),
+        scanned => scanned?,
+    }
     let offset = committed.and_then(|at| ledger.open().find(|open| open.at.0 == at)).map(|open| open.offset);
     if let Some(offset) = offset {
         tracing::info!(half_queue_offset = offset, "a committed message lost its end in a crash; it stays committed");

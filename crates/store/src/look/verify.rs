@@ -241,7 +241,7 @@ impl Look {
             return Ok(Some(at + view.total_size() as u64));
         }
         let why = why_not(scanned, segment.record_at(at)?);
-        let next = whole_record_after(&log.files, at)?;
+        let next = whole_record_after(&log.files.segments, at)?;
         let follower =
             next.map(|next| Ok::<_, StoreError>((next, follows(&log.files, next, last_timestamp)?))).transpose()?;
         if let Some((next, Some(_))) = follower {

@@ -29,8 +29,8 @@ pub(crate) fn bruised_record(segment: &Segment, at: u64) -> Result<Option<record
 }
 
 /// Where, behind damage, the next whole record begins: a record names its own place, so it cannot be mistaken.
-pub(crate) fn whole_record_after(files: &LogFiles, at: u64) -> Result<Option<u64>, StoreError> {
-    for segment in files.segments.iter().filter(|segment| segment.end() > at) {
+pub(crate) fn whole_record_after(segments: &[Arc<Segment>], at: u64) -> Result<Option<u64>, StoreError> {
+    for segment in segments.iter().filter(|segment| segment.end() > at) {
         let bytes = (**segment).as_ref();
         let mut place = (at.max(segment.base()) - segment.base()) as usize + usize::from(at >= segment.base());
         // Each turn steps over the magic code it found or over the piece it looked at, or ends the segment.

@@ -242,7 +242,7 @@ pub(crate) fn recover(
                     if why.is_none() && is_known_end(before, found.was_abnormal, at) {
                         break 'segments;
                     }
-                    let whole = whole_record_after(files, at)?;
+                    let whole = whole_record_after(&files.segments, at)?;
                     damage = why.or_else(|| whole.map(|_| "zeros".to_owned()));
                     let Some(whole) = whole else { break 'segments };
                     let follower = gap::follows(files, whole, last_timestamp)?.filter(|timestamp| *timestamp < vouched);
@@ -278,7 +278,7 @@ pub(crate) fn recover(
     }
     if let Some(damage) = damage {
         found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
-        if let Some(whole) = whole_record_after(files, at)? {
+        if let Some(whole) = whole_record_after(&files.segments, at)? {
             let kept = set_aside(files, at, u64::MAX, options, &**disk)?;
             found.findings.push(format!(
                 "records behind the damage are whole again from log offset {whole} on; what is cut off is kept in {}",

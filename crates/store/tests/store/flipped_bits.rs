@@ -57,6 +57,18 @@ fn where_no_record_begins_one_is_damaged_only_if_the_store_says_that_it_is_there
 }
 
 #[test]
+fn a_scan_passes_over_what_is_no_record_and_shows_all_others() {
+    for place in [at::MAGIC_CODE, at::TOTAL_SIZE + 3, at::TOTAL_SIZE] {
+        let (_dir, store, at) = with_a_flip_at(place, true);
+        let mut seen = Vec::new();
+        store.scan(LogOffset(0), &mut |_, record| seen.push(record.queue_offset())).unwrap();
+        assert_eq!(seen, (0..50).filter(|offset| *offset != 23).collect::<Vec<_>>(), "{place}");
+        assert!(store.scan(at, &mut |_, _| {}).is_err(), "nobody can tell whether a record ever began there");
+        store.close().unwrap();
+    }
+}
+
+#[test]
 fn who_would_rather_have_it_gets_it() {
     let (_dir, store, at) = with_a_flip_at(at::BODY, false);
     assert!(matches!(store.stored_record_cold(at).unwrap(), RecordAt::Record(_)));
