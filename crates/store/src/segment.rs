@@ -452,7 +452,7 @@ impl Segment {
             return self.record_at(at).map(|rest| Cow::Borrowed(&rest[..total]));
         }
         self.note_read();
-        Ok(Cow::Owned(self.read_parts(&[start..start + total])?))
+        Ok(Cow::Owned(self.read_parts(std::slice::from_ref(&(start..start + total)))?))
     }
 
     /// What is brought in with these bytes.
