@@ -413,7 +413,8 @@ impl Segment {
         Ok(bytes)
     }
 
-    /// A copy of published bytes, read through the file; waits for the device. None of more than `SCRATCH_MAX`.
+    /// A copy of published bytes, read through the file; waits for the device. None of more than `SCRATCH_MAX`, and where the file's name is
+    /// gone, which leaves the mapping as it is.
     fn scratch(&self, range: Range<usize>) -> Result<Option<Vec<u8>>, StoreError> {
         if range.len() > SCRATCH_MAX {
             return Ok(None);
@@ -427,16 +428,21 @@ impl Segment {
         });
         self.cold.note(self, &range);
         let at = self.base + range.start as u64;
+        if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
         read.map_err(|source| StoreError::Read { path: self.path.clone(), at, source })?;
         Ok(Some(bytes))
     }
 
     /// The published record that begins at the log offset `at`, or the first bytes of what is none; waits for the device. As in
-    /// [`Segment::read_parts`] not through the mapping, unless it is longer than a message can be.
+    /// [`Segment::read_parts`] not through the mapping, but for what [`Segment::scratch`] does not give.
     pub(crate) fn record_bytes(&self, at: u64) -> Result<Cow<'_, [u8]>, StoreError> {
         let published = self.published.load(Ordering::Acquire) as usize;
         let start = usize::try_from(at.saturating_sub(self.base)).unwrap_or(usize::MAX).min(published);
-        let head = self.scratch(start..published.min(start + RECORD_HEAD))?.unwrap_or_default();
+        let Some(head) = self.scratch(start..published.min(start + RECORD_HEAD))? else {
+            return self.mapped_record(at);
+        };
         let rest = published - start;
         // A stated length that is no record's is not worth a read.
         let total = match head.first_chunk() {
@@ -449,10 +455,22 @@ impl Segment {
             return Ok(Cow::Owned(head));
         }
         if total > SCRATCH_MAX {
-            return self.record_at(at).map(|rest| Cow::Borrowed(&rest[..total]));
+            return self.mapped_record(at);
         }
         self.note_read();
-        Ok(Cow::Owned(self.read_parts(std::slice::from_ref(&(start..start + total)))?))
+        match self.read_parts(std::slice::from_ref(&(start..start + total))) {
+            Err(StoreError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => self.mapped_record(at),
+            read => read.map(Cow::Owned),
+        }
+    }
+
+    fn mapped_record(&self, at: u64) -> Result<Cow<'_, [u8]>, StoreError> {
+        let rest = self.record_at(at)?;
+        let bytes = match record::scan(rest, false) {
+            Ok(Scanned::Record(view)) => view.total_size(),
+            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => rest.len().min(RECORD_HEAD),
+        };
+        Ok(Cow::Borrowed(&rest[..bytes]))
     }
 
     /// What is brought in with these bytes.

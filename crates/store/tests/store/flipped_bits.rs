@@ -77,6 +77,21 @@ fn who_would_rather_have_it_gets_it() {
     store.close().unwrap();
 }
 
+#[test]
+fn a_file_whose_name_is_gone_is_read_where_it_is_mapped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..200);
+    store.close().unwrap();
+    drop(store);
+    let (store, _) = open(dir.path());
+    // Retention takes the name first, and the file from the list a moment later.
+    std::fs::remove_file(segment_path(dir.path(), 0)).unwrap();
+    assert!(matches!(store.stored_record_cold(LogOffset(0)).unwrap(), RecordAt::Record(_)));
+    let (read, _) = read(&store, TOPIC, 0, 0, &limits(10));
+    assert_eq!((read.count, store.damaged_messages()), (10, 0));
+}
+
 /// Wants everything; and while it is asked, the file of the log is lost, as pages are that make way for another reader and that a failing device does
 /// not give again.
 struct LosesTheFile<'a>(&'a std::path::Path);
