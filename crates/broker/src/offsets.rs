@@ -1,11 +1,12 @@
 //! How far each group has come in each queue.
 //!
-//! A commit changes one number in memory and marks it; the task of `upkeep.rs` carries marked numbers to the journal some
-//! milliseconds later, those that came meanwhile with them (Apache writes them every 5 s). So a commit costs one look-up, no allocation and no
+//! A commit changes one number in memory and marks it; the task of `upkeep.rs` carries marked numbers to the journal `journalOffsetsMillis`
+//! later (5 ms if nobody changes it, 10 s at most), those that came meanwhile with them (Apache writes them every 5 s). So a commit costs one look-up, no allocation and no
 //! lock that a reader of another group would feel. Pulled offsets and pending resets live in memory only, as in Apache.
 
 pub(crate) mod after_loss;
 mod carrier;
+mod notice;
 pub(crate) mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
+use self::notice::{Notice, Pending};
 use crate::topics::QUEUES_MAX;
 
 /// The data version changes once in so many commits (`consumerOffsetUpdateVersionStep`), since only slaves compare it.
@@ -76,8 +78,8 @@ impl papaya::Equivalent<Key> for KeyRef<'_> {
 struct Slot {
     committed: AtomicI64,
     pulled: AtomicI64,
-    /// Where the next pull is to begin, once.
-    reset: AtomicI64,
+    /// What the next pull is told.
+    pending: Pending,
     is_marked: AtomicBool,
 }
 
@@ -86,7 +88,7 @@ impl Slot {
         Slot {
             committed: AtomicI64::new(NONE),
             pulled: AtomicI64::new(NONE),
-            reset: AtomicI64::new(NONE),
+            pending: Pending::none(),
             is_marked: AtomicBool::new(false),
         }
     }
@@ -205,11 +207,12 @@ impl Offsets {
     }
 
     /// Notes how far a group has come. A smaller offset than before is taken too; a negative one is not. While a reset is pending
-    /// nothing is noted: the client does not know of the reset yet, and would undo it.
+    /// nothing is noted: the client does not know of the reset yet, and would undo it. Nor is what lies behind the end that a crash left,
+    /// before the group has pulled there.
     pub fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
         let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
         let entry = self.entry(group, topic);
-        let is_news = entry.with(queue, |slot| slot.reset.load(Ordering::Relaxed) == NONE && set(slot, offset));
+        let is_news = entry.with(queue, |slot| slot.pending.lets_commit(offset) && set(slot, offset));
         if is_news {
             entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
             self.mark(&entry);
@@ -243,7 +246,7 @@ impl Offsets {
         let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
         let entry = self.entry(group, topic);
         entry.with(queue, |slot| {
-            slot.reset.store(offset, Ordering::Relaxed);
+            slot.pending.set(Notice::Reset(offset));
             slot.pulled.store(NONE, Ordering::Relaxed);
             set(slot, offset);
         });
@@ -254,15 +257,27 @@ impl Offsets {
 
     /// Whether a reset waits for the next pull.
     pub fn is_reset_pending(&self, group: &str, topic: &str, queue_id: i32) -> bool {
-        self.look(group, topic, queue_id, |slot| slot.reset.load(Ordering::Relaxed)).is_some()
+        self.pending(group, topic, queue_id, |pending| matches!(pending.get(), Notice::Reset(_))) == Some(true)
     }
 
-    /// Takes the reset that waits for this pull.
-    pub fn take_pending_reset(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
-        self.look(group, topic, queue_id, |slot| {
-            // Nearly always there is none; a swap would make every pull write.
-            if slot.reset.load(Ordering::Relaxed) == NONE { NONE } else { slot.reset.swap(NONE, Ordering::Relaxed) }
-        })
+    /// Whether a commit of this offset would be passed over: the client that sends it is to be told first where to go on.
+    pub(crate) fn is_passed_over(&self, group: &str, topic: &str, queue_id: i32, offset: i64) -> bool {
+        self.pending(group, topic, queue_id, |pending| pending.lets_commit(offset)) == Some(false)
+    }
+
+    /// Where a pull at `asked` is to go on instead: where the group was set to, which one pull is told; or the end that a crash left, as long as
+    /// nobody has pulled at it or before it.
+    pub fn take_pending_reset(&self, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
+        self.pending(group, topic, queue_id, |pending| pending.tell(asked)).flatten()
+    }
+
+    /// Somebody who knows decides where the group goes on in a queue: clients need not be told of the end that a crash left.
+    pub(crate) fn forget_end(&self, group: &str, topic: &str, queue_id: i32) {
+        self.pending(group, topic, queue_id, |pending| {
+            if let Notice::Ended(_) = pending.get() {
+                pending.set(Notice::None);
+            }
+        });
     }
 
     /// The committed offsets of a group in a topic, by queue.
@@ -283,6 +298,7 @@ impl Offsets {
     /// Copies the offsets of a group to another, in one topic.
     pub fn copy(&self, from: &str, to: &str, topic: &str) {
         for (queue_id, offset) in self.of(from, topic) {
+            self.forget_end(to, topic, queue_id);
             self.commit(to, topic, queue_id, offset);
         }
     }
@@ -297,7 +313,7 @@ impl Offsets {
         let Some(queue) = index(queue_id) else { return };
         let table = self.table.pin();
         let Some(entry) = table.get(&KeyRef { group, topic }) else { return };
-        let is_news = entry.peek(queue, |slot| slot.reset.load(Ordering::Relaxed) == NONE && set(slot, NONE));
+        let is_news = entry.peek(queue, |slot| !matches!(slot.pending.get(), Notice::Reset(_)) && set(slot, NONE));
         if is_news == Some(true) {
             self.mark(entry);
         }
@@ -451,6 +467,10 @@ impl Offsets {
     fn look(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> i64) -> Option<i64> {
         let queue = index(queue_id)?;
         self.table.pin().get(&KeyRef { group, topic })?.peek(queue, f).filter(|offset| *offset >= 0)
+    }
+
+    fn pending<R>(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Pending) -> R) -> Option<R> {
+        self.table.pin().get(&KeyRef { group, topic })?.peek(index(queue_id)?, |slot| f(&slot.pending))
     }
 
     fn names<'a>(&self, pick: impl Fn(&Key) -> Option<&Arc<str>> + 'a) -> BTreeSet<Arc<str>> {

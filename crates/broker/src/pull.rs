@@ -127,7 +127,9 @@ pub(crate) fn pull(
     {
         commit.note();
     }
-    if let Some(to) = broker.offsets.take_pending_reset(&order.group.name, order.topic.name(), order.queue_id()) {
+    let (group, topic, queue_id) = (&order.group.name, order.topic.name(), order.queue_id());
+    if let Some(to) = broker.offsets.take_pending_reset(group, topic, queue_id, order.offset) {
+        tracing::info!(%group, topic, queue_id, asked = order.offset, to, "a pull is told where its group goes on");
         let (min, max) = bounds(&order.lane);
         let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);
         answer(broker, &order, &read, ResponseCode::PullOffsetMoved, OFFSET_RESET, out);

@@ -178,6 +178,8 @@ fn on_clients(broker: &Broker, _: &mut Session, (order, targets): (Order, BTreeM
         let remark = format!("the client does not support this feature. version={}", old.client.version);
         return refuse(&order, ResponseCode::SystemError, &remark, out);
     }
+    // What clients commit then is wanted, also behind the end that a crash left.
+    chosen.keys().for_each(|queue_id| broker.offsets.forget_end(group, topic, *queue_id));
     for member in consumers.members() {
         tell(broker, &order, &chosen, &member.client.connection);
     }

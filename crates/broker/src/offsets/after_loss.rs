@@ -1,14 +1,18 @@
-//! After a loss of power: groups that had come further than what is left of their queues.
+//! After a crash: groups that had come further than what is left of their queues.
 //!
-//! The journal that holds offsets is brought to the device apart from the log. With ASYNC_FLUSH it may remember a message as consumed which the
-//! log has lost; the next messages get the numbers of the lost ones, and the group would never see them.
+//! The journal that holds offsets is brought to the device apart from the log. With ASYNC_FLUSH a loss of power may leave it with a message as
+//! consumed that the log has lost; the next messages get the numbers of the lost ones, and the group would never see them. So such offsets are
+//! taken back to the end of their queue. Clients that were there before the loss still hold the higher offset, often one that they had not even
+//! committed: each queue in which a group has an offset remembers its end until the group has pulled at it or before it, and whoever is behind
+//! it is told to go on there ([`Notice::Ended`]). That lives in memory: another crash leaves other ends. A group that lost nothing pulls where
+//! it was and notices nothing.
 
-use std::sync::atomic::Ordering;
+use protocol::{light, names};
 
-use protocol::names;
-
+use super::notice::Notice;
 use super::{Offsets, set};
 use crate::broker::Broker;
+use crate::pop::REVIVE_GROUP;
 
 /// What was too far, and the end of its queue.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,15 +25,23 @@ pub(crate) struct Cut {
 }
 
 impl Offsets {
-    /// Takes offsets that lie behind the end of their queue back to it. `end_of`: the end of a topic's queue; none of those that are not to
-    /// be looked at.
+    /// Takes offsets that lie behind the end of their queue back to it, and has clients told who are. `end_of`: the end of a topic's queue; none
+    /// of those that are not to be looked at.
     fn cut(&self, end_of: impl Fn(&str, i32) -> Option<i64>) -> Vec<Cut> {
         let mut cuts = Vec::new();
         for (key, entry) in &self.table.pin() {
             for (queue_id, from) in entry.committed() {
-                let Some(to) = end_of(&key.topic, queue_id).filter(|end| from > *end) else { continue };
                 let Ok(queue) = usize::try_from(queue_id) else { continue };
-                if entry.peek(queue, |slot| slot.reset.load(Ordering::Relaxed) < 0 && set(slot, to)) == Some(true) {
+                let Some(end) = end_of(&key.topic, queue_id) else { continue };
+                let to = highest(&key.group, end);
+                let is_cut = entry.peek(queue, |slot| {
+                    // The broker reads for its own groups, and knows no more than what is committed.
+                    if !names::is_system_group(&key.group) {
+                        slot.pending.set(Notice::Ended(end));
+                    }
+                    from > to && set(slot, to)
+                });
+                if is_cut == Some(true) {
                     self.mark(entry);
                     cuts.push(Cut { topic: key.topic.to_string(), group: key.group.to_string(), queue_id, from, to });
                 }
@@ -39,18 +51,37 @@ impl Offsets {
     }
 }
 
+/// The highest offset that a group may have in a queue with this end; negative for none.
+fn highest(group: &str, end: i64) -> i64 {
+    // Apache notes there the last check-point that is done with, not the next one.
+    if group == REVIVE_GROUP { end - 1 } else { end }
+}
+
 /// At a start, before anybody is served.
 pub(crate) fn cut(broker: &Broker) {
     if !broker.store.was_abnormal() {
         return;
     }
-    let cuts = broker.offsets.cut(|topic, queue_id| {
-        // In a static topic offsets are those of logical queues, which may end on another broker.
-        let known = broker.topics.get(topic).filter(|topic| !topic.is_static() && !names::is_lmq(topic.name()))?;
-        let queue = u32::try_from(queue_id).ok().filter(|_| known.has_queue(queue_id))?;
+    let end_of = |topic: &str, queue_id: i32| {
+        let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
         // What is not there is empty, and begins at 0.
-        Some(broker.store.existing_queue(topic, queue).map_or(0, |queue| queue.max_offset() as i64))
-    });
+        let end = queue.as_ref().map_or(0, |queue| queue.max_offset() as i64);
+        if broker.topics.is_light(topic) {
+            return (queue_id == light::QUEUE_ID as i32).then_some(end);
+        }
+        // In a static topic offsets are those of logical queues, which may end on another broker.
+        let known = broker.topics.get(topic).filter(|topic| !topic.is_static())?;
+        // A topic that has become smaller is read to its end.
+        (known.has_queue(queue_id) || queue.is_some()).then_some(end)
+    };
+    let cuts = broker.offsets.cut(end_of);
+    let batches = broker.pops.orders.cut(end_of);
+    if batches > 0 {
+        tracing::warn!(
+            batches,
+            "batches that were popped in order reached behind what the crash left of their queues: they are popped anew"
+        );
+    }
     if let Some(first) = cuts.first() {
         tracing::warn!(
             offsets = cuts.len(),
@@ -77,5 +108,70 @@ mod tests {
         assert_eq!(cuts, [cut]);
         assert_eq!((offsets.committed("g", "T", 0), offsets.committed("g", "T", 1)), (Some(5), Some(5)));
         assert_eq!(offsets.committed("g", "Elsewhere", 0), Some(9));
+    }
+
+    #[test]
+    fn who_was_behind_the_end_is_told_of_it_until_the_group_pulls_there_and_nobody_else_is() {
+        let offsets = Offsets::new(Clock::real());
+        offsets.commit("ahead", "T", 0, 110);
+        // Its clients had come to 110 too, and had not said so yet.
+        offsets.commit("late", "T", 0, 90);
+        offsets.commit("elsewhere", "U", 0, 90);
+        assert_eq!(offsets.cut(|topic, _| (topic == "T").then_some(100)).len(), 1);
+        for group in ["ahead", "late"] {
+            let before = offsets.committed(group, "T", 0);
+            offsets.commit(group, "T", 0, 110);
+            assert_eq!(offsets.committed(group, "T", 0), before);
+            assert_eq!(offsets.take_pending_reset(group, "T", 0, 110), Some(100));
+            assert_eq!(offsets.take_pending_reset(group, "T", 0, 105), Some(100), "{group}: another client");
+            assert!(!offsets.is_reset_pending(group, "T", 0));
+            // Where it was told to go on, it is left alone.
+            offsets.commit(group, "T", 0, 100);
+            assert_eq!(offsets.take_pending_reset(group, "T", 0, 100), None);
+            assert_eq!(offsets.take_pending_reset(group, "T", 0, 110), None);
+            offsets.commit(group, "T", 0, 110);
+            assert_eq!(offsets.committed(group, "T", 0), Some(110));
+        }
+        offsets.commit("elsewhere", "U", 0, 110);
+        assert_eq!(offsets.take_pending_reset("elsewhere", "U", 0, 110), None);
+        assert_eq!(offsets.committed("elsewhere", "U", 0), Some(110));
+    }
+
+    #[test]
+    fn what_somebody_decides_after_a_loss_counts() {
+        let offsets = Offsets::new(Clock::real());
+        let groups = ["reset", "copied", "deleted", "told"];
+        groups.iter().for_each(|group| offsets.commit(group, "T", 0, 110));
+        offsets.cut(|_, _| Some(100));
+        offsets.reset("reset", "T", 0, 105);
+        assert_eq!(offsets.take_pending_reset("reset", "T", 0, 130), Some(105));
+        offsets.commit("source", "T", 0, 105);
+        offsets.copy("source", "copied", "T");
+        offsets.forget_group("deleted");
+        offsets.commit("deleted", "T", 0, 105);
+        offsets.forget_end("told", "T", 0);
+        offsets.commit("told", "T", 0, 105);
+        for group in groups {
+            assert_eq!(offsets.take_pending_reset(group, "T", 0, 105), None, "{group}");
+            assert_eq!(offsets.committed(group, "T", 0), Some(105), "{group}");
+        }
+    }
+
+    #[test]
+    fn the_brokers_own_groups_are_cut_and_go_on_by_themselves() {
+        let offsets = Offsets::new(Clock::real());
+        offsets.commit(REVIVE_GROUP, "R", 0, 12);
+        offsets.commit(REVIVE_GROUP, "R", 1, 0);
+        offsets.commit("CID_RMQ_SYS_TRANS", "T", 0, 12);
+        let cuts = offsets.cut(|_, queue_id| Some(if queue_id == 0 { 10 } else { 0 }));
+        assert_eq!(cuts.len(), 3);
+        // The last one that is done with; none of an empty queue.
+        assert_eq!((offsets.committed(REVIVE_GROUP, "R", 0), offsets.committed(REVIVE_GROUP, "R", 1)), (Some(9), None));
+        assert_eq!(offsets.committed("CID_RMQ_SYS_TRANS", "T", 0), Some(10));
+        // Nobody pulls for them.
+        offsets.commit(REVIVE_GROUP, "R", 0, 11);
+        offsets.commit("CID_RMQ_SYS_TRANS", "T", 0, 11);
+        assert_eq!(offsets.committed(REVIVE_GROUP, "R", 0), Some(11));
+        assert_eq!(offsets.committed("CID_RMQ_SYS_TRANS", "T", 0), Some(11));
     }
 }

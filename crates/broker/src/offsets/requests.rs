@@ -39,7 +39,7 @@ pub(crate) fn update(
         let remark = format!("topic {} has no queue {}", said.topic, said.queue_id);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    if broker.offsets.is_reset_pending(said.consumer_group, said.topic, said.queue_id) {
+    if broker.offsets.is_passed_over(said.consumer_group, said.topic, said.queue_id, said.commit_offset) {
         let remark = Some("Offset has been previously reset");
         out.reply(request.reply_to(), ResponseCode::Success, remark, &(), &[]);
         return Ok(());

@@ -29,7 +29,7 @@ use crate::tables;
 use crate::topics::Topic;
 
 /// Whose offsets say which check-points are done with: each the last of them, not the next.
-const GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
+pub(crate) const GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
 const CHECK_POINT: &str = "ck";
 const ACK: &str = "ack";
 const BATCH_ACK: &str = "bAck";

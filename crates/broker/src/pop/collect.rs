@@ -304,12 +304,14 @@ impl Shelf {
     /// Where the group goes on in a queue.
     pub(super) fn begin(&self, order: &PopOrder, name: QueueRef<'_>, lane: &Lane, may_fault: bool) -> i64 {
         let QueueRef { group, topic, queue_id } = name;
-        if let Some(to) = self.offsets.take_pending_reset(group, topic, queue_id) {
+        let committed = self.offsets.committed(group, topic, queue_id);
+        // What a crash left behind it needs no word to clients who ask us where to begin: what is committed is not behind the queue's end.
+        if let Some(to) = self.offsets.take_pending_reset(group, topic, queue_id, committed.unwrap_or(0)) {
             self.pops.orders.clear(group, topic, queue_id);
             self.offsets.commit(group, topic, queue_id, to);
             return to;
         }
-        if let Some(committed) = self.offsets.committed(group, topic, queue_id) {
+        if let Some(committed) = committed {
             return committed;
         }
         let (min, max) = (lane.queue.min_offset() as i64, lane.queue.max_offset() as i64);

@@ -36,7 +36,7 @@ use crate::topics::Topics;
 use crate::upkeep;
 
 pub(crate) use ack::{ack, ack_batch, change};
-pub(crate) use apache::{hand_over, take_over};
+pub(crate) use apache::{GROUP as REVIVE_GROUP, hand_over, take_over};
 use handle::Handle;
 pub(crate) use handle::{Origin, origin_topic, retry_topic};
 use ledger::{Change, Counts, Lease, LeaseId, Ledger, NoLease, PopQueue, QueueName, QueueRef};

@@ -295,6 +295,20 @@ impl Orders {
         }
     }
 
+    /// Forgets batches that reach behind the end of their queue, after a crash: what they say of lost messages would be taken for those that get
+    /// the numbers next, and one that counts as acknowledged does not come. `end_of` says where the queue of a topic ends, if it is to be looked
+    /// at. Returns how many went.
+    pub(crate) fn cut(&self, end_of: impl Fn(&str, i32) -> Option<i64>) -> usize {
+        let mut batches = self.batches.lock();
+        let gone = batches.extract_if(.., |(topic, _, queue_id), batch| {
+            let end = end_of(topic, *queue_id).and_then(|end| u64::try_from(end).ok());
+            end.is_some_and(|end| batch.offsets().any(|offset| offset >= end))
+        });
+        let gone: Vec<Key> = gone.map(|(key, _)| key).collect();
+        gone.iter().for_each(|key| _ = self.put(key, None));
+        gone.len()
+    }
+
     /// Everything, as RocketMQ's JSON holds it: without lite topics, of which Apache keeps this in memory only.
     pub(crate) fn table(&self) -> BTreeMap<String, BTreeMap<i32, Batch>> {
         let mut table: BTreeMap<String, BTreeMap<i32, Batch>> = BTreeMap::new();
@@ -404,6 +418,31 @@ mod tests {
         assert_eq!((orders.stamp(), orders.table().len(), orders.lite_count()), (at_first, 0, 1));
         take("T");
         assert_ne!(orders.stamp(), at_first);
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn a_batch_that_reaches_behind_the_end_of_its_queue_is_forgotten_after_a_crash() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
+        let orders = Orders::load(&store);
+        let name = |topic| QueueRef { group: "G", topic, queue_id: 0 };
+        for topic in ["T", "U", "Elsewhere"] {
+            let pop = OrderPop { attempt_id: None, pop_time: 5, invisible_ms: 1000, offsets: &[3, 4, 5] };
+            orders.take(name(topic), &pop, &mut String::new());
+            orders.ack(name(topic), 5, 5, |_| {});
+        }
+        let ends = |topic: &str, _: i32| match topic {
+            "T" => Some(5),
+            "U" => Some(6),
+            _ => None,
+        };
+        assert_eq!(orders.cut(ends), 1);
+        assert_eq!([orders.acked(name("T")), orders.acked(name("U"))], [vec![], vec![5]]);
+        assert_eq!(orders.acked(name("Elsewhere")), [5]);
+        store.close().unwrap();
+        let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
+        assert_eq!(Orders::load(&store).table().len(), 2);
         store.close().unwrap();
     }
 }

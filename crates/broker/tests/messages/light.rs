@@ -16,7 +16,7 @@ fn setup() -> Setup {
     Setup { light_queues: Some("100"), ..Setup::default() }
 }
 
-fn listed(queues: &str) -> String {
+pub(super) fn listed(queues: &str) -> String {
     properties(&[("INNER_MULTI_DISPATCH", queues)])
 }
 

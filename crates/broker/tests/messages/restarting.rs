@@ -2,10 +2,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::code::request;
-use protocol::request::{GetMaxOffset, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset, ViewMessage};
+use protocol::request::{
+    CreateTopic, GetMaxOffset, OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset, ViewMessage,
+};
 use tokio::time::{Instant, timeout};
 
+use crate::light::listed;
 use crate::support::*;
+use crate::transactions::cut_log;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn topics_and_messages_are_there_after_a_restart() {
@@ -84,13 +88,20 @@ async fn messages_that_the_device_does_not_give_cost_their_reader_an_answer_and_
 }
 
 async fn commit(running: &Running, commit_offset: i64) {
-    let fields = UpdateConsumerOffset { consumer_group: "CG", topic: "Orders", queue_id: 0, commit_offset };
+    commit_in(running, "Orders", 0, commit_offset).await;
+}
+
+async fn commit_in(running: &Running, topic: &str, queue_id: i32, commit_offset: i64) {
+    let fields = UpdateConsumerOffset { consumer_group: "CG", topic, queue_id, commit_offset };
     assert_eq!(running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await.code, 0);
 }
 
 async fn committed(running: &Running) -> i64 {
-    let fields =
-        QueryConsumerOffset { consumer_group: "CG", topic: "Orders", queue_id: 0, set_zero_if_not_found: Some(false) };
+    committed_in(running, "Orders", 0).await
+}
+
+async fn committed_in(running: &Running, topic: &str, queue_id: i32) -> i64 {
+    let fields = QueryConsumerOffset { consumer_group: "CG", topic, queue_id, set_zero_if_not_found: Some(false) };
     let answer = running.call(request::QUERY_CONSUMER_OFFSET, &fields, "").await;
     assert_eq!(answer.code, 0);
     OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset
@@ -110,6 +121,116 @@ async fn a_group_that_had_come_further_than_what_a_crash_left_misses_nothing_tha
     commit(&running, 9).await;
     let again = start_on(Setup::default(), running.stop().await).await;
     assert_eq!(committed(&again).await, 9);
+}
+
+/// What a pull without patience finds.
+async fn bodies_from(running: &Running, topic: &str, queue_id: i32, offset: i64) -> Vec<String> {
+    let found = running.pull(&from(topic, queue_id, offset)).await;
+    found.messages.into_iter().map(|message| message.body).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_survived_a_loss_of_power_is_taken_back_to_what_it_has_not_seen() {
+    // Nothing reaches the device by itself, so the log may end anywhere.
+    let running = start(Setup { flush_interval: Duration::from_secs(3600), ..Setup::default() }).await;
+    for n in 0..11 {
+        running.put("Orders", 0, "", &n.to_string()).await;
+    }
+    let lost = running.all("Orders", 0).await[7].log_offset;
+    // All of them are with a consumer that has said so, or has not yet.
+    for said in [11, 4] {
+        commit(&running, said).await;
+        assert_eq!(committed(&running).await, said);
+        let image = running.image();
+        cut_log(image.path(), lost);
+        let again = start_on(Setup::default(), image).await;
+        let left = said.min(7);
+        assert_eq!(committed(&again).await, left);
+        // Others take the lost numbers, and more, before it comes back.
+        for n in 0..6 {
+            assert_eq!(again.put("Orders", 0, "", &format!("new {n}")).await.queue_offset, 7 + n);
+        }
+        commit(&again, 11).await;
+        assert_eq!(committed(&again).await, left, "it was {said}");
+        for _ in 0..2 {
+            let told = again.pull(&from("Orders", 0, 11)).await;
+            assert_eq!((told.code, told.next, told.max, told.messages.len()), (21, 7, 13, 0), "it was {said}");
+        }
+        // With the pull that a client makes it may commit too.
+        let behind = from("Orders", 0, 11);
+        let sys_flag = behind.sys_flag | protocol::sys_flag::pull::COMMIT_OFFSET;
+        assert_eq!(again.pull(&PullMessage { sys_flag, commit_offset: 11, ..behind }).await.code, 21);
+        assert_eq!(committed(&again).await, left);
+        // It commits what it was told, and goes on there.
+        commit(&again, 7).await;
+        assert_eq!(bodies_from(&again, "Orders", 0, 7).await, (0..6).map(|n| format!("new {n}")).collect::<Vec<_>>());
+        commit(&again, 13).await;
+        assert_eq!(committed(&again).await, 13);
+        // From now on it may go where it likes.
+        assert_eq!(bodies_from(&again, "Orders", 0, 11).await, ["new 4", "new 5"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_lost_nothing_notices_nothing_of_a_crash() {
+    let running = start(Setup::default()).await;
+    for n in 0..5 {
+        running.put("Orders", 0, "", &n.to_string()).await;
+    }
+    commit(&running, 5).await;
+    assert_eq!(committed(&running).await, 5);
+    let again = start_on(Setup::default(), running.image()).await;
+    // The pull that waits at the end, as before the crash.
+    let pull = from("Orders", 0, 5);
+    let (found, sent) = tokio::join!(async { again.pull(&waiting(pull, 20_000)).await }, async {
+        again.until_parked(1).await;
+        again.put("Orders", 0, "", "new").await
+    });
+    assert_eq!((found.code, found.next, found.messages.len(), sent.queue_offset), (0, 6, 1, 5));
+    commit(&again, 6).await;
+    assert_eq!(committed(&again).await, 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_of_light_queues_and_of_queues_above_a_topics_number_are_taken_back_too() {
+    let setup = Setup { light_queues: Some("100"), ..Setup::default() };
+    let running = start(Setup { flush_interval: Duration::from_secs(3600), ..setup.clone() }).await;
+    let queues = ["Orders", "%LMQ%device"];
+    for n in 0..5 {
+        running.put("Orders", 3, &listed("%LMQ%device"), &n.to_string()).await;
+    }
+    let lost = running.all("Orders", 3).await[2].log_offset;
+    for (topic, queue_id) in queues.into_iter().zip([3, 0]) {
+        commit_in(&running, topic, queue_id, 5).await;
+    }
+    let smaller = CreateTopic {
+        topic: "Orders",
+        default_topic: None,
+        read_queue_nums: 1,
+        write_queue_nums: 1,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: None,
+        order: false,
+        attributes: None,
+        force: false,
+    };
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &smaller, "").await.code, 0);
+    for (topic, queue_id) in queues.into_iter().zip([3, 0]) {
+        assert_eq!(committed_in(&running, topic, queue_id).await, 5);
+    }
+    let image = running.image();
+    cut_log(image.path(), lost);
+    let again = start_on(setup, image).await;
+    for (topic, queue_id) in queues.into_iter().zip([3, 0]) {
+        assert_eq!(committed_in(&again, topic, queue_id).await, 2, "{topic}");
+    }
+    for n in 0..4 {
+        again.put("Orders", 0, &listed("%LMQ%device"), &format!("new {n}")).await;
+    }
+    let told = again.pull(&from("%LMQ%device", 0, 5)).await;
+    assert_eq!((told.code, told.next), (21, 2));
+    assert_eq!(bodies_from(&again, "%LMQ%device", 0, 2).await, ["new 0", "new 1", "new 2", "new 3"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

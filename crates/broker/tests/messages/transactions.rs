@@ -123,7 +123,7 @@ async fn a_half_message_whose_flush_is_under_way_while_another_is_ended_can_be_c
 }
 
 /// Overwrites the log from an offset on with zeros, as a crash of the machine may leave it.
-fn cut_log(dir: &Path, from: u64) {
+pub(super) fn cut_log(dir: &Path, from: u64) {
     let log = dir.join("commitlog/00000000000000000000");
     let mut bytes = std::fs::read(&log).unwrap();
     bytes[from as usize..].fill(0);

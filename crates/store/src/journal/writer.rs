@@ -331,12 +331,11 @@ impl Writer {
         }
         let now = self.shared.clock.elapsed();
         let sync = match options.sync {
-            JournalSync::Always => None,
-            JournalSync::Every(period) => {
-                let is_due = self.synced < self.position && self.syncing.is_none();
-                is_due.then(|| (self.synced_at + period).saturating_sub(now))
-            }
+            // What was written while it was `Every` is still to be brought to the device: nobody else would before the next change.
+            JournalSync::Always => Duration::ZERO,
+            JournalSync::Every(period) => (self.synced_at + period).saturating_sub(now),
         };
+        let sync = (self.synced < self.position && self.syncing.is_none()).then_some(sync);
         let is_worth_it = self.snapshot.is_none() && options.is_snapshot_due(self.since_snapshot(), true);
         let at = (self.changed_at + options.idle_after).max(self.snapshot_not_before);
         let idle = is_worth_it.then(|| at.saturating_sub(now));

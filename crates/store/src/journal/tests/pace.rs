@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::device::Lost;
 use super::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -63,6 +64,24 @@ fn a_journal_that_is_closed_waits_for_no_company() {
     put(&journal, 10);
     assert!(journal.close());
     assert_eq!(state(&open(dir.path())).len(), 10);
+}
+
+#[test]
+fn what_was_put_before_changes_have_to_be_on_the_device_is_there_soon_after() {
+    for room_bytes in [0, 64 << 10] {
+        let dir = tempfile::tempdir().unwrap();
+        let device = Device::default();
+        let late = JournalOptions { sync: JournalSync::Every(HOUR), room_bytes, ..options() };
+        let journal = Journal::open(dir.path(), late, Clock::real(), Arc::new(device.clone())).unwrap();
+        for n in 0..10 {
+            wait(&journal, journal.put(TABLE, &[n], b"v"));
+        }
+        let on_device = || state(&open(device.image(dir.path(), Lost::All).path())).len();
+        assert_eq!(on_device(), 0);
+        journal.configure(JournalOptions { sync: JournalSync::Always, room_bytes, ..options() });
+        // And nothing is put that would take it along.
+        until(|| on_device() == 10);
+    }
 }
 
 /// A state of a hundred rows, 20 KB, of which `change` changes one.
