@@ -202,6 +202,8 @@ impl Task {
         let flushed_to = match (self.unflushed.front(), self.scan_from_next) {
             (Some(first), _) => first.end.0,
             (None, Some(next)) if store.flushed().get() < next.at.0 => next.at.0,
+            // Though no timer message comes: what a start has to read grows with the log.
+            (None, None) if self.delivered.is_empty() => self.scan_from.0 + SCAN_BYTES_MAX,
             (None, _) => u64::MAX,
         };
         let interval = Duration::from_millis(self.timers.flush_interval_ms);
@@ -263,21 +265,16 @@ impl Task {
         {
             self.noted = state;
         }
-        match self.scan_from_next {
-            Some(next) if self.noted.0 > next.slot && store.flushed().get() >= next.at.0 => {
-                self.scan_from_next = None;
-                self.scan_from = next.at;
-                self.timers.scan_from.store(next.at.0, Ordering::Release);
-                store.journal().put(tables::TIMERS, SCAN_FROM, &next.at.0.to_be_bytes());
-            }
-            Some(_) => {}
-            None => {
-                let end = store.end();
-                // Deliveries that the start has found stay behind it until they have been skipped.
-                if self.delivered.is_empty() && end.0 >= self.scan_from.0 + SCAN_BYTES_MAX {
-                    self.scan_from_next = Some(ScanFrom { at: end, slot: self.last_slot });
-                }
-            }
+        let end = store.end();
+        // Deliveries that the start has found stay behind it until they have been skipped.
+        if self.scan_from_next.is_none() && self.delivered.is_empty() && end.0 >= self.scan_from.0 + SCAN_BYTES_MAX {
+            self.scan_from_next = Some(ScanFrom { at: end, slot: self.last_slot });
+        }
+        let flushed = store.flushed().get();
+        if let Some(next) = self.scan_from_next.take_if(|next| self.noted.0 > next.slot && flushed >= next.at.0) {
+            self.scan_from = next.at;
+            self.timers.scan_from.store(next.at.0, Ordering::Release);
+            store.journal().put(tables::TIMERS, SCAN_FROM, &next.at.0.to_be_bytes());
         }
     }
 

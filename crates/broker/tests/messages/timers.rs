@@ -1,10 +1,13 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use env::{Clock, ManualClock};
 use net::Response;
 use protocol::code::request;
 use protocol::request::RecallMessage;
-use store::Retention;
+use store::disk::RealDisk;
+use store::journal::{JournalOptions, TableId};
+use store::{Journal, Retention};
 
 use crate::support::*;
 
@@ -279,4 +282,36 @@ async fn files_of_the_log_that_hold_messages_which_wait_stay_until_these_are_del
         store.min_offset().0 > file
     })
     .await;
+}
+
+/// Where a start after a crash would begin to look for timer messages and for delayed ones that were delivered, by the journal as it is now.
+fn looks_from(running: &Running) -> [Option<u64>; 2] {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(running.dir().join("journal")).unwrap().map(Result::unwrap) {
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    let journal = Journal::open(copy.path(), JournalOptions::default(), Clock::real(), Arc::new(RealDisk)).unwrap();
+    let mut found = [None; 2];
+    journal.load(TableId(12), |_, value| found[0] = Some(u64::from_be_bytes(value.try_into().unwrap())));
+    journal.load(TableId(3), |key, value| {
+        if key == [0xff; 4] {
+            found[1] = Some(u64::from_be_bytes(value.try_into().unwrap()));
+        }
+    });
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_after_a_crash_reads_little_of_a_log_in_which_no_message_had_to_wait() {
+    let running = start(Setup::default()).await;
+    let body = "x".repeat(1 << 20);
+    let mut written = 0;
+    for _ in 0..140 {
+        written = running.put("Orders", 0, "", &body).await.queue_offset;
+    }
+    assert_eq!(written, 139);
+    // At most 64 MiB, and what was not flushed when they were full.
+    let is_near = || looks_from(&running).iter().all(|from| from.is_some_and(|from| from >= 64 << 20));
+    until("a start begins near the end", is_near).await;
+    running.stop().await;
 }
