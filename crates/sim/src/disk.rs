@@ -40,6 +40,8 @@ pub struct Rules {
     pub names: Names,
     /// Turns that other threads have during a sync, at most.
     pub sync_turns_max: u32,
+    /// How often the machine has started again: what files hold in memory is gone then.
+    pub boot: u32,
 }
 
 /// See the module's head. Cheap to clone.
@@ -175,6 +177,10 @@ impl Shared {
 }
 
 impl Disk for CrashDisk {
+    fn memory_of(&self, _path: &Path) -> Option<String> {
+        Some(format!("start {} of the machine", self.shared.rules.boot))
+    }
+
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         RealDisk.create_dir(path)?;
         let Some(relative) = self.shared.relative(path) else { return Ok(()) };

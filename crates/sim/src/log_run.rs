@@ -131,7 +131,7 @@ fn options(world: &World) -> StoreOptions {
         flush: if world.one_in(2) { FlushMode::Sync } else { FlushMode::Async },
         flush_interval: Duration::from_millis(world.pick(&[1, 50, 500])),
         retention: Retention { delete_when: Vec::new(), ..Retention::default() },
-        recovery: RecoveryOptions { threads: world.pick(&[1, 3]), block_bytes: 4 << 10 },
+        recovery: RecoveryOptions { threads: world.pick(&[1, 3]), block_bytes: 4 << 10, note_bytes: 20 << 10 },
         queue_descriptors_max: world.pick(&[1, 64]),
         queue_buffered_bytes: world.pick(&[200, 4 << 20]),
         cold_read_threads: 1,

@@ -46,7 +46,7 @@ impl World {
         let (clock, hand) = Clock::manual(TimeMs(BEGIN_MS));
         let turns = Turns::new(clock.clone(), Random::seeded(dice.next_u64()));
         let names = if dice.below(2) == 0 { Names::InOrder } else { Names::ByFolder };
-        let rules = Rules { names, sync_turns_max: [0, 3, 30][dice.below(3) as usize] };
+        let rules = Rules { names, sync_turns_max: [0, 3, 30][dice.below(3) as usize], boot: 0 };
         let dir = temporary()?;
         std::fs::create_dir(dir.path().join("0"))?;
         let disk = CrashDisk::new(&dir.path().join("0"), rules, Random::seeded(dice.next_u64()))?;
@@ -103,6 +103,9 @@ impl World {
         self.disk.crash_now(how)?;
         let image = self.disk.take_image().unwrap_or_default();
         let before = self.root();
+        if how == Crash::Power {
+            self.rules.boot += 1;
+        }
         self.life += 1;
         let root = self.root();
         std::fs::create_dir(&root)?;

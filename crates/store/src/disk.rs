@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +57,14 @@ pub trait Disk: Debug + Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes all files of the file system that holds `dir` survive a loss of power: one call instead of thousands.
     fn sync_file_system(&self, dir: &Path) -> io::Result<()>;
+    /// Names the memory that a file is in, and the file as it is now. A process that is told the same name as another before it, finds in
+    /// files what that had handed to the kernel, synced or not. `None` where nobody knows.
+    fn memory_of(&self, path: &Path) -> Option<String> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let file = fs::symlink_metadata(path).ok()?;
+        let (seconds, nanoseconds) = (file.ctime(), file.ctime_nsec());
+        Some(format!("{} {}/{} {seconds}.{nanoseconds:09}", boot.trim(), file.dev(), file.ino()))
+    }
     /// How full the device is that holds `path`.
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
         DiskUse::of(path)

@@ -28,6 +28,7 @@ pub mod queue_log;
 mod read;
 mod record_at;
 mod recovery;
+mod resume;
 mod retention;
 mod rocksdb;
 mod segment;

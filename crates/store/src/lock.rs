@@ -95,6 +95,11 @@ impl AbortFile {
         (AbortFile { path, disk: Arc::clone(disk) }, is_there)
     }
 
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// From now on only closing leaves the store clean.
     pub fn raise(&self) -> Result<(), StoreError> {
         let who = std::process::id().to_string();

@@ -121,6 +121,9 @@ pub struct RecoveryOptions {
     pub threads: usize,
     /// Bytes of the log that a thread takes at once, and some more to where the last record in them ends.
     pub block_bytes: u64,
+    /// After so many bytes of the log, what the kernel has is noted: so much more or less is read again after a kill. Each time the units of all
+    /// queues go to their files.
+    pub note_bytes: u64,
 }
 
 /// Threads that read the log again: each holds up to two blocks, with 4.5 MiB of places at most. One alone applies what all of them find.
@@ -132,18 +135,18 @@ const BLOCK_BYTES_MIN: u64 = 256 << 10;
 impl RecoveryOptions {
     /// As by default, but with blocks so small that those which are read at a time fit into `bytes`.
     pub fn within(bytes: u64) -> RecoveryOptions {
-        let RecoveryOptions { threads, block_bytes } = RecoveryOptions::default();
+        let RecoveryOptions { threads, block_bytes, note_bytes } = RecoveryOptions::default();
         // Two for each thread, and what is read ahead of them.
         let fits = bytes / (3 * threads.max(1) as u64);
-        RecoveryOptions { threads, block_bytes: block_bytes.min(fits).max(BLOCK_BYTES_MIN) }
+        RecoveryOptions { threads, block_bytes: block_bytes.min(fits).max(BLOCK_BYTES_MIN), note_bytes }
     }
 }
 
 impl Default for RecoveryOptions {
-    /// A thread for each processor, up to four, and blocks of 4 MiB.
+    /// A thread for each processor, up to four, blocks of 4 MiB, and a note each 512 MiB: a second's reading.
     fn default() -> RecoveryOptions {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        RecoveryOptions { threads: processors.min(RECOVERY_THREADS_MAX), block_bytes: 4 << 20 }
+        RecoveryOptions { threads: processors.min(RECOVERY_THREADS_MAX), block_bytes: 4 << 20, note_bytes: 512 << 20 }
     }
 }
 

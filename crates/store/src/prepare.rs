@@ -124,7 +124,7 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
         }
         if shared.is_sync_flush() {
             // Before the pages are made ready: a sync takes the right to write from them.
-            flush::sync(&segment, from, to);
+            flush::sync(shared, &segment, from, to);
         }
         segment.populate(from, to);
         log.room.advance(to);

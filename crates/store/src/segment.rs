@@ -313,6 +313,13 @@ impl Segment {
         self.with_file(|file| governor::resident(file.descriptor(), 0, self.bytes))
     }
 
+    /// Whether all of `from..to` is in memory, as far as it lies in the segment. Where the kernel does not say, it is not.
+    pub(crate) fn has_in_memory(&self, from: u64, to: u64) -> bool {
+        let (start, end) = self.pages(from, to);
+        let found = self.with_file(|file| governor::resident(file.descriptor(), start, end));
+        found.is_ok_and(|found| found.cached >= end - start)
+    }
+
     /// Opens the file for one call only, if it rests.
     fn with_file<T>(&self, call: impl FnOnce(&dyn DiskFile) -> io::Result<T>) -> io::Result<T> {
         let open = self.file.lock().clone();
@@ -550,7 +557,8 @@ impl Segment {
                 Err(error) => return Err(error),
             }
         }
-        file.sync_data()
+        // Not all of the file: before these zeros there may be a gigabyte on its way to the device.
+        self.sync_range(from, self.end())
     }
 
     /// Whether any byte in `range` is not zero. Holes are not looked at.

@@ -28,6 +28,7 @@ use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
+use crate::resume::Resume;
 use crate::segment::ReadMode;
 use crate::sound::Damaged;
 use crate::timer::{LogState, TimerFiles, TimerOptions};
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     pub log: CommitLog,
     pub queues: QueueLogs,
     pub index: Option<KeyIndex>,
+    pub resume: Resume,
     pub cold_pages: Arc<ColdPages>,
     pub governor: Option<Governor>,
     /// Up to here the log is on the device.

@@ -168,7 +168,7 @@ impl Disk for GovernedDisk {
         // What is read ahead is accounted for, so it is read by us: some devices are set up for megabytes of it. A hint.
         let _ = rustix::fs::fadvise(inner.descriptor(), 0, None, Advice::Random);
         let (path, pages) = (path.into(), Arc::clone(&self.pages));
-        Ok(Arc::new(GovernedFile { inner, path, pages, read_to: AtomicU64::new(0) }))
+        Ok(Arc::new(GovernedFile { inner, path, pages, read_to: AtomicU64::new(u64::MAX) }))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.inner.rename(from, to)

@@ -60,7 +60,7 @@ impl<'a> Units<'a> {
             queues,
             deleted,
             topics,
-            known: KnownUnits::default(),
+            known: KnownUnits::of(queues.queues().len()),
             found: BTreeMap::new(),
             checked: 0,
             of_deleted: 0,

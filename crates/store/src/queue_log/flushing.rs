@@ -30,6 +30,15 @@ pub(super) struct Bell {
     rang: Condvar,
 }
 
+/// How much of what was pushed before a flush is in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// All of it.
+    All,
+    /// Some queues keep theirs.
+    Part,
+}
+
 /// Files written and directories made since the last sync.
 #[derive(Default)]
 pub(super) struct Unsynced {
@@ -96,13 +105,13 @@ impl QueueLogs {
     ///
     /// A queue that cannot be written keeps its units for the next call and does not stop the others; the first error is
     /// returned.
-    pub fn flush_all(&self) -> Result<(), QueueError> {
+    pub fn flush_all(&self) -> Result<Flushed, QueueError> {
         self.flush_from(0)
     }
 
     /// The same, but where there are very many queues the few units of each gather, as far as their memory allows: a write of a unit or two
     /// costs as much as one of a hundred. What stays is in the log, and is written with the next check-point.
-    pub fn flush_gathered(&self) -> Result<(), QueueError> {
+    pub fn flush_gathered(&self) -> Result<Flushed, QueueError> {
         let listed = self.shared.listed.lock().len();
         let buffered = self.shared.options.buffered_bytes;
         let most = (listed * GATHERED_UNITS * UNIT_BYTES) as u64;
@@ -113,11 +122,11 @@ impl QueueLogs {
             return self.flush_all();
         }
         self.flush_from(GATHERED_UNITS)?;
-        if self.pending_bytes() > ring_at / 2 { self.flush_all() } else { Ok(()) }
+        if self.pending_bytes() > ring_at / 2 { self.flush_all() } else { Ok(Flushed::Part) }
     }
 
     /// Leaves queues alone that have fewer units to write than `least`.
-    fn flush_from(&self, least: usize) -> Result<(), QueueError> {
+    fn flush_from(&self, least: usize) -> Result<Flushed, QueueError> {
         let _files = self.shared.maintenance.lock();
         // What rang is left to the thread that waits for it: others flush too, and the store may be closing.
         self.shared.is_rung.store(false, Ordering::Relaxed);
@@ -129,9 +138,11 @@ impl QueueLogs {
         let mut first_error = self.remove_deleted_files().err();
         let waiting: HashSet<String, FixedState> =
             self.shared.deleted.lock().iter().map(|deleted| deleted.name.clone()).collect();
+        let mut flushed = if least == 0 { Flushed::All } else { Flushed::Part };
         listed.retain(|queue| {
             if waiting.contains(queue.topic()) {
                 // The files of the topic that had its name before are still there.
+                flushed = Flushed::Part;
                 return !queue.is_deleted();
             }
             queue.flush(window, least, &mut scratch).unwrap_or_else(|error| {
@@ -140,7 +151,7 @@ impl QueueLogs {
             })
         });
         self.shared.listed.lock().append(&mut listed);
-        first_error.map_or(Ok(()), Err)
+        first_error.map_or(Ok(flushed), Err)
     }
 
     /// Flushes, and makes what was pushed before this call survive a loss of power. Says whether that took a sync of the whole file system,

@@ -41,6 +41,7 @@ pub use unit::{UNIT_BYTES, Unit};
 
 use crate::disk::Disk;
 use descriptors::Descriptors;
+pub use flushing::Flushed;
 use flushing::{Bell, Unsynced};
 use layout::Layout;
 use table::{Table, TopicQueues};

@@ -21,8 +21,9 @@ use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::fold::{light_places, place_of};
 use crate::governor::ColdPages;
-use crate::options::StoreOptions;
+use crate::options::{FlushMode, StoreOptions};
 use crate::queue_log::QueueLogs;
+use crate::resume::Mark;
 use crate::segment::Segment;
 pub(crate) use blocks::{Block, whole_records};
 pub(crate) use damage::{bruised_record, whole_record_after};
@@ -91,6 +92,12 @@ fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut 
     Ok(min)
 }
 
+/// Whether queues have all that was noted, as far as they say so themselves, and the log goes on there.
+fn is_usable(mark: Mark, files: &LogFiles, before: &Before) -> Result<bool, StoreError> {
+    let is_kept = before.rebuild_from.is_none() && files.segments[0].base() <= mark.flushed;
+    Ok(is_kept && begins(files, mark.written)? != Begins::Otherwise)
+}
+
 /// What begins at a log offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Begins {
@@ -119,10 +126,14 @@ fn first_timestamp(segment: &Segment) -> Result<Option<i64>, StoreError> {
     })
 }
 
-/// The log's end and the store time of its last record.
+/// The log's end and the store time of its last record, and the same of what is known to be on the device.
 pub(crate) struct End {
     pub at: u64,
     pub last_timestamp: i64,
+    pub flushed: u64,
+    pub flushed_timestamp: i64,
+    /// What was noted of the kernel's memory, if that was where reading began.
+    pub noted: Option<Mark>,
 }
 
 /// What was known before the log is looked at.
@@ -138,6 +149,8 @@ pub(crate) struct Before<'a> {
     pub batch_topics: &'a HashSet<String>,
     /// How we closed the store, if it was us and it was the last time that somebody did.
     pub closed: Option<Closed>,
+    /// What the process before us, which was killed, had handed to the kernel, if the kernel has it still.
+    pub noted: Option<Mark>,
 }
 
 /// Removes what is left of the queues of deleted topics: a removal that was not finished, or not yet on the device.
@@ -175,7 +188,11 @@ pub(crate) fn recover(
         segment.publish(segment.end());
     }
     finish_deletions(queues, before.deleted)?;
-    let from = scan_from(files, queues, before, found)?;
+    let noted = match before.noted {
+        Some(mark) if is_usable(mark, files, before)? => Some(mark),
+        Some(_) | None => None,
+    };
+    let from = noted.map_or_else(|| scan_from(files, queues, before, found), |mark| Ok(mark.written))?;
     let mut at = from;
     let mut last_timestamp = 0;
     let mut damage = None;
@@ -184,7 +201,8 @@ pub(crate) fn recover(
     // once, as all of it was after a clean stop, and one bad page must not cost what came after it.
     let vouched = if found.was_abnormal { before.marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
     let mut let_go_at = from;
-    let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics);
+    let checkpointed = before.marks.map_or(i64::MIN, |marks| marks.queues_timestamp);
+    let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics, checkpointed);
     let mut bruised = 0_u64;
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
@@ -264,6 +282,7 @@ pub(crate) fn recover(
     }
     rebuild.finish()?;
     found.units_added += rebuild.added;
+    let has_overtaken = rebuild.has_overtaken;
     found.findings.extend(rebuild.findings());
     if bruised > 1 {
         found.findings.push(format!(
@@ -298,18 +317,17 @@ pub(crate) fn recover(
             Newest::Unknown | Newest::NotThere => closed,
         };
     }
-    if found.was_abnormal {
-        // What we read may be in the kernel only: the process before us wrote it and died.
-        for segment in files.segments.iter().filter(|segment| segment.end() > from && segment.base() < at) {
-            segment.sync().map_err(|source| StoreError::Disk {
-                doing: "sync",
-                path: segment.path().to_owned(),
-                source,
-            })?;
-            if segment.end() <= at {
-                segment.rest();
-            }
+    // What we read may be in the kernel only: the process before us wrote it and died. With ASYNC_FLUSH nobody was promised that it is on the
+    // device, so that it may go there while messages come and go: the thread `flush` begins with it. Then gigabytes of it cost the start nothing.
+    let (mut flushed, mut flushed_timestamp) = (at, last_timestamp);
+    match options.flush {
+        _ if !found.was_abnormal => {}
+        FlushMode::Async => {
+            flushed = noted.map_or(from, |mark| mark.flushed).min(at);
+            flushed_timestamp = before.marks.map_or(0, |marks| marks.log_timestamp.min(last_timestamp));
         }
+        // Consumers are shown what is on the device, and they have seen nearly all of this.
+        FlushMode::Sync => sync_from(files, noted.map_or(from, |mark| mark.flushed), at)?,
     }
     for dir in options.log_dirs.taking() {
         disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
@@ -321,12 +339,23 @@ pub(crate) fn recover(
             .push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
     }
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
-    if found.units_added > 0 || cut_units > 0 {
-        // The check-point may vouch for all of it already, and then nobody would make it survive a loss of power. And units that were cut off
+    if has_overtaken || found.units_added > 0 && !found.was_abnormal || cut_units > 0 {
+        // The check-point vouches for all of it already, so that nobody would make it survive a loss of power. And units that were cut off
         // would come back with one, when the log holds other records where they point.
         queues.sync_all()?;
     }
-    Ok(End { at, last_timestamp })
+    Ok(End { at, last_timestamp, flushed, flushed_timestamp, noted })
+}
+
+/// Brings the log from one offset to another to the device.
+fn sync_from(files: &LogFiles, from: u64, to: u64) -> Result<(), StoreError> {
+    for segment in files.segments.iter().filter(|segment| segment.end() > from && segment.base() < to) {
+        segment.sync().map_err(|source| StoreError::Disk { doing: "sync", path: segment.path().to_owned(), source })?;
+        if segment.end() <= to {
+            segment.rest();
+        }
+    }
+    Ok(())
 }
 
 /// Whether it is written down that the log ends there.

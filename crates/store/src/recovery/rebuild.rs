@@ -32,6 +32,10 @@ pub(super) struct Rebuild<'a> {
     queues_of_block: Vec<InBlock>,
     /// Units that queues lacked.
     pub added: u64,
+    /// Up to this store time, the check-point says that queues are on the device.
+    checkpointed: i64,
+    /// Queues were changed where the check-point has passed: it does not wait for that to be on the device.
+    pub has_overtaken: bool,
     /// Stretches of the log that were lost, and how much that was.
     gaps_of_log: Vec<Gap>,
     lost_bytes: u64,
@@ -66,15 +70,18 @@ impl<'a> Rebuild<'a> {
         queues: &'a QueueLogs,
         deleted: &'a Deleted,
         batch_topics: &'a HashSet<String>,
+        checkpointed: i64,
     ) -> Rebuild<'a> {
         Rebuild {
             files,
             queues,
             deleted,
             batch_topics,
-            known: KnownUnits::default(),
+            known: KnownUnits::of(queues.queues().len()),
             queues_of_block: Vec::new(),
             added: 0,
+            checkpointed,
+            has_overtaken: false,
             gaps_of_log: Vec::new(),
             lost_bytes: 0,
             gaps: (0, None),
@@ -118,6 +125,7 @@ impl<'a> Rebuild<'a> {
             Standing::Older => return Ok(()),
             Standing::Newer => {
                 queue.begin_at(place.offset)?;
+                self.has_overtaken = true;
                 self.begun_anew.0 += 1;
                 self.begun_anew.1.get_or_insert_with(|| {
                     format!(
@@ -130,7 +138,10 @@ impl<'a> Rebuild<'a> {
         self.bridge(queue, place.offset);
         match queue.push_record_at(place.offset, place.unit, count, place.store_time) {
             Ok(PushedAt::Already) => {}
-            Ok(PushedAt::Added | PushedAt::Mended) => self.added += 1,
+            Ok(pushed @ (PushedAt::Added | PushedAt::Mended)) => {
+                self.added += 1;
+                self.has_overtaken |= pushed == PushedAt::Mended || place.store_time <= self.checkpointed;
+            }
             Err(error @ QueueError::Gap { .. }) => {
                 self.gaps.0 += 1;
                 self.gaps.1.get_or_insert_with(|| error.to_string());
@@ -159,6 +170,7 @@ impl<'a> Rebuild<'a> {
         for queue in self.queues.queues() {
             for gap in &self.gaps_of_log {
                 self.added += queue.lose(LogOffset(gap.from), LogOffset(gap.to), gap.unit)?;
+                self.has_overtaken = true;
             }
         }
         Ok(())
@@ -177,6 +189,7 @@ impl<'a> Rebuild<'a> {
             for _ in next..offset {
                 queue.push(gap.unit);
                 self.added += 1;
+                self.has_overtaken = true;
             }
         }
     }
@@ -229,10 +242,11 @@ pub(crate) fn says(record: &RecordView<'_>, number: u64, place: &QueuePlace<'_>)
 
 /// Units of consume queues, read a stretch at a time: a scan after a crash finds nearly all of them in their place, and one
 /// system call for each would cost more than all the rest of it.
-#[derive(Default)]
 pub(crate) struct KnownUnits {
     /// By the queue's address, which the queue beside it keeps its own.
     stretches: HashMap<usize, Stretch, FixedState>,
+    /// Units of a stretch.
+    units: usize,
 }
 
 struct Stretch {
@@ -241,10 +255,18 @@ struct Stretch {
 }
 
 impl KnownUnits {
-    /// A page's worth.
-    const UNITS: usize = 204;
-    /// Queues remembered, some 30 MB in all. With more of them stretches are read more than once.
-    const QUEUES_MAX: usize = 4096;
+    /// Units of a stretch at most: a page's worth.
+    const UNITS_MAX: usize = 204;
+    /// And where there are very many queues.
+    const UNITS_MIN: usize = 8;
+    /// Units remembered, 40 MiB of them.
+    const REMEMBERED: usize = 1 << 20;
+
+    /// For so many queues. Records of all of them may come in turn, so that each is to keep its stretch: the more there are, the shorter.
+    pub fn of(queues: usize) -> KnownUnits {
+        let units = (Self::REMEMBERED / queues.max(1)).clamp(Self::UNITS_MIN, Self::UNITS_MAX);
+        KnownUnits { stretches: HashMap::default(), units }
+    }
 
     /// Whether the queue has that unit for those messages. Where it cannot be told, it has not.
     pub fn has(&mut self, queue: &Arc<ConsumeQueue>, span: Span) -> bool {
@@ -252,7 +274,7 @@ impl KnownUnits {
             return false;
         }
         let key = Arc::as_ptr(queue) as usize;
-        if self.stretches.len() >= Self::QUEUES_MAX && !self.stretches.contains_key(&key) {
+        if self.stretches.len() >= Self::REMEMBERED / self.units && !self.stretches.contains_key(&key) {
             self.stretches.clear();
         }
         let stretch =
@@ -260,7 +282,8 @@ impl KnownUnits {
         let covered = stretch.units.first().zip(stretch.units.last());
         if !covered.is_some_and(|(first, last)| (first.base..last.next()).contains(&span.base)) {
             stretch.units.clear();
-            if queue.read_spans(span.base, Self::UNITS, true, &mut stretch.units).is_err() {
+            stretch.units.reserve_exact(self.units);
+            if queue.read_spans(span.base, self.units, true, &mut stretch.units).is_err() {
                 return false;
             }
         }

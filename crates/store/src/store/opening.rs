@@ -23,6 +23,7 @@ use crate::options::{StoreEnv, StoreOptions};
 use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered};
+use crate::resume::{self, Resume};
 use crate::rocksdb;
 use crate::watermark::Watermark;
 use crate::worker::Bell;
@@ -63,7 +64,11 @@ impl Store {
         found.findings.extend(loaded.findings);
         let deleted = Deleted::recall(&journal);
         let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
+        let resume = Resume::new(&root, &disk);
+        let noted =
+            resume.recall(abort.path()).filter(|mark| was_abnormal && resume::is_in_memory(&files.segments, *mark));
         let before = Before {
+            noted,
             batch_topics: &batch_topics,
             deleted: &deleted,
             rebuild_from: loaded.rebuild_from.map(|at| at.0),
@@ -99,11 +104,11 @@ impl Store {
             tail.touch_around(end.at);
         }
         // What the process before us left in memory of the newest stretch is of use still.
-        let kept_from = shares.map_or(0, |shares| end.at.saturating_sub(shares.hot));
+        let kept_from = shares.map_or(0, |shares| end.at.saturating_sub(shares.hot).min(end.flushed));
         cold_pages.keep_from(kept_from);
         let governor = options.governor.clone().zip(file_pages);
         let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
-        let shared = Shared::new(options, clock, disk, log, queues, index, &end);
+        let shared = Shared::new(options, clock, disk, log, queues, index, resume, &end);
         let shared = Arc::new(Shared { cold_pages, governor, governor_bell, files_disk, ..shared });
         let log = Arc::downgrade(&shared);
         journal.count_beside(Box::new(move || log.upgrade().map_or(0, |shared| shared.log.end.get())));
@@ -114,6 +119,7 @@ impl Store {
             return Err(reason.into());
         }
         abort.raise()?;
+        shared.resume.begin(abort.path(), end.noted);
         // Without its name on the device, a loss of power would look like a clean stop.
         shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
         let (cold, mut threads) =
@@ -146,6 +152,7 @@ impl Shared {
         log: CommitLog,
         queues: QueueLogs,
         index: Option<KeyIndex>,
+        resume: Resume,
         end: &End,
     ) -> Shared {
         Shared {
@@ -155,14 +162,15 @@ impl Shared {
             log,
             queues,
             index,
+            resume,
             cold_pages: Arc::new(ColdPages::unbounded()),
             governor: None,
             flush_wanted: AtomicBool::new(false),
             governor_bell: Arc::default(),
             is_room_held: AtomicBool::new(false),
-            flushed: Watermark::new(end.at),
+            flushed: Watermark::new(end.flushed),
             last_timestamp: AtomicI64::new(end.last_timestamp),
-            flushed_timestamp: AtomicI64::new(end.last_timestamp),
+            flushed_timestamp: AtomicI64::new(end.flushed_timestamp),
             needed_room: AtomicU64::new(0),
             opened_at: end.at,
             had_reads: AtomicBool::new(false),

@@ -12,7 +12,8 @@ use crate::closed::{Closed, fingerprint};
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::index::KeyIndex;
-use crate::queue_log::QueueError;
+use crate::queue_log::{Flushed, QueueError};
+use crate::resume::Mark;
 use crate::{flush, governor, index, prepare, retention, worker};
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
@@ -60,11 +61,16 @@ impl Store {
                     || shared.queues.deleted_up_to().is_some()
                     || store.checkpointed() < store.last_timestamp();
                 shared.queues.journal_is_written(store.journal.written().get());
+                let mark = Mark { written: shared.log.end.get(), flushed: shared.flushed.get() };
+                let is_note_due = mark.written - shared.resume.noted() >= shared.options.recovery.note_bytes;
                 // Queues at rest are written to the end.
                 let pending = shared.queues.pending_bytes();
-                let flushed =
-                    if pending <= pending_before { shared.queues.flush_all() } else { shared.queues.flush_gathered() };
+                let is_all = pending <= pending_before || is_note_due;
+                let flushed = if is_all { shared.queues.flush_all() } else { shared.queues.flush_gathered() };
                 pending_before = shared.queues.pending_bytes();
+                if is_note_due && let Ok(Flushed::All) = flushed {
+                    shared.resume.note(mark);
+                }
                 let failed = flushed.err().map(|error| error.to_string());
                 let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
                 match (before, failed) {
@@ -128,6 +134,7 @@ impl Store {
         let was_whole = match shared.queues.sync_all() {
             Err(unsure @ QueueError::Unsure { .. }) => {
                 // As with the log: the check-point must not move, and the next start reads the log from there.
+                shared.resume.forget();
                 error!(error = %unsure, "ending the process");
                 std::process::abort();
             }
@@ -135,10 +142,9 @@ impl Store {
         };
         if self.has_unsure_queues.load(Ordering::Relaxed) {
             let dir = &shared.options.queue_dir;
-            shared.disk.sync_file_system(dir).map_err(|source| StoreError::Disk {
-                doing: "sync",
-                path: dir.clone(),
-                source,
+            shared.disk.sync_file_system(dir).map_err(|source| {
+                shared.resume.forget();
+                StoreError::Disk { doing: "sync", path: dir.clone(), source }
             })?;
             self.has_unsure_queues.store(false, Ordering::Relaxed);
         }
@@ -165,6 +171,7 @@ impl Store {
         if !self.stop_threads() {
             return Ok(());
         }
+        self.shared.resume.forget();
         let closed = self.write_all();
         let is_journal_safe = self.journal.close();
         // Whatever is not on disk as it should be, the next start finds out if it is told to look.

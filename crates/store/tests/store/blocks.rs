@@ -169,7 +169,7 @@ impl Log {
 
 fn options_with(root: &Path, threads: usize, block_bytes: u64) -> StoreOptions {
     StoreOptions {
-        recovery: RecoveryOptions { threads, block_bytes },
+        recovery: RecoveryOptions { threads, block_bytes, ..RecoveryOptions::default() },
         light_queues_max: Some(1000),
         batch_queue_file_bytes: 46 * 20,
         batch_topics: Some(|_| HashSet::from(["batches".to_owned()])),

@@ -14,6 +14,7 @@ mod flipped_bits;
 mod generations;
 mod governor;
 mod index;
+mod killed;
 mod light;
 mod log_dirs;
 mod losses;

@@ -48,7 +48,7 @@ pub fn options(root: &Path) -> StoreOptions {
             ..Retention::default()
         },
         // Small files are several blocks too.
-        recovery: RecoveryOptions { threads: 3, block_bytes: 4 << 10 },
+        recovery: RecoveryOptions { threads: 3, block_bytes: 4 << 10, ..RecoveryOptions::default() },
         ..StoreOptions::at(root)
     }
 }

@@ -1,0 +1,190 @@
+//! The file `resume`: up to where the kernel has the store, so that a start after a kill need not read the log from the check-point on.
+//!
+//! The check-point says what is on the device, and is as far behind as the device is: gigabytes, at full load. But a process that is killed
+//! takes nothing along that it had handed to the kernel. So now and then, when all units of the log up to some offset are in their files, that
+//! offset is written here, and never synced: it is of use only where the same memory has it that has those files. Whether it is the same,
+//! [`Disk::memory_of`] knows (the machine has not started again, and nobody wrote, copied or restored the file `abort` since), and the pages
+//! of the log that were not on the device yet are looked for, too: whoever unmounts a volume, or takes it away, takes them along.
+//!
+//! If a sync ever fails, the file goes: then nobody knows what of all this the kernel has dropped, and the check-point knows what it has not.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tracing::warn;
+
+use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::segment::Segment;
+
+/// What the file begins with; another number, if what follows means something else.
+const TITLE: &str = "resume 1";
+/// It is shorter than this.
+const BYTES_MAX: usize = 1024;
+/// Bytes of the log that have to be in memory though they are on the device.
+const PROOF: u64 = 4096;
+
+/// Two log offsets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The units of all records below are in the files of their queues. A record begins there, or the log ended there.
+    pub written: u64,
+    /// Below, the log was on the device.
+    pub flushed: u64,
+}
+
+/// The file of a store that is open.
+pub(crate) struct Resume {
+    path: PathBuf,
+    disk: Arc<dyn Disk>,
+    /// Guards nothing else; one write is made under it.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What this process's marks are tied to. None: there are none.
+    memory: Option<String>,
+    file: Option<Arc<dyn DiskFile>>,
+    noted: u64,
+}
+
+impl Resume {
+    /// Of the store at `root`; nothing is noted before [`Resume::begin`].
+    pub fn new(root: &Path, disk: &Arc<dyn Disk>) -> Resume {
+        Resume { path: root.join("resume"), disk: Arc::clone(disk), state: Mutex::default() }
+    }
+
+    /// What the process before us noted, if that holds for a store whose file `abort` lies at that path.
+    pub fn recall(&self, abort: &Path) -> Option<Mark> {
+        let memory = self.disk.memory_of(abort)?;
+        let file = self.disk.open(&self.path, OpenHow::Read).ok()?;
+        let mut bytes = [0; BYTES_MAX];
+        let read = file.read_at(&mut bytes, 0).ok()?;
+        decode(&bytes[..read], &memory)
+    }
+
+    /// Marks from now on belong to this process, whose file `abort` lies at that path. Keeps the one with which it began.
+    pub fn begin(&self, abort: &Path, begun_with: Option<Mark>) {
+        self.state.lock().memory = self.disk.memory_of(abort);
+        if let Some(mark) = begun_with {
+            self.note(mark);
+        }
+    }
+
+    /// Up to where this process has noted it.
+    pub fn noted(&self) -> u64 {
+        self.state.lock().noted
+    }
+
+    /// Notes it. A file that cannot be written is none: the next start reads more.
+    pub fn note(&self, mark: Mark) {
+        let mut state = self.state.lock();
+        let State { memory: Some(memory), file, noted } = &mut *state else { return };
+        let bytes = encode(mark, memory);
+        let written = match file {
+            Some(file) => file.write_at(&bytes, 0),
+            None => self.disk.open(&self.path, OpenHow::Create).and_then(|opened| {
+                opened.set_len(0)?;
+                file.insert(opened).write_at(&bytes, 0)
+            }),
+        };
+        match written {
+            Ok(()) => *noted = mark.written,
+            Err(error) => {
+                warn!(path = %self.path.display(), %error, "a start after a kill will read more of the log");
+                self.forget_in(&mut state);
+            }
+        }
+    }
+
+    /// There is no mark any more, nor will be.
+    pub fn forget(&self) {
+        self.forget_in(&mut self.state.lock());
+    }
+
+    fn forget_in(&self, state: &mut State) {
+        // Emptied first: that cannot fail for want of a folder, and what is left of the file says nothing.
+        let emptied = state.file.take().is_some_and(|file| file.set_len(0).is_ok());
+        if self.disk.remove(&self.path).is_err() && !emptied {
+            warn!(path = %self.path.display(), "cannot be removed");
+        }
+        state.memory = None;
+    }
+}
+
+/// Whether memory has the newest stretch of the log before the mark, all that was not on the device included.
+pub(crate) fn is_in_memory(segments: &[Arc<Segment>], mark: Mark) -> bool {
+    let from = mark.flushed.min(mark.written.saturating_sub(PROOF));
+    segments
+        .iter()
+        .filter(|segment| segment.end() > from && segment.base() < mark.written)
+        .all(|segment| segment.has_in_memory(from, mark.written))
+}
+
+fn encode(mark: Mark, memory: &str) -> Vec<u8> {
+    let text = format!("{TITLE}\n{} {}\n{memory}\n", mark.written, mark.flushed);
+    format!("{text}{:08x}\n", crc32fast::hash(text.as_bytes())).into_bytes()
+}
+
+fn decode(bytes: &[u8], memory: &str) -> Option<Mark> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let mut lines = text.lines().skip(1);
+    let (written, flushed) = lines.next()?.split_once(' ')?;
+    let mark = Mark { written: written.parse().ok()?, flushed: flushed.parse().ok()? };
+    // What follows is a shorter text's, if it was written over a longer one.
+    let whole = encode(mark, memory);
+    (bytes.starts_with(&whole) && mark.flushed <= mark.written).then_some(mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+
+    #[test]
+    fn a_mark_holds_for_the_same_memory_and_file_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let abort = dir.path().join("abort");
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let resume = Resume::new(dir.path(), &disk);
+        assert_eq!(resume.recall(&abort), None);
+        std::fs::write(&abort, "1").unwrap();
+        resume.begin(&abort, None);
+        let mark = Mark { written: 1_000_000, flushed: 7 };
+        resume.note(mark);
+        assert_eq!((resume.noted(), resume.recall(&abort)), (mark.written, Some(mark)));
+        let shorter = Mark { written: 8, flushed: 7 };
+        resume.note(shorter);
+        assert_eq!(resume.recall(&abort), Some(shorter));
+
+        let copy = dir.path().join("copy");
+        std::fs::copy(&abort, &copy).unwrap();
+        assert_eq!(resume.recall(&copy), None, "a copy of the folder is another store");
+        assert_eq!(decode(&encode(mark, "a machine"), "started again"), None);
+        let mut torn = encode(mark, "here");
+        torn[10] ^= 1;
+        assert_eq!(decode(&torn, "here"), None);
+        assert_eq!(decode(&encode(Mark { written: 1, flushed: 2 }, "here"), "here"), None);
+
+        resume.forget();
+        assert_eq!(resume.recall(&abort), None);
+        resume.note(mark);
+        assert_eq!(resume.recall(&abort), None, "after a failed sync nothing is noted any more");
+    }
+
+    #[test]
+    fn who_wrote_the_abort_file_anew_has_another_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let abort = dir.path().join("abort");
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        std::fs::write(&abort, "1").unwrap();
+        let before = disk.memory_of(&abort).unwrap();
+        let since = std::time::Instant::now();
+        // Its time of change has the grain of the kernel's clock.
+        while disk.memory_of(&abort).as_ref() == Some(&before) {
+            assert!(since.elapsed().as_secs() < 10);
+            std::fs::write(&abort, "2").unwrap();
+        }
+    }
+}

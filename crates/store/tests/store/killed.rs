@@ -1,0 +1,114 @@
+//! Starts after a kill: the kernel has what the process had written, and the start need not read it again, nor wait for the device.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use store::{Recovered, RecoveryOptions, Store, StoreError, StoreOptions};
+
+use crate::support::*;
+
+/// Notes what the kernel has each 64 KiB of the log.
+fn noting(root: &Path) -> StoreOptions {
+    let options = options(root);
+    StoreOptions { recovery: RecoveryOptions { note_bytes: 64 << 10, ..options.recovery }, ..options }
+}
+
+/// Opens it as soon as the threads of the store that was dropped have ended.
+fn reopen(root: &Path) -> (Arc<Store>, Recovered) {
+    let mut opened = None;
+    eventually("the store's lock", || match try_open(noting(root)) {
+        Err(StoreError::Locked { .. }) => false,
+        done => {
+            opened = Some(done.unwrap());
+            true
+        }
+    });
+    opened.unwrap()
+}
+
+/// Appends until it is noted that the kernel has what was appended before, and returns how many messages there are.
+fn append_until_noted(store: &Store, root: &Path) -> u64 {
+    append_run(store, 0..1000);
+    eventually("a note", || std::fs::read(root.join("resume")).is_ok_and(|note| !note.is_empty()));
+    // So that units are only in memory.
+    append_run(store, 1000..1010);
+    1010
+}
+
+#[test]
+fn a_start_after_a_kill_reads_on_where_the_kernel_has_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    let messages = append_until_noted(&store, dir.path());
+    drop(store);
+    for life in 0..3 {
+        let (store, found) = reopen(dir.path());
+        assert!(found.was_abnormal);
+        assert!((1..1000).contains(&found.records_scanned), "{} in life {life}", found.records_scanned);
+        assert_run(&store, 0..messages + life);
+        append_run(&store, messages + life..messages + life + 1);
+        drop(store);
+    }
+    let (store, _) = reopen(dir.path());
+    store.close().unwrap();
+    assert!(!dir.path().join("resume").exists(), "a store that was closed needs none");
+}
+
+#[test]
+fn another_machine_s_memory_is_not_relied_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    let messages = append_until_noted(&store, dir.path());
+    drop(store);
+    let copy = image(dir.path());
+    assert!(copy.path().join("resume").exists());
+    // As a loss of power leaves it.
+    std::fs::remove_dir_all(copy.path().join("consumequeue")).unwrap();
+    std::fs::remove_file(copy.path().join("checkpoint")).unwrap();
+    let (store, found) = reopen(copy.path());
+    assert_eq!(found.records_scanned, messages);
+    assert_run(&store, 0..messages);
+}
+
+#[test]
+fn whoever_had_the_store_in_between_makes_the_start_look_at_all_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    let messages = append_until_noted(&store, dir.path());
+    drop(store);
+    // Another broker, say Apache's, started, and was killed too.
+    std::fs::write(dir.path().join("abort"), "4711").unwrap();
+    std::fs::remove_file(queue_file(dir.path(), TOPIC, 0, 0)).unwrap();
+    std::fs::remove_file(dir.path().join("checkpoint")).unwrap();
+    let (store, found) = reopen(dir.path());
+    assert_eq!(found.records_scanned, messages);
+    assert_run(&store, 0..messages);
+}
+
+#[test]
+fn a_start_after_a_kill_leaves_the_log_to_the_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let end = {
+        let (store, _) = open_on(&disk, options(dir.path()));
+        disk.stall();
+        append_run(&store, 0..100);
+        let end = store.end().0;
+        // The flush that waits comes to nothing.
+        let image = image(dir.path());
+        disk.resume();
+        drop(store);
+        std::fs::remove_dir_all(dir.path()).unwrap();
+        std::fs::rename(image.path(), dir.path()).unwrap();
+        end
+    };
+    disk.faults.mapped_syncs.lock().clear();
+    let (store, found) = open_on(&disk, options(dir.path()));
+    assert!(found.was_abnormal);
+    assert!(store.flushed().wait_until(end, deadline()), "the flush brings it to the device");
+    let page = end as usize / 4096 * 4096;
+    let syncs = disk.faults.mapped_syncs.lock().clone();
+    assert!(syncs[0].start >= page, "the first sync is of what was cut off behind the end: {syncs:?}");
+    assert!(syncs[1..].iter().any(|range| range.start == 0 && range.end >= end as usize), "{syncs:?}");
+    assert_run(&store, 0..100);
+}
