@@ -181,7 +181,7 @@ proptest! {
                 6 => {
                     next = next.saturating_sub(7).max(model.first().map_or(next, |span| span.unit.at.0 / 100));
                     model.retain(|span| span.unit.at.0 < next * 100);
-                    logs.truncate_above(LogOffset(next * 100)).unwrap();
+                    logs.truncate_above(LogOffset(next * 100), &|_| 0).unwrap();
                 }
                 _reopen => {
                     logs.flush_all().unwrap();

@@ -45,6 +45,7 @@ pub use flushing::Flushed;
 use flushing::{Bell, Unsynced};
 use layout::Layout;
 use table::{Table, TopicQueues};
+pub(crate) use trim::Cut;
 
 /// What consume queues may use.
 #[derive(Clone, Debug)]

@@ -144,7 +144,7 @@ fn what_points_above_the_log_is_cut_in_memory_and_on_disk() {
         for _ in 0..flushes {
             logs.flush_all().unwrap();
         }
-        assert_eq!(logs.truncate_above(LogOffset(1_300)).unwrap(), 22);
+        assert_eq!(logs.truncate_above(LogOffset(1_300), &|_| 0).unwrap(), 22);
         assert_eq!((queue.max_offset(), queue.log_end()), (13, LogOffset(1_300)));
         logs.flush_all().unwrap();
         assert_eq!(logs.pending_bytes(), 0);
@@ -153,7 +153,7 @@ fn what_points_above_the_log_is_cut_in_memory_and_on_disk() {
         assert_eq!((queue.max_offset(), queue.log_end()), (13, LogOffset(1_300)));
         queue.push(unit(13));
         assert_eq!(units(&queue, 0, 99), numbers(0..14));
-        logs.truncate_above(LogOffset(0)).unwrap();
+        logs.truncate_above(LogOffset(0), &|_| 0).unwrap();
         assert_eq!((queue.max_offset(), logs.max_log_end()), (0, LogOffset(0)));
         queue.push(unit(0));
         assert_eq!(units(&queue, 0, 99), numbers(0..1));
@@ -319,7 +319,7 @@ proptest! {
                 0..=3 => for _ in 0..=step * 2 { queue.push(unit(next)); next += 1; },
                 4 => drop(logs.flush_all().unwrap()),
                 5 => { first = first.max(next.saturating_sub(12)); logs.trim_below(LogOffset(first * 100)).unwrap(); }
-                6 => { next = first.max(next.saturating_sub(7)); logs.truncate_above(LogOffset(next * 100)).unwrap(); }
+                6 => { next = first.max(next.saturating_sub(7)); logs.truncate_above(LogOffset(next * 100), &|_| 0).unwrap(); }
                 _reopen => {
                     logs.flush_all().unwrap();
                     logs = open(dir.path()).0;

@@ -4,9 +4,24 @@ use std::sync::atomic::Ordering;
 
 use protocol::LogOffset;
 
+use super::batch::Place;
 use super::queue::ConsumeQueue;
 use super::unit::Unit;
 use super::{QueueError, QueueLogs};
+
+/// Units looked at at once.
+const STRETCH: u64 = 4096;
+
+/// Where a queue was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Nowhere.
+    Nothing,
+    /// Where it was to be.
+    There,
+    /// In front of that.
+    Earlier,
+}
 
 impl QueueLogs {
     /// Follows the log's lower end: what points below `min_log_offset` is no longer in the queues. Returns how many files
@@ -21,15 +36,42 @@ impl QueueLogs {
         Ok(files)
     }
 
-    /// Follows the log's upper end after recovery: what points at `log_end` or above is no longer in the queues. Returns
+    /// Follows the log's upper end after recovery: what points at `log_end` or above at the end of a queue is no longer in it. Returns
     /// how many units went.
-    pub fn truncate_above(&self, log_end: LogOffset) -> Result<u64, QueueError> {
+    ///
+    /// `begun`: below which log offset records of a topic are of a life of it that is over. Units of such do not end a queue either.
+    pub fn truncate_above(&self, log_end: LogOffset, begun: &dyn Fn(&str) -> u64) -> Result<u64, QueueError> {
         let mut units = 0;
         for queue in self.queues() {
             let _files = self.shared.maintenance.lock();
-            units += queue.truncate_above(log_end)?;
+            units += queue.truncate_above(log_end, LogOffset(begun(queue.topic())))?;
         }
         Ok(units)
+    }
+
+    /// Forgets what a queue has from the unit of the message `number` on, if any is given; but if one that points at `log_end` or above lies
+    /// before that, and before others that point below, what it has from there on. For recovery, before [`QueueLogs::truncate_above`] and with
+    /// the same `begun`.
+    pub(crate) fn cut(
+        &self,
+        queue: &ConsumeQueue,
+        number: Option<u64>,
+        log_end: LogOffset,
+        begun: LogOffset,
+    ) -> Result<Cut, QueueError> {
+        let place = match number.map(|number| queue.place_of(number, true)).transpose()? {
+            Some(Place::At(place)) => Some(place),
+            Some(Place::Nowhere | Place::Cold) | None => None,
+        };
+        let _files = self.shared.maintenance.lock();
+        let end = place.unwrap_or(u64::MAX).min(queue.end_in_log(begun, log_end)?);
+        if let Some(beyond) = queue.first_beyond(end, log_end)? {
+            queue.cut_at(beyond)?;
+            return Ok(Cut::Earlier);
+        }
+        let Some(place) = place else { return Ok(Cut::Nothing) };
+        queue.cut_at(place)?;
+        Ok(Cut::There)
     }
 }
 
@@ -96,17 +138,65 @@ impl ConsumeQueue {
         Ok(place - first)
     }
 
-    fn truncate_above(&self, log_end: LogOffset) -> Result<u64, QueueError> {
-        let (min, next) = (self.min_place(), self.next_place());
+    fn truncate_above(&self, log_end: LogOffset, begun: LogOffset) -> Result<u64, QueueError> {
+        let next = self.next_place();
         if self.log_end() <= log_end || self.is_deleted() {
             return Ok(0);
         }
-        // A unit of zeros never reached the device, though one behind it has. What of the log it could stand for is in its place by now, so its
-        // record is beyond the end too.
-        let is_beyond = |unit: Option<Unit>| unit.is_none_or(|unit| !unit.is_blank() && unit.at >= log_end);
-        let new_next = self.first_that(min, next, |place| Ok(is_beyond(self.unit_in(place)?)))?;
+        let new_next = self.end_in_log(begun, log_end)?;
         self.cut_at(new_next)?;
         Ok(next - new_next)
+    }
+
+    /// The first place before `end` whose unit points at `log_end` or above.
+    fn first_beyond(&self, end: u64, log_end: LogOffset) -> Result<Option<u64>, QueueError> {
+        let mut from = self.min_place();
+        // Each turn looks at a stretch behind the last one.
+        while from < end {
+            let to = end.min(from + STRETCH);
+            let (mut place, mut found) = (from, None);
+            self.read_raw(from, (to - from) as usize, true, |raw| {
+                let is_beyond = Unit::decode(raw).is_some_and(|unit| !unit.is_blank() && unit.at >= log_end);
+                if is_beyond {
+                    found = Some(place);
+                }
+                place += 1;
+                !is_beyond
+            })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+            from = to;
+        }
+        Ok(None)
+    }
+
+    /// The place behind the last unit that points into the log between the two offsets, or stands before the first one of the queue.
+    ///
+    /// Looked for from the end, since what lies before need not be in order: the device may have written a unit and none of those in front of it,
+    /// and others behind it that point beyond the log's end.
+    fn end_in_log(&self, begun: LogOffset, log_end: LogOffset) -> Result<u64, QueueError> {
+        let min = self.min_place();
+        let is_in_log =
+            |unit: Unit| unit.is_blank() || unit.at < log_end && (unit.at >= begun || unit.tags == Unit::LOST);
+        let mut end = self.next_place();
+        // Each turn looks at a stretch before the last one.
+        while end > min {
+            let from = end.saturating_sub(STRETCH).max(min);
+            let (mut place, mut found) = (from, None);
+            self.read_raw(from, (end - from) as usize, true, |raw| {
+                place += 1;
+                if Unit::decode(raw).is_some_and(is_in_log) {
+                    found = Some(place);
+                }
+                true
+            })?;
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            end = from;
+        }
+        Ok(min)
     }
 
     /// Forgets the units from a place on, which is not below the first unit that the log has. Under the maintenance lock, before

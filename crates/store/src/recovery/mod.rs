@@ -2,6 +2,7 @@
 //!
 //! Nothing found here is trusted and nothing is mended in silence: each repair is a sentence in [`Recovered`].
 
+mod again;
 mod blocks;
 mod damage;
 mod files;
@@ -15,22 +16,20 @@ use protocol::record::{self, Scanned};
 
 use crate::checkpoint::Marks;
 use crate::closed::{Closed, fingerprint};
-use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
 use crate::disk::Disk;
 use crate::error::StoreError;
-use crate::fold::{light_places, place_of};
 use crate::governor::ColdPages;
 use crate::options::{FlushMode, StoreOptions};
 use crate::queue_log::QueueLogs;
 use crate::resume::Mark;
 use crate::segment::Segment;
+use again::read_again;
 pub(crate) use blocks::{Block, whole_records};
+use damage::cut;
 pub(crate) use damage::{bruised_record, whole_record_after};
-use damage::{cut, set_aside};
 pub(crate) use files::{LogFiles, open_segments};
 pub(crate) use gap::{follows, why_not};
-use rebuild::Rebuild;
 pub(crate) use rebuild::{KnownUnits, says};
 
 /// What opening a store found and mended.
@@ -193,117 +192,24 @@ pub(crate) fn recover(
         Some(_) | None => None,
     };
     let from = noted.map_or_else(|| scan_from(files, queues, before, found), |mark| Ok(mark.written))?;
-    let mut at = from;
-    let mut last_timestamp = 0;
-    let mut damage = None;
-    let mut lost = 0_u64;
-    // After a crash what was not flushed may be torn anywhere: the first damage is the end. What the check-point vouches for was whole
-    // once, as all of it was after a clean stop, and one bad page must not cost what came after it.
-    let vouched = if found.was_abnormal { before.marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
-    let mut let_go_at = from;
-    let checkpointed = before.marks.map_or(i64::MIN, |marks| marks.queues_timestamp);
-    let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics, checkpointed);
-    let mut bruised = 0_u64;
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
-    'segments: for segment in &files.segments {
-        // Each turn goes on by a record, or ends the segment or the log.
-        while segment.base() <= at && at < segment.end() {
-            at = blocks::whole_records(segment, at, options, &mut |block| {
-                rebuild.put_all(block)?;
-                if block.records > 0 {
-                    last_timestamp = block.last_timestamp;
-                }
-                found.records_scanned += block.records;
-                if block.to - let_go_at > SCANNED_KEPT {
-                    segment.let_go(segment.base(), block.to);
-                    let_go_at = block.to;
-                }
-                Ok(())
-            })?;
-            // What stands there now is no whole record.
-            if segment.end() - at < BLANK_BYTES {
-                // Not even a marker fits. Nobody writes that, and nobody could write behind it.
-                at = segment.end();
-                break;
-            }
-            let mut scanned = record::scan(segment.record_at(at)?, options.check_crc_on_recover);
-            if let Err(why) = &scanned
-                && let Some(view) = bruised_record(segment, at)?
-                && view.store_timestamp() < vouched
-            {
-                bruised += 1;
-                if bruised == 1 {
-                    found
-                        .findings
-                        .push(format!("the record at log offset {at} is damaged ({why}); what follows it is whole"));
-                }
-                scanned = Ok(Scanned::Record(view));
-            }
-            match scanned {
-                Ok(Scanned::Record(view)) if view.log_offset() == at => {
-                    if let Some(place) = place_of(&view, &options.delay_levels) {
-                        rebuild.put(&place)?;
-                        if options.light_queues_max.is_some() {
-                            for place in light_places(&view, &place) {
-                                rebuild.put(&place)?;
-                            }
-                        }
-                    }
-                    last_timestamp = view.store_timestamp();
-                    found.records_scanned += 1;
-                    at += view.total_size() as u64;
-                }
-                Ok(Scanned::Blank { .. }) => at = segment.end(),
-                no_record => {
-                    let why = why_not(no_record, segment.record_at(at)?);
-                    if why.is_none() && is_known_end(before, found.was_abnormal, at) {
-                        break 'segments;
-                    }
-                    let whole = whole_record_after(&files.segments, at)?;
-                    damage = why.or_else(|| whole.map(|_| "zeros".to_owned()));
-                    let Some(whole) = whole else { break 'segments };
-                    let follower = gap::follows(files, whole, last_timestamp)?.filter(|timestamp| *timestamp < vouched);
-                    let Some(timestamp) = follower else { break 'segments };
-                    set_aside(files, at, whole.min(segment.end()), options, &**disk)?;
-                    let Some(gap) = gap::close(segment, at, whole, timestamp)? else { break 'segments };
-                    lost += 1;
-                    if let Some(damage) = damage.take().filter(|_| lost == 1) {
-                        found.findings.push(format!(
-                            "the log is damaged from {at} to {}: {damage}; what follows is whole and goes on being served",
-                            gap.to
-                        ));
-                    }
-                    rebuild.lose(gap);
-                    at = gap.to;
-                }
-            }
-        }
-    }
-    rebuild.finish()?;
-    found.units_added += rebuild.added;
-    let has_overtaken = rebuild.has_overtaken;
-    found.findings.extend(rebuild.findings());
-    if bruised > 1 {
-        found.findings.push(format!(
-            "{bruised} records in all are damaged and followed by whole ones: they stay in their places"
-        ));
-    }
-    if lost > 0 {
-        found.findings.push(format!(
-            "{lost} stretches of the log in all were damaged; copies are in {}/cut",
-            options.root.display()
-        ));
-    }
-    if let Some(damage) = damage {
-        found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
-        if let Some(whole) = whole_record_after(&files.segments, at)? {
-            let kept = set_aside(files, at, u64::MAX, options, &**disk)?;
-            found.findings.push(format!(
-                "records behind the damage are whole again from log offset {whole} on; what is cut off is kept in {}",
-                kept.display()
-            ));
-        }
+    let mut again = read_again(files, queues, before, from, options, disk, found)?;
+    found.units_added += again.units_added;
+    let (at, mut last_timestamp, mut has_overtaken) = (again.end, again.last_timestamp, again.has_overtaken);
+    if let Some(from) = again.forget_misleading(files, queues, before.deleted, from)? {
+        // Nothing of that is there any more, and the log is as it was.
+        let second = read_again(
+            files,
+            queues,
+            before,
+            from,
+            options,
+            disk,
+            &mut Recovered { was_abnormal: found.was_abnormal, ..Recovered::default() },
+        )?;
+        found.units_added += second.units_added;
+        has_overtaken = true;
     }
     for segment in files.segments.iter().filter(|segment| segment.end() > at) {
         segment.let_go(at, segment.end());
@@ -332,7 +238,7 @@ pub(crate) fn recover(
     for dir in options.log_dirs.taking() {
         disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
     }
-    let cut_units = queues.truncate_above(protocol::LogOffset(at))?;
+    let cut_units = queues.truncate_above(protocol::LogOffset(at), &|topic| before.deleted.end_of(topic))?;
     if cut_units > 0 {
         found
             .findings
@@ -357,15 +263,6 @@ fn sync_from(files: &LogFiles, from: u64, to: u64) -> Result<(), StoreError> {
     }
     Ok(())
 }
-
-/// Whether it is written down that the log ends there.
-fn is_known_end(before: &Before, was_abnormal: bool, at: u64) -> bool {
-    let confirmed = before.marks.and_then(|marks| u64::try_from(marks.confirmed).ok());
-    !was_abnormal && (before.closed.map(|closed| closed.end) == Some(at) || confirmed == Some(at))
-}
-
-/// Bytes that a scan keeps mapped behind it.
-const SCANNED_KEPT: u64 = 16 << 20;
 
 /// The newest record that a consume queue knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

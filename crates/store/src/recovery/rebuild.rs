@@ -36,6 +36,8 @@ pub(super) struct Rebuild<'a> {
     checkpointed: i64,
     /// Queues were changed where the check-point has passed: it does not wait for that to be on the device.
     pub has_overtaken: bool,
+    /// Queues that were not what the records say.
+    pub suspects: Suspects,
     /// Stretches of the log that were lost, and how much that was.
     gaps_of_log: Vec<Gap>,
     lost_bytes: u64,
@@ -58,8 +60,8 @@ struct InBlock {
 enum Standing {
     /// It belongs to the queue.
     Same,
-    /// The queue is of a newer life.
-    Older,
+    /// The queue is of a newer life, as a record at that log offset says.
+    Older(LogOffset),
     /// The queue is of an older life, or lacks what came before its first unit.
     Newer,
 }
@@ -82,6 +84,7 @@ impl<'a> Rebuild<'a> {
             added: 0,
             checkpointed,
             has_overtaken: false,
+            suspects: Suspects::default(),
             gaps_of_log: Vec::new(),
             lost_bytes: 0,
             gaps: (0, None),
@@ -122,7 +125,10 @@ impl<'a> Rebuild<'a> {
         }
         match self.standing(queue, place)? {
             Standing::Same => {}
-            Standing::Older => return Ok(()),
+            Standing::Older(newer) => {
+                self.suspects.note(queue).is_misled(place.offset, newer);
+                return Ok(());
+            }
             Standing::Newer => {
                 queue.begin_at(place.offset)?;
                 self.has_overtaken = true;
@@ -141,6 +147,9 @@ impl<'a> Rebuild<'a> {
             Ok(pushed @ (PushedAt::Added | PushedAt::Mended)) => {
                 self.added += 1;
                 self.has_overtaken |= pushed == PushedAt::Mended || place.store_time <= self.checkpointed;
+                if pushed == PushedAt::Mended {
+                    self.suspects.note(queue);
+                }
             }
             Err(error @ QueueError::Gap { .. }) => {
                 self.gaps.0 += 1;
@@ -207,7 +216,9 @@ impl<'a> Rebuild<'a> {
             false => None,
         };
         Ok(match other {
-            Some(Span { unit, base, .. }) if unit.at > at && self.is_true(unit, base, place)? => Standing::Older,
+            Some(Span { unit, base, .. }) if unit.at > at && self.is_true(unit, base, place)? => {
+                Standing::Older(unit.at)
+            }
             Some(Span { unit, base, .. }) if unit.at < at && self.is_true(unit, base, place)? => Standing::Newer,
             Some(_) | None => Standing::Same,
         })
@@ -230,6 +241,45 @@ impl<'a> Rebuild<'a> {
         let gaps = (gaps > 1).then(|| format!("{gaps} records in all have no place in their consume queue"));
         let others = (begun_anew > 1).then(|| format!("{begun_anew} beginnings anew of consume queues in all"));
         [first, others, gap, gaps].into_iter().flatten()
+    }
+}
+
+/// Queues that may have units which point beyond the log's end, in front of others: where that is, is known when all is read.
+#[derive(Default)]
+pub(super) struct Suspects {
+    /// By the queue's address.
+    queues: HashMap<usize, Suspect, FixedState>,
+}
+
+/// Such a queue.
+pub(super) struct Suspect {
+    pub queue: Arc<ConsumeQueue>,
+    /// The lowest number of a record that was passed over, since the queue seemed to be of a newer life, and the log offset of the furthest record
+    /// that spoke for that one.
+    misled: Option<(u64, LogOffset)>,
+}
+
+impl Suspects {
+    pub fn note(&mut self, queue: &Arc<ConsumeQueue>) -> &mut Suspect {
+        let suspect = || Suspect { queue: Arc::clone(queue), misled: None };
+        self.queues.entry(Arc::as_ptr(queue) as usize).or_insert_with(suspect)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Suspect> {
+        self.queues.values()
+    }
+}
+
+impl Suspect {
+    fn is_misled(&mut self, number: u64, newer: LogOffset) {
+        let (least, furthest) = self.misled.unwrap_or((number, newer));
+        self.misled = Some((least.min(number), furthest.max(newer)));
+    }
+
+    /// From which number on the queue may be wrong in a log that ends there. What it has of a newer life that is in the log comes again when the
+    /// log is read once more.
+    pub fn wrong_from(&self, log_end: LogOffset) -> Option<u64> {
+        self.misled.filter(|(_, newer)| *newer >= log_end).map(|(number, _)| number)
     }
 }
 

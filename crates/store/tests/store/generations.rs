@@ -220,3 +220,32 @@ fn the_mark_of_a_deleted_topic_goes_with_the_last_of_its_messages() {
     });
     store.close().unwrap();
 }
+
+/// A loss of power took the deletion of a topic back, and the log ends before the records of its new life, though the device has them.
+#[test]
+fn records_beyond_the_log_s_end_do_not_speak_for_a_newer_life() {
+    for newer in [3, 6, 20] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path());
+        append_life(&store, 1, 0..10);
+        let torn = append(&store, "payments", 0, &[7; 300]).at.0;
+        store.delete_topic(TOPIC);
+        append_life(&store, 2, 0..newer);
+        store.close().unwrap();
+        let image = image(dir.path());
+        std::fs::write(image.path().join("abort"), "").unwrap();
+        std::fs::remove_file(image.path().join("checkpoint")).unwrap();
+        std::fs::remove_dir_all(image.path().join("journal")).unwrap();
+        overwrite(&segment_path(image.path(), 0), torn + 100, &[0; 200]);
+        let (store, _) = open(image.path());
+        assert_eq!(store.end().0, torn);
+        assert_life(&store, 1, 10);
+        append_life(&store, 1, 10..12);
+        assert_life(&store, 1, 12);
+        store.close().unwrap();
+        drop(store);
+        let (store, found) = open(image.path());
+        assert_eq!((found.records_scanned, found.units_added), (0, 0));
+        assert_life(&store, 1, 12);
+    }
+}
