@@ -21,16 +21,13 @@ final class ModeLoad {
      * kernel took; in the topic at the end, or received by consumers. From the first call to the last message stored. Failures by their texts.
      */
     record Outcome(Mode mode, String broker, long asked, long succeeded, long reached, long kept, double seconds, double cpuSeconds, double residentMib,
-        Map<String, Long> failures) {
-        double perSecond() {
-            return kept / seconds;
-        }
-    }
+        Map<String, Long> failures) { }
 
     /** Calls that the client may have in hand: several times its own 65,535 permits, and still some hundreds of MiB. */
     private static final long AHEAD_MAX = 300_000;
     /** The stock client gives up a send after three seconds; whoever gets nothing done for so long will not any more. */
     private static final long STUCK_NANOS = 10_000_000_000L;
+    private static final int TEXT_MAX = 120;
     private static final int SYNC_EVERY = 50;
     private static final int PULL_TUNED = 1024;
     private final Peer peer;
@@ -41,6 +38,9 @@ final class ModeLoad {
     private final LongAdder failed = new LongAdder();
     private final Map<String, LongAdder> failures = new ConcurrentSkipListMap<>();
     private final AtomicBoolean stuck = new AtomicBoolean();
+    /** What had reached the socket when a caller looked last, and when that had changed. Callers overwrite each other, which costs a little precision. */
+    private volatile long seenReached;
+    private volatile long seenAt;
 
     ModeLoad(Peer peer, Mode mode, String topic) throws Exception {
         this.peer = peer;
@@ -90,6 +90,7 @@ final class ModeLoad {
     }
 
     private void callAll(DefaultMQProducer producer, Reached reached) throws InterruptedException {
+        seenAt = System.nanoTime();
         List<Thread> threads = new ArrayList<>();
         for (int t = 0; t < mode.threads(); t++) {
             long each = mode.requestsOf(t);
@@ -153,16 +154,21 @@ final class ModeLoad {
         }
     }
 
-    /** Waits while the client has very much in hand, and gives up when it gets nothing done. */
+    /** Waits while the client has very much in hand, and gives up when nothing of it reaches the socket. */
     private void awaitRoom(Reached reached) throws InterruptedException {
-        for (long since = 0, before = -1; inHand(reached) > AHEAD_MAX && !stuck.get(); Thread.sleep(1)) {
-            long done = reached.requests() + failed.sum();
-            if (done != before) {
-                before = done;
-                since = System.nanoTime();
-            } else if (System.nanoTime() - since > STUCK_NANOS) {
-                stuck.set(true);
-            }
+        look(reached);
+        for (; inHand(reached) > AHEAD_MAX && !stuck.get(); look(reached)) {
+            Thread.sleep(1);
+        }
+    }
+
+    private void look(Reached reached) {
+        long now = reached.requests();
+        if (now != seenReached) {
+            seenReached = now;
+            seenAt = System.nanoTime();
+        } else if (System.nanoTime() - seenAt > STUCK_NANOS) {
+            stuck.set(true);
         }
     }
 
@@ -219,11 +225,11 @@ final class ModeLoad {
         failed(root.getClass().getSimpleName() + ": " + root.getMessage());
     }
 
-    /** Failures that differ in their numbers only are one. */
+    /** Failures that differ in their numbers only, or in what comes after so many characters, are one. */
     private void failed(String text) {
         failed.increment();
         String line = text.lines().findFirst().orElse("").replaceAll("@[0-9a-f]+", "").replaceAll("[0-9][0-9.:]*", "N");
-        failures.computeIfAbsent(line.length() > 160 ? line.substring(0, 160) + "…" : line, key -> new LongAdder()).increment();
+        failures.computeIfAbsent(line.length() > TEXT_MAX ? line.substring(0, TEXT_MAX) + "…" : line, key -> new LongAdder()).increment();
     }
 
     private Map<String, Long> counted() {

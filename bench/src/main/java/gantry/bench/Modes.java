@@ -80,10 +80,11 @@ public final class Modes {
         System.out.println("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
         for (ModeLoad.Outcome row : inOrder()) {
             boolean sends = row.reached() >= 0;
-            System.out.printf("| %s | %s | %s | %,d | %,.0f | %.0f | %.2f | %.0f | %,d | %s | %,d | %s | %s |%n", row.mode().name(), row.mode().requirements(),
-                row.broker(), row.asked(), row.perSecond(), 100 * row.cpuSeconds() / row.seconds(), 1e6 * row.cpuSeconds() / Math.max(1, row.kept()),
-                row.residentMib(), row.succeeded(), sends ? String.format("%,d", row.reached()) : "–", row.kept(), share(row.kept(), row.asked()),
-                sends ? share(row.kept(), row.reached()) : "–");
+            boolean hasRate = 2 * row.kept() >= row.asked(); // of a client that stood still a rate says nothing
+            System.out.printf("| %s | %s | %s | %,d | %s | %.0f | %s | %.0f | %,d | %s | %,d | %s | %s |%n", row.mode().name(), row.mode().requirements(),
+                row.broker(), row.asked(), hasRate ? String.format("%,.0f", row.kept() / row.seconds()) : "–", 100 * row.cpuSeconds() / row.seconds(),
+                hasRate ? String.format("%.2f", 1e6 * row.cpuSeconds() / row.kept()) : "–", row.residentMib(),
+                row.succeeded(), sends ? String.format("%,d", row.reached()) : "–", row.kept(), share(row.kept(), row.asked()), sends ? share(row.kept(), row.reached()) : "–");
         }
     }
 
@@ -96,7 +97,7 @@ public final class Modes {
 
     /** Cut and not rounded, so that 100 says all. */
     private static String share(long part, long whole) {
-        return String.format("%.2f %%", Math.floor(10_000.0 * part / Math.max(1, whole)) / 100);
+        return whole == 0 ? "–" : String.format("%.2f %%", Math.floor(10_000.0 * part / whole) / 100);
     }
 
     private void printFailures() {
