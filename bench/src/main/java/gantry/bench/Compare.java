@@ -76,7 +76,7 @@ public final class Compare {
         return settings(args, "set");
     }
 
-    private static Map<String, String> settings(Map<String, String> args, String key) {
+    static Map<String, String> settings(Map<String, String> args, String key) {
         Map<String, String> settings = new LinkedHashMap<>();
         for (String setting : args.containsKey(key) ? args.get(key).split(",") : new String[0]) {
             int at = setting.indexOf('=');
@@ -135,7 +135,7 @@ public final class Compare {
         long from = System.nanoTime();
         peer.launch();
         peer.awaitReady();
-        DefaultMQProducer producer = Load.producer(peer.namesrv, "start");
+        DefaultMQProducer producer = Topic.producer(peer.namesrv, "start");
         producer.setSendMsgTimeout(1_000);
         while (true) {
             try {

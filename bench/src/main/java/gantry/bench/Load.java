@@ -11,17 +11,11 @@ import org.HdrHistogram.Histogram;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
-import org.apache.rocketmq.common.TopicConfig;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
-import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
-import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /** One case of load on one broker, made with the stock client: warm up, then measure for a while. */
 final class Load {
@@ -29,11 +23,10 @@ final class Load {
     record Figures(double perSecond, double p50, double p99, double p999, double max, double cpuSecondsPerMillion, double residentMib,
                    long failed, long acknowledged, long stored) { }
 
-    private static final int QUEUES = 16;
     private final Peer peer;
     private final int warmSeconds;
     private final int seconds;
-    private final String topic;
+    private final Topic topic;
     private final ConcurrentHistogram latencies = new ConcurrentHistogram(60_000_000_000L, 3);
     private final LongAdder done = new LongAdder();
     private final LongAdder acknowledged = new LongAdder();
@@ -43,28 +36,27 @@ final class Load {
 
     Load(Peer peer, String topic, int warmSeconds, int seconds) throws Exception {
         this.peer = peer;
-        this.topic = topic;
+        this.topic = new Topic(peer, topic);
         this.warmSeconds = warmSeconds;
         this.seconds = seconds;
-        createTopic();
     }
 
     Figures sync(int threads, int size) throws Exception {
-        DefaultMQProducer producer = producer();
+        DefaultMQProducer producer = topic.producer();
         return produce(threads, producer, () -> {
             long from = System.nanoTime();
-            producer.send(message(size, from));
+            producer.send(topic.message(size, from));
             finished(from, 1);
         });
     }
 
     Figures async(int threads, int size, int inFlight) throws Exception {
-        DefaultMQProducer producer = producer();
+        DefaultMQProducer producer = topic.producer();
         Semaphore room = new Semaphore(inFlight);
         return produce(threads, producer, () -> {
             room.acquire();
             long from = System.nanoTime();
-            producer.send(message(size, from), new SendCallback() {
+            producer.send(topic.message(size, from), new SendCallback() {
                 @Override
                 public void onSuccess(SendResult result) {
                     room.release();
@@ -81,21 +73,17 @@ final class Load {
     }
 
     Figures batch(int threads, int messages, int size) throws Exception {
-        DefaultMQProducer producer = producer();
+        DefaultMQProducer producer = topic.producer();
         return produce(threads, producer, () -> {
             long from = System.nanoTime();
-            List<Message> batch = new ArrayList<>(messages);
-            for (int i = 0; i < messages; i++) {
-                batch.add(message(size, from));
-            }
-            producer.send(batch);
+            producer.send(topic.batch(messages, size, from));
             finished(from, messages);
         });
     }
 
     /** One-way sends at a fixed rate: only the count of what is stored is honest here. */
     Figures oneway(int threads, int size, int perSecond) throws Exception {
-        DefaultMQProducer producer = producer();
+        DefaultMQProducer producer = topic.producer();
         long start = System.nanoTime();
         AtomicLong ticket = new AtomicLong();
         return produce(threads, producer, () -> {
@@ -103,14 +91,14 @@ final class Load {
             for (long wait = due - System.nanoTime(); wait > 0; wait = due - System.nanoTime()) {
                 java.util.concurrent.locks.LockSupport.parkNanos(wait);
             }
-            producer.sendOneway(message(size, due));
+            producer.sendOneway(topic.message(size, due));
             finished(due, 1);
         });
     }
 
     /** Produces asynchronously while one push consumer follows; the latency is from send to listener. */
     Figures both(int threads, int size, int inFlight) throws Exception {
-        DefaultMQPushConsumer consumer = consumer((messages, now) -> {
+        DefaultMQPushConsumer consumer = topic.consumer((messages, now) -> {
             if (measuring) {
                 for (MessageExt message : messages) {
                     latencies.recordValue(Math.max(0, now - ByteBuffer.wrap(message.getBody()).getLong()));
@@ -118,12 +106,13 @@ final class Load {
                 done.add(messages.size());
             }
         });
-        DefaultMQProducer producer = producer();
+        consumer.start();
+        DefaultMQProducer producer = topic.producer();
         Semaphore room = new Semaphore(inFlight);
         try {
             return produce(threads, producer, () -> {
                 room.acquire();
-                producer.send(message(size, System.nanoTime()), new SendCallback() {
+                producer.send(topic.message(size, System.nanoTime()), new SendCallback() {
                     @Override
                     public void onSuccess(SendResult result) {
                         room.release();
@@ -144,16 +133,17 @@ final class Load {
 
     /** Drains a backlog with one push consumer at its default settings. */
     Figures push(long backlog, int size) throws Exception {
-        fill(backlog, size);
+        topic.fill(backlog, size);
         LongAdder seen = new LongAdder();
         double cpu = peer.cpuSeconds();
         long[] first = {0};
-        DefaultMQPushConsumer consumer = consumer((messages, now) -> {
+        DefaultMQPushConsumer consumer = topic.consumer((messages, now) -> {
             if (first[0] == 0) {
                 first[0] = now;
             }
             seen.add(messages.size());
         });
+        consumer.start();
         long last = awaitDrained(seen, backlog);
         Figures figures = drained(backlog, (last - first[0]) / 1e9, peer.cpuSeconds() - cpu, seen.sum());
         consumer.shutdown();
@@ -162,12 +152,12 @@ final class Load {
 
     /** Drains a backlog with four pulling threads, 32 messages a pull. */
     Figures pull(long backlog, int size) throws Exception {
-        fill(backlog, size);
-        @SuppressWarnings("deprecation") DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("bench_pull_" + topic);
+        topic.fill(backlog, size);
+        @SuppressWarnings("deprecation") DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("bench_pull_" + topic.name);
         consumer.setNamesrvAddr(peer.namesrv);
-        consumer.setInstanceName(topic);
+        consumer.setInstanceName(topic.name);
         consumer.start();
-        List<MessageQueue> queues = new ArrayList<>(consumer.fetchSubscribeMessageQueues(topic));
+        List<MessageQueue> queues = new ArrayList<>(consumer.fetchSubscribeMessageQueues(topic.name));
         LongAdder seen = new LongAdder();
         double cpu = peer.cpuSeconds();
         long from = System.nanoTime();
@@ -211,7 +201,7 @@ final class Load {
     }
 
     private Figures produce(int threads, DefaultMQProducer producer, Send send) throws Exception {
-        long before = stored(producer);
+        long before = topic.stored(producer);
         List<Thread> senders = new ArrayList<>();
         for (int t = 0; t < threads; t++) {
             Thread thread = new Thread(() -> {
@@ -243,7 +233,7 @@ final class Load {
         for (Thread thread : senders) {
             thread.join(5_000);
         }
-        long stored = settled(producer) - before;
+        long stored = topic.settled(producer) - before;
         Histogram all = latencies.copy();
         producer.shutdown();
         return new Figures(count / elapsed, ms(all, 50), ms(all, 99), ms(all, 99.9), all.getMaxValue() / 1e6, cpu / (count / 1e6), resident,
@@ -262,7 +252,7 @@ final class Load {
         return new Figures(seen / elapsed, -1, -1, -1, -1, cpu / (seen / 1e6), peer.residentMib(), 0, backlog, seen);
     }
 
-    private static long awaitDrained(LongAdder seen, long backlog) throws Exception {
+    static long awaitDrained(LongAdder seen, long backlog) throws Exception {
         long deadline = System.nanoTime() + 120_000_000_000L;
         while (seen.sum() < backlog) {
             if (System.nanoTime() > deadline) {
@@ -271,102 +261,6 @@ final class Load {
             Thread.sleep(2);
         }
         return System.nanoTime();
-    }
-
-    private void fill(long messages, int size) throws Exception {
-        DefaultMQProducer producer = producer();
-        for (long sent = 0; sent < messages; sent += 500) {
-            List<Message> batch = new ArrayList<>(500);
-            for (int i = 0; i < 500; i++) {
-                batch.add(message(size, System.nanoTime()));
-            }
-            producer.send(batch);
-        }
-        long deadline = System.nanoTime() + 60_000_000_000L;
-        while (stored(producer) < messages && System.nanoTime() < deadline) {
-            Thread.sleep(20);
-        }
-        producer.shutdown();
-    }
-
-    /** What is stored once nothing more comes: replies may still be under way, and dispatch may trail behind them. */
-    private long settled(DefaultMQProducer producer) throws Exception {
-        long seen = -1;
-        for (long now = stored(producer); now != seen; now = stored(producer)) {
-            seen = now;
-            Thread.sleep(1_000);
-        }
-        return seen;
-    }
-
-    private long stored(DefaultMQProducer producer) throws Exception {
-        long total = 0;
-        for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
-            total += producer.maxOffset(queue);
-        }
-        return total;
-    }
-
-    private void createTopic() throws Exception {
-        DefaultMQAdminExt admin = new DefaultMQAdminExt(10_000);
-        admin.setNamesrvAddr(peer.namesrv);
-        admin.setInstanceName("admin" + System.nanoTime());
-        admin.start();
-        long deadline = System.nanoTime() + 60_000_000_000L;
-        for (boolean ready = false; !ready; ) {
-            try {
-                for (var broker : admin.examineBrokerClusterInfo().getBrokerAddrTable().values()) {
-                    admin.createAndUpdateTopicConfig(broker.selectBrokerAddr(), new TopicConfig(topic, QUEUES, QUEUES));
-                }
-                ready = admin.examineTopicRouteInfo(topic).getQueueDatas().size() == 1;
-            } catch (Exception notYet) {
-                if (System.nanoTime() > deadline) {
-                    throw notYet;
-                }
-                Thread.sleep(50);
-            }
-        }
-        admin.shutdown();
-    }
-
-    private DefaultMQProducer producer() throws Exception {
-        return producer(peer.namesrv, topic);
-    }
-
-    static DefaultMQProducer producer(String namesrv, String instance) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("bench_producer");
-        producer.setNamesrvAddr(namesrv);
-        producer.setInstanceName(instance + System.nanoTime());
-        producer.setRetryTimesWhenSendFailed(0);
-        producer.setRetryTimesWhenSendAsyncFailed(0);
-        producer.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
-        producer.start();
-        return producer;
-    }
-
-    private interface Listener {
-        void on(List<MessageExt> messages, long now);
-    }
-
-    private DefaultMQPushConsumer consumer(Listener listener) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("bench_push_" + topic);
-        consumer.setNamesrvAddr(peer.namesrv);
-        consumer.setInstanceName(topic + System.nanoTime());
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setConsumeMessageBatchMaxSize(32);
-        consumer.subscribe(topic, "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            listener.on(messages, System.nanoTime());
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
-        consumer.start();
-        return consumer;
-    }
-
-    private Message message(int size, long stamp) {
-        byte[] body = new byte[size];
-        ByteBuffer.wrap(body).putLong(stamp);
-        return new Message(topic, body);
     }
 
     private static double ms(Histogram histogram, double percentile) {

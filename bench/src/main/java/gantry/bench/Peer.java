@@ -212,6 +212,13 @@ abstract class Peer implements AutoCloseable {
             awaitPort(brokerPort);
         }
 
+        /** Another heap, as <code>-Xmx</code> takes it; the rest of the memory flags stay. */
+        void heap(String size) {
+            memory = LARGE.clone();
+            memory[0] = "-Xms" + size;
+            memory[1] = "-Xmx" + size;
+        }
+
         /** For a broker that has so little: the collector that needs least. Of the buffers outside of the heap what is used counts. */
         void small(int heapMib) {
             memory = new String[] {"-Xms" + heapMib + "m", "-Xmx" + heapMib + "m", "-XX:+UseSerialGC", "-XX:MaxDirectMemorySize=1g"};
