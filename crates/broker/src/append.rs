@@ -483,7 +483,17 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     broker.limits.unflushed(sends.unflushed_max.saturating_sub(sends.unflushed.available_permits()));
     broker.acknowledgements.begin(
         broker,
-        Unflushed { receipts, landed, lanes, light, end, began, is_written, inbox: Arc::clone(&session.inbox), _permit: permit },
+        Unflushed {
+            receipts,
+            landed,
+            lanes,
+            light,
+            end,
+            began,
+            is_written,
+            inbox: Arc::clone(&session.inbox),
+            _permit: permit,
+        },
         durable_after,
     );
 }

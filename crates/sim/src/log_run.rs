@@ -12,8 +12,8 @@ use std::time::Duration;
 use env::Random;
 use protocol::record::RecordDraft;
 use store::{
-    AppendError, FlushMode, IndexOptions, PoolOptions, RecordBatch, RecoveryOptions, Retention, Store, StoreEnv, StoreOptions,
-    TagsCode,
+    AppendError, FlushMode, IndexOptions, PoolOptions, RecordBatch, RecoveryOptions, Retention, Store, StoreEnv,
+    StoreOptions, TagsCode,
 };
 
 use crate::disk::{Crash, Image};

@@ -173,7 +173,13 @@ impl CommitLog {
             }
             if group.iter().any(|entry| !entry.light.is_empty()) {
                 for entry in group {
-                    landed.push(tail.put_light::<POOLED>(entry, &mut bytes[entry.bytes.clone()], light, now, timestamp));
+                    landed.push(tail.put_light::<POOLED>(
+                        entry,
+                        &mut bytes[entry.bytes.clone()],
+                        light,
+                        now,
+                        timestamp,
+                    ));
                 }
                 continue;
             }

@@ -109,7 +109,9 @@ pub enum AppendError {
         needed: u64,
     },
     /// The write pool is full (`transientStorePoolEnable`). Await `written` beyond `from` and append the rest again.
-    #[error("{waiting} bytes wait to be written to the log, the pool has room for {limit} (transientStorePoolSize, memoryLimit)")]
+    #[error(
+        "{waiting} bytes wait to be written to the log, the pool has room for {limit} (transientStorePoolSize, memoryLimit)"
+    )]
     PoolFull {
         /// Bytes that are gathered and not written.
         waiting: u64,

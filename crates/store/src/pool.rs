@@ -123,7 +123,11 @@ impl Pool {
 
     fn is_full(&self, from: u64) -> AppendError {
         let PoolOptions { buffers, buffer_bytes } = self.options;
-        AppendError::PoolFull { waiting: self.end() - from.min(self.end()), limit: (buffers * buffer_bytes) as u64, from }
+        AppendError::PoolFull {
+            waiting: self.end() - from.min(self.end()),
+            limit: (buffers * buffer_bytes) as u64,
+            from,
+        }
     }
 }
 

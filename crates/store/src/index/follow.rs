@@ -163,12 +163,12 @@ impl Gathered {
                 Some(run) if run.from > before => {
                     let from = run.from.min(end);
                     self.read(log, index, from)?;
-                },
+                }
                 // Who began to read in the middle of a run reads to its end.
                 Some(run) if run.to > before => {
                     let to = run.to.min(end);
                     self.read(log, index, to)?;
-                },
+                }
                 Some(_) => {
                     self.runs_done += 1;
                     continue;

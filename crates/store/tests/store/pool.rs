@@ -8,8 +8,8 @@ use env::TimeMs;
 use protocol::light;
 use protocol::properties::{PropertiesWriter, name};
 use store::{
-    AppendError, Boundary, FlushMode, IndexOptions, KeyKind, KeyQuery, MessageKeys, PoolOptions, ReadStatus, RecordBatch, Store,
-    StoreOptions, TagsCode,
+    AppendError, Boundary, FlushMode, IndexOptions, KeyKind, KeyQuery, MessageKeys, PoolOptions, ReadStatus,
+    RecordBatch, Store, StoreOptions, TagsCode,
 };
 
 use crate::support::*;
@@ -131,7 +131,9 @@ fn a_full_pool_says_so_takes_nothing_more_and_goes_on_when_the_device_does() {
     // One that is larger than what is left is refused as a whole, and so is one that is larger than all.
     let mut large = RecordBatch::new();
     push(&store, &mut large, TOPIC, 0, &[7; 20_000]);
-    assert!(matches!(store.append(&mut large, TimeMs(1)), Err(AppendError::PoolFull { .. })) && large.landed().is_empty());
+    assert!(
+        matches!(store.append(&mut large, TimeMs(1)), Err(AppendError::PoolFull { .. })) && large.landed().is_empty()
+    );
     disk.resume_log_writes();
     assert!(store.written().wait_until(from + 1, deadline()));
     append_batch(&store, &mut large, TimeMs(1)).unwrap();
@@ -151,7 +153,8 @@ fn a_full_pool_says_so_takes_nothing_more_and_goes_on_when_the_device_does() {
 fn many_who_append_share_a_write_and_none_waits_for_ever() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();
-    let (store, _) = open_on(&disk, pooled(2, 16 << 10, StoreOptions { segment_bytes: 1 << 20, ..options(dir.path()) }));
+    let (store, _) =
+        open_on(&disk, pooled(2, 16 << 10, StoreOptions { segment_bytes: 1 << 20, ..options(dir.path()) }));
     std::thread::scope(|scope| {
         for queue in 0..4 {
             let store = &store;
@@ -185,7 +188,8 @@ fn many_who_append_share_a_write_and_none_waits_for_ever() {
 fn a_kill_leaves_what_was_written_and_the_queues_end_there() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();
-    let (store, _) = open_on(&disk, pooled(4, 64 << 10, StoreOptions { queue_buffered_bytes: 20 * 100, ..options(dir.path()) }));
+    let (store, _) =
+        open_on(&disk, pooled(4, 64 << 10, StoreOptions { queue_buffered_bytes: 20 * 100, ..options(dir.path()) }));
     append_run(&store, 0..200);
     wait_until_written(&store);
     let _resumes = disk.stall_log_writes();

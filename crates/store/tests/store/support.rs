@@ -99,7 +99,10 @@ pub fn append_batch(store: &Store, batch: &mut RecordBatch, now: TimeMs) -> Resu
     loop {
         match store.append(batch, now) {
             Err(AppendError::PoolFull { from, .. }) => {
-                assert!(store.written().wait_until(from + 1, deadline), "the pool stays full: nothing beyond {from} is written");
+                assert!(
+                    store.written().wait_until(from + 1, deadline),
+                    "the pool stays full: nothing beyond {from} is written"
+                );
             }
             Err(AppendError::NoRoomYet { needed }) => {
                 // In steps: if the device turns out to be full meanwhile, only another append says so.
