@@ -395,7 +395,7 @@ impl Sends {
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
     let began = broker.clock.elapsed();
     let durable_after = session.take_durable_after();
-    let refused = broker.append(&mut session.sends.batch).await.err();
+    let refused = broker.append_from(Who::Producers, &mut session.sends.batch).await.err();
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
     let landed = sends.batch.landed();
@@ -544,6 +544,15 @@ pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
     assert!(encoded.is_ok(), "a checked message cannot be encoded: {encoded:?}");
 }
 
+/// For whom a batch is appended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// Clients: where they do not want to wait for a full write pool (`fastFailIfNoBufferInStorePool`), they need not.
+    Producers,
+    /// Ourselves, who would only try again.
+    Broker,
+}
+
 impl Broker {
     /// Whether an acknowledgement waits for the device where nothing else is said, and consumers see what is there.
     pub(crate) fn is_sync_flush(&self) -> bool {
@@ -568,6 +577,10 @@ impl Broker {
 
     /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
     pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
+        self.append_from(Who::Broker, batch).await
+    }
+
+    async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
         loop {
             let error = match self.store.append(batch, self.clock.now()) {
@@ -578,7 +591,9 @@ impl Broker {
             let said = error.to_string();
             let (mark, needed) = match error {
                 AppendError::NoRoomYet { needed } => (self.store.room(), needed),
-                AppendError::PoolFull { .. } if self.store_settings.load().fast_fail_if_no_buffer_in_store_pool => {
+                AppendError::PoolFull { .. }
+                    if who == Who::Producers && self.store_settings.load().fast_fail_if_no_buffer_in_store_pool =>
+                {
                     return Err(Refusal::new(
                         ResponseCode::SystemBusy,
                         format!("{REJECTED} {said}; fastFailIfNoBufferInStorePool=true"),
