@@ -1,8 +1,9 @@
-//! Bursts of sends of which answers wait for a flush (SYNC_FLUSH).
+//! Bursts of sends of which answers wait for a flush (SYNC_FLUSH), or until they are written (`transientStorePoolEnable`).
 //!
 //! One task answers them all: what a flush has covered is answered in one go, so that a flush costs one wake-up, and one more for each
 //! connection that hears of it. A burst that the device is late for is answered with FLUSH_DISK_TIMEOUT, and stays until it is
-//! flushed: only then may consumers be woken.
+//! flushed: only then may consumers be woken. A burst that is in the write pool waits until it is written; then whoever does not wait for the
+//! device is answered, and with ASYNC_FLUSH consumers are woken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::session::{JOURNAL_TIMEOUT, Work};
 /// How often the task looks who is late, where the device is.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A burst that is appended and not flushed.
+/// A burst that is appended and not flushed, or not even written.
 pub(crate) struct Unflushed {
     pub(crate) receipts: Receipts,
     pub(crate) landed: Vec<Landed>,
@@ -32,11 +33,13 @@ pub(crate) struct Unflushed {
     pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) light: Vec<Arc<ConsumeQueue>>,
     pub(crate) end: LogOffset,
+    /// It is in the log's file; then those are answered that do not wait for the device.
+    pub(crate) is_written: bool,
     /// When the append began, by the clock's elapsed time.
     pub(crate) began: Duration,
     pub(crate) inbox: Arc<Inbox>,
     /// Room of its connection, given back when it is done.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// One that waits its turn.
@@ -109,7 +112,7 @@ impl Acknowledgements {
 /// The task.
 pub(crate) async fn acknowledge(broker: Arc<Broker>) {
     let all = Arc::clone(&broker.acknowledgements);
-    let (flushed, clock) = (broker.store.flushed(), &broker.clock);
+    let (flushed, written, clock) = (broker.store.flushed(), broker.store.written(), &broker.clock);
     let (mut came, mut waiting, mut desk) = (Vec::new(), Vec::new(), Desk::default());
     // Ends with the broker.
     loop {
@@ -127,21 +130,34 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>) {
             continue;
         }
         waiting.append(&mut came);
-        let (at, now) = (flushed.get(), clock.elapsed());
+        // What is flushed was written before.
+        let (at, written_to, now) = (flushed.get(), written.get(), clock.elapsed());
+        waiting.retain_mut(|waiting| {
+            let is_news = !waiting.burst.is_written && waiting.burst.end.0 <= written_to;
+            !(is_news && desk.is_over_when_written(&broker, waiting))
+        });
         for mut done in waiting.extract_if(.., |waiting: &mut Waiting| waiting.burst.end.0 <= at) {
             desk.answer(&broker, &mut done, true);
-            desk.wake(&broker, done.burst);
+            desk.wake(&broker, &mut done.burst);
         }
         for late in waiting.iter_mut().filter(|waiting| waiting.late_at <= now) {
             desk.answer(&broker, late, false);
         }
         // Without one it looks once more who has come, and sleeps.
-        let Some(next) = waiting.iter().map(|waiting| waiting.burst.end.0).min() else { continue };
+        if waiting.is_empty() {
+            continue;
+        }
+        let first = |is_written: bool| {
+            let bursts = waiting.iter().map(|waiting| &waiting.burst);
+            bursts.filter(|burst| burst.is_written == is_written).map(|burst| burst.end.0).min()
+        };
+        let (to_write, to_flush) = (first(false), first(true));
         let late_at = waiting.iter().filter(|waiting| waiting.debt.is_some()).map(|waiting| waiting.late_at).min();
         let look_at = late_at.map_or(LOOK, |late_at| late_at.saturating_sub(now).min(LOOK));
         tokio::select! {
             biased;
-            () = flushed.reached(next) => {}
+            () = flushed.reached(to_flush.unwrap_or_default()), if to_flush.is_some() => {}
+            () = written.reached(to_write.unwrap_or_default()), if to_write.is_some() => {}
             // Also at who has come meanwhile.
             () = tokio::time::sleep(look_at) => {}
             () = all.bell.notified() => {}
@@ -157,38 +173,73 @@ struct Desk {
 }
 
 impl Desk {
-    /// Answers a burst, if it has no answer yet.
-    fn answer(&mut self, broker: &Broker, waiting: &mut Waiting, is_flushed: bool) {
+    /// Sees to a burst of the write pool that has come into the log's file, and says whether nothing of it waits for the device.
+    fn is_over_when_written(&mut self, broker: &Broker, waiting: &mut Waiting) -> bool {
+        // After the look at what is written: see `store::flush::Mode`.
+        let is_shown = !broker.is_sync_flush();
+        let any_waits = waiting.burst.receipts.any_waits;
+        if !any_waits {
+            self.answer(broker, waiting, true);
+        } else if waiting.debt.is_some() {
+            self.reply(broker, waiting, &[false], true);
+        }
+        waiting.burst.is_written = true;
+        if is_shown {
+            if any_waits {
+                broker.store.want_flush();
+            }
+            self.wake(broker, &mut waiting.burst);
+        }
+        is_shown && !any_waits
+    }
+
+    /// Answers a burst, if it has no answer yet. `is_safe`: what it waits for has come.
+    fn answer(&mut self, broker: &Broker, waiting: &mut Waiting, is_safe: bool) {
         // Given back when the answer lies in the inbox.
         let Some(_debt) = waiting.debt.take() else { return };
-        let Waiting { burst, limit, is_journalled, .. } = waiting;
-        let settings = broker.settings.load();
+        let burst = &waiting.burst;
         let took = broker.clock.elapsed().saturating_sub(burst.began);
         broker.stats.put_times.stored(burst.landed.len(), took);
         broker.stats.waits.add(Cause::Flush, took);
-        let late = match (is_flushed, *is_journalled) {
+        // Those that do not wait for the device were answered when it was written.
+        self.reply(broker, waiting, if burst.is_written { &[true] } else { &[false, true] }, is_safe);
+    }
+
+    /// Answers those of a burst that wait for the device, or those that do not.
+    fn reply(&mut self, broker: &Broker, waiting: &Waiting, which: &[bool], is_safe: bool) {
+        let Waiting { burst, limit, is_journalled, .. } = waiting;
+        let settings = broker.settings.load();
+        let late = match (is_safe, *is_journalled) {
             (true, true) => None,
             (true, false) => Some(format!(
                 "stored, but its topic is not written into the journal within {} ms",
                 JOURNAL_TIMEOUT.as_millis()
             )),
-            (false, _) => Some(format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis())),
+            (false, _) if burst.is_written => {
+                Some(format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis()))
+            }
+            (false, _) => Some(format!(
+                "not written to the log within {} ms (syncFlushTimeout), and in memory only (transientStorePoolEnable=true)",
+                limit.as_millis()
+            )),
         };
         let code = if late.is_none() { ResponseCode::Success } else { ResponseCode::FlushDiskTimeout };
-        let answer = Answer { code, remark: late.as_deref(), host: broker.advertised, settings: &settings };
+        let is_stored = is_safe || burst.is_written;
+        let answer = Answer { code, remark: late.as_deref(), is_stored, host: broker.advertised, settings: &settings };
         let mut out = Outgoing::new();
-        burst.receipts.reply_to_waiting(&burst.landed, &answer, &mut self.ids, &mut out);
+        for waits in which {
+            burst.receipts.reply_to(*waits, &burst.landed, &answer, &mut self.ids, &mut out);
+        }
         if !out.is_empty() {
             // Through the inbox, which cannot be full: a reply that got lost would be sent a second time by its producer.
             burst.inbox.push(Errand::Frames(out.take()));
         }
     }
 
-    /// Wakes who waits for what a burst brought.
-    fn wake(&mut self, broker: &Broker, burst: Unflushed) {
-        let Unflushed { mut lanes, light, permit, .. } = burst;
+    /// Wakes who waits for what a burst brought, once.
+    fn wake(&mut self, broker: &Broker, burst: &mut Unflushed) {
+        let (mut lanes, light) = (std::mem::take(&mut burst.lanes), std::mem::take(&mut burst.light));
         broker.topics.light_lanes(&light, &mut lanes);
         broker.hold.arrived(lanes.iter(), &mut self.woken);
-        drop(permit);
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the burst goes to `acknowledgements.rs`, which lays the replies
 //! into the connection's inbox after the flush that covers it, while the connection reads on; only so many bursts of a connection may
-//! wait there. Which of the two it is, `durability.rs` says for each send.
+//! wait there. Which of the two it is, `durability.rs` says for each send. With a write pool (`transientStorePoolEnable`) all bursts go there,
+//! since none is stored before the pool's thread has written it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,6 +45,9 @@ const ROOM_STEP: Duration = Duration::from_millis(100);
 /// Apache's sentence, to which the store's own is added: which path, how full, what the limit is.
 const NOT_AVAILABLE: &str = "service not available now. It may be caused by one of the following reasons: the broker's disk is full, \
                              messages are put to the slave, message store has been shut down, etc.";
+
+/// Apache's sentence where no buffer of the write pool is free.
+const REJECTED: &str = "[REJECTREQUEST]system busy, start flow control for a while.";
 
 /// What a receipt is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +97,7 @@ pub(crate) struct Receipts {
     /// Mappings by which messages that waited were given their queues: held until all of this is stored.
     held: Vec<Arc<Mapping>>,
     /// One of them is answered when it is on the device.
-    any_waits: bool,
+    pub(crate) any_waits: bool,
     /// The part of a request that is being gathered.
     part: Option<Part>,
 }
@@ -183,15 +187,16 @@ impl Receipts {
         self.text.clear();
     }
 
-    /// Answers all that wait for the flush.
-    pub(crate) fn reply_to_waiting(
+    /// Answers all that wait for the flush, or all that do not.
+    pub(crate) fn reply_to(
         &self,
+        waiting: bool,
         landed: &[Landed],
         answer: &Answer<'_>,
         ids: &mut String,
         out: &mut Outgoing,
     ) {
-        for receipt in self.list.iter().filter(|receipt| receipt.waits) {
+        for receipt in self.list.iter().filter(|receipt| receipt.waits == waiting) {
             self.reply(receipt, landed, answer, ids, out);
         }
     }
@@ -200,6 +205,10 @@ impl Receipts {
     fn reply(&self, receipt: &Receipt, landed: &[Landed], answer: &Answer<'_>, ids: &mut String, out: &mut Outgoing) {
         let records = &landed[receipt.records.clone()];
         let text = self.text(&receipt.text);
+        if receipt.kind == Kind::Recall && !answer.is_stored {
+            let late = Refusal::new(answer.code, answer.remark.unwrap_or_default());
+            return self.refuse(receipt, &late, answer.settings, out);
+        }
         if receipt.kind == Kind::Recall {
             // Stored is taken back, also when the device is late with it.
             let reply = (RecallMessageReply { msg_id: text }, recall_extra(answer.settings));
@@ -272,6 +281,8 @@ impl Receipts {
 pub(crate) struct Answer<'a> {
     pub(crate) code: ResponseCode,
     pub(crate) remark: Option<&'a str>,
+    /// Its records are in the log, however late whatever else is.
+    pub(crate) is_stored: bool,
     pub(crate) host: std::net::SocketAddr,
     pub(crate) settings: &'a BrokerSettings,
 }
@@ -384,7 +395,7 @@ impl Sends {
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
     let began = broker.clock.elapsed();
     let durable_after = session.take_durable_after();
-    let refused = broker.append(&mut session.sends.batch).await.err();
+    let refused = broker.append_from(Who::Producers, &mut session.sends.batch).await.err();
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
     let landed = sends.batch.landed();
@@ -418,10 +429,12 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     };
 
     let settings = broker.settings.load();
-    let answer = Answer { code: ResponseCode::Success, remark: None, host: broker.advertised, settings: &settings };
+    let (code, host) = (ResponseCode::Success, broker.advertised);
+    let answer = Answer { code, remark: None, is_stored: true, host, settings: &settings };
     // After the append, not before: see `store::flush::Mode`.
     let is_shown = !broker.is_sync_flush();
-    if is_shown && !sends.receipts.any_waits {
+    let is_written = broker.store.written().get() >= end.0;
+    if is_shown && is_written && !sends.receipts.any_waits {
         broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
         let mut ids = std::mem::take(&mut sends.ids);
         // A topic that was made for these is not written down yet.
@@ -446,18 +459,16 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         return;
     }
 
-    for receipt in &mut sends.receipts.list {
-        receipt.waits |= !is_durable;
+    if is_written {
+        for receipt in &mut sends.receipts.list {
+            receipt.waits |= !is_durable;
+        }
+        sends.receipts.reply_to(false, landed, &answer, &mut sends.ids, out);
     }
-    let mut ids = std::mem::take(&mut sends.ids);
-    for receipt in sends.receipts.list.iter().filter(|receipt| !receipt.waits) {
-        sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
-    }
-    sends.ids = ids;
     drop(settings);
     let (receipts, landed) = (sends.receipts.take(), landed.to_vec());
     let (mut lanes, mut light) = (std::mem::take(&mut sends.lanes), sends.batch.light_queues().to_vec());
-    if is_shown {
+    if is_shown && is_written {
         // Consumers need not wait, and the flush thread goes round now and not at the end of its interval.
         broker.store.want_flush();
         broker.topics.light_lanes(&light, &mut lanes);
@@ -472,7 +483,17 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     broker.limits.unflushed(sends.unflushed_max.saturating_sub(sends.unflushed.available_permits()));
     broker.acknowledgements.begin(
         broker,
-        Unflushed { receipts, landed, lanes, light, end, began, inbox: Arc::clone(&session.inbox), permit },
+        Unflushed {
+            receipts,
+            landed,
+            lanes,
+            light,
+            end,
+            began,
+            is_written,
+            inbox: Arc::clone(&session.inbox),
+            _permit: permit,
+        },
         durable_after,
     );
 }
@@ -523,6 +544,15 @@ pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
     assert!(encoded.is_ok(), "a checked message cannot be encoded: {encoded:?}");
 }
 
+/// For whom a batch is appended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// Clients: where they do not want to wait for a full write pool (`fastFailIfNoBufferInStorePool`), they need not.
+    Producers,
+    /// Ourselves, who would only try again.
+    Broker,
+}
+
 impl Broker {
     /// Whether an acknowledgement waits for the device where nothing else is said, and consumers see what is there.
     pub(crate) fn is_sync_flush(&self) -> bool {
@@ -531,7 +561,7 @@ impl Broker {
 
     /// Wakes who waits for messages that were appended up to `end`, also to light queues: at once, or when they may be seen.
     pub(crate) fn wake(&self, mut lanes: Vec<Arc<Lane>>, light: &[Arc<ConsumeQueue>], end: LogOffset) {
-        if !self.is_sync_flush() {
+        if !self.is_sync_flush() && self.store.written().get() >= end.0 {
             self.topics.light_lanes(light, &mut lanes);
             self.hold.arrived(lanes.iter(), &mut Vec::new());
             return;
@@ -539,7 +569,7 @@ impl Broker {
         let (store, hold, topics) = (Arc::clone(&self.store), Arc::clone(&self.hold), Arc::clone(&self.topics));
         let light = light.to_vec();
         tokio::spawn(async move {
-            store.confirmed().reached(end.0).await;
+            store.shown(end).await;
             topics.light_lanes(&light, &mut lanes);
             hold.arrived(lanes.iter(), &mut Vec::new());
         });
@@ -547,6 +577,10 @@ impl Broker {
 
     /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
     pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
+        self.append_from(Who::Broker, batch).await
+    }
+
+    async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
         loop {
             let error = match self.store.append(batch, self.clock.now()) {
@@ -554,8 +588,18 @@ impl Broker {
                 Err(error) => error,
             };
             let limit = Duration::from_millis(self.settings.load().room_timeout_millis);
-            let needed = match error {
-                AppendError::NoRoomYet { needed } => needed,
+            let said = error.to_string();
+            let (mark, needed) = match error {
+                AppendError::NoRoomYet { needed } => (self.store.room(), needed),
+                AppendError::PoolFull { .. }
+                    if who == Who::Producers && self.store_settings.load().fast_fail_if_no_buffer_in_store_pool =>
+                {
+                    return Err(Refusal::new(
+                        ResponseCode::SystemBusy,
+                        format!("{REJECTED} {said}; fastFailIfNoBufferInStorePool=true"),
+                    ));
+                }
+                AppendError::PoolFull { from, .. } => (self.store.written(), from + 1),
                 AppendError::NotWritable(why) => {
                     return Err(Refusal::new(ResponseCode::ServiceNotAvailable, format!("{NOT_AVAILABLE} {why}")));
                 }
@@ -569,14 +613,13 @@ impl Broker {
             let left = limit.saturating_sub(waited);
             // In steps: if the device turns out to be full meanwhile, the next append says so, and nobody rings for that.
             let cause = if self.store.waits_for_memory() { Cause::Reclaim } else { Cause::Disk };
-            let _ = timeout(left.min(ROOM_STEP), self.store.room().reached(needed)).await;
+            let _ = timeout(left.min(ROOM_STEP), mark.reached(needed)).await;
             self.stats.waits.add(cause, self.clock.elapsed().saturating_sub(now));
             if left.is_zero() {
                 return Err(Refusal::new(
                     ResponseCode::SystemBusy,
                     format!(
-                        "[GANTRY]broker busy: no room in the commit log within {} ms; the disk does not keep up with \
-                         allocating it up to {needed} (roomTimeoutMillis)",
+                        "[GANTRY]broker busy: no room in the commit log within {} ms (roomTimeoutMillis); the disk does not keep up: {said}",
                         limit.as_millis()
                     ),
                 ));

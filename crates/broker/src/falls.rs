@@ -10,7 +10,7 @@ use std::time::Duration;
 /// What can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// SYNC_FLUSH: the device had not confirmed yet what was written.
+    /// SYNC_FLUSH: the device had not confirmed yet what was written. With a write pool: it was not written yet.
     Flush,
     /// The log had no room because memory had to be given back first.
     Reclaim,

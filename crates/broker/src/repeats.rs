@@ -193,7 +193,9 @@ pub(crate) fn answer(
     let journal = session.waits_for();
     let store = Arc::clone(&broker.store);
     let end = if waits { first.end.0 } else { 0 };
-    let is_durable = store.flushed().get() >= end && store.journal().written().get() >= journal;
+    let is_durable = store.written().get() >= first.end.0
+        && store.flushed().get() >= end
+        && store.journal().written().get() >= journal;
     let (settings, host) = (broker.settings.load_full(), broker.advertised);
     let uniq_key = uniq_key.to_owned();
     let frames = move |code: ResponseCode, remark: Option<&str>| {
@@ -235,6 +237,7 @@ pub(crate) fn answer(
     let debt = inbox.owe();
     tokio::spawn(async move {
         let durable = async {
+            store.written().reached(first.end.0).await;
             store.flushed().reached(end).await;
             store.journal().written().reached(journal).await;
         };

@@ -406,6 +406,12 @@ settings! {
         in_sync_replicas: u32 = "inSyncReplicas";
         /// How long a send may wait for the device, in ms.
         sync_flush_timeout: u64 = "syncFlushTimeout";
+        /// Do records gather in a pool before a thread writes them to the log?
+        transient_store_pool_enable: bool = "transientStorePoolEnable";
+        /// In so many buffers.
+        transient_store_pool_size: usize = "transientStorePoolSize";
+        /// Is a send refused when none is free?
+        fast_fail_if_no_buffer_in_store_pool: bool = "fastFailIfNoBufferInStorePool";
         /// Pause between flushes of the log in ASYNC_FLUSH, in ms.
         flush_interval_commit_log: u64 = "flushIntervalCommitLog";
         /// Hours of the day at which expired files go.

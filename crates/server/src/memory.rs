@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use config::Settings;
-use store::{GovernorOptions, MEMORY_LIMIT_MIN, Shares};
+use store::{GovernorOptions, MEMORY_LIMIT_MIN, PoolOptions, Shares};
 use tracing::{info, warn};
 
 use crate::machine;
@@ -15,6 +15,11 @@ const CGROUP_PERCENT: u64 = 75;
 /// Of a machine that nobody limits.
 const MACHINE_PERCENT: u64 = 50;
 
+/// A buffer of the write pool, where there is memory for it. Apache's are of a log file's size, a GiB.
+const POOL_BUFFER_BYTES: u64 = 4 << 20;
+/// The least that one is worth.
+const POOL_BUFFER_BYTES_MIN: u64 = 64 << 10;
+
 /// What was found.
 #[derive(Clone, Debug)]
 pub struct Memory {
@@ -23,6 +28,8 @@ pub struct Memory {
     from: From,
     /// What each part gets.
     pub shares: Shares,
+    /// The write pool, if there is to be one.
+    pub pool: Option<PoolOptions>,
     /// What large requests and replies may hold, in bytes.
     pub request_bytes_max: usize,
     is_kept: bool,
@@ -64,7 +71,13 @@ impl Memory {
             (limit, _) => (limit, From::Setting),
         };
         let asked_requests = settings.net()?.request_bytes_max;
-        let shares = Shares::of(limit, asked_requests as u64);
+        let mut shares = Shares::of(limit, asked_requests as u64);
+        let store = settings.store()?;
+        let pool = store.transient_store_pool_enable.then(|| {
+            let buffers = store.transient_store_pool_size.max(1) as u64;
+            shares = shares.with_pool(buffers.saturating_mul(POOL_BUFFER_BYTES));
+            pool_of(shares.pool, buffers)
+        });
         let request_bytes_max = match settings.given("requestBytesMax") {
             Some(_) => asked_requests,
             None => usize::try_from(shares.requests)?.min(asked_requests),
@@ -73,6 +86,7 @@ impl Memory {
             limit: limit.max(MEMORY_LIMIT_MIN),
             from,
             shares,
+            pool,
             request_bytes_max,
             is_kept: asked.cache_reclaim_enable,
             period: Duration::from_millis(asked.cache_reclaim_millis),
@@ -91,6 +105,9 @@ impl Memory {
         let Shares { log, hot, cold, files, .. } = self.shares;
         let (limit, from, requests) = (self.limit, self.from.to_string(), self.request_bytes_max);
         info!(limit, from, requests, log, hot, cold, files, kept = self.is_kept, "memory limit in bytes");
+        if let Some(PoolOptions { buffers, buffer_bytes }) = self.pool {
+            info!(buffers, buffer_bytes, "write pool (transientStorePoolEnable)");
+        }
         if let From::Cgroup(bytes) | From::Machine(bytes) = self.from
             && bytes < limit
         {
@@ -100,6 +117,13 @@ impl Memory {
             warn!(requests, share = self.shares.requests, "requestBytesMax is more than memoryLimit has for it");
         }
     }
+}
+
+/// So many buffers as fit into `share` (bytes), `wanted` at most, none of them too small.
+fn pool_of(share: u64, wanted: u64) -> PoolOptions {
+    let buffers = wanted.min(share / POOL_BUFFER_BYTES_MIN).max(1);
+    let buffer_bytes = (share / buffers).min(POOL_BUFFER_BYTES);
+    PoolOptions { buffers: buffers as usize, buffer_bytes: buffer_bytes as usize }
 }
 
 #[cfg(test)]
@@ -145,6 +169,26 @@ mod tests {
         let said = memory(&[("memoryLimit", "128M"), ("requestBytesMax", "100M")], MACHINE).unwrap();
         assert_eq!(said.request_bytes_max, 100 << 20);
         assert_eq!(memory(&[], MACHINE).unwrap().request_bytes_max, 256 << 20);
+    }
+
+    #[test]
+    fn a_write_pool_has_the_buffers_that_are_asked_for_as_far_as_there_is_memory() {
+        let pool = |set: &[(&str, &str)]| {
+            let set = [&[("transientStorePoolEnable", "true")], set].concat();
+            let memory = memory(&set, MACHINE).unwrap();
+            let pool = memory.pool.unwrap();
+            assert!((pool.buffers * pool.buffer_bytes) as u64 <= memory.shares.pool);
+            (pool.buffers, pool.buffer_bytes)
+        };
+        assert_eq!(memory(&[], MACHINE).unwrap().pool, None);
+        assert_eq!(pool(&[]), (5, 4 << 20));
+        assert_eq!(pool(&[("transientStorePoolSize", "2")]), (2, 4 << 20));
+        // 64 MiB at most.
+        assert_eq!(pool(&[("transientStorePoolSize", "100")]), (100, (64 << 20) / 100));
+        assert_eq!(pool(&[("transientStorePoolSize", "2147483647")]), (1024, 64 << 10));
+        let (buffers, bytes) = pool(&[("memoryLimit", "64M")]);
+        assert!(buffers == 5 && (64 << 10..1 << 20).contains(&bytes), "{bytes}");
+        assert_eq!(pool(&[("transientStorePoolSize", "0")]).0, 1);
     }
 
     #[test]

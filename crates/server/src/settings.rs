@@ -212,6 +212,7 @@ pub fn store_options(settings: &StoreSettings, memory: &Memory) -> anyhow::Resul
             FlushDiskType::Sync => FlushMode::Sync,
         },
         flush_interval: Duration::from_millis(settings.flush_interval_commit_log),
+        pool: memory.pool,
         check_crc_on_recover: settings.check_crc_on_recover,
         check_crc_on_read: settings.check_crc_on_read,
         delay_levels,

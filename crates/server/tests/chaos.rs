@@ -150,10 +150,11 @@ fn kill(running: Running) {
 }
 
 /// Kills a start in its middle: the next one finds a recovery that was cut short.
-async fn kill_while_starting(data: &Path, random: &Random) {
+async fn kill_while_starting(data: &Path, settings: &[&str], random: &Random) {
     let data = data.to_str().unwrap();
-    let arguments = ["server", "--data", data, "--namesrv-port", "0", "--broker-port", "0", "--set", SEGMENT];
-    let mut child = gantry(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let arguments = ["server", "--data", data, "--namesrv-port", "0", "--broker-port", "0"];
+    let mut child =
+        gantry(&[&arguments, settings].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     tokio::time::sleep(Duration::from_millis(u64::from(random.below(60)))).await;
     child.kill().unwrap();
     child.wait().unwrap();
@@ -161,6 +162,19 @@ async fn kill_while_starting(data: &Path, random: &Random) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_history_of_kills_keeps_every_promise() {
+    history(&["--set", SEGMENT]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_history_of_kills_keeps_every_promise_where_sends_gather_in_a_pool() {
+    // One buffer, and a small one, so that sends wait for each other.
+    let pool = ["transientStorePoolEnable=true", "transientStorePoolSize=1", "memoryLimit=64M"];
+    let pool: Vec<&str> = pool.iter().flat_map(|setting| ["--set", setting]).collect();
+    history(&[&["--set", SEGMENT], &pool[..]].concat()).await;
+}
+
+/// Kills a broker with these settings again and again.
+async fn history(settings: &[&str]) {
     let seconds: u64 = std::env::var("CHAOS_SECONDS").map_or(20, |text| text.parse().unwrap());
     let seed: u64 =
         std::env::var("CHAOS_SEED").map_or_else(|_| Random::from_entropy().next_u64(), |text| text.parse().unwrap());
@@ -179,7 +193,7 @@ async fn a_history_of_kills_keeps_every_promise() {
     while Instant::now() < until || starts.len() < 2 {
         let mode = if random.below(2) == 0 { "flushDiskType=ASYNC_FLUSH" } else { "flushDiskType=SYNC_FLUSH" };
         let began = Instant::now();
-        let running = Running::server_with(data.path(), &["--set", SEGMENT, "--set", mode]);
+        let running = Running::server_with(data.path(), &[settings, &["--set", mode]].concat());
         starts.push(began.elapsed());
         let asking = Asking::of(&running);
         if starts.len() == 1 {
@@ -194,7 +208,7 @@ async fn a_history_of_kills_keeps_every_promise() {
         say.send_replace(None);
         kill(running);
         if random.below(3) == 0 {
-            kill_while_starting(data.path(), &random).await;
+            kill_while_starting(data.path(), settings, &random).await;
             cut_short += 1;
         }
     }
@@ -208,7 +222,7 @@ async fn a_history_of_kills_keeps_every_promise() {
         seen.insert(*queue, consumer.await.unwrap());
     }
 
-    let running = Running::server_with(data.path(), &["--set", SEGMENT]);
+    let running = Running::server_with(data.path(), settings);
     check(&Asking::of(&running), &queues, &histories, &seen).await;
     assert_eq!(running.end("-TERM").0, Some(0));
     starts.sort();

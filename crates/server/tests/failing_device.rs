@@ -67,6 +67,38 @@ async fn a_log_that_cannot_be_flushed_ends_the_process_with_its_reason_and_loses
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_cannot_be_written_from_the_pool_ends_the_process_with_its_reason_and_loses_nothing_that_was_acknowledged()
+ {
+    let data = tempfile::tempdir().unwrap();
+    // No other thread writes so often.
+    let running = on_failing_device(
+        data.path(),
+        "pwrite64:error=EIO:when=60+",
+        &["transientStorePoolEnable=true", "messageIndexEnable=false"],
+    );
+    let asking = Asking::of(&running);
+    let mut acknowledged = Vec::new();
+    for number in 0..1000 {
+        match asking.send(TOPIC, 0, "", &body(number)).await {
+            Ok(answer) => {
+                assert_eq!(answer.code, 0, "{:?}", answer.remark);
+                acknowledged.push(number.to_string());
+            }
+            Err(_) => break,
+        }
+    }
+    let (signal, said) = running.ended_by();
+    assert_eq!(signal, Some(6), "{said}");
+    let last = said.lines().find(|line| line.contains("the log cannot be written: ending the process")).expect(&said);
+    assert!(last.contains("commitlog/00000000000000000000") && last.contains("Input/output error"), "{last}");
+    assert_eq!(acknowledged.len(), 59);
+
+    let again = Running::server(data.path());
+    assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, acknowledged);
+    assert_eq!(again.end("-TERM").0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_without_room_is_an_answer_and_writing_goes_on_by_itself_when_there_is_room() {
     let data = tempfile::tempdir().unwrap();
     // Asked again with each send that is refused.

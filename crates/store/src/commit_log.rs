@@ -3,6 +3,9 @@
 //! One lock guards its tail. Inside it a record gets its position, its queue offset and its time, is copied into the mapping,
 //! and its unit is pushed to its consume queue; nothing inside allocates, calls the system or waits. `room` says how far the
 //! next stretch is prepared: the `segments` thread keeps it ahead of the tail.
+//!
+//! With a write pool (`pool.rs`) records gather there instead, and `end` follows when they are written. Which of the two it is decides the
+//! caller, once for an append: `POOLED`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +19,7 @@ use protocol::{light, record};
 use crate::batch::{Entry, Landed, RecordBatch};
 use crate::error::{AppendError, NotWritable, StoreError};
 use crate::index::Ahead;
+use crate::pool::{Buffer, Gathered, Pool, PoolOptions};
 use crate::queue_log::{ConsumeQueue, Unit};
 use crate::segment::{LogSlice, ReadMode, Segment};
 use crate::watermark::Watermark;
@@ -43,13 +47,32 @@ struct Tail {
     is_sealed: bool,
     /// Keys for the index.
     ahead: Ahead,
+    /// What is in the write pool.
+    gathered: Gathered,
 }
 
 impl Tail {
+    /// Copies whole records to where the tail stands, and moves it behind them.
+    fn put<const POOLED: bool>(&mut self, bytes: &[u8]) {
+        let end = self.at + bytes.len() as u64;
+        self.put_to::<POOLED>(bytes, end);
+    }
+
+    /// The same where what follows the bytes, up to `end`, stays as it is.
+    fn put_to<const POOLED: bool>(&mut self, bytes: &[u8], end: u64) {
+        if POOLED {
+            self.gathered.put(self.at, bytes, end);
+        } else {
+            self.segment.write(self.at, bytes);
+            self.segment.publish(end);
+        }
+        self.at = end;
+    }
+
     /// Puts one record, for which there is room, and its units in all its queues.
     ///
     /// Its numbers in light queues decide how long it is, so that records of a group with such a one go one after the other.
-    fn put_light(
+    fn put_light<const POOLED: bool>(
         &mut self,
         entry: &Entry,
         record: &mut [u8],
@@ -70,10 +93,8 @@ impl Tail {
         if entry.inner.is_some() {
             record::stamp_inner_base(record, queue_offset);
         }
-        self.segment.write(self.at, record);
-        self.at += bytes as u64;
         // Published before there is a unit: who finds the unit finds the record.
-        self.segment.publish(self.at);
+        self.put::<POOLED>(record);
         let unit = Unit { at, size: bytes as u32, tags: entry.tags.at(now) };
         entry.queue.push_record(unit, entry.count(), timestamp);
         for queue in light {
@@ -91,6 +112,8 @@ pub(crate) struct CommitLog {
     segments: RwLock<Vec<Arc<Segment>>>,
     /// Everything below is in its place.
     pub end: Watermark,
+    /// What stands between appends and the files, if there is one.
+    pub pool: Option<Pool>,
     /// Appends may go up to here.
     pub room: Watermark,
     /// When the tail passes this, the `segments` thread is called.
@@ -105,13 +128,14 @@ impl CommitLog {
     /// A log whose valid bytes end at `end`, inside `segments` (not empty, adjacent).
     pub fn new(segments: Vec<Arc<Segment>>, segment_bytes: u64, end: u64, last_timestamp: i64) -> Option<CommitLog> {
         let segment = segments.iter().find(|segment| segment.base() <= end && end < segment.end())?;
-        let tail =
-            Tail { segment: Arc::clone(segment), at: end, last_timestamp, is_sealed: false, ahead: Ahead::default() };
+        let (segment, ahead, gathered) = (Arc::clone(segment), Ahead::default(), Gathered::default());
+        let tail = Tail { segment, at: end, last_timestamp, is_sealed: false, ahead, gathered };
         Some(CommitLog {
             segment_bytes,
             tail: Mutex::new(tail),
             segments: RwLock::new(segments),
             end: Watermark::new(end),
+            pool: None,
             room: Watermark::new(end),
             call_at: AtomicU64::new(end),
             lock_waited_ns: AtomicU64::new(0),
@@ -119,8 +143,14 @@ impl CommitLog {
         })
     }
 
-    /// Appends what is not appended of the batch. Says whether the `segments` thread should look.
-    pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<bool, AppendError> {
+    /// From now on records gather in a pool. Before anything is appended.
+    pub fn with_pool(mut self, options: PoolOptions) -> CommitLog {
+        self.pool = Some(Pool::new(options, self.end.get()));
+        self
+    }
+
+    /// Appends what is not appended of the batch. Says whether the `segments` thread should look. `POOLED`: whether there is a pool.
+    pub fn append<const POOLED: bool>(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<bool, AppendError> {
         let RecordBatch { bytes, entries, landed, light, hashes, .. } = batch;
         // Not under the lock.
         landed.reserve(entries.len() - landed.len());
@@ -137,17 +167,23 @@ impl CommitLog {
             let count = group.iter().take_while(|entry| entry.group == group[0].group).count();
             let group = &group[..count];
             let need = (group[count - 1].bytes.end - group[0].bytes.start) as u64;
-            if let Err(error) = self.make_way(&mut tail, need, room) {
+            if let Err(error) = self.make_way::<POOLED>(&mut tail, need, room) {
                 outcome = Err(error);
                 break;
             }
             if group.iter().any(|entry| !entry.light.is_empty()) {
                 for entry in group {
-                    landed.push(tail.put_light(entry, &mut bytes[entry.bytes.clone()], light, now, timestamp));
+                    landed.push(tail.put_light::<POOLED>(
+                        entry,
+                        &mut bytes[entry.bytes.clone()],
+                        light,
+                        now,
+                        timestamp,
+                    ));
                 }
                 continue;
             }
-            let start = tail.at;
+            let mut at = tail.at;
             let first = landed.len();
             for (place, entry) in group.iter().enumerate() {
                 // Nothing of the group is in its queue yet.
@@ -156,23 +192,22 @@ impl CommitLog {
                     || entry.queue.next_offset(),
                     |same| landed[first + same].queue_offset + u64::from(group[same].count()),
                 );
-                record::stamp(&mut bytes[entry.bytes.clone()], queue_offset, tail.at, timestamp);
+                record::stamp(&mut bytes[entry.bytes.clone()], queue_offset, at, timestamp);
                 if entry.inner.is_some() {
                     record::stamp_inner_base(&mut bytes[entry.bytes.clone()], queue_offset);
                 }
-                let end = tail.at + entry.bytes.len() as u64;
+                let end = at + entry.bytes.len() as u64;
                 landed.push(Landed {
-                    at: LogOffset(tail.at),
+                    at: LogOffset(at),
                     end: LogOffset(end),
                     queue_offset,
                     store_timestamp: timestamp,
                 });
-                tail.at = end;
+                at = end;
             }
             // Stamped first, copied as one piece: the copy is the part that scales with the bytes.
-            tail.segment.write(start, &bytes[group[0].bytes.start..group[count - 1].bytes.end]);
             // Published before there is a unit: who finds the unit finds the record.
-            tail.segment.publish(tail.at);
+            tail.put::<POOLED>(&bytes[group[0].bytes.start..group[count - 1].bytes.end]);
             let unit = |entry: &Entry, landed: &Landed| Unit {
                 at: landed.at,
                 size: entry.bytes.len() as u32,
@@ -199,7 +234,10 @@ impl CommitLog {
         }
         let end = tail.at;
         drop(tail);
-        self.end.advance(end);
+        match &self.pool {
+            Some(pool) if POOLED => pool.gathered_to(end),
+            _ => self.end.advance(end),
+        }
         outcome.map(|()| end >= self.call_at.load(Ordering::Relaxed))
     }
 
@@ -221,14 +259,14 @@ impl CommitLog {
     }
 
     /// Lets the tail stand where `need` bytes fit, in the next segment if this one is too full.
-    fn make_way(&self, tail: &mut Tail, need: u64, room: u64) -> Result<(), AppendError> {
+    fn make_way<const POOLED: bool>(&self, tail: &mut Tail, need: u64, room: u64) -> Result<(), AppendError> {
         if need + BLANK_BYTES > self.segment_bytes {
             return Err(AppendError::TooLong { bytes: need as usize, limit: self.segment_bytes - BLANK_BYTES });
         }
         let left = tail.segment.end() - tail.at;
         if need + BLANK_BYTES <= left {
             return if tail.at + need <= room {
-                Ok(())
+                self.make_way_in_pool::<POOLED>(tail, need)
             } else {
                 Err(AppendError::NoRoomYet { needed: tail.at + need })
             };
@@ -240,14 +278,43 @@ impl CommitLog {
         let Some(next) = self.segment_at(next_base) else {
             return Err(AppendError::NoRoomYet { needed: next_base + need });
         };
-        tail.segment.write(tail.at, &blank(left));
-        tail.segment.publish(next_base);
-        tail.at = next_base;
+        self.make_way_in_pool::<POOLED>(tail, BLANK_BYTES)?;
+        tail.put_to::<POOLED>(&blank(left), next_base);
         tail.segment = next;
-        Ok(())
+        // If there is no buffer for it, the tail stands in the next segment already.
+        self.make_way_in_pool::<POOLED>(tail, need)
     }
 
-    /// Takes what appends have handed on of keys, leaves them `room`, which is to be empty, and says where the log ends.
+    fn make_way_in_pool<const POOLED: bool>(&self, tail: &mut Tail, need: u64) -> Result<(), AppendError> {
+        match &self.pool {
+            Some(pool) if POOLED => {
+                // Before the look at the pool: what is written from then on ends the wait of who finds it full.
+                let written = self.end.get();
+                let Tail { gathered, segment, at, .. } = tail;
+                gathered.make_way(pool, segment, *at, need as usize, written)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes what is in the pool, for whoever writes it, and says up to which store time that is.
+    pub fn take_gathered(&self) -> (Vec<Buffer>, i64) {
+        let mut tail = self.tail.lock();
+        (tail.gathered.take(), tail.last_timestamp)
+    }
+
+    /// The log's end with what waits in the pool.
+    pub fn appended(&self) -> u64 {
+        self.pool.as_ref().map_or_else(|| self.end.get(), Pool::end)
+    }
+
+    /// How much of what lies below `appended`, which somebody with the tail in hand has seen, may be read.
+    pub fn readable_to(&self, appended: u64) -> u64 {
+        if self.pool.is_some() { appended.min(self.end.get()) } else { appended }
+    }
+
+    /// Takes what appends have handed on of keys, leaves them `room`, which is to be empty, and says where the log ends with what waits in
+    /// the pool.
     pub fn swap_ahead(&self, room: &mut Ahead) -> u64 {
         let mut tail = self.tail.lock();
         std::mem::swap(&mut tail.ahead, room);
@@ -261,11 +328,14 @@ impl CommitLog {
         (tail, end)
     }
 
-    /// Lets nothing be appended any more. What was appended before is in `end` when this returns.
+    /// Lets nothing be appended any more. What was appended before is in `end` when this returns, or in the pool.
     pub fn seal(&self) {
         let mut tail = self.tail.lock();
         tail.is_sealed = true;
-        self.end.advance(tail.at);
+        match &self.pool {
+            None => self.end.advance(tail.at),
+            Some(pool) => pool.gathered_to(tail.at),
+        }
     }
 
     /// The segment that holds a log offset.

@@ -108,6 +108,18 @@ pub enum AppendError {
         /// The log offset up to which there must be room.
         needed: u64,
     },
+    /// The write pool is full (`transientStorePoolEnable`). Await `written` beyond `from` and append the rest again.
+    #[error(
+        "{waiting} bytes wait to be written to the log, the pool has room for {limit} (transientStorePoolSize, memoryLimit)"
+    )]
+    PoolFull {
+        /// Bytes that are gathered and not written.
+        waiting: u64,
+        /// How many there may be.
+        limit: u64,
+        /// The log offset up to which the log was written then.
+        from: u64,
+    },
     /// The store takes no messages.
     #[error(transparent)]
     NotWritable(#[from] NotWritable),

@@ -23,6 +23,7 @@ mod lock;
 mod log_dirs;
 pub mod look;
 mod options;
+mod pool;
 mod prepare;
 pub mod queue_log;
 mod read;
@@ -51,6 +52,7 @@ pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery, MessageKey
 pub use journal::{Journal, JournalOptions};
 pub use log_dirs::LogDirs;
 pub use options::{FlushMode, HourOfDay, RecoveryOptions, Retention, StoreEnv, StoreOptions};
+pub use pool::PoolOptions;
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use record_at::RecordAt;

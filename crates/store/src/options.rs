@@ -13,6 +13,7 @@ use crate::governor::GovernorOptions;
 use crate::index::IndexOptions;
 use crate::journal::{Journal, JournalOptions};
 use crate::log_dirs::LogDirs;
+use crate::pool::PoolOptions;
 
 /// When a written record counts as safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct StoreOptions {
     pub flush: FlushMode,
     /// `flushIntervalCommitLog`.
     pub flush_interval: Duration,
+    /// Where records gather before they are written (`transientStorePoolEnable`); none: appends copy into mapped files.
+    pub pool: Option<PoolOptions>,
     /// `checkCRCOnRecover`.
     pub check_crc_on_recover: bool,
     /// `checkCRCOnRead`: bodies that come from the device are checked before anybody gets them.
@@ -94,6 +97,7 @@ impl StoreOptions {
             batch_topics: None,
             flush: FlushMode::Async,
             flush_interval: Duration::from_millis(500),
+            pool: None,
             check_crc_on_recover: true,
             check_crc_on_read: true,
             delay_levels: DelayLevels::default(),

@@ -1,7 +1,7 @@
 //! The `segments` thread: keeps the next stretch of the log ready, and lets go of what lies behind.
 //!
 //! Ready means that its blocks are allocated and its pages are in memory, so that an append neither faults nor meets a full
-//! device. With SYNC_FLUSH it also means that zeros were written there, and are on the device: a flush into blocks that are allocated only
+//! device. With a write pool the thread `commit` makes the pages. With SYNC_FLUSH it also means that zeros were written there, and are on the device: a flush into blocks that are allocated only
 //! waits for the file system's journal besides. It does not go beyond what the memory limit lets the log have (`governor.rs`): then appends wait
 //! until older pages are given back. The stretch is small when the log rests and grows with the rate of writing.
 
@@ -44,10 +44,10 @@ pub(crate) fn run(shared: &Shared) {
     let window_max = shared.log.segment_bytes.saturating_mul(FILES_AHEAD).clamp(WINDOW_MIN, ahead_max.max(WINDOW_MIN));
     let kept_busy = shares.map_or(KEPT_BUSY, |shares| (shares.hot / 4).min(KEPT_BUSY));
     let mut window = WINDOW_MIN;
-    let mut last = (shared.log.end.get(), shared.clock.elapsed());
+    let mut last = (shared.log.appended(), shared.clock.elapsed());
     let mut let_go_at = 0;
     while !shared.is_stopping() {
-        let end = shared.log.end.get();
+        let end = shared.log.appended();
         let now = shared.clock.elapsed();
         let elapsed = now.saturating_sub(last.1);
         if elapsed >= LOOK {
@@ -100,7 +100,7 @@ pub(crate) fn run(shared: &Shared) {
             (true, true) => Some(Duration::from_secs(5)),
         };
         shared.segments_bell.wait(timeout, || {
-            let end = shared.log.end.get();
+            let end = shared.log.appended();
             shared.is_stopping()
                 || is_held && !shared.is_room_held.load(Ordering::SeqCst)
                 || !is_held && shared.needed_room.load(Ordering::Acquire) > shared.log.room.get() && is_ready
@@ -126,7 +126,9 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
             // Before the pages are made ready: a sync takes the right to write from them.
             flush::sync(shared, &segment, from, to);
         }
-        segment.populate(from, to);
+        if log.pool.is_none() {
+            segment.populate(from, to);
+        }
         log.room.advance(to);
     }
     if shared.no_room.lock().take().is_some() {

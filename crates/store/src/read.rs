@@ -330,6 +330,10 @@ impl Store {
 
     /// When the record of a unit was stored, none if there is no such record. May wait for the device.
     pub fn store_time_of(&self, unit: &Unit) -> Result<Option<i64>, StoreError> {
+        if unit.at.0 >= self.shared.log.readable_to(u64::MAX) {
+            // In the pool, where it came a moment ago.
+            return Ok(Some(self.shared.clock.now().0));
+        }
         let Some(slice) = self.shared.log.slice(unit.at.0, unit.size as usize) else { return Ok(None) };
         slice.bring_in()?;
         match record::scan(slice.as_ref(), false) {

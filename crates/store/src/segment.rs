@@ -241,6 +241,16 @@ impl Segment {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.map.as_mut_ptr().add(start), bytes.len()) };
     }
 
+    /// Writes `bytes` to the log offset `at` through the file, which may wait for the device. Only the thread `commit` may call it, for what is
+    /// not published.
+    pub(crate) fn write_through(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let start = at - self.base;
+        assert!(!self.is_read_only, "nothing is appended to a file that cannot be written");
+        assert!(start >= self.published.load(Ordering::Relaxed), "published bytes do not change");
+        assert!(start + bytes.len() as u64 <= self.bytes, "a write stays inside its segment");
+        self.file()?.write_at(bytes, start)
+    }
+
     /// Gives the log offsets `from..to` their blocks on the device, so that writing them cannot meet a full disk (which a
     /// mapping would answer with a signal). `with_zeros`: and writes zeros there.
     pub(crate) fn allocate(&self, from: u64, to: u64, with_zeros: bool) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The store: the door to log, queues and journal. `opening.rs` recovers what is on disk, `appending.rs` appends, `threads.rs` begins and
 //! ends the threads.
 //!
-//! Threads: `segments` (prepare.rs), `flush` (flush.rs), `queues` and `checkpoint` (threads.rs: write units, bring them to the device), `index`
+//! Threads: `segments` (prepare.rs), `commit` (pool.rs, where there is a pool), `flush` (flush.rs), `queues` and `checkpoint` (threads.rs: write units, bring them to the device), `index`
 //! (index/), `governor` (governor.rs), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
 
 use std::path::Path;
@@ -27,6 +27,7 @@ use crate::index::KeyIndex;
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, Retention, StoreOptions};
+use crate::pool::Pool;
 use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
 use crate::resume::Resume;
 use crate::segment::ReadMode;
@@ -186,9 +187,9 @@ impl Store {
         &self.shared.log.room
     }
 
-    /// The log's end.
+    /// The log's end, whether written or in the pool.
     pub fn end(&self) -> LogOffset {
-        LogOffset(self.shared.log.end.get())
+        LogOffset(self.shared.log.appended())
     }
 
     /// The oldest byte of the log.
@@ -196,7 +197,7 @@ impl Store {
         LogOffset(self.shared.log.min())
     }
 
-    /// What is in the kernel's hands: everything, since appends go into shared mappings.
+    /// What is in the kernel's hands: everything where appends go into shared mappings; with a pool what the thread `commit` has written.
     pub fn written(&self) -> &Watermark {
         &self.shared.log.end
     }
@@ -210,6 +211,24 @@ impl Store {
     /// may see from then on, also when the mode changes.
     pub fn confirmed(&self) -> &Watermark {
         if self.shared.flush_mode.shows_flushed() { &self.shared.flushed } else { &self.shared.log.end }
+    }
+
+    /// Ready when what lies below `end` may be seen, in the mode of that moment.
+    pub async fn shown(&self, end: LogOffset) {
+        // Ends with the log's growth; goes round again when the mode changes to SYNC_FLUSH meanwhile.
+        while !self.is_sync_flush() {
+            self.written().reached(end.0).await;
+            // After that look: see `flush::Mode`.
+            if !self.is_sync_flush() {
+                return;
+            }
+        }
+        self.flushed().reached(end.0).await;
+    }
+
+    /// Buffers of the write pool in which nothing waits; none if there is no pool.
+    pub fn free_buffers(&self) -> Option<usize> {
+        self.shared.log.pool.as_ref().map(Pool::free)
     }
 
     /// Whether nobody closed the store before this start: the process was killed, or the machine lost its power.

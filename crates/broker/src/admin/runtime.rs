@@ -107,7 +107,8 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     // Apache's word for "none".
     put("earliestMessageTimeStamp", earliest.unwrap_or(-1).to_string());
     // What Apache says without a pool of write buffers.
-    put("remainTransientStoreBufferNumbs", i32::MAX.to_string());
+    let free_buffers = store.free_buffers().map_or(i32::MAX, |free| i32::try_from(free).unwrap_or(i32::MAX));
+    put("remainTransientStoreBufferNumbs", free_buffers.to_string());
     put("remainHowManyDataToFlush", size_text(end.saturating_sub(store.flushed().get())));
     // No pools and no queues before them, so their sizes and what they could hold are 0.
     for pool in ["send", "pull", "litePull", "query", "ack"] {

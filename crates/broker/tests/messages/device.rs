@@ -1,5 +1,5 @@
-//! The machine's device, whose journal can be made to refuse what is written, whose log can be made to keep a flush waiting, and whose
-//! consume queues a read.
+//! The machine's device, whose journal can be made to refuse what is written, whose log can be made to keep a flush or a write waiting, and
+//! whose consume queues a read.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,6 +13,7 @@ use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 struct Faults {
     is_journal_full: bool,
     is_flush_held: bool,
+    is_log_held: bool,
     /// Nothing of the consume queues is in memory, and reads of them wait.
     are_reads_held: bool,
     reads_waiting: usize,
@@ -42,6 +43,12 @@ impl Device {
     /// From now on no flush of the log comes to its end, or all do again.
     pub fn hold_flush(&self, is_held: bool) {
         self.faults.0.lock().is_flush_held = is_held;
+        self.faults.1.notify_all();
+    }
+
+    /// From now on no write of the log comes to its end, or all do again.
+    pub fn hold_log(&self, is_held: bool) {
+        self.faults.0.lock().is_log_held = is_held;
         self.faults.1.notify_all();
     }
 
@@ -129,6 +136,10 @@ impl DiskFile for File {
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         if self.is_journal && self.device.faults.0.lock().is_journal_full {
             return Err(io::ErrorKind::StorageFull.into());
+        }
+        if self.is_log {
+            let (faults, released) = &*self.device.faults;
+            released.wait_while(&mut faults.lock(), |faults| faults.is_log_held);
         }
         self.inner.write_at(bytes, at)
     }

@@ -21,3 +21,4 @@ mod timers;
 mod together;
 mod transactions;
 mod waiting;
+mod write_pool;

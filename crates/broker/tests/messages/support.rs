@@ -16,7 +16,7 @@ use protocol::header::EncodeFields;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::{PullMessage, SendMessage};
 use protocol::sys_flag::pull as bits;
-use store::{FlushMode, IndexOptions, Store, StoreEnv, StoreOptions};
+use store::{FlushMode, IndexOptions, PoolOptions, Store, StoreEnv, StoreOptions};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -62,6 +62,8 @@ pub struct Setup {
     pub light_queues: Option<&'static str>,
     /// Whether messages can be looked up by key.
     pub has_index: bool,
+    /// Where records gather before they are written.
+    pub pool: Option<PoolOptions>,
     /// Where it registers.
     pub name_servers: Vec<String>,
     /// Further settings.
@@ -81,6 +83,7 @@ impl Default for Setup {
             clock: None,
             light_queues: None,
             has_index: false,
+            pool: None,
             name_servers: Vec::new(),
             more: &[],
         }
@@ -130,6 +133,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     let (clock, random) = (setup.clock.clone().unwrap_or_else(Clock::real), Random::seeded(1));
     let options = StoreOptions {
         segment_bytes: setup.segment_bytes,
+        pool: setup.pool,
         flush_interval: setup.flush_interval,
         flush: if setup.is_sync { FlushMode::Sync } else { FlushMode::Async },
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),

@@ -12,6 +12,8 @@ pub(super) const CLUSTER_TEST: &str =
     "a topic that no broker has is unknown; it is not looked up at another name server";
 pub(super) const COLD_READS: &str =
     "cold reads run on their own threads and cannot slow a producer, so no group has to be held back";
+pub(super) const COMMIT: &str =
+    "the thread commit writes what has gathered as soon as there is something, however little; meanwhile more gathers";
 pub(super) const COMPACTION: &str = "compacted topics are not part of this version";
 pub(super) const CONTAINER: &str = "broker containers are not supported: start one `gantry broker` for each broker";
 pub(super) const CONTROLLER: &str = "controller mode (automatic failover) is not part of this version";
@@ -73,5 +75,5 @@ pub(super) const TIMER_COUNTS: &str =
 pub(super) const TIMER_TASK: &str = "one task takes in and delivers in batches, tries again what fails, and holds the messages of the next seconds in memory";
 pub(super) const TRANSFER: &str = "replies leave the log without a copy where that is faster";
 pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
-pub(super) const WRITE_POOL: &str =
-    "writes go through mapped files; their pages are made ready ahead, so that no write waits for them";
+pub(super) const WITHOUT_MMAP: &str =
+    "the log is read through mapped files; with transientStorePoolEnable=true nothing is written through them";

@@ -50,7 +50,7 @@ table! {
     used                     "mapperFileSizeBatchConsumeQueue"          BYTES      = "13800000" "batch CQ segment (13 800 000)";
     not_needed(BITMAPS)      "bitMapLengthConsumeQueueExt"              INT        = "64"     "filter bits";
     used                     "flushIntervalCommitLog"                   SPAN       = "500"    "async flush period ms";
-    off(WRITE_POOL)          "commitIntervalCommitLog"                  INT        = "200"    "transient pool commit period ms";
+    not_needed(COMMIT)       "commitIntervalCommitLog"                  INT        = "200"    "transient pool commit period ms";
     not_needed(RECOVERY)     "maxRecoveryCommitlogFiles"                INT        = "30"     "segments scanned in recovery";
     live                     "diskSpaceWarningLevelRatio"               PERCENT    = "90"     "% disk full error";
     live                     "diskSpaceCleanForciblyRatio"              PERCENT    = "85"     "% forced cleanup";
@@ -71,11 +71,11 @@ table! {
     live                     "maxFilterMessageSize"                     BYTES      = "16000"  "CQ bytes scanned per filtered pull";
     used                     "checkCRCOnRecover"                        BOOL       = "true"   "verify body CRC in recovery";
     not_needed(FLUSH)        "flushCommitLogLeastPages"                 INT        = "4"      "min dirty pages";
-    off(WRITE_POOL)          "commitCommitLogLeastPages"                INT        = "4"      "min pages to commit";
+    not_needed(COMMIT)       "commitCommitLogLeastPages"                INT        = "4"      "min pages to commit";
     not_needed(FLUSH)        "flushLeastPagesWhenWarmMapedFile"         INT        = "4096"   "flush step of warm-up";
     not_needed(FLUSH)        "flushConsumeQueueLeastPages"              INT        = "2"      "min CQ dirty pages";
     not_needed(FLUSH)        "flushCommitLogThoroughInterval"           INT        = "10000"  "full flush period ms";
-    off(WRITE_POOL)          "commitCommitLogThoroughInterval"          INT        = "200"    "full commit period ms";
+    not_needed(COMMIT)       "commitCommitLogThoroughInterval"          INT        = "200"    "full commit period ms";
     not_needed(FLUSH)        "flushConsumeQueueThoroughInterval"        INT        = "60000"  "CQ full flush period ms";
     live                     "maxTransferBytesOnMessageInMemory"        BYTES      = "262144" "pull bytes, hot";
     live                     "maxTransferCountOnMessageInMemory"        COUNT      = "1024"   "pull count, hot";
@@ -108,10 +108,10 @@ table! {
     accepted(STATS)          "diskFallRecorded"                         BOOL       = "true"   "record group lag bytes";
     not_needed(FAST_FAILURE) "osPageCacheBusyTimeOutMills"              LONG       = "1000"   "put lock hold = busy";
     live                     "defaultQueryMaxNum"                       COUNT      = "32"     "unique-key query max";
-    off(WRITE_POOL)          "transientStorePoolEnable"                 BOOL       = "false"  "off-heap write pool";
-    off(WRITE_POOL)          "transientStorePoolSize"                   INT        = "5"      "pool buffers";
-    off(WRITE_POOL)          "fastFailIfNoBufferInStorePool"            BOOL       = "false"  "refuse if pool empty";
-    off(WRITE_POOL)          "writeWithoutMmap"                         BOOL       = "false"  "write via file API, not mmap";
+    used                     "transientStorePoolEnable"                 BOOL       = "false"  "sends gather in a pool in memory, and a thread writes them to the log";
+    used                     "transientStorePoolSize"                   COUNT      = "5"      "buffers of the pool, of 4 MiB each; smaller or fewer where memoryLimit has less for them";
+    live                     "fastFailIfNoBufferInStorePool"            BOOL       = "false"  "refuse at once when no buffer is free; otherwise a send waits";
+    off(WITHOUT_MMAP)        "writeWithoutMmap"                         BOOL       = "false"  "write via file API, not mmap";
     refused(DLEDGER)         "enableDLegerCommitLog"                    BOOL       = "false"  "DLedger mode";
     off(DLEDGER)             "dLegerGroup"                              TEXT       = ""       "raft group";
     off(DLEDGER)             "dLegerPeers"                              TEXT       = ""       "'n0-host:port;…'";
@@ -149,7 +149,7 @@ table! {
     not_needed(MAPPING)      "logicQueueSwapMapReserveFileNum"          INT        = "20"     "CQ segments not swapped";
     accepted(SEARCH)         "searchBcqByCacheEnable"                   BOOL       = "true"   "cache in batch CQ search";
     not_needed(FOLD)         "dispatchFromSenderThread"                 BOOL       = "false"  "dispatch in send thread";
-    off(WRITE_POOL)          "wakeCommitWhenPutMessage"                 BOOL       = "true"   "wake committer on put";
+    not_needed(COMMIT)       "wakeCommitWhenPutMessage"                 BOOL       = "true"   "wake committer on put";
     not_needed(FLUSH)        "wakeFlushWhenPutMessage"                  BOOL       = "false"  "wake flusher on put";
     not_needed(ROCKSDB)      "enableCleanExpiredOffset"                 BOOL       = "false"  "delete expired CQ offsets (RocksDB)";
     not_needed(FLUSH)        "maxAsyncPutMessageRequests"               INT        = "5000"   "async put limit";

@@ -10,6 +10,8 @@ use store::disk::DiskFile;
 
 use super::Shared;
 
+const PAGE: u64 = 4096;
+
 #[derive(Debug)]
 pub(super) struct CrashFile {
     file: Arc<dyn DiskFile>,
@@ -45,7 +47,16 @@ impl DiskFile for CrashFile {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.shared.call("write", &self.path, [at, bytes.len() as u64], bytes)?;
-        self.file.write_at(bytes, at)
+        if !self.path.starts_with("commitlog") || bytes.iter().all(|byte| *byte == 0) {
+            return self.file.write_at(bytes, at);
+        }
+        // Records, by the thread `commit`: the kernel takes them page by page, and a process can be killed in between.
+        let within = at + u64::from(self.shared.random.below(bytes.len() as u32 + 1));
+        let front = (within / PAGE * PAGE).saturating_sub(at) as usize;
+        self.file.write_at(&bytes[..front], at)?;
+        self.shared.sync_takes_time();
+        self.shared.call("writes on", &self.path, [at, front as u64], &[])?;
+        self.file.write_at(&bytes[front..], at + front as u64)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

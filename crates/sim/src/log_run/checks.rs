@@ -51,7 +51,7 @@ impl Run<'_> {
                 continue;
             }
             let is_promised = message.end <= self.flushed
-                || before == End::Crashed(Crash::Killed) && message.is_answered
+                || before == End::Crashed(Crash::Killed) && message.end <= self.log_written
                 || before == End::Closed;
             // The log has one end: what lies before it is there whoever was promised what.
             if message.end <= end || is_promised {
@@ -70,7 +70,7 @@ impl Run<'_> {
             message.generation = self.deleted[message.topic].generation;
         }
         self.flushed = self.flushed.min(end);
-        self.written = 0;
+        (self.log_written, self.written) = (0, 0);
         self.report.mix(end);
         self.see(store);
     }

@@ -30,6 +30,8 @@ pub struct Shares {
     pub program: u64,
     /// Large requests and replies on their way.
     pub requests: u64,
+    /// Records that wait to be written to the log, where there is a write pool.
+    pub pool: u64,
     /// Pages of the log: those that consumers find in memory, those that wait for the device, and those made ready ahead.
     pub log: u64,
     /// Of these, those that consumers find in memory.
@@ -58,7 +60,14 @@ impl Shares {
         let moving = (log / 2).min(512 * MIB);
         let ahead = (moving / 4).clamp(MIB, 64 * MIB);
         let dirty = (moving / 4).clamp(MIB, 64 * MIB);
-        Shares { program, requests, log, hot: log - moving, ahead, dirty, cold, files }
+        Shares { program, requests, pool: 0, log, hot: log - moving, ahead, dirty, cold, files }
+    }
+
+    /// The same with a write pool that is to have `wanted` bytes. It gets what pages made ready ahead have without one, at most: there are none
+    /// with it.
+    pub fn with_pool(self, wanted: u64) -> Shares {
+        let pool = wanted.min(self.ahead);
+        Shares { pool, log: self.log - pool, ..self }
     }
 }
 
@@ -86,12 +95,15 @@ mod tests {
     fn the_shares_of_any_limit_add_up_to_it_and_leave_room_to_work() {
         for mib in [64, 100, 128, 256, 512, 1024, 4096, 16 << 10, 1 << 20] {
             let limit = mib * MIB;
-            let shares = Shares::of(limit, 256 * MIB);
-            let Shares { program, requests, log, hot, ahead, dirty, cold, files } = shares;
-            assert_eq!(program + requests + log + cold + cold / 2 + files, limit, "{mib} MiB");
-            // What moves has room for what is made ready, what waits for its flush, and what comes while that lasts.
-            assert!(log - hot >= ahead + 2 * dirty, "{mib} MiB: {shares:?}");
-            assert!(hot >= 4 * MIB && ahead >= MIB && dirty >= MIB, "{mib} MiB: {shares:?}");
+            let plain = Shares::of(limit, 256 * MIB);
+            for shares in [plain, plain.with_pool(20 * MIB), plain.with_pool(1 << 40)] {
+                let Shares { program, requests, pool, log, hot, ahead, dirty, cold, files } = shares;
+                assert_eq!(program + requests + pool + log + cold + cold / 2 + files, limit, "{mib} MiB");
+                // What moves has room for what is made ready, what waits for its flush, and what comes while that lasts.
+                assert!(log - hot >= ahead + 2 * dirty, "{mib} MiB: {shares:?}");
+                assert!(hot >= 4 * MIB && ahead >= MIB && dirty >= MIB, "{mib} MiB: {shares:?}");
+            }
+            assert!(plain.pool == 0 && plain.with_pool(20 * MIB).pool >= MIB);
         }
         assert_eq!(Shares::of(0, 256 * MIB), Shares::of(MEMORY_LIMIT_MIN, 256 * MIB));
     }

@@ -143,21 +143,37 @@ impl Gathered {
         if self.to >= self.ahead_to {
             self.take(log);
         }
-        while !self.is_full() && self.to < self.ahead_to {
+        // What waits in a write pool is not in the log yet.
+        let end = log.readable_to(self.ahead_to);
+        while !self.is_full() && self.to < end {
             let before = self.to;
-            match self.ahead.runs.get(self.runs_done) {
+            match self.ahead.runs.get_mut(self.runs_done) {
+                Some(run) if run.from == before && run.to > end => {
+                    let keys = &self.ahead.keys[run.keys.clone()];
+                    let count = keys.partition_point(|key| key.at < end);
+                    self.keys.extend_from_slice(&keys[..count]);
+                    // The rest of it is for the next time.
+                    (run.from, run.keys.start) = (end, run.keys.start + count);
+                    self.to = end;
+                }
                 Some(run) if run.from == before => {
                     self.keys.extend_from_slice(&self.ahead.keys[run.keys.clone()]);
                     self.to = run.to;
                 }
-                Some(run) if run.from > before => self.read(log, index, run.from)?,
+                Some(run) if run.from > before => {
+                    let from = run.from.min(end);
+                    self.read(log, index, from)?;
+                }
                 // Who began to read in the middle of a run reads to its end.
-                Some(run) if run.to > before => self.read(log, index, run.to)?,
+                Some(run) if run.to > before => {
+                    let to = run.to.min(end);
+                    self.read(log, index, to)?;
+                }
                 Some(_) => {
                     self.runs_done += 1;
                     continue;
                 }
-                None => self.read(log, index, self.ahead_to)?,
+                None => self.read(log, index, end)?,
             }
             if self.to == before {
                 // What should lie there does not: the caller tries again.

@@ -9,20 +9,33 @@ use crate::batch::RecordBatch;
 use crate::error::{AppendError, NotWritable};
 
 impl Store {
-    /// Appends what is not appended yet of the batch: one lock, no system call. See [`RecordBatch::landed`].
+    /// Appends what is not appended yet of the batch: one lock, no system call. See [`RecordBatch::landed`]. What has landed is stored when
+    /// [`Store::written`] has come to its end: at once, unless records gather in a pool.
     ///
-    /// On [`AppendError::NoRoomYet`] await [`Store::room`] and call it again: the rest of the batch is still in it.
+    /// On [`AppendError::NoRoomYet`] await [`Store::room`], on [`AppendError::PoolFull`] [`Store::written`], and call it again: the rest of the
+    /// batch is still in it.
     pub fn append(&self, batch: &mut RecordBatch, now: TimeMs) -> Result<(), AppendError> {
         self.writable()?;
         let shared = &self.shared;
         if shared.queues.is_backlogged() {
             self.check_queues()?;
         }
-        let appended = shared.log.append(batch, now);
-        if let Some(last) = batch.landed().last() {
-            shared.last_timestamp.fetch_max(last.store_timestamp, Ordering::Release);
-        }
-        shared.flush_bell.call();
+        let appended = match &shared.log.pool {
+            None => {
+                let appended = shared.log.append::<false>(batch, now);
+                if let Some(last) = batch.landed().last() {
+                    shared.last_timestamp.fetch_max(last.store_timestamp, Ordering::Release);
+                }
+                shared.flush_bell.call();
+                appended
+            }
+            // The rest is its thread's.
+            Some(pool) => {
+                let appended = shared.log.append::<true>(batch, now);
+                pool.bell.call();
+                appended
+            }
+        };
         match appended {
             Ok(false) => Ok(()),
             Ok(true) => {
@@ -37,7 +50,9 @@ impl Store {
                 }
                 Err(AppendError::NoRoomYet { needed })
             }
-            Err(error @ (AppendError::NotWritable(_) | AppendError::TooLong { .. })) => Err(error),
+            Err(error @ (AppendError::PoolFull { .. } | AppendError::NotWritable(_) | AppendError::TooLong { .. })) => {
+                Err(error)
+            }
         }
     }
 

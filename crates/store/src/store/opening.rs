@@ -96,6 +96,10 @@ impl Store {
                 why: format!("no file holds the log's end {}", end.at),
             }
         })?;
+        let log = match options.pool {
+            None => log,
+            Some(pool) => log.with_pool(pool),
+        };
         if cold_pages.is_bounded()
             && !is_exact
             && let Some(tail) = log.segment_at(end.at)

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::index::KeyIndex;
 use crate::queue_log::{Flushed, QueueError};
 use crate::resume::Mark;
-use crate::{flush, governor, index, prepare, retention, worker};
+use crate::{flush, governor, index, pool, prepare, retention, worker};
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);
@@ -32,6 +32,10 @@ impl Store {
         {
             let shared = Arc::clone(&self.shared);
             threads.push(worker::spawn(name, move || run(&shared))?);
+        }
+        if self.shared.log.pool.is_some() {
+            let shared = Arc::clone(&self.shared);
+            threads.push(worker::spawn("commit", move || pool::run(&shared))?);
         }
         if self.shared.governor.is_some() {
             let shared = Arc::clone(&self.shared);
@@ -183,6 +187,7 @@ impl Store {
     fn write_all(&self) -> Result<(), StoreError> {
         let Shared { log, queues, .. } = &*self.shared;
         log.seal();
+        pool::commit(&self.shared);
         flush::flush(&self.shared);
         if let Some(index) = &self.shared.index
             && let Err(error) = index::finish(&self.shared, index)
@@ -207,6 +212,9 @@ impl Store {
         let Shared { segments_bell, flush_bell, governor_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
         for bell in [segments_bell, flush_bell, governor_bell, retention_bell, checkpoint_bell] {
             bell.ring();
+        }
+        if let Some(pool) = &self.shared.log.pool {
+            pool.bell.ring();
         }
         if let Some(index) = &self.shared.index {
             index.bell.ring();

@@ -8,8 +8,17 @@ use store::{FlushMode, GovernorOptions, ReadStatus, Shares, StoreOptions, reside
 use crate::support::*;
 
 const MIB: u64 = 1 << 20;
-const SHARES: Shares =
-    Shares { program: 0, requests: 0, log: 8 * MIB, hot: 4 * MIB, ahead: MIB, dirty: MIB, cold: MIB, files: MIB };
+const SHARES: Shares = Shares {
+    program: 0,
+    requests: 0,
+    pool: 0,
+    log: 8 * MIB,
+    hot: 4 * MIB,
+    ahead: MIB,
+    dirty: MIB,
+    cold: MIB,
+    files: MIB,
+};
 const MESSAGES: u64 = 40 * MIB / BODY;
 const BODY: u64 = 16 << 10;
 

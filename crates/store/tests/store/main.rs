@@ -18,6 +18,7 @@ mod killed;
 mod light;
 mod log_dirs;
 mod losses;
+mod pool;
 mod read_mode;
 mod reading;
 mod retention;

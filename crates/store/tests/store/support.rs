@@ -98,6 +98,12 @@ pub fn append_batch(store: &Store, batch: &mut RecordBatch, now: TimeMs) -> Resu
     let deadline = deadline();
     loop {
         match store.append(batch, now) {
+            Err(AppendError::PoolFull { from, .. }) => {
+                assert!(
+                    store.written().wait_until(from + 1, deadline),
+                    "the pool stays full: nothing beyond {from} is written"
+                );
+            }
             Err(AppendError::NoRoomYet { needed }) => {
                 // In steps: if the device turns out to be full meanwhile, only another append says so.
                 store.room().wait_until(needed, deadline.min(std::time::Instant::now() + Duration::from_millis(100)));
@@ -254,6 +260,10 @@ pub struct Faults {
     pub looks: AtomicU64,
     /// Only files of consume queues stall.
     pub stalls_queues_only: AtomicBool,
+    /// While true, writes to files of the log do not come to an end.
+    pub log_writes_stalled: Mutex<bool>,
+    /// Writes to files of the log so far, by their lengths.
+    pub log_writes: Mutex<Vec<usize>>,
     /// While true, no file reaches the device.
     pub stalled: Mutex<bool>,
     pub resumed: Condvar,
@@ -280,9 +290,35 @@ impl FaultyDisk {
         *self.faults.stalled.lock() = true;
     }
 
+    /// Until it is resumed, or what comes of it is dropped: a store can be dropped then, also where a test fails.
+    pub fn stall_log_writes(self: &Arc<FaultyDisk>) -> impl Drop + use<> {
+        *self.faults.log_writes_stalled.lock() = true;
+        Resumes(Arc::clone(self))
+    }
+
+    /// As `stall`.
+    pub fn stall_until_dropped(self: &Arc<FaultyDisk>) -> impl Drop + use<> {
+        self.stall();
+        Resumes(Arc::clone(self))
+    }
+
+    pub fn resume_log_writes(&self) {
+        *self.faults.log_writes_stalled.lock() = false;
+        self.faults.resumed.notify_all();
+    }
+
     pub fn resume(&self) {
         *self.faults.stalled.lock() = false;
         self.faults.resumed.notify_all();
+    }
+}
+
+struct Resumes(Arc<FaultyDisk>);
+
+impl Drop for Resumes {
+    fn drop(&mut self) {
+        self.0.resume();
+        self.0.resume_log_writes();
     }
 }
 
@@ -303,10 +339,10 @@ impl Disk for FaultyDisk {
         }
         drop(read_only);
         let is_in = |dir: &str| path.components().any(|part| part.as_os_str() == dir);
-        let (is_queue, is_index) = (is_in("consumequeue"), is_in("index"));
+        let (is_log, is_queue, is_index) = (is_in("commitlog"), is_in("consumequeue"), is_in("index"));
         let file = RealDisk.open(path, how)?;
         let is_lost = self.faults.loses_its_end.lock().take_if(|lost| lost == path).is_some();
-        Ok(Arc::new(FaultyFile { file, is_queue, is_index, is_lost, faults: Arc::clone(&self.faults) }))
+        Ok(Arc::new(FaultyFile { file, is_log, is_queue, is_index, is_lost, faults: Arc::clone(&self.faults) }))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         RealDisk.rename(from, to)
@@ -354,6 +390,7 @@ impl Disk for FaultyDisk {
 #[derive(Debug)]
 struct FaultyFile {
     file: Arc<dyn DiskFile>,
+    is_log: bool,
     is_queue: bool,
     is_index: bool,
     is_lost: bool,
@@ -388,6 +425,14 @@ impl DiskFile for FaultyFile {
         self.file.read_cached_at(buffer, at)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        if self.is_log {
+            let mut stalled = self.faults.log_writes_stalled.lock();
+            while *stalled {
+                self.faults.resumed.wait(&mut stalled);
+            }
+            drop(stalled);
+            self.faults.log_writes.lock().push(bytes.len());
+        }
         if self.is_queue && self.faults.cannot_write_queues.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::StorageFull.into());
         }
