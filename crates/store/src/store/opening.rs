@@ -112,8 +112,8 @@ impl Store {
         cold_pages.keep_from(kept_from);
         let governor = options.governor.clone().zip(file_pages);
         let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
-        let shared = Shared::new(options, clock, disk, log, queues, index, resume, &end);
-        let shared = Arc::new(Shared { cold_pages, governor, governor_bell, files_disk, ..shared });
+        let shared = Shared::new(options, clock, disk, log, queues, index, &end);
+        let shared = Arc::new(Shared { resume, cold_pages, governor, governor_bell, files_disk, ..shared });
         let log = Arc::downgrade(&shared);
         journal.count_beside(Box::new(move || log.upgrade().map_or(0, |shared| shared.log.end.get())));
         // So that the first message finds room. A start without any would be taken for one that worked.
@@ -156,17 +156,16 @@ impl Shared {
         log: CommitLog,
         queues: QueueLogs,
         index: Option<KeyIndex>,
-        resume: Resume,
         end: &End,
     ) -> Shared {
         Shared {
             clock,
+            resume: Resume::new(&options.root, &disk),
             files_disk: Arc::clone(&disk),
             disk,
             log,
             queues,
             index,
-            resume,
             cold_pages: Arc::new(ColdPages::unbounded()),
             governor: None,
             flush_wanted: AtomicBool::new(false),
