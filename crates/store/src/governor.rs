@@ -132,11 +132,21 @@ pub(crate) fn run(shared: &Shared) {
     let GovernorOptions { period, weight, limit, .. } = governor.options;
     let (mut end_before, mut count_at, mut was_over) = (shared.log.end.get(), Duration::ZERO, false);
     let mut is_count_wanted = true;
+    // Twice if the process before us left what was not on the device: the kernel keeps that until it is.
+    let mut is_sweep_due = shared.flushed.get() < shared.opened_at;
     sweep(shared, governor);
     while !shared.is_stopping() {
-        let is_due = || shared.is_stopping() || governor.due(shared) >= STEP || shared.cold_pages.was_noted();
+        let is_sweep_possible = || is_sweep_due && shared.flushed.get() >= shared.opened_at;
+        let is_due = || {
+            let is_page_due = governor.due(shared) >= STEP || shared.cold_pages.was_noted();
+            shared.is_stopping() || is_page_due || is_sweep_possible()
+        };
         let until_count = count_at.saturating_sub(shared.clock.elapsed()).max(Duration::from_millis(1));
         shared.governor_bell.wait(Some(if is_count_wanted { until_count } else { COUNT_AT_REST }), is_due);
+        if is_sweep_possible() {
+            is_sweep_due = false;
+            sweep(shared, governor);
+        }
         let end = shared.log.end.get();
         is_count_wanted |= shared.cold_pages.take_noted() || end != end_before;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);

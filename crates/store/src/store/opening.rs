@@ -107,8 +107,9 @@ impl Store {
             // Appends go on there.
             tail.touch_around(end.at);
         }
-        // What the process before us left in memory of the newest stretch is of use still.
-        let kept_from = shares.map_or(0, |shares| end.at.saturating_sub(shares.hot).min(end.flushed));
+        // What the process before us left in memory of the newest stretch is of use still. What it left below and the device has not yet is
+        // dropped once it is there.
+        let kept_from = shares.map_or(0, |shares| end.at.saturating_sub(shares.hot));
         cold_pages.keep_from(kept_from);
         let governor = options.governor.clone().zip(file_pages);
         let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
