@@ -13,24 +13,23 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use store::StoreOptions;
-
-use disk::Image;
+use log_run::{Left, Plan};
 use verdict::{Report, Verdict};
 
 /// Plays a seed. A panic is a finding like others.
 pub fn play(seed: u64, tells: bool) -> Report {
-    play_and_keep(seed, tells, &mut |_, _, _| Ok(()))
+    play_and_keep(seed, Plan::default(), tells, &mut |_| Ok(()))
 }
 
-/// The same, and shows what each crash left.
+/// The same by a plan, and shows what each crash left.
 pub fn play_and_keep(
     seed: u64,
+    plan: Plan,
     tells: bool,
-    keep: &mut dyn FnMut(u32, &Image, &StoreOptions) -> anyhow::Result<()>,
+    keep: &mut dyn FnMut(&Left<'_>) -> anyhow::Result<()>,
 ) -> Report {
     let mut report = Report::new(tells);
-    let done = catch_unwind(AssertUnwindSafe(|| log_run::run(seed, &mut report, keep)));
+    let done = catch_unwind(AssertUnwindSafe(|| log_run::run(seed, plan, &mut report, keep)));
     match done {
         Ok(Ok(())) => {}
         Ok(Err(error)) => report.find(Verdict::Refused, format!("the run cannot go on: {error:#}")),

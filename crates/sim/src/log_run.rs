@@ -4,6 +4,7 @@
 //! what the crash was allowed to take is forgotten, and the run goes on with the rest (`checks.rs`).
 
 mod checks;
+mod left;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +17,11 @@ use store::{
     StoreOptions, TagsCode,
 };
 
-use crate::disk::{Crash, Image};
+use crate::disk::Crash;
 use crate::tables::Tables;
 use crate::verdict::{Report, Verdict};
 use crate::world::World;
+pub use left::{Left, LeftMessage};
 
 const TOPICS: [&str; 3] = ["orders", "payments", "parcels"];
 const QUEUES: u32 = 2;
@@ -49,7 +51,15 @@ struct Deleted {
     certain: u32,
 }
 
+/// What a run leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// No topic is deleted: that stands in our journal, which another broker does not read.
+    pub keeps_topics: bool,
+}
+
 struct Run<'a> {
+    plan: Plan,
     world: &'a mut World,
     report: &'a mut Report,
     options: StoreOptions,
@@ -65,16 +75,19 @@ struct Run<'a> {
 
 /// How a life ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub enum End {
+    /// Stopped.
     Closed,
+    /// Not.
     Crashed(Crash),
 }
 
-/// Runs the seed's story. `keep` is shown what each crash left, and where the store lay.
+/// Runs the seed's story. `keep` is shown what each crash left.
 pub fn run(
     seed: u64,
+    plan: Plan,
     report: &mut Report,
-    keep: &mut dyn FnMut(u32, &Image, &StoreOptions) -> anyhow::Result<()>,
+    keep: &mut dyn FnMut(&Left<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut world = World::new(seed)?;
     let turns = world.turns.clone();
@@ -93,6 +106,7 @@ pub fn run(
     });
     let lives = 2 + world.dice.below(4);
     let mut run = Run {
+        plan,
         world: &mut world,
         report,
         options,
@@ -118,7 +132,7 @@ pub fn run(
         if !run.report.is_well() {
             break;
         }
-        keep(life, &image, &run.options)?;
+        keep(&run.left(life, end, &image))?;
         before = end;
     }
     Ok(())
@@ -249,7 +263,8 @@ impl Run<'_> {
                     self.tables.put(store.journal(), self.world);
                 }
             }
-            91..93 => self.delete(store),
+            91..93 if !self.plan.keeps_topics => self.delete(store),
+            91..93 => {}
             93 => store.journal().snapshot(),
             94..97 => self.check_living(store),
             _ => self.settle(store),

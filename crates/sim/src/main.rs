@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use parking_lot::Mutex;
+use sim::log_run::Plan;
 use sim::verdict::Report;
 
 /// Plays seeds of simulated runs.
@@ -27,28 +28,36 @@ struct Arguments {
     /// At a time; by default as many as there are processors.
     #[arg(long)]
     threads: Option<usize>,
-    /// Keep what the crashes of `--seed` left below this folder, one folder each.
-    #[arg(long, requires = "seed")]
+    /// Keep what each crash left below this folder: a folder each, and a file that says what has to be in it.
+    #[arg(long)]
     images: Option<PathBuf>,
+    /// Delete no topic: stories that Apache RocketMQ can go on with, which does not read our journal.
+    #[arg(long)]
+    keep_topics: bool,
+}
+
+impl Arguments {
+    fn play(&self, seed: u64, tells: bool) -> Report {
+        let plan = Plan { keeps_topics: self.keep_topics };
+        sim::play_and_keep(seed, plan, tells, &mut |left| {
+            if let Some(images) = &self.images {
+                left.write(&images.join(format!("{seed}-{}", left.life)))?;
+            }
+            Ok(())
+        })
+    }
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.seed {
-        Some(seed) => one(seed, arguments.images),
+        Some(seed) => one(seed, &arguments),
         None => many(&arguments),
     }
 }
 
-fn one(seed: u64, images: Option<PathBuf>) -> ExitCode {
-    let report = sim::play_and_keep(seed, true, &mut |life, image, _| {
-        if let Some(images) = &images {
-            let to = images.join(format!("{seed}-{life}"));
-            std::fs::create_dir_all(&to)?;
-            image.write(&to)?;
-        }
-        Ok(())
-    });
+fn one(seed: u64, arguments: &Arguments) -> ExitCode {
+    let report = arguments.play(seed, true);
     for line in &report.story {
         println!("{line}");
     }
@@ -80,7 +89,7 @@ fn many(arguments: &Arguments) -> ExitCode {
                     if seed >= last || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                         return;
                     }
-                    let report = sim::play(seed, false);
+                    let report = arguments.play(seed, false);
                     played.fetch_add(1, Ordering::Relaxed);
                     crashes.fetch_add(u64::from(report.crashes), Ordering::Relaxed);
                     messages.fetch_add(report.messages, Ordering::Relaxed);

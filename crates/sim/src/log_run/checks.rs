@@ -6,7 +6,7 @@ use std::sync::Arc;
 use protocol::record::{self, RecordView, Scanned};
 use store::{FlushMode, ReadLimits, Store};
 
-use super::{Deleted, End, Run, TOPICS, body};
+use super::{Deleted, End, Message, Run, TOPICS, body};
 use crate::disk::Crash;
 use crate::verdict::Verdict;
 
@@ -31,6 +31,13 @@ impl Run<'_> {
         }
     }
 
+    /// Whether a message has to be there after such an end.
+    pub(super) fn is_promised(&self, message: &Message, end: End) -> bool {
+        message.end <= self.flushed
+            || end == End::Crashed(Crash::Killed) && message.end <= self.log_written
+            || end == End::Closed
+    }
+
     /// Holds what a start found against what was promised before, and goes on with it.
     pub(super) fn check_start(&mut self, store: &Arc<Store>, before: End) {
         self.tables.check(
@@ -50,9 +57,7 @@ impl Run<'_> {
             if found.contains(id) || message.generation < deleted.generation {
                 continue;
             }
-            let is_promised = message.end <= self.flushed
-                || before == End::Crashed(Crash::Killed) && message.end <= self.log_written
-                || before == End::Closed;
+            let is_promised = self.is_promised(message, before);
             // The log has one end: what lies before it is there whoever was promised what.
             if message.end <= end || is_promised {
                 self.report.find(
