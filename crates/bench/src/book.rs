@@ -8,7 +8,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use crate::drops;
 use crate::error::BenchError;
 use crate::meter::{Counts, Latency};
-use crate::process::{self, Taken};
+use crate::process::{self, ServerProcess, Taken};
 use crate::result::{Phase, ServerUse, Summary, Window};
 use crate::scene::Scene;
 use crate::team::Team;
@@ -24,10 +24,10 @@ pub struct Moment {
 
 impl Moment {
     /// This one.
-    pub fn now(scene: &Scene, server_pid: Option<u32>, players: &[u32]) -> Moment {
+    pub fn now(scene: &Scene, server: Option<&ServerProcess>, players: &[u32]) -> Moment {
         let loaders = players.iter().copied().chain([std::process::id()]);
         let loader = loaders.filter_map(process::taken).map(|taken| taken.cpu_seconds).sum();
-        Moment { at: scene.clock.elapsed(), server: server_pid.and_then(process::taken), loader }
+        Moment { at: scene.clock.elapsed(), server: server.and_then(ServerProcess::taken), loader }
     }
 }
 
@@ -41,7 +41,7 @@ pub trait Watcher {
 pub struct Book<'a> {
     scene: &'a Scene,
     watcher: &'a mut dyn Watcher,
-    server_pid: Option<u32>,
+    server_process: Option<ServerProcess>,
     /// The processes that play the load, if this one does not itself.
     team: Option<Team>,
     stop: watch::Receiver<bool>,
@@ -59,6 +59,10 @@ pub struct Book<'a> {
     server: ServerUse,
     /// Its process is gone, or another one has its number.
     has_server_ended: bool,
+    /// Others that came after the first, where that is expected.
+    server_restarts: u64,
+    /// The last that was seen.
+    server_seen: Option<Taken>,
     loader_cpu_seconds: f64,
 }
 
@@ -66,7 +70,7 @@ impl<'a> Book<'a> {
     /// Empty. True in `stop` ends each phase.
     pub fn new(
         scene: &'a Scene,
-        server_pid: Option<u32>,
+        server_process: Option<ServerProcess>,
         team: Option<Team>,
         watcher: &'a mut dyn Watcher,
         stop: watch::Receiver<bool>,
@@ -76,7 +80,7 @@ impl<'a> Book<'a> {
         Book {
             scene,
             watcher,
-            server_pid,
+            server_process,
             team,
             stop,
             tick,
@@ -89,6 +93,8 @@ impl<'a> Book<'a> {
             measured_seconds: 0.0,
             server: ServerUse::default(),
             has_server_ended: false,
+            server_restarts: 0,
+            server_seen: None,
             loader_cpu_seconds: 0.0,
         }
     }
@@ -105,8 +111,8 @@ impl<'a> Book<'a> {
     /// What other processes know comes here. Returns until when it has happened.
     async fn gather(&self) -> Result<Moment, BenchError> {
         match &self.team {
-            Some(team) => team.gather(self.server_pid).await,
-            None => Ok(Moment::now(self.scene, self.server_pid, &[])),
+            Some(team) => team.gather(self.server_process.clone()).await,
+            None => Ok(Moment::now(self.scene, self.server_process.as_ref(), &[])),
         }
     }
 
@@ -118,7 +124,7 @@ impl<'a> Book<'a> {
     /// The first window begins.
     pub fn open(&mut self) {
         let players = self.team.as_ref().map_or(&[][..], |team| &team.pids);
-        self.open_at(Moment::now(self.scene, self.server_pid, players));
+        self.open_at(Moment::now(self.scene, self.server_process.as_ref(), players));
     }
 
     fn open_at(&mut self, moment: Moment) -> Moment {
@@ -177,10 +183,7 @@ impl<'a> Book<'a> {
         let seconds = now.saturating_sub(at).as_secs_f64().max(1e-6);
         let (produced, consumed) = (self.scene.produced.take(), self.scene.consumed.take());
         let own_seconds = own - own_before;
-        let is_same = |before: Taken| server.is_some_and(|now| now.started_ticks == before.started_ticks);
-        self.has_server_ended |= server_before.is_some_and(|before| !is_same(before));
-        let (server, server_before) = if self.has_server_ended { (None, None) } else { (server, server_before) };
-        let server_seconds = server.zip(server_before).map(|(now, before)| now.cpu_seconds - before.cpu_seconds);
+        let (server, server_seconds) = self.server_since(server_before.as_ref(), server);
         let window = Window {
             at_seconds: at.as_secs_f64(),
             seconds,
@@ -212,6 +215,27 @@ impl<'a> Book<'a> {
         Ok(())
     }
 
+    /// The server's process, and the CPU-seconds that it took since `before`. Nothing if it is another one, and none was expected.
+    fn server_since(&mut self, before: Option<&Taken>, now: Option<Taken>) -> (Option<Taken>, Option<f64>) {
+        let is_same = |before: &Taken| now.is_some_and(|now| now.started_ticks == before.started_ticks);
+        let seconds = now.zip(before.copied()).map(|(now, before)| now.cpu_seconds - before.cpu_seconds);
+        let (server, seconds) = match &self.server_process {
+            Some(ServerProcess::Named(_)) => {
+                let is_another = now.is_some() && self.server_seen.as_ref().is_some_and(|seen| !is_same(seen));
+                self.server_restarts += u64::from(is_another);
+                // Of one that came since, all.
+                let own = now.map(|now| now.cpu_seconds);
+                (now, if before.is_some_and(is_same) { seconds } else { own.filter(|_| is_another) })
+            }
+            Some(ServerProcess::Pid(_)) | None => {
+                self.has_server_ended |= before.is_some_and(|before| !is_same(before));
+                if self.has_server_ended { (None, None) } else { (now, seconds) }
+            }
+        };
+        self.server_seen = server.or(self.server_seen);
+        (server, seconds)
+    }
+
     /// What came of the phases; what the accounting knows is left open.
     pub fn summary(&mut self) -> Summary {
         // What came after the last window.
@@ -238,8 +262,9 @@ impl<'a> Book<'a> {
             produce_failures: self.all_produced.failures.clone(),
             produce_remarks: self.all_produced.remarks.clone(),
             consume_failures: self.all_consumed.failures.clone(),
-            server: self.server_pid.map(|_| server),
+            server: self.server_process.as_ref().map(|_| server),
             server_ended: self.has_server_ended,
+            server_restarts: self.server_restarts,
             loader_cpu_cores: self.loader_cpu_seconds / seconds,
             loader_cpu_seconds_per_million: (more > 0.0).then(|| self.loader_cpu_seconds / more),
             produce_steadiness: drops::find(&self.rates(|window| window.sent)),

@@ -14,6 +14,7 @@ use crate::case::Case;
 use crate::error::BenchError;
 use crate::html;
 use crate::presets;
+use crate::process::ServerProcess;
 use crate::result::{RunResult, Window};
 use crate::run::{self, Options};
 use crate::sweep::{self, SweepWatcher};
@@ -71,9 +72,10 @@ struct LoadArgs {
     /// How long to warm up, in seconds, instead of warmupDurationMinutes
     #[arg(long, value_name = "SECONDS")]
     warmup: Option<f64>,
-    /// The server's process on this machine: its processor time and memory go into the result
-    #[arg(long, value_name = "PID")]
-    server_pid: Option<u32>,
+    /// The server's process on this machine, or a file that has its number and may come to have another: its processor time and memory go
+    /// into the result
+    #[arg(long, value_name = "PID|FILE")]
+    server_pid: Option<ServerProcess>,
     /// Let so many processes play the load, each its share of producers and consumers
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     processes: u16,
@@ -219,7 +221,7 @@ impl LoadArgs {
         }
         let (workload, driver) = case.finish()?;
         let options = Options {
-            server_pid: self.server_pid,
+            server: self.server_pid.clone(),
             keeps_topics: self.keep_topics,
             setting: None,
             processes: self.processes()?,
@@ -398,7 +400,10 @@ mod tests {
         assert!(
             (workload.test_duration_minutes - 0.5).abs() < 1e-9 && workload.warmup_duration_minutes * 60.0 - 5.0 < 1e-9
         );
-        assert_eq!((driver.in_flight, driver.namesrv_addr.as_str(), options.server_pid), (3, "h:1", Some(7)));
+        assert_eq!(
+            (driver.in_flight, driver.namesrv_addr.as_str(), options.server),
+            (3, "h:1", Some(ServerProcess::Pid(7)))
+        );
         let said = load(&["--preset", "sync-16", "--seconds", "0"]).read().unwrap_err().to_string();
         assert_eq!(said, "--seconds: testDurationMinutes is \"0\"; a number from 0.001 to 10080 is expected");
         assert!(load(&[]).read().unwrap_err().to_string().starts_with("nothing says what to send"));

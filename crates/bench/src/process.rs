@@ -1,6 +1,9 @@
 //! What this machine is, and what a process of it takes: read from `/proc`.
 
+use std::convert::Infallible;
 use std::fs;
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +35,33 @@ impl Machine {
             memory_bytes: kilobytes(&memory, "MemTotal").unwrap_or(0),
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
             load_before: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// Where the server runs, if that is on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerProcess {
+    /// A process of this number, and no other.
+    Pid(u32),
+    /// Whatever process has the number that stands in this file: servers that are started again and again.
+    Named(PathBuf),
+}
+
+impl FromStr for ServerProcess {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<ServerProcess, Infallible> {
+        Ok(text.parse().map_or_else(|_| ServerProcess::Named(text.into()), ServerProcess::Pid))
+    }
+}
+
+impl ServerProcess {
+    /// What it has taken; nothing if there is none just now.
+    pub fn taken(&self) -> Option<Taken> {
+        match self {
+            ServerProcess::Pid(pid) => taken(*pid),
+            ServerProcess::Named(file) => taken(fs::read_to_string(file).ok()?.trim().parse().ok()?),
         }
     }
 }
@@ -96,6 +126,19 @@ mod tests {
         assert!(own.resident_bytes > 1 << 16 && own.cpu_seconds >= 0.0, "{own:?}");
         assert!(own.resident_bytes < Machine::read().memory_bytes);
         assert_eq!(taken(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_server_is_found_by_its_number_and_by_a_file_that_names_it() {
+        let own = std::process::id();
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let named: ServerProcess = file.to_str().unwrap().parse().unwrap();
+        assert_eq!(named.taken(), None);
+        fs::write(&file, format!("{own}\n")).unwrap();
+        let numbered: ServerProcess = own.to_string().parse().unwrap();
+        let ticks = |server: &ServerProcess| server.taken().map(|taken| taken.started_ticks);
+        assert_eq!((ticks(&named), ticks(&named).is_some()), (ticks(&numbered), true));
     }
 
     #[test]

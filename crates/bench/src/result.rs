@@ -99,6 +99,9 @@ pub struct Summary {
     pub server: Option<ServerUse>,
     /// Whether the server's process ended while the load ran; what it took is known until then.
     pub server_ended: bool,
+    /// Processes that took its place, where others were expected; older files do not have it.
+    #[serde(default)]
+    pub server_restarts: u64,
     /// Processor time of the load generator, in cores.
     pub loader_cpu_cores: f64,
     /// The same for each million messages, sent or received, whichever are more; older files do not have it.

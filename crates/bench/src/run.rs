@@ -13,7 +13,7 @@ use crate::driver::{ConsumeMode, Driver};
 use crate::error::BenchError;
 use crate::hands::{Hands, Part, Play};
 use crate::payload::Payloads;
-use crate::process::{self, Machine};
+use crate::process::{Machine, ServerProcess};
 use crate::reader::ORDERED_PAIRS_MAX;
 use crate::result::{FORMAT, Phase, RunResult, Summary, Window, units};
 use crate::scene::Scene;
@@ -40,7 +40,7 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The server's process, if it runs on this machine.
-    pub server_pid: Option<u32>,
+    pub server: Option<ServerProcess>,
     /// Whether topics and groups stay.
     pub keeps_topics: bool,
     /// The setting of the target that a sweep changed, and its value.
@@ -57,10 +57,18 @@ pub async fn run(
     watcher: &mut dyn Watcher,
     stop: watch::Receiver<bool>,
 ) -> Result<RunResult, BenchError> {
-    if let Some(pid) = options.server_pid
-        && process::taken(pid).is_none()
-    {
-        return Err(BenchError::Invalid(format!("--server-pid is {pid}; there is no process of that number here")));
+    match &options.server {
+        Some(server) if server.taken().is_some() => {}
+        Some(ServerProcess::Pid(pid)) => {
+            return Err(BenchError::Invalid(format!("--server-pid is {pid}; there is no process of that number here")));
+        }
+        Some(ServerProcess::Named(file)) => {
+            let file = file.display();
+            return Err(BenchError::Invalid(format!(
+                "--server-pid is {file}, a file that names no process of this machine"
+            )));
+        }
+        None => {}
     }
     let machine = Machine::read();
     let producers = workload.topics as usize * workload.producers_per_topic as usize;
@@ -143,7 +151,7 @@ impl Staged<'_> {
             Some(processes) => Crew::Team(Team::start(processes, self.scene, self.play).await?),
             None => Crew::Own(Box::new(Hands::new(self.scene, self.play.clone(), Part::WHOLE, payloads))),
         };
-        let mut book = Book::new(self.scene, self.options.server_pid, crew.team().cloned(), watcher, stop.clone());
+        let mut book = Book::new(self.scene, self.options.server.clone(), crew.team().cloned(), watcher, stop.clone());
         let played = match self.acts(&mut crew, &mut book).await {
             Ok(ending) => gather_all(&crew).await.map(|()| ending),
             Err(error) => Err(error),

@@ -21,6 +21,7 @@ use crate::hands::{Part, Play};
 use crate::ledger;
 use crate::lines::Lines;
 use crate::meter::Counts;
+use crate::process::ServerProcess;
 use crate::scene::Scene;
 use crate::words::{Answer, Begin, Word};
 use crate::worker::monotonic;
@@ -214,17 +215,17 @@ impl Team {
     /// Takes from all what has happened, and enters it here. What is received in one process is entered a round later.
     ///
     /// Returns the moment until which it has happened: what is entered afterwards takes a time of its own.
-    pub async fn gather(&self, server_pid: Option<u32>) -> Result<Moment, BenchError> {
+    pub async fn gather(&self, server: Option<ServerProcess>) -> Result<Moment, BenchError> {
         let team = self.clone();
         // A round is never left half way, also if whoever wanted it does not wait for it any more: what was taken would be lost.
-        let round = tokio::spawn(async move { team.round(server_pid).await });
+        let round = tokio::spawn(async move { team.round(server).await });
         round.await.unwrap_or_else(|error| Err(BenchError::Invalid(format!("a round failed: {error}"))))
     }
 
-    async fn round(&self, server_pid: Option<u32>) -> Result<Moment, BenchError> {
+    async fn round(&self, server: Option<ServerProcess>) -> Result<Moment, BenchError> {
         let mut round = self.state.round.lock().await;
         let answers = self.ask(Word::Take).await?;
-        let moment = Moment::now(&self.scene, server_pid, &self.pids);
+        let moment = Moment::now(&self.scene, server.as_ref(), &self.pids);
         let (mut consumed, mut sheets) = (Counts::default(), Vec::new());
         for answer in answers {
             if let Answer::Taken(notes) = answer {

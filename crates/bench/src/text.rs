@@ -93,11 +93,16 @@ pub fn summary(result: &RunResult) -> String {
         row(
             "server",
             format!(
-                "{:.2} cores, {:.2} CPU-s{each}; resident {} MiB at most, {} MiB of it its own",
+                "{:.2} cores, {:.2} CPU-s{each}; resident {} MiB at most, {} MiB of it its own{}",
                 server.cpu_cores,
                 server.cpu_seconds,
                 server.resident_bytes_max >> 20,
-                server.anonymous_bytes_max >> 20
+                server.anonymous_bytes_max >> 20,
+                if summary.server_restarts > 0 {
+                    format!("; started again {} times", summary.server_restarts)
+                } else {
+                    String::new()
+                }
             ),
         );
     }

@@ -283,8 +283,13 @@ async fn what_cannot_be_loaded_is_told_with_a_reason() {
     assert!(said.starts_with("the cluster at 127.0.0.1:1: "), "{said}");
     let said = attempt(&[("topicAttributes", "no.such=1")], usual()).await.to_string();
     assert!(said.starts_with("making topic bench-"), "{said}");
-    let said = attempt(&[], Options { server_pid: Some(u32::MAX), ..usual() }).await.to_string();
-    assert_eq!(said, "--server-pid is 4294967295; there is no process of that number here");
+    for (server, why) in [
+        ("4294967295", "4294967295; there is no process of that number here"),
+        ("/nowhere/pid", "/nowhere/pid, a file that names no process of this machine"),
+    ] {
+        let said = attempt(&[], Options { server: server.parse().ok(), ..usual() }).await.to_string();
+        assert_eq!(said, format!("--server-pid is {why}"));
+    }
     let nowhere = Path::new("/nowhere/result.json");
     assert!(RunResult::read(nowhere).unwrap_err().to_string().starts_with("/nowhere/result.json: "));
     cluster.stop().await;

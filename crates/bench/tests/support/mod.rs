@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::{Case, Driver, Options, RunResult, SweepWatcher, Watcher, Window, Workload};
+use bench::{Case, Driver, Options, RunResult, ServerProcess, SweepWatcher, Watcher, Window, Workload};
 use broker::{Broker, Start};
 use config::{Machine, Role, Settings, Sources};
 use env::{Clock, Random};
@@ -157,7 +157,7 @@ pub fn case_at(names: SocketAddr, values: &[(&str, &str)]) -> (Workload, Driver)
 pub async fn run_at(names: SocketAddr, values: &[(&str, &str)]) -> RunResult {
     let (workload, driver) = case_at(names, values);
     let (_stop, stopped) = watch::channel(false);
-    let options = Options { server_pid: Some(std::process::id()), ..Options::default() };
+    let options = Options { server: Some(ServerProcess::Pid(std::process::id())), ..Options::default() };
     tokio::time::timeout(PATIENCE, bench::run(&workload, &driver, &options, &mut Seen::default(), stopped))
         .await
         .unwrap()
