@@ -3,7 +3,7 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 BINARY := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: run build release test unit sim soak chaos lint bench compare compare-kafka mqadmin
+.PHONY: run build release test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -49,6 +49,12 @@ chaos: MINUTES ?= 10
 chaos:
 	scripts/setup build
 	CHAOS_SECONDS=$$(($(MINUTES) * 60)) $(if $(SEED),CHAOS_SEED=$(SEED)) cargo test --profile fast -p server --test chaos -- --nocapture
+
+# Six tenths of what goes for two hours, or MINUTES=n, with a kill -9 every minute: nothing lost, memory within its limit, a report with charts.
+endurance: MINUTES ?= 120
+endurance:
+	scripts/setup build
+	bench/soak minutes=$(MINUTES)
 
 lint:
 	scripts/setup lint
