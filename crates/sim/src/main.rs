@@ -31,14 +31,14 @@ struct Arguments {
     /// Keep what each crash left below this folder: a folder each, and a file that says what has to be in it.
     #[arg(long)]
     images: Option<PathBuf>,
-    /// Delete no topic: stories that Apache RocketMQ can go on with, which does not read our journal.
+    /// Stories that Apache RocketMQ can go on with: no topic is deleted, and files are not as small as usual.
     #[arg(long)]
-    keep_topics: bool,
+    for_apache: bool,
 }
 
 impl Arguments {
     fn play(&self, seed: u64, tells: bool) -> Report {
-        let plan = Plan { keeps_topics: self.keep_topics };
+        let plan = Plan { is_for_apache: self.for_apache };
         sim::play_and_keep(seed, plan, tells, &mut |left| {
             if let Some(images) = &self.images {
                 left.write(&images.join(format!("{seed}-{}", left.life)))?;

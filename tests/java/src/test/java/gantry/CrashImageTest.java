@@ -59,7 +59,7 @@ class CrashImageTest {
     @TestFactory
     List<DynamicTest> apache_5_opens_what_a_crash_left() throws Exception {
         Path images = Path.of(System.getProperty("gantry.work")).resolve("images-" + ProcessHandle.current().pid());
-        var process = new ProcessBuilder(System.getProperty("gantry.sim"), "--seeds", String.valueOf(SEEDS), "--from", "101", "--keep-topics",
+        var process = new ProcessBuilder(System.getProperty("gantry.sim"), "--seeds", String.valueOf(SEEDS), "--from", "101", "--for-apache",
             "--images", images.toString()).redirectErrorStream(true).start();
         String said = new String(process.getInputStream().readAllBytes());
         assertEquals(0, process.waitFor(), said);
