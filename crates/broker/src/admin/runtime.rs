@@ -106,7 +106,7 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("dispatchMaxBuffer", "0".to_owned());
     // Apache's word for "none".
     put("earliestMessageTimeStamp", earliest.unwrap_or(-1).to_string());
-    // What Apache says without a pool of write buffers.
+    // Without a pool of write buffers Apache says the largest number there is.
     let free_buffers = store.free_buffers().map_or(i32::MAX, |free| i32::try_from(free).unwrap_or(i32::MAX));
     put("remainTransientStoreBufferNumbs", free_buffers.to_string());
     put("remainHowManyDataToFlush", size_text(end.saturating_sub(store.flushed().get())));
