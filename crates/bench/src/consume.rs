@@ -1,4 +1,4 @@
-//! Receiving: consumers, each with a connection of its own.
+//! Receiving: consumers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use client::{
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
+use crate::clients::Clients;
 use crate::driver::{ConsumeMode, Driver};
 use crate::error::BenchError;
 use crate::hands::Part;
@@ -27,7 +28,7 @@ const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The consumers of a process.
 pub struct Consumers {
-    clients: Vec<Client>,
+    clients: Clients,
     pushing: Vec<Pushing>,
     tasks: JoinSet<()>,
 }
@@ -68,8 +69,8 @@ pub struct Share {
 
 impl Consumers {
     /// Nobody yet.
-    pub fn none() -> Consumers {
-        Consumers { clients: Vec::new(), pushing: Vec::new(), tasks: JoinSet::new() }
+    pub fn none(scene: &Arc<Scene>, driver: &Driver) -> Consumers {
+        Consumers { clients: Clients::none(scene, driver), pushing: Vec::new(), tasks: JoinSet::new() }
     }
 
     /// Starts those that are this process's; they read when the scene's gate opens. After an error there are some.
@@ -83,8 +84,7 @@ impl Consumers {
                     if !wanted.part.has(reader.who) {
                         continue;
                     }
-                    let client = scene.client(driver);
-                    self.clients.push(client.clone());
+                    let client = self.clients.of(group * wanted.members + member, topic);
                     let failed = BenchError::target(format!("the route of {topic_name}"));
                     let route = client.route(topic_name).await.map_err(failed)?;
                     match driver.consume_mode {
@@ -127,9 +127,7 @@ impl Consumers {
         for pushing in self.pushing {
             pushing.consumer.stop().await;
         }
-        for client in self.clients {
-            client.stop().await;
-        }
+        self.clients.stop().await;
     }
 }
 

@@ -44,6 +44,7 @@ pub const KEYS: &[&str] = &[
     "pullWaitMillis",
     "consumeThreads",
     "popInvisibleMillis",
+    "topicsPerClient",
 ];
 
 /// What a send waits for.
@@ -172,6 +173,14 @@ pub struct Driver {
     pub consume_threads: usize,
     /// How long popped messages stay hidden from others.
     pub pop_invisible_millis: i64,
+    /// Topics, one after the other, whose producers share a client and its connections; their consumers too. Members of one group never do.
+    #[serde(default = "one")]
+    pub topics_per_client: usize,
+}
+
+/// Before the key was known.
+fn one() -> usize {
+    1
 }
 
 /// Without the keys.
@@ -294,6 +303,7 @@ impl Driver {
             pull_wait_millis: fields.number("pullWaitMillis", 15_000, 0..=600_000)?,
             consume_threads: fields.number("consumeThreads", 20, 1..=10_000)?,
             pop_invisible_millis: fields.number("popInvisibleMillis", 60_000, 10_000..=300_000)?,
+            topics_per_client: fields.number("topicsPerClient", 1, 1..=100_000)?,
         })
     }
 

@@ -61,7 +61,8 @@ impl Hands {
     /// Nobody yet.
     pub fn new(scene: &Arc<Scene>, play: Play, part: Part, payloads: Payloads) -> Hands {
         let producers = Producers::none(scene, &play.driver, payloads);
-        Hands { scene: Arc::clone(scene), play, part, producers, consumers: Consumers::none(), load: None }
+        let consumers = Consumers::none(scene, &play.driver);
+        Hands { scene: Arc::clone(scene), play, part, producers, consumers, load: None }
     }
 
     /// Starts producers. After an error there are some.

@@ -6,6 +6,7 @@ mod accounts;
 mod book;
 mod case;
 mod chart;
+mod clients;
 mod command;
 mod consume;
 mod crew;

@@ -44,6 +44,7 @@ pub fn all() -> Vec<Preset> {
     ];
     all.extend(QUEUES.map(both));
     all.extend(QUEUES.map(single_sends));
+    all.extend([16, 10_000].map(topics));
     all.extend(QUEUES.map(auto_batch));
     all.push(chosen_queues());
     all.extend([1000, 10_000].map(at_a_rate));
@@ -152,6 +153,26 @@ fn single_sends(queues: u32) -> Preset {
         name,
         workload,
         driver: "sendMode: async\nbackpressureConcurrency: 256\n".to_owned(),
+    }
+}
+
+/// What a number of topics costs whoever only writes them: with any number four clients, and as many sends in flight.
+fn topics(count: u32) -> Preset {
+    let (clients, in_flight) = (4, 10_000);
+    let name = format!("topics-{count}");
+    let workload = format!(
+        "name: {name}\ntopics: {count}\npartitionsPerTopic: 1\nmessageSize: 1024\nkeyDistributor: \"NO_KEY\"\nproducersPerTopic: 1\n\
+         subscriptionsPerTopic: 0\nwarmupDurationMinutes: 0.25\ntestDurationMinutes: 1\n"
+    );
+    Preset {
+        about: format!("a producer of single 1 KiB messages for each of {count} topics of a queue; nobody consumes"),
+        name,
+        workload,
+        driver: format!(
+            "sendMode: async\nbackpressureConcurrency: {}\ntopicsPerClient: {}\n",
+            in_flight / count,
+            count / clients
+        ),
     }
 }
 
@@ -281,6 +302,6 @@ mod tests {
             assert!(names.insert(preset.name.clone()), "{} twice", preset.name);
             assert!(workload.messages > 0 || workload.test_duration_minutes > 0.0);
         }
-        assert_eq!(names.len(), 38);
+        assert_eq!(names.len(), 40);
     }
 }

@@ -1,13 +1,14 @@
-//! Sending: producers, each with a connection of its own, and the tasks that send.
+//! Sending: producers, and the tasks that send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use client::{CallError, Client, ClientError, Message, MessageQueue, Pending, Producer, ProducerConfig, SendStatus};
+use client::{CallError, ClientError, Message, MessageQueue, Pending, Producer, ProducerConfig, SendStatus};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
+use crate::clients::Clients;
 use crate::driver::{Driver, SendMode};
 use crate::error::BenchError;
 use crate::hands::Part;
@@ -28,6 +29,7 @@ const YIELD_EVERY: u64 = 16;
 /// All producers of a run.
 pub struct Producers {
     all: Vec<Arc<One>>,
+    clients: Clients,
     /// How many there are in all processes together.
     members: usize,
     payloads: Arc<Payloads>,
@@ -39,7 +41,6 @@ struct One {
     index: u32,
     topic: String,
     producer: Producer,
-    client: Client,
     /// Those that its messages are for, one after the other; empty: the client chooses.
     queues: Vec<MessageQueue>,
     // Relaxed: numbers only have to differ.
@@ -92,6 +93,7 @@ impl Producers {
     pub fn none(scene: &Arc<Scene>, driver: &Driver, payloads: Payloads) -> Producers {
         Producers {
             all: Vec::new(),
+            clients: Clients::none(scene, driver),
             members: 0,
             payloads: Arc::new(payloads),
             driver: driver.clone(),
@@ -105,9 +107,9 @@ impl Producers {
         let driver = &self.driver;
         let auto_batch = driver.gathers()?;
         self.members = topics.len() * each as usize;
-        for (topic, first) in topics.iter().zip((0..).step_by(each as usize)) {
+        for (number, (topic, first)) in topics.iter().zip((0..).step_by(each as usize)).enumerate() {
             for index in (first..first + each).filter(|index| part.has(*index as usize)) {
-                let client = self.scene.client(driver);
+                let client = self.clients.of((index - first) as usize, number);
                 let producer = client.producer_with(ProducerConfig {
                     retries: driver.retries,
                     timeout: Duration::from_millis(driver.send_timeout_millis),
@@ -115,14 +117,8 @@ impl Producers {
                     auto_batch,
                     ..ProducerConfig::new(&format!("{topic}-producer-{index}"))
                 });
-                let mut one = One {
-                    index,
-                    topic: topic.clone(),
-                    producer,
-                    client: client.clone(),
-                    queues: Vec::new(),
-                    next: AtomicU64::new(0),
-                };
+                let mut one =
+                    One { index, topic: topic.clone(), producer, queues: Vec::new(), next: AtomicU64::new(0) };
                 let route = client.route(topic).await;
                 if driver.chosen_queues
                     && let Ok(route) = &route
@@ -196,8 +192,8 @@ impl Producers {
         for one in &self.all {
             // What is sent oneway may still be waiting for its batch.
             one.producer.flush().await;
-            one.client.stop().await;
         }
+        self.clients.stop().await;
     }
 }
 

@@ -147,6 +147,10 @@ impl Staged<'_> {
                 self.target.create_group(group).await?;
             }
         }
+        // Only now: brokers tell of several new topics at once.
+        for topic in topics {
+            self.target.await_topic(topic, workload.partitions_per_topic).await?;
+        }
         let mut crew = match &self.options.processes {
             Some(processes) => Crew::Team(Team::start(processes, self.scene, self.play).await?),
             None => Crew::Own(Box::new(Hands::new(self.scene, self.play.clone(), Part::WHOLE, payloads))),

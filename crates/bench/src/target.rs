@@ -61,7 +61,7 @@ impl Target {
         Ok(Target { client, admin, cluster, masters })
     }
 
-    /// Makes a topic on each master, and waits until its route is complete.
+    /// Makes a topic on each master. Its route follows: [`Target::await_topic`].
     pub async fn create_topic(
         &self,
         topic: &str,
@@ -87,6 +87,11 @@ impl Target {
             let made = self.admin.tell(address, request::UPDATE_AND_CREATE_TOPIC, &fields).await;
             made.map_err(BenchError::target(format!("making topic {topic} at {address}")))?;
         }
+        Ok(())
+    }
+
+    /// Waits until the route of a topic has its `queues` of each master.
+    pub async fn await_topic(&self, topic: &str, queues: u32) -> Result<(), BenchError> {
         let deadline = tokio::time::Instant::now() + REGISTERING;
         let wanted = self.masters.len() * queues as usize;
         loop {
