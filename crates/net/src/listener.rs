@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::bounds::Budget;
 use crate::connection::{Connection, InboxLimits, ListenerTag, Shared, Stage};
+use crate::places::Places;
 use crate::prelude::{self, NotBegun};
 use crate::service::Service;
 use crate::task::{self, Limits};
@@ -52,6 +53,8 @@ pub struct ListenerOptions {
     pub calls_max: usize,
     /// More connections are closed as they come.
     pub connections_max: usize,
+    /// Shared by the listeners of a process. Where none is free, connections are closed as they come.
+    pub places: Arc<Places>,
     /// Shared by the listeners of a process.
     pub budget: Arc<Budget>,
     /// `SO_SNDBUF`; the kernel's own choice when `None`.
@@ -77,6 +80,7 @@ impl Default for ListenerOptions {
             inbox_work_max: 4096,
             calls_max: 1024,
             connections_max: 100_000,
+            places: Arc::new(Places::new(usize::MAX)),
             budget: Arc::new(Budget::new(256 << 20)),
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
@@ -238,17 +242,23 @@ async fn accept<S: Service>(
             () = &mut end => return,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
             () = at(refusals.say_at) => {
-                let (limit, refused) = (door.options.connections_max, refusals.said());
-                tracing::warn!(local = ?socket.local_addr().ok(), limit, refused, "too many connections, closed as they came");
+                let (of_port, of_process) = (door.options.connections_max, door.options.places.max());
+                let refused = refusals.said();
+                tracing::warn!(local = ?socket.local_addr().ok(), of_port, of_process, refused, "too many connections, closed as they came");
             }
             () = at(paused_until) => paused_until = None,
             accepted = socket.accept(), if paused_until.is_none() => match accepted {
                 Ok((tcp, peer)) => {
-                    if tasks.len() >= door.options.connections_max {
+                    let place = door.options.places.take().filter(|_| tasks.len() < door.options.connections_max);
+                    let Some(place) = place else {
                         refusals.note(Instant::now());
                         continue;
-                    }
-                    tasks.spawn(connection(tcp, peer, Arc::clone(door), begin_drain.clone()));
+                    };
+                    let connection = connection(tcp, peer, Arc::clone(door), begin_drain.clone());
+                    tasks.spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(local = ?socket.local_addr().ok(), %error, "cannot accept");

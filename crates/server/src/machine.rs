@@ -3,6 +3,10 @@
 use std::path::Path;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use store::{DESCRIPTORS, QUEUE_DESCRIPTORS};
+
+/// With fewer a file would be opened for each write.
+const QUEUE_FILES_MIN: usize = 8;
 
 /// Who says how much memory there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,31 @@ pub fn raise_open_files() {
     }
 }
 
+/// Who gets how many of the files that may be open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Files of consume queues.
+    pub queues: usize,
+    /// Connections of all ports together.
+    pub connections: usize,
+}
+
+impl Descriptors {
+    /// By the limit that counts for this process.
+    pub fn ours() -> Descriptors {
+        Descriptors::within(getrlimit(Resource::Nofile).current)
+    }
+
+    /// `None`: there is no limit. The store has its own before anybody connects, half of them where there are few: connections that nobody
+    /// needs must not keep the next file of the log from being opened.
+    fn within(limit: Option<u64>) -> Descriptors {
+        let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+        let files = DESCRIPTORS.min(limit / 2);
+        let others = DESCRIPTORS - QUEUE_DESCRIPTORS;
+        Descriptors { queues: files.saturating_sub(others).max(QUEUE_FILES_MIN), connections: limit - files }
+    }
+}
+
 /// Keeps the allocator from taking memory two megabytes at a time: of every thread's few kilobytes that would make 2 MiB, and an idle
 /// process would be a third larger.
 pub fn use_small_pages() {
@@ -73,6 +102,17 @@ pub fn use_small_pages() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_store_has_its_descriptors_before_connections() {
+        let plenty = Descriptors::within(Some(1 << 20));
+        assert_eq!((plenty.queues, plenty.connections), (512, (1 << 20) - 600));
+        let few = Descriptors::within(Some(1024));
+        assert_eq!((few.queues, few.connections), (424, 512));
+        let fewest = Descriptors::within(Some(64));
+        assert_eq!((fewest.queues, fewest.connections), (8, 32));
+        assert_eq!(Descriptors::within(None).queues, 512);
+    }
 
     #[test]
     fn the_smallest_limit_on_the_way_up_counts_in_both_versions() {

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use broker::Broker;
+use config::Settings;
 use env::{Clock, Random};
 use names::Names;
-use net::{Budget, Listener, ListenerOptions, ListenerTag, Port, Service};
+use net::{Budget, Listener, ListenerOptions, ListenerTag, Places, Port, Service};
 use store::{Store, StoreEnv};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +23,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{error, info, warn};
 
-use crate::machine;
+use crate::machine::{self, Descriptors};
 use crate::memory::Memory;
 use crate::metrics::{self, Page};
 use crate::ports;
@@ -38,10 +39,13 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 pub async fn run(order: Order) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut stop = StopSignals::listen()?;
-    // One budget for everything that is in flight, whichever port it came by.
     let memory = Memory::of(&order.settings, machine::memory())?;
     memory.tell();
-    let budget = Arc::new(Budget::new(memory.request_bytes_max));
+    let descriptors = Descriptors::ours();
+    let shared = Shared {
+        budget: Arc::new(Budget::new(memory.request_bytes_max)),
+        places: Arc::new(Places::new(descriptors.connections)),
+    };
     let role = order.settings.role();
     let bind = order.settings.net()?.bind_address;
     let names_port = if role.has_names() { Some(ports::for_names(bind, order.names_port)?) } else { None };
@@ -52,13 +56,23 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
     let metrics = if role.has_broker() { metrics::listen(&order.settings).await? } else { None };
 
     let mut names = match names_port {
-        Some(port) => Some(RunningNames::start(&order, port, &budget)?),
+        Some(port) => Some(RunningNames::start(&order, port, &shared)?),
         None => None,
     };
     let mut broker = match broker_ports {
         Some((main, vip)) => {
             let ports = BrokerPorts { main, vip, metrics };
-            Some(RunningBroker::start(&order, ports, names.as_ref().map(|names| names.at), &budget, &memory).await?)
+            Some(
+                RunningBroker::start(
+                    &order,
+                    ports,
+                    names.as_ref().map(|names| names.at),
+                    &shared,
+                    &memory,
+                    descriptors,
+                )
+                .await?,
+            )
         }
         None => None,
     };
@@ -204,6 +218,24 @@ impl Ports {
     }
 }
 
+/// What is bounded for all ports together, whichever of them something came by.
+struct Shared {
+    /// Everything that is in flight.
+    budget: Arc<Budget>,
+    /// Connections.
+    places: Arc<Places>,
+}
+
+impl Shared {
+    fn listener_options(&self, settings: &Settings, tag: ListenerTag) -> anyhow::Result<ListenerOptions> {
+        Ok(ListenerOptions {
+            budget: Arc::clone(&self.budget),
+            places: Arc::clone(&self.places),
+            ..settings::listener_options(settings, tag)?
+        })
+    }
+}
+
 struct RunningNames {
     at: SocketAddr,
     ports: Ports,
@@ -211,11 +243,10 @@ struct RunningNames {
 }
 
 impl RunningNames {
-    fn start(order: &Order, port: Port, budget: &Arc<Budget>) -> anyhow::Result<RunningNames> {
+    fn start(order: &Order, port: Port, shared: &Shared) -> anyhow::Result<RunningNames> {
         let calls = settings::client_options(&order.settings)?;
         let names = Names::new(settings::names_options(order)?, calls, Clock::real())?;
-        let mut options = settings::listener_options(&order.settings, ListenerTag::MAIN)?;
-        options.budget = Arc::clone(budget);
+        let options = shared.listener_options(&order.settings, ListenerTag::MAIN)?;
         let mut ports = Ports::new();
         let listener = listen(port, options, &names)?;
         let at = listener.local_addr();
@@ -251,8 +282,9 @@ impl RunningBroker {
         order: &Order,
         BrokerPorts { main, vip, metrics }: BrokerPorts,
         own_names: Option<SocketAddr>,
-        budget: &Arc<Budget>,
+        shared: &Shared,
         memory: &Memory,
+        descriptors: Descriptors,
     ) -> anyhow::Result<RunningBroker> {
         let mut broker_settings = order.settings.broker()?;
         let store_settings = order.settings.store()?;
@@ -265,7 +297,8 @@ impl RunningBroker {
         let advertised = settings::advertised(&broker_settings.broker_ip1, main_port).await?;
 
         check_room(&store_settings.store_path_root_dir)?;
-        let options = settings::store_options(&store_settings, memory)?;
+        let mut options = settings::store_options(&store_settings, memory)?;
+        options.queue_descriptors_max = descriptors.queues;
         let flush_timeout = Duration::from_millis(store_settings.sync_flush_timeout);
         let clock = Clock::real();
         let random = Random::from_entropy();
@@ -297,12 +330,11 @@ impl RunningBroker {
                 random,
             })
             .await?;
-            broker.show(Arc::clone(budget));
+            broker.show(Arc::clone(&shared.budget));
             let mut listeners = Vec::new();
             for (port, tag) in [(Some(main), ListenerTag::MAIN), (vip, ListenerTag::VIP)] {
                 let Some(port) = port else { continue };
-                let mut options = settings::listener_options(&order.settings, tag)?;
-                options.budget = Arc::clone(budget);
+                let mut options = shared.listener_options(&order.settings, tag)?;
                 options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
                 listeners.push((listen(port, options, &broker)?, tag));
             }

@@ -51,7 +51,9 @@ pub use heap::keep_no_freed_pages;
 pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery, MessageKeys};
 pub use journal::{Journal, JournalOptions};
 pub use log_dirs::LogDirs;
-pub use options::{FlushMode, HourOfDay, RecoveryOptions, Retention, StoreEnv, StoreOptions};
+pub use options::{
+    DESCRIPTORS, FlushMode, HourOfDay, QUEUE_DESCRIPTORS, RecoveryOptions, Retention, StoreEnv, StoreOptions,
+};
 pub use pool::PoolOptions;
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};

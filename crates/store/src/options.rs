@@ -15,6 +15,13 @@ use crate::journal::{Journal, JournalOptions};
 use crate::log_dirs::LogDirs;
 use crate::pool::PoolOptions;
 
+/// Files of consume queues that may be open at once, unless told otherwise.
+pub const QUEUE_DESCRIPTORS: usize = 512;
+
+/// Descriptors of a process with a store, beside its connections: [`QUEUE_DESCRIPTORS`], files of the log that are written or made ahead,
+/// of the journal and the index, and what the process itself has open.
+pub const DESCRIPTORS: usize = QUEUE_DESCRIPTORS + 88;
+
 /// When a written record counts as safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushMode {
@@ -107,7 +114,7 @@ impl StoreOptions {
             cold_read_threads: 2,
             cold_reads_max: 4096,
             queries_max: 256,
-            queue_descriptors_max: 512,
+            queue_descriptors_max: QUEUE_DESCRIPTORS,
             queue_buffered_bytes: 4 << 20,
             light_queues_max: None,
             index: None,

@@ -40,7 +40,7 @@ table! {
     used "repeatedSendsMax"                SENDS         = "100000"  "sends that this window remembers, some 300 bytes each; above it the oldest are forgotten";
     used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH: bursts of one connection that wait for the device; above it the connection is not read";
     live "sendTogetherPartsMax"            PARTS         = "256"     "sends of several topics and queues that a client may put into one request (30001, our own) once its heartbeat has asked, 4096 at most; 0: clients are not told of it";
-    used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; more are closed as they come";
+    used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; more are closed as they come, as is what all ports together have beyond `ulimit -n` less 600";
     used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read; if nobody sets it, it is less where memoryLimit is below 2G";
     used "checkCRCOnRead"                  BOOL          = "true"    "check the body of each message that comes from the device and not from memory; one that is damaged is named in the log and passed over; false: it is given out as it is";
     used "memoryLimit"                     MEMORY        = "0"       "what the process may occupy: heap, mapped files, and the page cache of its own files; 64M at least; 0: three quarters of the memory cgroup's limit, or half of the machine's memory where there is none";

@@ -1,12 +1,12 @@
 //! What this process may have: files, memory, processors; and how long tasks wait for them.
 
+use store::DESCRIPTORS;
+
 use crate::doctor::finding::{Finding, size};
 use crate::doctor::patient::Patient;
 
 use super::groups::{self, Group};
 
-/// Descriptors that are not connections: 512 files of consume queues, files of the log that are written, journal, index, listeners.
-const FILES: u64 = 600;
 /// Fewer than this leave hardly a connection.
 const FILES_MIN: u64 = 1024;
 /// A broker runs in 64 MiB; below this its page cache is too small to be of use.
@@ -30,7 +30,7 @@ pub fn nofile(patient: &Patient) -> Vec<Finding> {
         return vec![Finding::note("the limit of open files cannot be read").seen(path, line)];
     };
     let wanted = patient.target.settings.net().map_or(0, |net| net.connections_max as u64);
-    let connections = hard.saturating_sub(FILES);
+    let connections = hard - hard.min(DESCRIPTORS as u64 * 2) / 2;
     let shown = |limit: u64| if limit == u64::MAX { "unlimited".to_owned() } else { limit.to_string() };
     let found = |finding: Finding| {
         finding
@@ -43,8 +43,8 @@ pub fn nofile(patient: &Patient) -> Vec<Finding> {
     vec![found(if hard < FILES_MIN {
         Finding::warning(title)
             .effect(format!(
-                "the store takes up to {FILES} of them, which leaves {connections} connections; more wait until one closes. The soft limit does \
-                 not matter: a server raises it to the hard one"
+                "the store takes up to {DESCRIPTORS} of them, and half of fewer, which leaves {connections} connections; more are closed as they \
+                 come. The soft limit does not matter: a server raises it to the hard one"
             ))
             .fix("LimitNOFILE=65536 in the systemd unit, or `* hard nofile 65536` in /etc/security/limits.conf")
     } else if connections < wanted {
