@@ -31,6 +31,7 @@ mod metrics;
 mod offsets;
 mod order_lock;
 mod placement;
+mod places;
 mod pop;
 mod protect;
 mod pull;

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use env::{Clock, TimeMs};
 use jiff::civil::Date;
@@ -83,15 +84,22 @@ impl Stat {
     }
 }
 
-#[derive(Debug)]
-struct TopicMeters {
+/// What is counted of a topic.
+pub(crate) struct TopicMeters {
     put_nums: Meter,
     put_size: Meter,
     queues: Queues,
     is_system: bool,
+    /// No longer in the table: whoever has kept it looks the name up again. Relaxed: what is counted this moment may be lost.
+    is_dropped: AtomicBool,
 }
 
-#[derive(Debug)]
+impl TopicMeters {
+    fn drop_out(&self) {
+        self.is_dropped.store(true, Ordering::Relaxed);
+    }
+}
+
 struct GroupMeters {
     get_nums: Meter,
     get_size: Meter,
@@ -216,7 +224,17 @@ impl Stats {
     /// Messages were stored.
     pub fn sent(&self, topic: &Topic, queue_id: i32, messages: usize, bytes: usize) {
         let (messages, bytes) = (messages as u64, bytes as u64);
-        let meters = self.topic(topic.shared_name());
+        // Not by name each time: with ten thousand topics that look-up alone is several waits for memory.
+        let kept = topic.meters.load();
+        let found;
+        let meters = match &*kept {
+            Some(meters) if !meters.is_dropped.load(Ordering::Relaxed) => meters,
+            Some(_) | None => {
+                found = self.topic(topic.shared_name());
+                topic.meters.store(Some(Arc::clone(&found)));
+                &found
+            }
+        };
         meters.put_nums.add(messages);
         meters.put_size.add(bytes);
         meters.queues.add(queue_id, messages, bytes, || self.clock.now());
@@ -393,7 +411,13 @@ impl Stats {
             meters.leased.sample(now);
             meters.queues.sample(now);
         }
-        topics.retain(|_, meters| !meters.put_nums.is_idle());
+        topics.retain(|_, meters| {
+            let is_idle = meters.put_nums.is_idle();
+            if is_idle {
+                meters.drop_out();
+            }
+            !is_idle
+        });
         groups.retain(|_, meters| !meters.is_idle());
         self.put_times.sample();
         self.sample_totals(now, local_date(now));
@@ -418,7 +442,9 @@ impl Stats {
 
     /// Forgets what was counted of a topic.
     pub(crate) fn forget_topic(&self, name: &str) {
-        self.topics.pin().remove(name);
+        if let Some(meters) = self.topics.pin().remove(name) {
+            meters.drop_out();
+        }
         self.groups.pin().retain(|key, _| *key.topic != *name);
     }
 
@@ -460,6 +486,7 @@ impl Stats {
                 put_size: Meter::new(now),
                 queues: Queues::default(),
                 is_system: names::is_system_topic(name),
+                is_dropped: AtomicBool::new(false),
             })
         }))
     }

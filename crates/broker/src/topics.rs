@@ -25,13 +25,13 @@ use crate::durability::TopicsWord;
 use crate::hold::Lane;
 use crate::light::LightTopics;
 use crate::lite::Lite;
+use crate::places::Places;
 use crate::refusal::Refusal;
 use crate::static_topic::mapping::Mapping;
+use crate::stats::TopicMeters;
 use crate::tables::{self, Keeper};
-use crate::topics::places::Places;
 
 pub(crate) mod mapped;
-mod places;
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
 pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
@@ -50,6 +50,8 @@ pub struct Topic {
     config: ArcSwap<TopicConfig>,
     /// By queue id; filled when a queue is first used.
     lanes: Places<Lane>,
+    /// Where its messages are counted: looked up by name once, and again if that is no longer the table's.
+    pub(crate) meters: ArcSwapOption<TopicMeters>,
     /// What its attributes say of acknowledgements.
     pub(crate) flush: TopicsWord,
     /// See `mapped.rs`.
@@ -81,6 +83,7 @@ impl Topic {
             flush: TopicsWord::of(&config.attributes),
             config: ArcSwap::from_pointee(config),
             lanes: Places::default(),
+            meters: ArcSwapOption::empty(),
             is_static: AtomicBool::new(false),
             mapping: ArcSwapOption::empty(),
             replaced: Mutex::default(),

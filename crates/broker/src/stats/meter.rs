@@ -1,14 +1,16 @@
 //! One figure over the last minute, hour and day, and a pair of them for each queue.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use env::TimeMs;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use protocol::body::{BrokerStatsData, BrokerStatsItem};
 
 use super::SAMPLE_MS;
+use crate::places::Places;
 
 const MINUTE_SAMPLES: usize = 7;
 pub(super) const HOUR_EVERY_MS: i64 = 600_000;
@@ -137,35 +139,33 @@ pub(super) struct QueueMeters {
 }
 
 /// Meters by queue id, made when a queue is first used.
-#[derive(Debug, Default)]
-pub(super) struct Queues(RwLock<Vec<Option<Arc<QueueMeters>>>>);
+#[derive(Default)]
+pub(super) struct Queues(Places<QueueMeters>);
 
 impl Queues {
     pub(super) fn add(&self, queue_id: i32, messages: u64, bytes: u64, now: impl Fn() -> TimeMs) {
         let Ok(at) = usize::try_from(queue_id) else { return };
-        if let Some(Some(meters)) = self.0.read().get(at) {
+        let add = |meters: &Arc<QueueMeters>| {
             meters.nums.add(messages);
             meters.size.add(bytes);
+        };
+        if self.0.with(at, add).is_some() {
             return;
         }
-        let mut queues = self.0.write();
-        if queues.len() <= at {
-            queues.resize(at + 1, None);
-        }
-        let made = || Arc::new(QueueMeters { nums: Meter::new(now()), size: Meter::new(now()) });
-        let meters = queues[at].get_or_insert_with(made);
-        meters.nums.add(messages);
-        meters.size.add(bytes);
+        let make = || Ok(QueueMeters { nums: Meter::new(now()), size: Meter::new(now()) });
+        let made: Result<_, Infallible> = self.0.get_or_make(at, make);
+        let Ok(made) = made;
+        add(&made);
     }
 
     pub(super) fn get(&self, queue_id: usize) -> Option<Arc<QueueMeters>> {
-        self.0.read().get(queue_id).cloned().flatten()
+        self.0.get(queue_id)
     }
 
     pub(super) fn sample(&self, now: TimeMs) {
-        for meters in self.0.read().iter().flatten() {
+        self.0.each(|meters| {
             meters.nums.sample(now);
             meters.size.sample(now);
-        }
+        });
     }
 }
