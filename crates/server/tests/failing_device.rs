@@ -37,25 +37,27 @@ fn body(number: usize) -> String {
     format!("{number:<8192}")
 }
 
+/// Sends until the server ends itself, for the reason that `said` begins. Returns what was acknowledged.
+async fn acknowledged_until_its_end(running: Running, said: &str) -> Vec<String> {
+    let asking = Asking::of(&running);
+    let mut acknowledged = Vec::new();
+    for number in 0..1000 {
+        let Ok(answer) = asking.send(TOPIC, 0, "", &body(number)).await else { break };
+        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+        acknowledged.push(number.to_string());
+    }
+    let (signal, log) = running.ended_by();
+    assert_eq!(signal, Some(6), "{log}");
+    let last = log.lines().find(|line| line.contains(said)).expect(&log);
+    assert!(last.contains("commitlog/00000000000000000000") && last.contains("Input/output error"), "{last}");
+    acknowledged
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_log_that_cannot_be_flushed_ends_the_process_with_its_reason_and_loses_nothing_that_was_acknowledged() {
     let data = tempfile::tempdir().unwrap();
     let running = on_failing_device(data.path(), "msync:error=EIO:when=20+", &["flushDiskType=SYNC_FLUSH"]);
-    let asking = Asking::of(&running);
-    let mut acknowledged = Vec::new();
-    for number in 0..1000 {
-        match asking.send(TOPIC, 0, "", &body(number)).await {
-            Ok(answer) => {
-                assert_eq!(answer.code, 0, "{:?}", answer.remark);
-                acknowledged.push(number.to_string());
-            }
-            Err(_) => break,
-        }
-    }
-    let (signal, said) = running.ended_by();
-    assert_eq!(signal, Some(6), "{said}");
-    let last = said.lines().find(|line| line.contains("the log cannot be flushed: ending the process")).expect(&said);
-    assert!(last.contains("commitlog/00000000000000000000") && last.contains("Input/output error"), "{last}");
+    let acknowledged = acknowledged_until_its_end(running, "the log cannot be flushed: ending the process").await;
     assert!((10..20).contains(&acknowledged.len()), "{} were acknowledged", acknowledged.len());
 
     let again = Running::server(data.path());
@@ -76,21 +78,7 @@ async fn a_log_that_cannot_be_written_from_the_pool_ends_the_process_with_its_re
         "pwrite64:error=EIO:when=60+",
         &["transientStorePoolEnable=true", "messageIndexEnable=false"],
     );
-    let asking = Asking::of(&running);
-    let mut acknowledged = Vec::new();
-    for number in 0..1000 {
-        match asking.send(TOPIC, 0, "", &body(number)).await {
-            Ok(answer) => {
-                assert_eq!(answer.code, 0, "{:?}", answer.remark);
-                acknowledged.push(number.to_string());
-            }
-            Err(_) => break,
-        }
-    }
-    let (signal, said) = running.ended_by();
-    assert_eq!(signal, Some(6), "{said}");
-    let last = said.lines().find(|line| line.contains("the log cannot be written: ending the process")).expect(&said);
-    assert!(last.contains("commitlog/00000000000000000000") && last.contains("Input/output error"), "{last}");
+    let acknowledged = acknowledged_until_its_end(running, "the log cannot be written: ending the process").await;
     assert_eq!(acknowledged.len(), 59);
 
     let again = Running::server(data.path());
