@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use protocol::frame::{MAX_FRAME_BYTES, Serialization};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -254,11 +254,7 @@ async fn accept<S: Service>(
                         refusals.note(Instant::now());
                         continue;
                     };
-                    let connection = connection(tcp, peer, Arc::clone(door), begin_drain.clone());
-                    tasks.spawn(async move {
-                        connection.await;
-                        drop(place);
-                    });
+                    tasks.spawn(connection(tcp, peer, Arc::clone(door), begin_drain.clone(), place));
                 }
                 Err(error) => {
                     tracing::warn!(local = ?socket.local_addr().ok(), %error, "cannot accept");
@@ -312,6 +308,7 @@ async fn connection<S: Service>(
     peer: SocketAddr,
     door: Arc<Door<S>>,
     mut draining: watch::Receiver<bool>,
+    _place: OwnedSemaphorePermit,
 ) {
     let options = &door.options;
     if let Err(error) = tcp.set_nodelay(true).and_then(|()| keep_alive(&tcp)) {
