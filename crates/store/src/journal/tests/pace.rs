@@ -137,7 +137,8 @@ fn snapshots_are_two_percent_of_what_is_written_counted_in_bytes_and_the_last_on
     beside.fetch_add(10 << 20, Ordering::Relaxed);
     put(30);
     let after = snapshots(&journal, before.snapshots + 1);
-    assert!(after.written_bytes - before.written_bytes < 10_000, "{before:?}, {after:?}");
+    // What the journal wrote meanwhile (the gauge is a round of its thread late) would have paid less than half of it.
+    assert!(after.written_bytes - before.written_bytes < 50 * STATE / 2, "{before:?}, {after:?}");
     assert_eq!(after.foreground_bytes - after.written_bytes, 10 << 20);
 
     // And who allows more gets more.
