@@ -70,14 +70,23 @@ pub struct UniqueId {
 
 /// Appends a unique id (`UNIQ_KEY`). `now_ms` and `month_start_ms` are the client's clock and the beginning of its month.
 pub fn unique_id(out: &mut String, ip: IpAddr, pid: u32, hash: u32, now_ms: i64, month_start_ms: i64, counter: u16) {
-    // All of it at once: this is done for every message that is sent.
-    let mut rest = [0; 12];
-    rest[..2].copy_from_slice(&(pid as u16).to_be_bytes());
-    rest[2..6].copy_from_slice(&hash.to_be_bytes());
-    rest[6..10].copy_from_slice(&((now_ms - month_start_ms) as u32).to_be_bytes());
-    rest[10..].copy_from_slice(&counter.to_be_bytes());
+    unique_id_start(out, ip, pid, hash);
+    unique_id_end(out, (now_ms - month_start_ms) as u32, counter);
+}
+
+/// Appends what all unique ids of one maker begin with.
+pub fn unique_id_start(out: &mut String, ip: IpAddr, pid: u32, hash: u32) {
     push_ip(out, ip);
-    push_hex(out, rest);
+    push_hex(out, (pid as u16).to_be_bytes());
+    push_hex(out, hash.to_be_bytes());
+}
+
+/// Appends what is a unique id's own, behind [`unique_id_start`].
+pub fn unique_id_end(out: &mut String, since_month_ms: u32, counter: u16) {
+    let mut own = [0; 6];
+    own[..4].copy_from_slice(&since_month_ms.to_be_bytes());
+    own[4..].copy_from_slice(&counter.to_be_bytes());
+    push_hex(out, own);
 }
 
 /// Takes a unique id apart. Clients of other languages make ids of the same length with other contents.

@@ -160,7 +160,7 @@ impl<'a> Iterator for Properties<'a> {
 /// Writes a property string.
 #[derive(Clone, Debug, Default)]
 pub struct PropertiesWriter {
-    text: Vec<u8>,
+    text: String,
 }
 
 impl PropertiesWriter {
@@ -172,16 +172,17 @@ impl PropertiesWriter {
     /// Writes into a buffer that was used before; what it holds is dropped.
     pub fn reuse(mut text: Vec<u8>) -> PropertiesWriter {
         text.clear();
-        PropertiesWriter { text }
+        // Nothing is text.
+        PropertiesWriter { text: String::from_utf8(text).unwrap_or_default() }
     }
 
     /// Adds one property; nothing when the value is empty, since readers drop such a property.
     pub fn put(&mut self, name: &str, value: &str) -> &mut Self {
         if !name.is_empty() && !value.is_empty() {
-            self.text.extend_from_slice(name.as_bytes());
-            self.text.push(NAME_VALUE);
-            self.text.extend_from_slice(value.as_bytes());
-            self.text.push(PROPERTY_END);
+            self.text.push_str(name);
+            self.text.push(char::from(NAME_VALUE));
+            self.text.push_str(value);
+            self.text.push(char::from(PROPERTY_END));
         }
         self
     }
@@ -203,18 +204,17 @@ impl PropertiesWriter {
 
     /// What was written so far.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.text
+        self.text.as_bytes()
     }
 
     /// What was written so far, as text.
     pub fn as_str(&self) -> &str {
-        // Only whole strings are put in.
-        std::str::from_utf8(&self.text).unwrap_or_default()
+        &self.text
     }
 
     /// The buffer.
     pub fn into_bytes(self) -> Vec<u8> {
-        self.text
+        self.text.into_bytes()
     }
 
     /// Forgets what was written; keeps the buffer.

@@ -179,8 +179,8 @@ impl Accumulator {
         let bytes = batch::encoded_len(&inner).map_err(|error| ClientError::Invalid(error.to_string()))?;
         let (tag, waits) = (message.get(name::TAGS).unwrap_or_default(), message.waits());
         let lane_id = match queue {
-            Some(queue) => self.lanes.of(queue),
-            None => self.lanes.of_any(&message.topic, tag, waits),
+            Some(queue) => self.lanes.of(queue)?,
+            None => self.lanes.of_any(&message.topic, tag, waits)?,
         };
         let Limits { batch_bytes_max, reserve_bytes, compress_over_bytes, .. } = self.limits;
         let reserved_max = reserve_bytes / self.lanes.len().max(1);

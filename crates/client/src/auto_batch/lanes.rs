@@ -7,6 +7,8 @@ use protocol::body::MessageQueue;
 use protocol::names::is_logical_broker;
 
 use super::batch::{Batch, Target, is_same_tag};
+use crate::error::ClientError;
+use crate::prepared::check_topic;
 
 /// Batches of a lane that are on their way at once. More than two, so that the broker has the next one while answers travel; few, so
 /// that a slow broker makes batches fuller and not more.
@@ -157,43 +159,50 @@ impl Lanes {
         self.places.len() - self.free.len()
     }
 
-    /// The lane of a chosen queue.
-    pub(crate) fn of(&mut self, queue: &MessageQueue) -> LaneId {
+    /// The lane of a chosen queue. An error if no topic may have such a name.
+    pub(crate) fn of(&mut self, queue: &MessageQueue) -> Result<LaneId, ClientError> {
         if let Some(known) = self.chosen.get(queue) {
-            return *known;
+            return Ok(*known);
         }
-        let lane = self.make(queue.topic.clone(), Some(queue.clone()), None);
+        let lane = self.make(queue.topic.clone(), Some(queue.clone()), None)?;
         self.chosen.insert(queue.clone(), lane);
-        lane
+        Ok(lane)
     }
 
-    /// The lane of those that may go to any queue.
-    pub(crate) fn of_any(&mut self, topic: &str, tag: &str, waits: bool) -> LaneId {
+    /// The lane of those that may go to any queue. An error if no topic may have such a name.
+    pub(crate) fn of_any(&mut self, topic: &str, tag: &str, waits: bool) -> Result<LaneId, ClientError> {
         // Most messages are like the one before.
         let is_like = |lane: &&Lane| {
             let is_common = |common: &Common| common.waits == waits && is_same_tag(&common.tag, tag);
             lane.common.as_ref().is_some_and(is_common) && lane.target.topic == topic
         };
         if let Some(last) = self.last_any.filter(|last| self.get(*last).as_ref().is_some_and(is_like)) {
-            return last;
+            return Ok(last);
         }
-        let lane = self.find_any(topic, tag, waits);
+        let lane = self.find_any(topic, tag, waits)?;
         self.last_any = Some(lane);
-        lane
+        Ok(lane)
     }
 
-    fn find_any(&mut self, topic: &str, tag: &str, waits: bool) -> LaneId {
+    fn find_any(&mut self, topic: &str, tag: &str, waits: bool) -> Result<LaneId, ClientError> {
         let known = self.any.get(topic).and_then(|tags| tags.get(tag)).and_then(|pair| pair[usize::from(waits)]);
         if let Some(known) = known {
-            return known;
+            return Ok(known);
         }
-        let lane = self.make(topic.to_owned(), None, Some(Common { tag: tag.to_owned(), waits }));
+        let lane = self.make(topic.to_owned(), None, Some(Common { tag: tag.to_owned(), waits }))?;
         let tags = self.any.entry(topic.to_owned()).or_default();
         tags.entry(tag.to_owned()).or_default()[usize::from(waits)] = Some(lane);
-        lane
+        Ok(lane)
     }
 
-    fn make(&mut self, topic: String, queue: Option<MessageQueue>, common: Option<Common>) -> LaneId {
+    fn make(
+        &mut self,
+        topic: String,
+        queue: Option<MessageQueue>,
+        common: Option<Common>,
+    ) -> Result<LaneId, ClientError> {
+        // Here and not for each message: a lane has one topic.
+        check_topic(&topic)?;
         let lane = Lane {
             target: Arc::new(Target { topic, queue }),
             common,
@@ -207,7 +216,7 @@ impl Lanes {
             is_ready: false,
             usual_bytes: 0,
         };
-        match self.free.pop() {
+        Ok(match self.free.pop() {
             Some(id) => {
                 self.places[id.0] = Some(lane);
                 id
@@ -216,7 +225,7 @@ impl Lanes {
                 self.places.push(Some(lane));
                 LaneId(self.places.len() - 1)
             }
-        }
+        })
     }
 
     /// Forgets one that is idle.

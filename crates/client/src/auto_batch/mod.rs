@@ -34,7 +34,6 @@ use self::lanes::LaneId;
 pub use self::pending::Pending;
 use crate::error::ClientError;
 use crate::message::Message;
-use crate::prepared::check_topic;
 use crate::producer::{Inner, Producer, SendResult, with_room};
 use crate::together::Left;
 
@@ -240,7 +239,6 @@ impl Producer {
                 "auto_batch is not set, and only with it messages are handed over".to_owned(),
             ));
         };
-        check_topic(&message.topic)?;
         let held = message.held_bytes();
         let wanted = u32::try_from(held + BATCH_HELD_BYTES).unwrap_or(u32::MAX).min(gathering.settings.total());
         let room = gathering.room.acquire_many(wanted);
@@ -259,11 +257,11 @@ impl Producer {
         let (pending, leaving, ticking) = {
             let mut core = gathering.core.lock();
             let Core { accumulator, unique_id, .. } = &mut *core;
+            let now = gathering.clock.elapsed();
             unique_id.clear();
             if message.get(name::UNIQ_KEY).is_none() {
-                self.inner.member.ids.put(unique_id);
+                self.inner.member.ids.put(unique_id, now);
             }
-            let now = gathering.clock.elapsed();
             let wanted = Room { message: held.min(wanted as usize), with_batch: wanted as usize };
             let Added { pending, room: taken } = accumulator.add(now, queue, &message, unique_id, wanted)?;
             // From here on its batch gives that back.

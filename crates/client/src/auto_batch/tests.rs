@@ -133,6 +133,20 @@ pub(super) fn message(body: &str) -> Message {
 }
 
 #[test]
+fn a_topic_of_a_name_that_no_broker_takes_is_refused_and_leaves_nothing_behind() {
+    let mut play = Play::new();
+    let room = Room { message: 100, with_batch: 1100 };
+    let name = "a topic";
+    let chosen = MessageQueue { topic: name.into(), ..queue(0) };
+    for queue in [None, Some(&chosen)] {
+        let added = play.accumulator.add(Duration::ZERO, queue, &Message::new(name, "x"), "ID", room);
+        let refusal = added.err().unwrap().to_string();
+        assert!(refusal.contains(name), "{refusal}");
+    }
+    assert_eq!((play.accumulator.lanes(), play.accumulator.next_deadline()), (0, None));
+}
+
+#[test]
 fn a_lone_message_leaves_at_once_and_those_behind_it_leave_together_with_its_answer() {
     let mut play = Play::new();
     assert_eq!(play.add(None, &message("a")), 1);
