@@ -1,5 +1,7 @@
 //! Sending: producers, and the tasks that send.
 
+mod gathered;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -235,7 +237,7 @@ impl Turn {
     /// One task: one send after the other.
     async fn work(self: Arc<Self>, lane: u16) {
         let mut turn = 0_u64;
-        while let Some(claim) = self.claim().await {
+        while let Some(claim) = self.claim(|| self.phase.scene.clock.elapsed()).await {
             turn += 1;
             let is_sent = self.send(&claim, lane).await;
             if !is_sent {
@@ -246,45 +248,8 @@ impl Turn {
         }
     }
 
-    /// The task that sends for a whole producer, whose client makes batches: it waits for credits and for the client's room, and
-    /// leaves the answers to [`Turn::hear`]. A task a message would take longer to wake than the message takes to send.
-    async fn hand_over(self: Arc<Self>, credits: Arc<Semaphore>, tell: mpsc::UnboundedSender<(Claim, Pending)>) {
-        // First the credit: a message is due when it may be sent, as with a task of its own.
-        while let Ok(credit) = credits.acquire().await {
-            let Some(claim) = self.claim().await else { return };
-            self.phase.scene.ledger.send(self.one.index, claim.first, claim.count);
-            match self.one.hand_over(claim.first, self.message(claim.first, claim.due, 0)).await {
-                Ok(pending) => {
-                    credit.forget();
-                    if tell.send((claim, pending)).is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    self.settle(&claim, Err(error));
-                    drop(credit);
-                    tokio::time::sleep(PAUSE).await;
-                }
-            }
-        }
-    }
-
-    /// Waits for the answers in the order in which messages were handed over: one that overtakes others counts when they have come too.
-    async fn hear(self: Arc<Self>, credits: Arc<Semaphore>, mut told: mpsc::UnboundedReceiver<(Claim, Pending)>) {
-        let mut was_sent = true;
-        while let Some((claim, pending)) = told.recv().await {
-            let is_sent = self.settle(&claim, pending.status().await);
-            // A batch fails as a whole; one pause for all of its messages.
-            if was_sent && !is_sent {
-                tokio::time::sleep(PAUSE).await;
-            }
-            was_sent = is_sent;
-            credits.add_permits(1);
-        }
-    }
-
-    /// The next send, when it is due; nothing when there is none any more.
-    async fn claim(&self) -> Option<Claim> {
+    /// The next send, when it is due; nothing when there is none any more. `now`: the time, where nothing else says when that was.
+    async fn claim(&self, now: impl FnOnce() -> Duration) -> Option<Claim> {
         if let Some(schedule) = &self.schedule {
             // Closed when the load is stopped, and behind its last send.
             schedule.permits.acquire().await.ok()?.forget();
@@ -304,7 +269,7 @@ impl Turn {
         }
         let due = match &self.schedule {
             Some(schedule) => schedule.due((first - self.begin) / self.phase.batch),
-            None => self.phase.scene.clock.elapsed(),
+            None => now(),
         };
         Some(Claim { first, count: self.phase.batch.min(self.end - first), due })
     }
@@ -334,14 +299,15 @@ impl Turn {
             }
             tokio::time::sleep(ROOM_PAUSE).await;
         };
-        self.settle(claim, sent)
+        self.settle(claim, sent, scene.clock.elapsed())
     }
 
-    /// Takes note of how a send ended. False: it failed.
-    fn settle(&self, &Claim { first, count, due }: &Claim, sent: Result<SendStatus, ClientError>) -> bool {
+    /// Takes note of how a send ended, and when. False: it failed.
+    fn settle(&self, claim: &Claim, sent: Result<SendStatus, ClientError>, now: Duration) -> bool {
+        let Claim { first, count, due } = *claim;
         let Phase { scene, .. } = &*self.phase;
         let (producer, who) = (self.one.index, self.one.index as usize);
-        let took = scene.clock.elapsed().saturating_sub(due);
+        let took = now.saturating_sub(due);
         scene.ledger.settle(producer, first, count, sent.is_ok());
         match sent {
             Ok(status) => {

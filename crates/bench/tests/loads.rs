@@ -47,6 +47,7 @@ async fn every_way_to_send_and_consume_delivers_each_message_once_to_each_group(
             ("autoBatch", "true"),
             ("batchCQ", "true"),
             ("batchMaxBytes", "2000"),
+            ("backpressureConcurrency", "10"),
             ("consumeMode", "pull"),
         ],
         &[("sendMode", "oneway"), ("autoBatch", "true"), ("batchMaxDelayMs", "1"), ("consumeMode", "push")],
