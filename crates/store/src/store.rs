@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use env::Clock;
 use parking_lot::{Mutex, RwLock};
+use protocol::record::RecordView;
 use protocol::{LogOffset, light, names};
 use tracing::error;
 
@@ -32,7 +33,7 @@ use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
 use crate::resume::Resume;
 use crate::segment::ReadMode;
 use crate::sound::Damaged;
-use crate::timer::{LogState, TimerFiles, TimerOptions};
+use crate::timer::{LogState, TimerFiles, TimerOptions, TimerUnit};
 use crate::turns::Handle;
 use crate::watermark::Watermark;
 use crate::worker::Bell;
@@ -412,10 +413,21 @@ impl Store {
         &self.journal
     }
 
-    /// Opens what Apache's timer store keeps beside the log. Once, by whoever delivers timer messages.
-    pub fn open_timers(&self, options: &TimerOptions) -> Result<TimerFiles, StoreError> {
+    /// Opens what Apache's timer store keeps beside the log. Once, by whoever delivers timer messages. `is_whole`: whether a unit says of a
+    /// message what the message says.
+    pub fn open_timers(
+        &self,
+        options: &TimerOptions,
+        is_whole: impl Fn(&TimerUnit, &RecordView<'_>) -> bool,
+    ) -> Result<TimerFiles, StoreError> {
+        let is_whole = |unit: &TimerUnit| {
+            let about =
+                |view: &RecordView<'_>| view.total_size() as u64 == u64::from(unit.size) && is_whole(unit, view);
+            // What cannot be read now may be there, and be whole.
+            self.about_record_cold(unit.at, about).map_or(true, |is_whole| is_whole == Some(true))
+        };
         let state = LogState { end: LogOffset(self.shared.opened_at), was_abnormal: self.was_abnormal };
-        TimerFiles::open(&self.shared.files_disk, options, state)
+        TimerFiles::open(&self.shared.files_disk, options, state, &is_whole)
     }
 
     /// Runs a read that may wait for the device, on a thread of its own.

@@ -24,7 +24,7 @@ use protocol::properties::name;
 use protocol::record::RecordView;
 use protocol::{LogOffset, java, names};
 use store::journal::Table;
-use store::{Store, StoreError, TimerFiles, TimerMarks, TimerOptions, timer_magic};
+use store::{Store, StoreError, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic};
 use tokio::sync::Notify;
 
 use crate::broker::Broker;
@@ -103,7 +103,16 @@ impl Timers {
             log_file_bytes: settings.mapped_file_size_timer_log,
             precision_ms: precision,
         };
-        let files = store.open_timers(&options)?;
+        // Apache's units do not say when exactly a message is due.
+        let is_due = |unit: &TimerUnit, view: &RecordView<'_>| {
+            unit.due == 0 || out_ms(view).is_some_and(|out| unit.due == asked::due_ms(view, out, precision))
+        };
+        let is_whole = |unit: &TimerUnit, view: &RecordView<'_>| {
+            view.topic() == names::TIMER_TOPIC
+                && is_due(unit, view)
+                && unit.topic_hash == java::string_hash(view.property(name::REAL_TOPIC).unwrap_or_default())
+        };
+        let mut files = store.open_timers(&options, is_whole)?;
         let marks = files.marks();
         let topic = topics.timer();
         let mut scan_from = None;
@@ -128,8 +137,15 @@ impl Timers {
             store.scan(store.min_offset(), &mut visit)?;
         }
         let next = next_to_take_in(store, &topic, &files);
+        if u64::try_from(marks.queue_offset).is_ok_and(|noted| noted > next) {
+            // A loss of power has taken messages that were taken in. Others get their places, and another start must not pass those over.
+            let checkpoint = files.checkpoint(marks.read_time, next, now);
+            checkpoint.write()?;
+            files.checkpointed(&checkpoint);
+        }
         let counts = counts(&files, topics, now)?;
-        let read = marks.read_time.max(files.first_slot().unwrap_or(now));
+        // Slots before the first that holds something are passed over, as far as their time has come: what is still to be sent may be due sooner.
+        let read = marks.read_time.max(files.first_slot().map_or(now, |first| first.min(now)));
         let figures = Figures {
             pending: AtomicI64::new(i64::try_from(files.pending()).unwrap_or(i64::MAX)),
             read_time: AtomicI64::new(read),

@@ -173,6 +173,23 @@ async fn each_message_is_delivered_once_over_a_stop_and_over_a_crash_in_the_midd
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_after_a_start_does_not_wait_for_what_waits_already() {
+    let (setup, hand) = Setup::default().standing();
+    let running = start(setup.clone()).await;
+    send_at(&running, STANDS_AT + 3_600_000, "in an hour").await;
+    all_delivered(&running, Some(&hand), 0).await;
+    let crashed = start_on(setup.clone(), running.image()).await;
+    let stopped = start_on(setup, running.stop().await).await;
+    for running in [&crashed, &stopped] {
+        send_at(running, STANDS_AT + 2_000, "soon").await;
+    }
+    hand.advance(Duration::from_secs(2));
+    for running in [&crashed, &stopped] {
+        assert_eq!(bodies(&running.wait_for("Orders", 1, 2).await), ["last", "soon"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_due_beyond_the_wheel_is_stored_again_on_the_way() {
     let short = with(&[("timerRollWindowSlot", "2"), ("recallMessageEnable", "true")]);
     let running = start(short).await;

@@ -73,7 +73,15 @@ pub struct TimerFiles {
 
 impl TimerFiles {
     /// Opens the files, or makes them; after a crash the wheel is built anew from the timer log.
-    pub fn open(disk: &Arc<dyn Disk>, options: &TimerOptions, state: LogState) -> Result<TimerFiles, StoreError> {
+    ///
+    /// `is_whole` is asked after a crash about units that the check-point does not vouch for, of which the device may have a part: whether one says what
+    /// its message says. The timer log ends at the first one that does not; what had a unit behind that is taken in again.
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        options: &TimerOptions,
+        state: LogState,
+        is_whole: &dyn Fn(&TimerUnit) -> bool,
+    ) -> Result<TimerFiles, StoreError> {
         let precision = options.precision_ms.max(1);
         let checkpoint = Checkpoint::open(&**disk, &options.root)?;
         let marks = checkpoint.marks;
@@ -95,6 +103,14 @@ impl TimerFiles {
         let keep = !state.was_abnormal && bytes > 0;
         let mut wheel = Wheel::open(&**disk, &options.root, precision, keep)?;
         let (first_slot, pending) = if keep { wheel.load(marks.read_time)? } else { (None, 0) };
+        // Names that were made just now: a check-point speaks of what they lead to.
+        for dir in [&options.root.join("config"), &options.root.join("timerlog"), &options.root] {
+            disk.sync_dir(dir).map_err(|source| StoreError::Disk {
+                doing: "sync the folder",
+                path: dir.clone(),
+                source,
+            })?;
+        }
         let mut files = TimerFiles {
             precision,
             needed: log.min(),
@@ -110,15 +126,20 @@ impl TimerFiles {
             log,
         };
         if !keep {
-            files.rebuild(state.end)?;
+            files.rebuild(state.end, flushed, is_whole)?;
         } else if let Some(at) = files.log.end.checked_sub(UNIT_BYTES as u64).filter(|at| *at >= files.log.min()) {
             files.last = files.log.unit_at(at)?.map(|(unit, _)| unit);
         }
         Ok(files)
     }
 
-    /// Fills the empty wheel from the timer log, which ends where it leads beyond the commit log.
-    fn rebuild(&mut self, log_end: LogOffset) -> Result<(), StoreError> {
+    /// Fills the empty wheel from the timer log, which ends where it leads beyond the commit log, or is not whole from `flushed` on.
+    fn rebuild(
+        &mut self,
+        log_end: LogOffset,
+        flushed: u64,
+        is_whole: &dyn Fn(&TimerUnit) -> bool,
+    ) -> Result<(), StoreError> {
         let read_time = self.marks().read_time;
         let wheel = &mut self.wheel;
         let (mut pending, mut last, mut first_slot) = (0, None, None);
@@ -128,6 +149,9 @@ impl TimerFiles {
         let precision = self.precision;
         let end = self.log.scan(self.log.min(), &mut |at, unit| {
             if unit.at.0 + u64::from(unit.size) > log_end.0 || unit.slot.rem_euclid(precision) != 0 {
+                return false;
+            }
+            if at >= flushed && !is_whole(&unit) {
                 return false;
             }
             last = Some(unit);
@@ -199,7 +223,7 @@ impl TimerFiles {
         if let Some(at) = self.broken_at {
             self.log.cut(at)?;
             self.wheel = Wheel::open(&*self.disk, &self.root, self.precision, false)?;
-            self.rebuild(LogOffset(u64::MAX))?;
+            self.rebuild(LogOffset(u64::MAX), u64::MAX, &|_| true)?;
             self.broken_at = None;
         }
         Ok(())

@@ -6,9 +6,13 @@ const SURE: LogState = LogState { end: LogOffset(u64::MAX), was_abnormal: false 
 const CRASHED: LogState = LogState { end: LogOffset(u64::MAX), was_abnormal: true };
 
 fn open(dir: &Path, state: LogState) -> TimerFiles {
+    open_if(dir, state, &|_| true)
+}
+
+fn open_if(dir: &Path, state: LogState, is_whole: &dyn Fn(&TimerUnit) -> bool) -> TimerFiles {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let options = TimerOptions { root: dir.to_owned(), log_file_bytes: 4096, precision_ms: 1000 };
-    TimerFiles::open(&disk, &options, state).unwrap()
+    TimerFiles::open(&disk, &options, state, is_whole).unwrap()
 }
 
 fn unit(slot: i64, at: u64) -> TimerUnit {
@@ -46,6 +50,31 @@ fn a_slot_gives_its_units_newest_first_across_files() {
     assert_eq!(files.read(0, 100_000, 1, &mut some).unwrap(), 6000, "stops behind a whole slot");
     assert_eq!(some.len(), 100);
     assert_eq!(some[0], unit(5000, 1980));
+}
+
+/// The device has sectors of 512 bytes, and a unit has 52: of one that was written after the check-point it may have a part.
+#[test]
+fn a_unit_of_which_the_device_has_a_part_ends_the_timer_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    files.append(&[unit(5000, 0), unit(9000, 10)], 0).unwrap();
+    files.note(0, 2);
+    files.append(&[unit(9000, 20), unit(9000, 30), unit(9000, 40)], 0).unwrap();
+    drop(files);
+    let log = dir.path().join("timerlog").join("00000000000000000000");
+    let mut bytes = std::fs::read(&log).unwrap();
+    // Its size in the log, and what stands behind it.
+    bytes[3 * 52 + 36..4 * 52].fill(0);
+    std::fs::write(&log, bytes).unwrap();
+    let asked = std::cell::RefCell::new(Vec::new());
+    let is_whole = |unit: &TimerUnit| {
+        asked.borrow_mut().push(unit.at.0);
+        unit.size == 10
+    };
+    let mut files = open_if(dir.path(), CRASHED, &is_whole);
+    assert_eq!(files.last().unwrap().at, LogOffset(20));
+    assert_eq!(offsets(&mut files, 0, 10_000), [0, 20, 10]);
+    assert_eq!(asked.into_inner(), [20, 30], "the check-point vouches for those before");
 }
 
 #[test]
@@ -102,6 +131,6 @@ fn a_wheel_of_another_precision_is_not_taken_for_ours() {
     open(dir.path(), SURE).append(&[unit(5000, 0)], 0).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let options = TimerOptions { root: dir.path().to_owned(), log_file_bytes: 4096, precision_ms: 100 };
-    let refused = TimerFiles::open(&disk, &options, SURE).unwrap_err().to_string();
+    let refused = TimerFiles::open(&disk, &options, SURE, &|_| true).unwrap_err().to_string();
     assert!(refused.contains("timerPrecisionMs=100"), "{refused}");
 }
