@@ -76,6 +76,13 @@ pub(crate) fn cut(broker: &Broker) {
     };
     let cuts = broker.offsets.cut(end_of);
     let batches = broker.pops.orders.cut(end_of);
+    let leases = broker.pops.cut(end_of);
+    if leases > 0 {
+        tracing::warn!(
+            leases,
+            "messages on lease lay behind what the crash left of their queues: they are on lease no more"
+        );
+    }
     if batches > 0 {
         tracing::warn!(
             batches,

@@ -372,6 +372,23 @@ impl Ledger {
         }
     }
 
+    /// Gives up messages at the end of their queue and behind it, which a crash has taken: others get their numbers. `end_of`: the end of a queue;
+    /// none of those that are not to be looked at. Says which leases have changed.
+    pub(crate) fn cut(&mut self, end_of: impl Fn(&QueueName) -> Option<u64>) -> Vec<LeaseId> {
+        let ends: BTreeMap<PopQueue, u64> =
+            self.names.iter().filter_map(|(queue, name)| Some((*queue, end_of(name)?))).collect();
+        let gone = |(id, lease): (&LeaseId, &Lease)| {
+            let end = ends.get(&id.queue)?;
+            let offsets: Vec<u64> = lease.open().map(|place| id.offset(place)).filter(|offset| offset >= end).collect();
+            (!offsets.is_empty()).then_some((*id, offsets))
+        };
+        let gone: Vec<(LeaseId, Vec<u64>)> = self.leases.iter().filter_map(gone).collect();
+        for (id, offsets) in &gone {
+            offsets.iter().for_each(|offset| self.settle(*id, *offset));
+        }
+        gone.into_iter().map(|(id, _)| id).collect()
+    }
+
     /// A lease.
     pub(crate) fn get(&self, id: LeaseId) -> Option<&Lease> {
         self.leases.get(&id)

@@ -230,6 +230,15 @@ impl Pops {
         self.keeper.put_together(&changes)
     }
 
+    /// Gives up what a crash has taken of messages on lease; says of how many leases. See [`Ledger::cut`].
+    pub(crate) fn cut(&self, end_of: impl Fn(&str, i32) -> Option<i64>) -> usize {
+        let mut ledger = self.ledger.lock();
+        let end_of = |name: &QueueName| end_of(&name.topic, name.queue_id).and_then(|end| u64::try_from(end).ok());
+        let changed = ledger.cut(end_of);
+        changed.iter().for_each(|id| _ = self.put(&ledger, *id));
+        changed.len()
+    }
+
     /// Forgets what a group or a topic that is gone has on lease.
     pub(crate) fn forget(&self, is_gone: impl Fn(&str, &str) -> bool) {
         let mut ledger = self.ledger.lock();

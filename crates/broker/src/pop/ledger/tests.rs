@@ -55,6 +55,20 @@ fn acknowledgements_of_one_request_count_together_whatever_they_name() {
 }
 
 #[test]
+fn messages_that_a_crash_has_taken_are_on_lease_no_more() {
+    let mut ledger = ledger();
+    let other = ledger.add(QueueName { group: "g".into(), topic: "other".into(), queue_id: 0 });
+    lease(&mut ledger, id(10, 5), &[5, 6, 9], 100);
+    lease(&mut ledger, id(11, 7), &[7, 8], 90);
+    lease(&mut ledger, id(12, 2), &[2, 3], 100);
+    lease(&mut ledger, LeaseId { queue: other, ..id(10, 5) }, &[5], 100);
+    assert_eq!(ledger.cut(|name| (&*name.topic == "t").then_some(6)), [id(10, 5), id(11, 7)]);
+    assert_eq!(ledger.get(id(10, 5)).unwrap().open().collect::<Vec<_>>(), [0]);
+    assert_eq!((ledger.get(id(11, 7)), ledger.next_due()), (None, Some(100)));
+    assert_eq!((ledger.open_messages(QUEUE), ledger.open_messages(other)), (3, 1));
+}
+
+#[test]
 fn a_lease_that_is_over_is_given_up_once_and_not_acknowledged_meanwhile() {
     let mut ledger = ledger();
     lease(&mut ledger, id(10, 0), &[0, 1], 100);
