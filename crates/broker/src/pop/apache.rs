@@ -27,6 +27,7 @@ use crate::refusal::Refusal;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::tables;
 use crate::topics::Topic;
+use crate::upkeep;
 
 /// Whose offsets say which check-points are done with: each the last of them, not the next.
 pub(crate) const GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
@@ -174,7 +175,14 @@ fn pass_over(broker: &Broker, topic: &Topic) -> Result<(), StoreError> {
             broker.offsets.commit(GROUP, topic.name(), queue_id, stand.end as i64 - 1);
         }
     }
+    note(broker);
     Ok(())
+}
+
+/// Has the journal know how far the revive queues are read, before it hears of an acknowledgement: a start that read a check-point again
+/// would not know that its messages are done with.
+fn note(broker: &Broker) {
+    upkeep::put_offsets(&broker.store, &broker.offsets);
 }
 
 /// Takes in what is new in the revive queues.
@@ -235,6 +243,7 @@ pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
     for (queue_id, done) in ends {
         broker.offsets.commit(GROUP, topic.name(), queue_id, done);
     }
+    note(broker);
     if count > 0 {
         tracing::info!(check_points = count, "check-points of another broker taken over");
     }

@@ -89,6 +89,29 @@ async fn a_clean_stop_hands_leases_over_and_the_next_start_keeps_them() {
     broker.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_after_a_clean_stop_does_not_come_again_after_a_kill() {
+    let (setup, hand) = standing();
+    // Offsets of groups are written down when nobody waits for them any more.
+    let setup = Setup { more: &[("journalOffsetsMillis", "60000")], ..setup };
+    let broker = start(setup.clone()).await;
+    for number in 0..2 {
+        broker.put("T", 0, "", &number.to_string()).await;
+    }
+    let first = pop(&broker, &from("T", 400)).await;
+    assert_eq!(first.bodies(), ["0", "1"]);
+    // The stop hands the lease to whoever starts next.
+    let broker = start_on(setup.clone(), broker.stop().await).await;
+    assert_eq!(ack(&broker, "T", &first.handle(0)).await, 0);
+    assert_eq!(ack(&broker, "T", &first.handle(1)).await, 0);
+    let image = broker.image();
+    broker.stop().await;
+    let broker = start_on(setup, image).await;
+    hand.advance(Duration::from_secs(10));
+    assert_eq!(come_again(&broker, &hand).await, Vec::<String>::new());
+    broker.stop().await;
+}
+
 /// Offsets of messages on lease in a journal, and how far the group has come; nothing where there is no whole journal yet.
 fn leased(journal: &[u8]) -> (Vec<u64>, u64) {
     let dir = tempfile::tempdir().unwrap();
