@@ -15,6 +15,7 @@ use store::Store;
 use store::journal::Table;
 
 use crate::admin;
+use crate::blocking;
 use crate::broker::Broker;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::tables::{self, Keeper};
@@ -183,7 +184,7 @@ impl Exchange {
             if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
                 return Err(ExchangeError::Journal { path });
             }
-            let written = tokio::task::spawn_blocking(move || {
+            let written = blocking::spawn(move || {
                 let written = put_in_place(&path, text.as_bytes());
                 // One that failed may have come as far as to replace either of the two.
                 let in_place =
@@ -205,7 +206,7 @@ impl Exchange {
         let Some(timers) = &broker.timers else { return Ok(()) };
         let text = text::text(&admin::timers::counts(timers), &Value::Null);
         let path = self.folder.join(TIMER_COUNTS);
-        let written = tokio::task::spawn_blocking(move || put_in_place(&path, text.as_bytes()));
+        let written = blocking::spawn(move || put_in_place(&path, text.as_bytes()));
         // As above.
         written.await.unwrap_or(Ok(()))
     }

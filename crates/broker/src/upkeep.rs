@@ -12,6 +12,7 @@ use store::journal::Table;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::blocking;
 use crate::broker::Broker;
 use crate::exchange::{Exports, Extras};
 use crate::falls::{Fall, Falls};
@@ -202,7 +203,7 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
 /// Does what takes time with large tables on a thread that serves no connection.
 async fn beside<T: Send + 'static>(broker: &Arc<Broker>, work: impl FnOnce(&Broker) -> T + Send + 'static) -> T {
     let broker = Arc::clone(broker);
-    match tokio::task::spawn_blocking(move || work(&broker)).await {
+    match blocking::spawn(move || work(&broker)).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),

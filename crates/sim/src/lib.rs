@@ -5,6 +5,7 @@
 //! ([`disk`]), and the order of threads (`store::turns`). What must hold is in [`log_run`] and the runs beside it, and what is wrong has a
 //! [`verdict`].
 
+pub mod broker_run;
 pub mod disk;
 pub mod log_run;
 mod tables;
@@ -28,8 +29,17 @@ pub fn play_and_keep(
     tells: bool,
     keep: &mut dyn FnMut(&Left<'_>) -> anyhow::Result<()>,
 ) -> Report {
+    told(tells, |report| log_run::run(seed, plan, report, keep))
+}
+
+/// Plays a seed of a broker.
+pub fn play_broker(seed: u64, tells: bool) -> Report {
+    told(tells, |report| broker_run::run(seed, report))
+}
+
+fn told(tells: bool, run: impl FnOnce(&mut Report) -> anyhow::Result<()>) -> Report {
     let mut report = Report::new(tells);
-    let done = catch_unwind(AssertUnwindSafe(|| log_run::run(seed, plan, &mut report, keep)));
+    let done = catch_unwind(AssertUnwindSafe(|| run(&mut report)));
     match done {
         Ok(Ok(())) => {}
         Ok(Err(error)) => report.find(Verdict::Refused, format!("the run cannot go on: {error:#}")),

@@ -7,6 +7,7 @@ mod checks;
 mod left;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -143,14 +144,14 @@ pub fn run(
 }
 
 /// A write pool for one seed in five, none of which has found something without one. From dice of its own: what is sent stays the same.
-fn pool(seed: u64) -> Option<PoolOptions> {
+pub(crate) fn pool(seed: u64) -> Option<PoolOptions> {
     let dice = Random::seeded(!seed);
     let buffers = 1 + dice.below(4) as usize;
     let buffer_bytes = [1 << 10, 8 << 10, 64 << 10][dice.below(3) as usize];
     (seed % 5 == 2).then_some(PoolOptions { buffers, buffer_bytes })
 }
 
-fn options(world: &World) -> StoreOptions {
+pub(crate) fn options(world: &World) -> StoreOptions {
     let root = world.root();
     StoreOptions {
         segment_bytes: world.pick(&[16 << 10, 64 << 10, 256 << 10]),
@@ -167,8 +168,19 @@ fn options(world: &World) -> StoreOptions {
     }
 }
 
+/// Each life has a folder of its own.
+pub(crate) fn move_to(options: &mut StoreOptions, root: &Path) {
+    let moved = StoreOptions::at(root);
+    options.root = moved.root;
+    options.log_dirs = moved.log_dirs;
+    options.queue_dir = moved.queue_dir;
+    if let Some(index) = &mut options.index {
+        index.dir = root.join("index");
+    }
+}
+
 /// What a message says: its number, and bytes that follow from it.
-fn body(id: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn body(id: u64, bytes: usize) -> Vec<u8> {
     let dice = Random::seeded(id);
     let mut body = id.to_be_bytes().to_vec();
     while body.len() < bytes {
@@ -181,14 +193,7 @@ fn body(id: u64, bytes: usize) -> Vec<u8> {
 impl Run<'_> {
     /// From a start to a crash or a stop.
     fn live(&mut self, before: End, is_last: bool) -> anyhow::Result<End> {
-        let root = self.world.root();
-        let moved = StoreOptions::at(&root);
-        self.options.root = moved.root;
-        self.options.log_dirs = moved.log_dirs;
-        self.options.queue_dir = moved.queue_dir;
-        if let Some(index) = &mut self.options.index {
-            index.dir = root.join("index");
-        }
+        move_to(&mut self.options, &self.world.root());
         let how = self.world.crash();
         if self.world.one_in(6) {
             // In the start, or soon after it.

@@ -28,6 +28,9 @@ struct Arguments {
     /// At a time; by default as many as there are processors.
     #[arg(long)]
     threads: Option<usize>,
+    /// Play brokers, not stores alone.
+    #[arg(long, conflicts_with_all = ["images", "for_apache"])]
+    broker: bool,
     /// Keep what each crash left below this folder: a folder each, and a file that says what has to be in it.
     #[arg(long)]
     images: Option<PathBuf>,
@@ -38,6 +41,9 @@ struct Arguments {
 
 impl Arguments {
     fn play(&self, seed: u64, tells: bool) -> Report {
+        if self.broker {
+            return sim::play_broker(seed, tells);
+        }
         let plan = Plan { is_for_apache: self.for_apache };
         sim::play_and_keep(seed, plan, tells, &mut |left| {
             if let Some(images) = &self.images {

@@ -3,11 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use sim::verdict::Report;
 
 /// Each of these once found something that was wrong; docs/testing.md says what.
 const FOUND_SOMETHING: [u64; 11] = [3, 48, 144, 283, 406, 425, 440, 476, 513, 659, 1603];
 
+/// The same, of brokers.
+const FOUND_SOMETHING_IN_BROKERS: [u64; 7] = [29, 57, 87, 100, 279, 341, 365];
+
 fn play(seeds: impl Iterator<Item = u64> + Send) -> Vec<String> {
+    play_by(seeds, |seed| sim::play(seed, false))
+}
+
+fn play_by(seeds: impl Iterator<Item = u64> + Send, one: impl Fn(u64) -> Report + Sync) -> Vec<String> {
     let (seeds, found) = (Mutex::new(seeds), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -17,7 +25,7 @@ fn play(seeds: impl Iterator<Item = u64> + Send) -> Vec<String> {
                     // Not held while it is played.
                     let next = seeds.lock().next();
                     let Some(seed) = next else { return };
-                    let report = sim::play(seed, false);
+                    let report = one(seed);
                     found.lock().extend(report.findings.iter().map(|finding| format!("seed {seed}: {finding}")));
                 }
             });
@@ -35,6 +43,16 @@ fn a_thousand_seeds_find_nothing() {
 #[test]
 fn seeds_that_once_found_something_find_nothing() {
     assert_eq!(play(FOUND_SOMETHING.into_iter()), Vec::<String>::new());
+}
+
+#[test]
+fn brokers_of_many_seeds_keep_what_they_promised() {
+    let found = play_by((0..60).chain(FOUND_SOMETHING_IN_BROKERS), |seed| sim::play_broker(seed, false));
+    assert!(
+        found.is_empty(),
+        "{}\ncargo run --profile fast -p sim -- --broker --seed N tells its story",
+        found.join("\n")
+    );
 }
 
 #[test]

@@ -166,6 +166,11 @@ pub fn is_taken() -> bool {
     PLACE.with_borrow(|place| place.as_ref().is_some_and(|place| place.seat.is_some()))
 }
 
+/// Whether there are turns at all: this thread takes them, or gives them.
+pub fn are_given() -> bool {
+    PLACE.with_borrow(Option::is_some)
+}
+
 /// Waits, with `guard` unlocked, until something `is_over` or `timeout` is. False: there are no turns, and the caller has to wait by itself.
 pub(crate) fn wait<T>(
     guard: &mut MutexGuard<'_, T>,

@@ -17,6 +17,7 @@ use protocol::fastjson::{self, Dialect};
 use protocol::request::GetBrokerConfigReply;
 use store::FlushMode;
 
+use crate::blocking;
 use crate::broker::Broker;
 use crate::exchange::put_in_place;
 use crate::refusal::Refusal;
@@ -120,7 +121,7 @@ pub(crate) fn update(
         broker.registry.all_changed();
     }
     if let Some(file) = broker.configuration.file.clone() {
-        tokio::task::spawn_blocking(move || file.write());
+        blocking::spawn(move || file.write());
     }
     let remark = without_effect(&changes);
     out.reply(request.reply_to(), ResponseCode::Success, remark.as_deref(), &(), &[]);

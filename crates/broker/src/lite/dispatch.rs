@@ -24,6 +24,7 @@ use super::LiteGroup;
 use super::subscriptions::{Behind, Left, Subscriptions, Woken, wildcard_parent};
 use super::turns::{Key, Turns};
 use crate::admin::reply_ok;
+use crate::blocking;
 use crate::broker::Broker;
 use crate::offsets::KeyRef;
 use crate::pop::wait::Rooms;
@@ -230,7 +231,7 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool
         if !behind.is_empty() {
             let broker = Arc::clone(&broker);
             // Looks at all lite topics of a parent; alarms ring meanwhile.
-            looking = Some(tokio::task::spawn_blocking(move || {
+            looking = Some(blocking::spawn(move || {
                 let light_queues = LazyCell::new(|| broker.store.light_queue_names());
                 behind.iter().for_each(|one| look_for(&broker, one, &light_queues));
             }));

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::dispatch::hand_on;
 use super::{bound_groups, parents};
+use crate::blocking;
 use crate::broker::Broker;
 
 /// Milliseconds of a minute, the unit of `lite.topic.expiration`.
@@ -42,7 +43,7 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             topics_at = now;
             let broker = Arc::clone(&broker);
             // Looks at records that may be on the device only. The task cannot be cancelled here.
-            let _ = tokio::task::spawn_blocking(move || expire(&broker)).await;
+            let _ = blocking::spawn(move || expire(&broker)).await;
         }
     }
 }

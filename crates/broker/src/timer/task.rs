@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use super::agenda::{Agenda, Entry, Kind, Step};
 use super::{SCAN_FROM, Timers, asked, deletes, out_ms};
 use crate::append;
+use crate::blocking;
 use crate::broker::Broker;
 use crate::facts;
 use crate::fetch;
@@ -247,7 +248,7 @@ impl Task {
         if self.noting.is_none() && state != self.noted && (is_last || is_time && self.is_dirty()) {
             self.noted_at = now;
             let (files, time) = (Arc::clone(&self.timers.files), self.broker.clock.now().0);
-            let noting = tokio::task::spawn_blocking(move || {
+            let noting = blocking::spawn(move || {
                 let checkpoint = files.lock().checkpoint(state.0, state.1, time);
                 let written = checkpoint.write();
                 if let Err(error) = &written {
@@ -284,7 +285,7 @@ impl Task {
         act: impl FnOnce(&mut TimerFiles) -> Result<T, StoreError> + Send + 'static,
     ) -> Option<T> {
         let files = Arc::clone(&self.timers.files);
-        let done = tokio::task::spawn_blocking(move || act(&mut files.lock())).await;
+        let done = blocking::spawn(move || act(&mut files.lock())).await;
         match done {
             Ok(Ok(done)) => Some(done),
             Ok(Err(error)) => {

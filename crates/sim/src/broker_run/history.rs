@@ -1,0 +1,172 @@
+//! What the broker was asked, what it answered, and what of that a crash may take back.
+
+use std::collections::BTreeMap;
+
+use super::QUEUES;
+use super::pops::Lease;
+use crate::disk::Crash;
+use crate::log_run::End;
+use crate::verdict::Verdict;
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// For whoever reads its topic.
+    Now,
+    /// The same, at a time.
+    Later { due: i64 },
+    /// The same, if it is committed. None: its place was not told.
+    Half(Option<Half>),
+    /// To be popped.
+    Task,
+}
+
+/// A half message that was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Half {
+    /// Its log offset, and its place in the half queue.
+    pub at: i64,
+    pub queue_offset: i64,
+    pub ended: Ended,
+}
+
+/// What became of a half message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Open,
+    /// It was asked for, and what the broker made of it is not known.
+    Perhaps,
+    /// The broker said so, when the log ended there. What a loss of power takes of it is asked for again.
+    Surely {
+        is_commit: bool,
+        end: u64,
+    },
+}
+
+/// A message that was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub topic: &'static str,
+    pub kind: Kind,
+    pub bytes: usize,
+    /// Where the log ended when it was acknowledged.
+    pub end: Option<u64>,
+    /// It is there, whatever happened until now.
+    pub is_sure: bool,
+}
+
+/// Offsets of a group in a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Offsets {
+    /// The largest that was asked for.
+    pub most: i64,
+    /// The last one that was acknowledged, until a crash.
+    pub last: Option<i64>,
+    /// What was told, and survives what is to come.
+    least: i64,
+    /// After a crash: until the group reads on from where its queue ended then, what it commits may be of lost messages, and does not count.
+    is_doubtful: bool,
+}
+
+impl Default for Offsets {
+    fn default() -> Offsets {
+        Offsets { most: -1, last: None, least: -1, is_doubtful: false }
+    }
+}
+
+impl Offsets {
+    /// The broker has taken that one.
+    pub fn committed(&mut self, offset: i64) {
+        if !self.is_doubtful {
+            self.last = Some(offset);
+        }
+    }
+
+    /// The broker says so; what is wrong about it.
+    pub fn told(&mut self, told: i64) -> Option<(Verdict, String)> {
+        let least = self.last.unwrap_or(self.least).max(self.least);
+        let wrong = match told {
+            _ if told < least => (Verdict::WentBack, format!("offset {told}, where {least} was promised")),
+            _ if told > self.most => (Verdict::Foreign, format!("offset {told}, of {} that were committed", self.most)),
+            _ => {
+                self.least = told;
+                return None;
+            }
+        };
+        Some(wrong)
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct History {
+    pub sent: BTreeMap<u64, Sent>,
+    pub offsets: [Offsets; QUEUES as usize],
+    /// Of tasks that were popped.
+    pub leases: BTreeMap<u64, Lease>,
+    /// Messages from here on were sent to the broker that runs.
+    pub first_of_life: u64,
+    /// What was sent to be delivered later may be delivered twice, before this one: the journal has lost how far delivery had come.
+    pub once_from: u64,
+    last_id: u64,
+    flushed: u64,
+    /// Messages whose answer waited for the device.
+    safe: std::collections::BTreeSet<u64>,
+}
+
+impl History {
+    pub fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// The device has the log so far.
+    pub fn flushed_to(&mut self, flushed: u64) {
+        self.flushed = self.flushed.max(flushed);
+    }
+
+    pub fn is_safe(&mut self, id: u64) {
+        self.safe.insert(id);
+    }
+
+    /// Half messages whose places are known, and are no others' by now.
+    pub fn halves(&self) -> impl Iterator<Item = u64> + '_ {
+        self.sent.iter().filter(|(_, sent)| sent.is_sure && matches!(sent.kind, Kind::Half(Some(_)))).map(|(id, _)| *id)
+    }
+
+    pub fn end_half(&mut self, id: u64, ended: Ended) {
+        if let Some(Sent { kind: Kind::Half(Some(half)), .. }) = self.sent.get_mut(&id) {
+            half.ended = ended;
+        }
+    }
+
+    /// Forgets what such an end of a process may have taken. `is_sync`: answers waited for the device.
+    pub fn end_of_life(&mut self, how: End, is_sync: bool) {
+        let keeps_answers = is_sync || !matches!(how, End::Crashed(Crash::Power));
+        for (id, sent) in &mut self.sent {
+            sent.is_sure &= keeps_answers || self.safe.contains(id) || sent.end.is_some_and(|end| end <= self.flushed);
+            if let Kind::Half(Some(half)) = &mut sent.kind
+                && let Ended::Surely { end, .. } = half.ended
+                && matches!(how, End::Crashed(Crash::Power))
+                && end > self.flushed
+            {
+                half.ended = Ended::Perhaps;
+            }
+        }
+        for offsets in &mut self.offsets {
+            if !matches!(how, End::Closed) {
+                // An answered commit is carried to the journal a little later.
+                (offsets.last, offsets.is_doubtful) = (None, true);
+            }
+            if !keeps_answers {
+                offsets.least = -1;
+            }
+        }
+        if !keeps_answers {
+            self.once_from = self.last_id + 1;
+            self.leases.values_mut().for_each(Lease::may_be_lost);
+        }
+        self.flushed = 0;
+        self.first_of_life = self.last_id + 1;
+    }
+}
