@@ -93,7 +93,7 @@ async fn a_clean_stop_hands_leases_over_and_the_next_start_keeps_them() {
 async fn what_is_acknowledged_after_a_clean_stop_does_not_come_again_after_a_kill() {
     let (setup, hand) = standing();
     // Offsets of groups are written down when nobody waits for them any more.
-    let setup = Setup { more: &[("journalOffsetsMillis", "60000")], ..setup };
+    let setup = Setup { more: &[("journalOffsetsMillis", "10000")], ..setup };
     let broker = start(setup.clone()).await;
     for number in 0..2 {
         broker.put("T", 0, "", &number.to_string()).await;

@@ -202,7 +202,7 @@ impl Served {
             });
             world.give(2);
             *rounds_left = rounds_left.saturating_sub(1);
-            if *rounds_left % 10 == 0 {
+            if rounds_left.is_multiple_of(10) {
                 world.pass(1);
                 runtime.block_on(tokio::time::advance(Duration::from_millis(1)));
             }
