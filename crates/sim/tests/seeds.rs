@@ -47,7 +47,7 @@ fn seeds_that_once_found_something_find_nothing() {
 
 #[test]
 fn brokers_of_many_seeds_keep_what_they_promised() {
-    let found = play_by((0..60).chain(FOUND_SOMETHING_IN_BROKERS), |seed| sim::play_broker(seed, false));
+    let found = play_by((0..30).chain(FOUND_SOMETHING_IN_BROKERS), |seed| sim::play_broker(seed, false));
     assert!(
         found.is_empty(),
         "{}\ncargo run --profile fast -p sim -- --broker --seed N tells its story",
