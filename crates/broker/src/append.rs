@@ -25,7 +25,7 @@ use crate::broker::Broker;
 use crate::falls::Cause;
 use crate::hold::{Lane, ParkedPull};
 use crate::ids::Ids;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 use crate::reply;
 use crate::send::{recall_extra, reply_extra};
 use crate::session::{Late, Session};
@@ -342,9 +342,16 @@ impl Sends {
         self.receipts.list.is_empty()
     }
 
-    /// Room to wait for a flush, if there is some.
-    pub(crate) fn may_wait(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.unflushed).try_acquire_owned().ok()
+    /// Room to wait for a flush; refused where there is none.
+    pub(crate) fn may_wait(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.unflushed).try_acquire_owned().map_err(|_| {
+            let what = format_args!(
+                "[GANTRY]broker busy: {} bursts of sends of this connection wait for the device, which is the limit \
+                 (unflushedBurstsPerConnectionMax)",
+                self.unflushed_max
+            );
+            Refusal::busy(what, SOON)
+        })
     }
 
     /// Enough is gathered to be appended before more is read.
@@ -594,9 +601,9 @@ impl Broker {
                 AppendError::PoolFull { .. }
                     if who == Who::Producers && self.store_settings.load().fast_fail_if_no_buffer_in_store_pool =>
                 {
-                    return Err(Refusal::new(
-                        ResponseCode::SystemBusy,
-                        format!("{REJECTED} {said}; fastFailIfNoBufferInStorePool=true"),
+                    return Err(Refusal::busy(
+                        format_args!("{REJECTED} {said}; fastFailIfNoBufferInStorePool=true"),
+                        SOON,
                     ));
                 }
                 AppendError::PoolFull { from, .. } => (self.store.written(), from + 1),
@@ -616,12 +623,12 @@ impl Broker {
             let _ = timeout(left.min(ROOM_STEP), mark.reached(needed)).await;
             self.stats.waits.add(cause, self.clock.elapsed().saturating_sub(now));
             if left.is_zero() {
-                return Err(Refusal::new(
-                    ResponseCode::SystemBusy,
-                    format!(
+                return Err(Refusal::busy(
+                    format_args!(
                         "[GANTRY]broker busy: no room in the commit log within {} ms (roomTimeoutMillis); the disk does not keep up: {said}",
                         limit.as_millis()
                     ),
+                    limit,
                 ));
             }
         }

@@ -16,7 +16,7 @@ use protocol::fastjson::{self, Dialect};
 use crate::admin::{body, reply_json};
 use crate::broker::Broker;
 use crate::hold::Errand;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 use crate::routes::Waiter;
 use crate::session::Session;
 
@@ -92,7 +92,7 @@ pub(crate) fn query(
         })));
     });
     let has_to_ask = broker.routes.join(&topic, waiter);
-    if has_to_ask.map_err(|error| Refusal::new(ResponseCode::SystemBusy, error.to_string()))? {
+    if has_to_ask.map_err(|error| Refusal::busy(error, SOON))? {
         tokio::spawn(Arc::clone(&broker.routes).ask(Arc::clone(&broker.registry), topic, now));
     }
     Ok(())

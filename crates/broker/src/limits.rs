@@ -7,10 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use net::{Budget, Held, ListenerTag};
-use protocol::code::ResponseCode;
 
 use crate::broker::Broker;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 
 /// Counts and high-water marks. Relaxed throughout: they are shown, nothing is decided by them.
 #[derive(Debug, Default)]
@@ -69,9 +68,9 @@ impl Limits {
         let Some(budget) = self.budget.get() else { return Ok(None) };
         budget.try_hold(bytes).map(Some).ok_or_else(|| {
             let (used, max) = (budget.used_bytes(), budget.max_bytes());
-            let remark =
-                format!("[GANTRY]system busy: requests hold {used} bytes, the limit is {max} (requestBytesMax)");
-            Refusal::new(ResponseCode::SystemBusy, remark)
+            let what =
+                format_args!("[GANTRY]system busy: requests hold {used} bytes, the limit is {max} (requestBytesMax)");
+            Refusal::busy(what, SOON)
         })
     }
 

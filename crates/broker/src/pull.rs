@@ -22,7 +22,7 @@ use crate::clients::is_tag;
 use crate::groups::Group;
 use crate::hold::{Errand, Lane, Wake};
 use crate::late_subscription;
-use crate::refusal::{Refusal, SEE_FAQ};
+use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::static_topic;
 use crate::static_topic::pull::{Asked as Logical, OFFSET_RESET, Place};
@@ -393,11 +393,12 @@ fn conclude(
     let ticket = match broker.hold.park(&session.inbox, order, expires_at, &broker.settings.load()) {
         Ok(ticket) => ticket,
         Err((order, full)) => {
-            let remark = format!(
+            let what = format_args!(
                 "[GANTRY]system busy: {} pulls of {} are waiting already, which is the limit ({})",
                 full.limit, full.of, full.name
             );
-            out.reply(order.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+            let refusal = Refusal::busy(what, SOON);
+            out.reply(order.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             return None;
         }
     };
@@ -466,7 +467,8 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
         drop(debt);
     };
     if let Err(full) = broker.store.cold_read(Box::new(job)) {
-        out.reply(reply_to, ResponseCode::SystemBusy, Some(&full.to_string()), &(), &[]);
+        let refusal = Refusal::busy(full, SOON);
+        out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
     }
 }
 

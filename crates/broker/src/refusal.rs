@@ -1,5 +1,7 @@
 //! A refusal: the answer of a broker that will not do what it was asked. It is counted, never logged.
 
+use std::time::Duration;
+
 use protocol::code::ResponseCode;
 use protocol::request::FieldError;
 
@@ -15,6 +17,9 @@ pub struct Refusal {
     pub remark: String,
 }
 
+/// What is suggested to whom nothing better can be said: what is in the way is over within that, or there is more of it than the broker can do.
+pub(crate) const SOON: Duration = Duration::from_millis(100);
+
 /// What Apache adds where its FAQ may help. Tests of applications compare whole remarks, so ours are the same.
 pub(crate) const SEE_FAQ: &str = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.";
 
@@ -22,6 +27,11 @@ impl Refusal {
     /// Both halves.
     pub fn new(code: ResponseCode, remark: impl Into<String>) -> Refusal {
         Refusal { code, remark: remark.into() }
+    }
+
+    /// Not now: a limit is reached. The remark says after `wait` that it may be otherwise.
+    pub(crate) fn busy(what: impl std::fmt::Display, wait: Duration) -> Refusal {
+        Refusal::new(ResponseCode::SystemBusy, format!("{what}; try again in {} ms", wait.as_millis()))
     }
 
     /// The request is fine, the broker is not: the world failed underneath it.

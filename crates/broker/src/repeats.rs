@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::hold::Errand;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 use crate::send::reply_extra;
 use crate::session::{JOURNAL_TIMEOUT, Session};
 use crate::together::{Asker, Stored};
@@ -174,9 +174,9 @@ pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Resul
         Claim::New(name) => Ok(Verdict::Store(Some(name))),
         Claim::Stored(first) => Ok(Verdict::Repeated(first)),
         // Producers send again after this code.
-        Claim::UnderWay => Err(Refusal::new(
-            ResponseCode::SystemBusy,
-            format!("[GANTRY]broker busy: a message with the UNIQ_KEY {uniq_key} is being stored"),
+        Claim::UnderWay => Err(Refusal::busy(
+            format_args!("[GANTRY]broker busy: a message with the UNIQ_KEY {uniq_key} is being stored"),
+            SOON,
         )),
     }
 }
@@ -226,12 +226,7 @@ pub(crate) fn answer(
         session.inbox.push(Errand::Frames(frames(ResponseCode::Success, None)));
         return Ok(());
     }
-    let Some(permit) = session.sends.may_wait() else {
-        return Err(Refusal::new(
-            ResponseCode::SystemBusy,
-            "[GANTRY]broker busy: too many sends of this connection wait for the device (unflushedBurstsPerConnectionMax)",
-        ));
-    };
+    let permit = session.sends.may_wait()?;
     let limit = JOURNAL_TIMEOUT.max(Duration::from_millis(broker.store_settings.load().sync_flush_timeout));
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();

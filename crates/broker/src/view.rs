@@ -15,7 +15,7 @@ use store::{Boundary, ColdRead, ColdReadRefused, ConsumeQueue, LogSlice, RecordA
 
 use crate::broker::Broker;
 use crate::hold::{Errand, Inbox};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::static_topic;
 
@@ -123,7 +123,7 @@ fn elsewhere<T: Send + 'static>(
         })));
         drop(debt);
     });
-    submit(&broker.store, job).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))
+    submit(&broker.store, job).map_err(|full| Refusal::busy(full, SOON))
 }
 
 /// Answers in the place of a read that panics: the client would wait for nothing.

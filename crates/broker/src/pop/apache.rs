@@ -154,18 +154,18 @@ pub(crate) async fn take_over(broker: &Broker) -> Result<(), StoreError> {
     let handed_over = broker.pops.state.lock().handed_over.clone();
     if let Some(row) = &handed_over {
         let is_same = serde_json::from_slice::<Stands>(row).ok() == Some(stands(broker, &topic)?);
-        if is_same {
-            pass_over(broker, &topic)?;
-        } else {
+        if !is_same {
             let dropped = broker.pops.drop_leases();
             tracing::info!(leases = dropped, "another broker has had the leases of this one since it stopped");
         }
-    }
-    take_in(broker).await?;
-    if handed_over.is_some() {
+        // Before the journal hears how far the revive queues are read: a loss of power between the two would look as if another broker had read
+        // them, and the leases would be dropped. What is read again is known.
         broker.pops.set_handed_over(None);
+        if is_same {
+            pass_over(broker, &topic)?;
+        }
     }
-    Ok(())
+    take_in(broker).await
 }
 
 /// Everything in the revive queues is known.

@@ -23,6 +23,7 @@ pub(crate) mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use store::Store;
@@ -128,6 +129,12 @@ impl Pops {
     /// How many leases there are.
     pub(crate) fn leases(&self) -> usize {
         self.ledger.lock().len()
+    }
+
+    /// How long it is until the next lease is over.
+    fn next_over(&self, now: i64) -> Duration {
+        let due = self.ledger.lock().next_due().unwrap_or(now);
+        Duration::from_millis(due.saturating_sub(now).max(0) as u64)
     }
 
     /// Messages of a queue that somebody has.

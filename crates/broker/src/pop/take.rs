@@ -20,7 +20,7 @@ use crate::clients::is_tag;
 use crate::groups::Group;
 use crate::offsets::KeyRef;
 use crate::pull::check_property_filter;
-use crate::refusal::{Refusal, SEE_FAQ};
+use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::topics::Topic;
 use crate::want::Want;
@@ -103,12 +103,13 @@ impl Order for PopOrder {
         }
         let settings = broker.settings.load();
         if basket.is_ledger_full {
-            let remark = format!(
+            let what = format_args!(
                 "[GANTRY]system busy: {} pops are neither acknowledged nor over, the limit is {} (popLeasesMax)",
                 broker.pops.leases(),
                 settings.pop_leases_max
             );
-            out.reply(self.reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+            let refusal = Refusal::busy(what, broker.pops.next_over(broker.clock.now().0).max(SOON));
+            out.reply(self.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             return None;
         }
         let Some(tick) = self.tick else {

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
 use crate::hold::Errand;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 use crate::register::Registry;
 use crate::session::Session;
 
@@ -191,8 +191,9 @@ pub(crate) fn answer_later(
     answer: impl Future<Output = Result<Outgoing, Refusal>> + Send + 'static,
 ) -> Result<(), Refusal> {
     let permit = Arc::clone(&broker.forward.under_way).try_acquire_owned().map_err(|_| {
-        let remark = format!("[GANTRY]system busy: {UNDER_WAY_MAX} requests wait for other brokers of static topics");
-        Refusal::new(ResponseCode::SystemBusy, remark)
+        let what =
+            format_args!("[GANTRY]system busy: {UNDER_WAY_MAX} requests wait for other brokers of static topics");
+        Refusal::busy(what, SOON)
     })?;
     let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
     let debt = inbox.owe();

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use protocol::code::ResponseCode;
 use tokio::sync::OwnedMutexGuard;
 
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 
 /// Commits of one group that wait for other brokers about one queue. Clients commit every five seconds. A turn takes up to three for each
 /// broker that has to be told and does not answer, and as long for each name server that does not say where it is.
@@ -68,10 +67,10 @@ impl Order {
         let mut lines = self.lines.lock();
         let line = lines.entry(key.clone()).or_default();
         if line.waiting >= WAITING_MAX {
-            let remark = format!(
+            let what = format_args!(
                 "[GANTRY]system busy: {WAITING_MAX} commits of group {group} in queue {queue_id} of {topic} wait for other brokers"
             );
-            return Err(Refusal::new(ResponseCode::SystemBusy, remark));
+            return Err(Refusal::busy(what, SOON));
         }
         line.last += 1;
         line.waiting += 1;

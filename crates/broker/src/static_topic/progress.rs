@@ -15,7 +15,7 @@ use store::{Boundary, Store};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::static_topic::forward::{Forward, answer_later};
 use crate::static_topic::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
@@ -59,7 +59,7 @@ impl Queues {
         let store = Arc::clone(&self.store);
         // Whoever waits may have gone meanwhile; then nobody misses the result.
         let job = move || drop(sender.send(read(&store, &queue)));
-        self.store.cold_read(Box::new(job)).map_err(|full| Refusal::new(ResponseCode::SystemBusy, full.to_string()))?;
+        self.store.cold_read(Box::new(job)).map_err(|full| Refusal::busy(full, SOON))?;
         receiver
             .await
             .unwrap_or_else(|_| Err(Refusal::failed("the read failed by a bug, which is in the log")))

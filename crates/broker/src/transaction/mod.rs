@@ -14,10 +14,10 @@ mod load;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use config::BrokerSettings;
 use parking_lot::Mutex;
-use protocol::code::ResponseCode;
 use protocol::properties::name;
 use protocol::record::RecordView;
 use store::journal::Table;
@@ -97,9 +97,10 @@ impl Transactions {
         if open < limit {
             return Ok(());
         }
-        let remark =
+        let what =
             format!("[GANTRY]system busy: {open} half messages are open, the limit is {limit} (openHalfMessagesMax)");
-        Err(Refusal::new(ResponseCode::SystemBusy, remark))
+        // When producers are asked about theirs the next time.
+        Err(Refusal::busy(what, Duration::from_millis(settings.transaction_check_interval.max(0) as u64)))
     }
 
     /// Tells what became of the ends in a batch: those that landed count, the others may be tried again.

@@ -34,6 +34,7 @@ async fn the_limit_of_parked_pulls_is_set_while_running_and_shown_with_how_many_
     assert_eq!(refused.code, ResponseCode::SystemBusy as i32);
     let remark = refused.remark.unwrap();
     assert!(remark.contains("2 pulls") && remark.contains("parkedPullsMax"), "{remark}");
+    assert!(remark.ends_with("; try again in 100 ms"), "{remark}");
 
     for (name, value) in [
         ("parkedPulls", "2"),
@@ -75,7 +76,9 @@ async fn open_half_messages_have_a_limit() {
     }
     let refused = running.send(&to("T", 0, &marked), "one too many").await;
     assert_eq!(refused.code, ResponseCode::SystemBusy as i32);
-    assert!(refused.remark.unwrap().contains("openHalfMessagesMax"));
+    let remark = refused.remark.unwrap();
+    // Then producers are asked about theirs (transactionCheckInterval).
+    assert!(remark.contains("openHalfMessagesMax") && remark.ends_with("; try again in 30000 ms"), "{remark}");
     assert_eq!(figure(&running, "openHalfMessagesMax").await.as_deref(), Some("2"));
     running.put("T", 0, "", "others are taken").await;
     running.stop().await;

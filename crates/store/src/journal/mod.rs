@@ -274,6 +274,17 @@ impl Journal {
         &self.shared.written
     }
 
+    /// How far the device has changes.
+    pub fn synced(&self) -> &Watermark {
+        &self.shared.synced
+    }
+
+    /// Asks for a sync now. One that is under way does not have what came since: whoever waits asks again.
+    pub fn sync(&self) {
+        self.shared.inner.lock().sync_wanted = true;
+        self.shared.work.notify_one();
+    }
+
     /// Shows a table's entries as found at start, by key. To be called before [`attach`](Journal::attach).
     pub fn load(&self, table: TableId, mut show: impl FnMut(&[u8], &[u8])) {
         let found = match self.shared.inner.lock().tables.get(&table) {
