@@ -334,6 +334,7 @@ pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
     let lanes = lanes(broker, &topic).map_err(Refusal::failed)?;
     let queues = lanes.len().max(1);
     let broker_name = broker.settings.load().broker_name.clone();
+    let mut end = 0;
     for part in leases.chunks(BATCH_MAX) {
         let mut batch = RecordBatch::new();
         for (id, lease, name) in part {
@@ -342,6 +343,13 @@ pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
             push(broker, &mut batch, lane, &topic, queue_id as i32, &CheckPoint::of(*id, lease, name, &broker_name));
         }
         broker.append(&mut batch).await?;
+        end = batch.landed().last().map_or(end, |last| last.end.0);
+    }
+    // Before the journal says where the queues end: if a loss of power took the check-points, it would look as if another broker had been here,
+    // and the leases would be dropped.
+    if broker.store.flushed().get() < end {
+        broker.store.want_flush();
+        broker.store.flushed().reached(end).await;
     }
     let stands = stands(broker, &topic).map_err(Refusal::failed)?;
     let position = broker.pops.set_handed_over(Some(serde_json::to_vec(&stands).unwrap_or_default()));
