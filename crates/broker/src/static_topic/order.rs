@@ -120,6 +120,8 @@ impl Drop for Number {
 
 #[cfg(test)]
 mod tests {
+    use protocol::code::ResponseCode;
+
     use super::*;
 
     #[test]
