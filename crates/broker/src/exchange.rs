@@ -1,19 +1,18 @@
 //! RocketMQ's `config/*.json`: read when another broker has written them, and written so that another broker can take over.
 //!
 //! The state lives in the journal. A file that we did not write wins for its table: then Apache ran here in between, or this is its store
-//! and we start on it for the first time. What we wrote is known by its hash, which is in the journal before the file is in its place;
+//! and we start on it for the first time. What we wrote is known by its hash, which the device has in the journal before the file is in its place;
 //! so a crash between the two never makes our own file win. Members that we do not know are kept beside the state and written back.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use store::Store;
 use store::journal::Table;
-use store::{Journal, Store};
 
 use crate::admin;
 use crate::blocking;
@@ -33,9 +32,6 @@ use place::{BACKUP, backup};
 
 /// Hashes that are remembered of writes that may have been cut short, beside those of the file in place and of its backup.
 const ATTEMPTS_KEPT: usize = 4;
-
-/// How often the journal is asked for a sync while a file waits for it.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Why the files cannot be exchanged.
 #[derive(Debug, thiserror::Error)]
@@ -184,7 +180,11 @@ impl Exchange {
             let position = self.remember(json, new);
             let before = self.known.lock()[json as usize].in_place.first().copied();
             let path = self.folder.join(json.file());
-            if tokio::time::timeout(JOURNAL_TIMEOUT, synced(broker.store.journal(), position)).await.is_err() {
+            let journal = broker.store.journal();
+            journal.want_sync();
+            // The device, not only the kernel: a loss of power must not leave a file that the journal does not know. It would count as another
+            // broker's, and offsets would be taken over from it without the leases of the messages before them.
+            if tokio::time::timeout(JOURNAL_TIMEOUT, journal.synced().reached(position)).await.is_err() {
                 return Err(ExchangeError::Journal { path });
             }
             let written = blocking::spawn(move || {
@@ -251,16 +251,6 @@ pub(crate) struct Extras(pub(crate) Arc<Exchange>);
 impl Table for Extras {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
         self.0.show(|known| serde_json::to_vec(&known.extras).unwrap_or_default(), f);
-    }
-}
-
-/// Waits until the device has the journal so far. A loss of power must not leave a file that says more than the journal: it would count as another
-/// broker's, and offsets would be taken over from it without the leases of the messages before them.
-async fn synced(journal: &Journal, position: u64) {
-    // Ends when the device has it; the caller sets a limit.
-    while journal.synced().get() < position {
-        journal.sync();
-        let _ = tokio::time::timeout(ASK_AGAIN, journal.synced().reached(position)).await;
     }
 }
 

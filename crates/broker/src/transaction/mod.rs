@@ -97,8 +97,9 @@ impl Transactions {
         if open < limit {
             return Ok(());
         }
-        let what =
-            format!("[GANTRY]system busy: {open} half messages are open, the limit is {limit} (openHalfMessagesMax)");
+        let what = format_args!(
+            "[GANTRY]system busy: {open} half messages are open, the limit is {limit} (openHalfMessagesMax)"
+        );
         // When producers are asked about theirs the next time.
         Err(Refusal::busy(what, Duration::from_millis(settings.transaction_check_interval.max(0) as u64)))
     }

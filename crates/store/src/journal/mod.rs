@@ -165,6 +165,13 @@ struct Shared {
     beside: OnceLock<(Box<dyn Fn() -> u64 + Send + Sync>, u64)>,
 }
 
+impl Shared {
+    fn want_sync(&self) {
+        self.inner.lock().sync_wanted = true;
+        self.work.notify_one();
+    }
+}
+
 struct Inner {
     options: JournalOptions,
     /// The end of the file, mapped; none while the thread writes the file itself.
@@ -183,7 +190,7 @@ struct Inner {
     last: u64,
     tables: BTreeMap<TableId, Owner>,
     snapshot_wanted: bool,
-    /// Somebody waits for `synced`.
+    /// Somebody waits for `synced`. Kept while a sync is under way.
     sync_wanted: bool,
     /// The sync that runs beside is over, and the thread has not taken note.
     sync_done: bool,
@@ -279,10 +286,9 @@ impl Journal {
         &self.shared.synced
     }
 
-    /// Asks for a sync now. One that is under way does not have what came since: whoever waits asks again.
-    pub fn sync(&self) {
-        self.shared.inner.lock().sync_wanted = true;
-        self.shared.work.notify_one();
+    /// Asks for a sync of all that was put until now, without waiting for it.
+    pub fn want_sync(&self) {
+        self.shared.want_sync();
     }
 
     /// Shows a table's entries as found at start, by key. To be called before [`attach`](Journal::attach).

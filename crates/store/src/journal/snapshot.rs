@@ -15,8 +15,8 @@ use super::files::{self, snapshot_path};
 use super::{JournalError, Owner, Shared};
 use crate::disk::{DiskFile, OpenHow};
 
-/// How often the writer is asked for a sync while a snapshot waits for it: one that is under way does not have what came since.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// How often a snapshot that waits for a sync looks whether the journal is being closed.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Entries gathered for one write.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -68,14 +68,13 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
     }
     out.file.sync_data().map_err(failed("sync"))?;
     // Ends with the journal, or when the device has the changes; a disk that takes none is tried again by the writer.
+    shared.want_sync();
     while shared.synced.get() < newest {
         if shared.is_closing.load(Ordering::Relaxed) {
             disk.remove(&unfinished).map_err(failed("remove"))?;
             return Ok(0);
         }
-        shared.inner.lock().sync_wanted = true;
-        shared.work.notify_one();
-        shared.synced.wait_until(newest, Instant::now() + ASK_AGAIN);
+        shared.synced.wait_until(newest, Instant::now() + LOOK_AGAIN);
     }
     disk.rename(&unfinished, &path).map_err(failed("rename"))?;
     disk.sync_dir(&shared.dir).map_err(|source| JournalError::disk("sync", &shared.dir, source))?;

@@ -268,8 +268,9 @@ impl Writer {
                 }
                 continue;
             }
-            let is_told = inner.sync_done || inner.sync_wanted || inner.snapshot_done.is_some();
-            let is_for_us = inner.snapshot_wanted && may_snapshot || self.wants_window(&inner, is_closing);
+            let is_told = inner.sync_done || inner.snapshot_done.is_some();
+            let is_asked = inner.snapshot_wanted && may_snapshot || inner.sync_wanted && self.may_sync();
+            let is_for_us = is_asked || self.wants_window(&inner, is_closing);
             if has_work || is_closing || is_told || is_for_us {
                 break;
             }
@@ -288,6 +289,8 @@ impl Writer {
         // A wish for a snapshot is kept while one is running or the disk refuses a bundle.
         let may_snapshot = self.snapshot.is_none() && self.bundle_last.is_none();
         let snapshot_wanted = may_snapshot && std::mem::take(&mut inner.snapshot_wanted);
+        // One for a sync as well: that which is under way does not have what came since.
+        let sync_wanted = self.may_sync() && std::mem::take(&mut inner.sync_wanted);
         if self.bundle_last.is_none() && !inner.pending.is_empty() {
             self.bundle.clear();
             self.bundle.shrink_to(BUFFER_BYTES);
@@ -303,10 +306,15 @@ impl Writer {
             options: inner.options.clone(),
             is_closing: shared.is_closing.load(Ordering::Relaxed),
             snapshot_wanted,
-            sync_wanted: std::mem::take(&mut inner.sync_wanted),
+            sync_wanted,
             sync_done: std::mem::take(&mut inner.sync_done),
             snapshot_done: inner.snapshot_done.take(),
         }
+    }
+
+    /// A sync that begins now has all that was put until now.
+    fn may_sync(&self) -> bool {
+        self.syncing.is_none() && self.bundle_last.is_none()
     }
 
     /// How long to wait before another look at whether the bundle that gathers since `since` is to be written; `None`: it is.
