@@ -164,7 +164,14 @@ fn shares(memory: &MemoryFigures, page: &mut Exposition) {
     page.metric("gantry_memory_occupied_bytes", Kind::Gauge, "What is occupied of it");
     page.value(&[], memory.occupied());
     page.metric("gantry_memory_bytes", Kind::Gauge, "What each part occupies");
-    for (part, bytes) in [("heap", memory.heap), ("log", memory.log), ("cold", memory.cold), ("files", memory.files)] {
+    let parts = [
+        ("heap", memory.heap),
+        ("program", memory.program),
+        ("log", memory.log),
+        ("cold", memory.cold),
+        ("files", memory.files),
+    ];
+    for (part, bytes) in parts {
         page.value(&[("part", part)], bytes);
     }
     page.metric("gantry_memory_share_bytes", Kind::Gauge, "What each part may occupy");

@@ -9,6 +9,7 @@ mod cold;
 mod count;
 mod files;
 mod kernel;
+mod program;
 mod shares;
 
 use std::sync::Arc;
@@ -55,7 +56,7 @@ pub(crate) struct Governor {
 impl Governor {
     /// One whose log has its pages from `kept_from` on.
     pub fn new(options: GovernorOptions, files: Arc<FilePages>, kept_from: u64) -> Governor {
-        let counts = Counts::default();
+        let counts = Counts::of_ours();
         let (dropped_to, squeezed, dropped) = (AtomicU64::new(kept_from), AtomicU64::new(0), AtomicU64::new(0));
         Governor { options, files, counts, dropped_to, squeezed, dropped }
     }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::program::Program;
 use super::{Governor, Resident, resident};
 use crate::disk::OpenHow;
 use crate::store::Shared;
@@ -47,6 +48,8 @@ pub struct MemoryFigures {
     pub files_share: u64,
     /// Heap and stacks of the process.
     pub heap: u64,
+    /// Pages of the program.
+    pub program: u64,
     /// Files in its page table, the program among them.
     pub mapped: u64,
     /// Pages of the log that are in memory.
@@ -66,9 +69,9 @@ pub struct MemoryFigures {
 }
 
 impl MemoryFigures {
-    /// All of it: the heap, and the pages of our files, in our page table or not.
+    /// All of it: heap and program, and the pages of our files, in our page table or not.
     pub fn occupied(&self) -> u64 {
-        self.heap + self.log + self.files
+        self.heap + self.program + self.log + self.files
     }
 }
 
@@ -79,10 +82,17 @@ pub(crate) struct Counts {
     dirty: AtomicU64,
     writeback: AtomicU64,
     heap: AtomicU64,
+    program: AtomicU64,
     mapped: AtomicU64,
+    file: Program,
 }
 
 impl Counts {
+    /// Of this process, with nothing counted yet.
+    pub fn of_ours() -> Counts {
+        Counts { file: Program::ours(), ..Counts::default() }
+    }
+
     /// Counts, and says how much is occupied.
     pub fn count(&self, shared: &Shared, governor: &Governor) -> u64 {
         let mut log = Resident::default();
@@ -91,16 +101,18 @@ impl Counts {
             log += segment.resident().unwrap_or_default();
         }
         let process = ProcessMemory::now();
+        let program = self.file.resident();
         for (gauge, bytes) in [
             (&self.log, log.cached),
             (&self.dirty, log.dirty),
             (&self.writeback, log.writeback),
             (&self.heap, process.heap),
+            (&self.program, program),
             (&self.mapped, process.mapped),
         ] {
             gauge.store(bytes, Ordering::Relaxed);
         }
-        process.heap + log.cached + governor.files.bytes()
+        process.heap + program + log.cached + governor.files.bytes()
     }
 
     pub fn figures(&self, shared: &Shared, governor: &Governor) -> MemoryFigures {
@@ -112,6 +124,7 @@ impl Counts {
             cold_share: shares.cold,
             files_share: shares.files,
             heap: self.heap.load(Ordering::Relaxed),
+            program: self.program.load(Ordering::Relaxed),
             mapped: self.mapped.load(Ordering::Relaxed),
             log: self.log.load(Ordering::Relaxed),
             cold: shared.cold_pages.bytes(),
