@@ -35,6 +35,11 @@ final class Cage implements AutoCloseable {
         watch.start();
     }
 
+    /** How readily the kernel swaps what is inside; of version 2, where groups have no word of their own in it, on the whole machine. */
+    void swappiness(String value) throws IOException {
+        Files.writeString(isSecond ? Path.of("/proc/sys/vm/swappiness") : folder.resolve("memory.swappiness"), value);
+    }
+
     /** What a command begins with whose process is to be inside. */
     List<String> prefix() {
         return List.of("sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", folder.resolve("cgroup.procs").toString());

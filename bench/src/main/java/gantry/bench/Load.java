@@ -3,6 +3,7 @@ package gantry.bench;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.LongAdder;
@@ -21,7 +22,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Load {
     /** What a window measured. Latencies in milliseconds; -1 where the case has none. */
     record Figures(double perSecond, double p50, double p99, double p999, double max, double cpuSecondsPerMillion, double residentMib,
-                   long failed, long acknowledged, long stored) { }
+                   long failed, long acknowledged, long stored, Map<String, Long> failures) { }
 
     private final Peer peer;
     private final int warmSeconds;
@@ -30,7 +31,7 @@ final class Load {
     private final ConcurrentHistogram latencies = new ConcurrentHistogram(60_000_000_000L, 3);
     private final LongAdder done = new LongAdder();
     private final LongAdder acknowledged = new LongAdder();
-    private final LongAdder failed = new LongAdder();
+    private final Failures failures = new Failures();
     private volatile boolean measuring;
     private volatile boolean stopped;
 
@@ -66,7 +67,7 @@ final class Load {
                 @Override
                 public void onException(Throwable cause) {
                     room.release();
-                    failed.increment();
+                    failures.add(cause);
                 }
             });
         });
@@ -122,7 +123,7 @@ final class Load {
                     @Override
                     public void onException(Throwable cause) {
                         room.release();
-                        failed.increment();
+                        failures.add(cause);
                     }
                 });
             });
@@ -211,7 +212,7 @@ final class Load {
                     } catch (InterruptedException stop) {
                         return;
                     } catch (Exception refused) {
-                        failed.increment();
+                        failures.add(refused);
                     }
                 }
             });
@@ -237,7 +238,7 @@ final class Load {
         Histogram all = latencies.copy();
         producer.shutdown();
         return new Figures(count / elapsed, ms(all, 50), ms(all, 99), ms(all, 99.9), all.getMaxValue() / 1e6, cpu / (count / 1e6), resident,
-            failed.sum(), acknowledged.sum(), stored);
+            failures.sum(), acknowledged.sum(), stored, failures.counted());
     }
 
     private void finished(long from, int messages) {
@@ -249,7 +250,7 @@ final class Load {
     }
 
     private Figures drained(long backlog, double elapsed, double cpu, long seen) throws Exception {
-        return new Figures(seen / elapsed, -1, -1, -1, -1, cpu / (seen / 1e6), peer.residentMib(), 0, backlog, seen);
+        return new Figures(seen / elapsed, -1, -1, -1, -1, cpu / (seen / 1e6), peer.residentMib(), 0, backlog, seen, Map.of());
     }
 
     static long awaitDrained(LongAdder seen, long backlog) throws Exception {

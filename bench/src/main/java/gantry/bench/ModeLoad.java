@@ -3,8 +3,6 @@ package gantry.bench;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.TreeMap;
-import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.LongAdder;
@@ -27,7 +25,6 @@ final class ModeLoad {
     private static final long AHEAD_MAX = 300_000;
     /** The stock client gives up a send after three seconds; whoever gets nothing done for so long will not any more. */
     private static final long STUCK_NANOS = 10_000_000_000L;
-    private static final int TEXT_MAX = 120;
     private static final int SYNC_EVERY = 50;
     private static final int PULL_TUNED = 1024;
     private final Peer peer;
@@ -35,8 +32,7 @@ final class ModeLoad {
     private final Topic topic;
     private final LongAdder asked = new LongAdder();
     private final LongAdder succeeded = new LongAdder();
-    private final LongAdder failed = new LongAdder();
-    private final Map<String, LongAdder> failures = new ConcurrentSkipListMap<>();
+    private final Failures failures = new Failures();
     private final AtomicBoolean stuck = new AtomicBoolean();
     /** What had reached the socket when a caller looked last, and when that had changed. Callers overwrite each other, which costs a little precision. */
     private volatile long seenReached;
@@ -81,7 +77,7 @@ final class ModeLoad {
             }
         }
         Outcome outcome = new Outcome(mode, peer.name, asked.sum(), succeeded.sum(),
-            (reached.requests() - reachedBefore) * mode.messagesPerRequest(), stored, (end - from) / 1e9, cpu, peer.residentMib(), counted());
+            (reached.requests() - reachedBefore) * mode.messagesPerRequest(), stored, (end - from) / 1e9, cpu, peer.residentMib(), failures.counted());
         reached.release();
         producer.shutdown();
         topic.settled(counting);
@@ -103,7 +99,7 @@ final class ModeLoad {
                     } catch (InterruptedException stop) {
                         return;
                     } catch (Exception refused) {
-                        failed(refused);
+                        failures.add(refused);
                     }
                 }
             });
@@ -127,7 +123,7 @@ final class ModeLoad {
 
                 @Override
                 public void onException(Throwable cause) {
-                    failed(cause);
+                    failures.add(cause);
                 }
             });
             case ONEWAY, ONEWAY_CONNECTED -> {
@@ -150,7 +146,7 @@ final class ModeLoad {
         if (result.getSendStatus() == SendStatus.SEND_OK) {
             succeeded.add(mode.messagesPerRequest());
         } else {
-            failed(result.getSendStatus().toString());
+            failures.add(result.getSendStatus().toString());
         }
     }
 
@@ -173,20 +169,20 @@ final class ModeLoad {
     }
 
     private long inHand(Reached reached) {
-        return asked.sum() - (reached.requests() + failed.sum()) * mode.messagesPerRequest();
+        return asked.sum() - (reached.requests() + failures.sum()) * mode.messagesPerRequest();
     }
 
     /** Until each call has its answer; what has none long after the client's time-out counts as a failure of its own kind. */
     private void awaitAnswers() throws InterruptedException {
         boolean isAnswered = mode.kind() == Mode.Kind.CALLBACK || mode.kind() == Mode.Kind.CALLBACK_TAMED;
         long before = -1;
-        for (long since = System.nanoTime(); isAnswered && succeeded.sum() + failed.sum() < asked.sum(); Thread.sleep(5)) {
-            long answered = succeeded.sum() + failed.sum();
+        for (long since = System.nanoTime(); isAnswered && succeeded.sum() + failures.sum() < asked.sum(); Thread.sleep(5)) {
+            long answered = succeeded.sum() + failures.sum();
             if (answered != before) {
                 before = answered;
                 since = System.nanoTime();
             } else if (System.nanoTime() - since > STUCK_NANOS) {
-                failures.computeIfAbsent("neither onSuccess nor onException was called", key -> new LongAdder()).add(asked.sum() - answered);
+                failures.unanswered(asked.sum() - answered);
                 return;
             }
         }
@@ -214,27 +210,6 @@ final class ModeLoad {
         cpu = peer.cpuSeconds() - cpu;
         double resident = peer.residentMib();
         consumers.forEach(DefaultMQPushConsumer::shutdown);
-        return new Outcome(mode, peer.name, mode.messages(), seen.sum(), -1, seen.sum(), (last - first.get()) / 1e9, cpu, resident, counted());
-    }
-
-    private void failed(Throwable cause) {
-        Throwable root = cause;
-        while (root.getCause() != null) {
-            root = root.getCause();
-        }
-        failed(root.getClass().getSimpleName() + ": " + root.getMessage());
-    }
-
-    /** Failures that differ in their numbers only, or in what comes after so many characters, are one. */
-    private void failed(String text) {
-        failed.increment();
-        String line = text.lines().findFirst().orElse("").replaceAll("@[0-9a-f]+", "").replaceAll("[0-9][0-9.:]*", "N");
-        failures.computeIfAbsent(line.length() > TEXT_MAX ? line.substring(0, TEXT_MAX) + "…" : line, key -> new LongAdder()).increment();
-    }
-
-    private Map<String, Long> counted() {
-        Map<String, Long> counts = new TreeMap<>();
-        failures.forEach((text, count) -> counts.put(text, count.sum()));
-        return counts;
+        return new Outcome(mode, peer.name, mode.messages(), seen.sum(), -1, seen.sum(), (last - first.get()) / 1e9, cpu, resident, failures.counted());
     }
 }
