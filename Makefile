@@ -38,11 +38,14 @@ sim:
 	scripts/setup build
 	cargo run --profile fast -p sim -- $(ARGS)
 
-# As many seeds as there is time for, beginning where the clock says. One that finds something is named, and played again by ARGS="--seed N".
+# As many seeds as there is time for, beginning where the clock says; one that finds something is named, and played again by ARGS="--seed N". Then the
+# server in cages of 128 and 256 MiB, a quarter of an hour, which needs root.
 SECONDS ?= 3600
 soak:
 	scripts/setup build
+	scripts/setup java
 	cargo run --profile fast -p sim -- --seconds $(SECONDS) --from $$(date +%s)000
+	bench/cage peers=gantry
 
 # kill -9 under load for ten minutes, or MINUTES=n, and then what was promised against what is there. SEED=n: the same kill moments again.
 chaos: MINUTES ?= 10

@@ -56,11 +56,9 @@ final class Cage implements AutoCloseable {
         }
     }
 
-    /** The most that it held since this was last asked. */
-    long takeMostMib() {
-        long mib = most >> 20;
-        most = 0;
-        return mib;
+    /** The most that it held. */
+    long mostMib() {
+        return most >> 20;
     }
 
     /** How often somebody in it did not get memory at once. */

@@ -19,8 +19,13 @@ import java.util.concurrent.TimeUnit;
 public final class Caged {
     private static final String ENDED = "the server's process ended";
 
+    /** What memoryLimit may be exceeded by. */
+    private static final double MARGIN = 1.05;
+
     private final Map<String, String> args;
     private final Path work;
+    /** What Gantry promises and did not keep. */
+    private final List<String> broken = new ArrayList<>();
 
     private Caged(Map<String, String> args) {
         this.args = args;
@@ -34,8 +39,10 @@ public final class Caged {
             int at = argument.indexOf('=');
             args.put(argument.substring(0, at), argument.substring(at + 1));
         }
-        new Caged(args).run();
-        System.exit(0);
+        Caged caged = new Caged(args);
+        caged.run();
+        caged.broken.forEach(System.out::println);
+        System.exit(caged.broken.isEmpty() ? 0 : 1);
     }
 
     private void run() throws Exception {
@@ -84,6 +91,7 @@ public final class Caged {
             }
             JSONObject alone = hot(peer, broker, parts, label, files);
             if (alone == null || !broker.isAlive()) {
+                check(!name.equals("gantry"), label + ": " + ENDED);
                 return begins + ENDED + " | – ".repeat(8) + ends(cage);
             }
             // By batches of some 100 KiB, as a backlog comes about.
@@ -100,11 +108,29 @@ public final class Caged {
                 cold.waitFor();
             }
             if (beside == null || !broker.isAlive()) {
+                check(!name.equals("gantry"), label + ": " + ENDED);
                 return begins + rates(alone) + " | " + latency(alone) + " | " + ENDED + " | – ".repeat(6) + ends(cage);
+            }
+            if (name.equals("gantry")) {
+                hold(label, mib, parts[1].equals("0"), cage, alone, beside);
             }
             return begins + rates(alone) + " | " + latency(alone) + " | " + rates(beside) + " | " + latency(beside) + " | "
                 + String.format("%.2f", publish(beside, "p99") / publish(alone, "p99")) + " | " + coldRate(coldFile) + " | "
                 + drops(alone) + ", " + drops(beside) + " | " + bad(alone, beside) + ends(cage);
+        }
+    }
+
+    /** Nobody is killed or waits for memory, the limit is kept, every message arrives once; at a rate that is asked for nothing falls behind. */
+    private void hold(String label, int mib, boolean isFull, Cage cage, JSONObject alone, JSONObject beside) throws IOException {
+        check(cage.kills() == 0 && cage.failures() == 0, label + ": the cage killed " + cage.kills() + ", and did not give memory at once " + cage.failures() + " times");
+        check(args.containsKey("set") || cage.mostMib() <= mib / 2 * MARGIN, label + ": " + cage.mostMib() + " MiB of memoryLimit=" + mib / 2 + "M were occupied");
+        check(bad(alone, beside).equals("0, 0, 0"), label + ": messages failed, were lost or came twice: " + bad(alone, beside));
+        check(isFull || drops(alone) + drops(beside) == 0, label + ": stretches of ten seconds below nine tenths of the median: " + drops(alone) + ", " + drops(beside));
+    }
+
+    private void check(boolean holds, String otherwise) {
+        if (!holds) {
+            broken.add("PROBLEM " + otherwise);
         }
     }
 
@@ -186,6 +212,6 @@ public final class Caged {
     }
 
     private static String ends(Cage cage) throws IOException {
-        return String.format(" | %d | %d | %d |", cage.takeMostMib(), cage.failures(), cage.kills());
+        return String.format(" | %d | %d | %d |", cage.mostMib(), cage.failures(), cage.kills());
     }
 }
