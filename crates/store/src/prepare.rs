@@ -28,6 +28,8 @@ const AHEAD: Duration = Duration::from_millis(200);
 const PIECE: u64 = 8 << 20;
 /// The same where zeros go to the device: a flush that comes meanwhile waits behind them, half a millisecond on a device of 2 GB/s.
 const WRITTEN_PIECE: u64 = 1 << 20;
+/// A log that may have so much ahead may also have what the kernel makes beyond, half of what the device reads ahead: some MiB.
+const ROOMY: u64 = 16 << 20;
 /// How often the rate is looked at while something is written.
 const LOOK: Duration = Duration::from_millis(200);
 /// Pages kept mapped behind the end of the log, where consumers read: while it is written, and at rest.
@@ -127,7 +129,7 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
             flush::sync(shared, &segment, from, to);
         }
         if log.pool.is_none() {
-            segment.populate(from, to);
+            segment.populate(from, to, shares_are_roomy(shared));
         }
         log.room.advance(to);
     }
@@ -135,6 +137,10 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
         info!("there is room for the log again");
     }
     true
+}
+
+fn shares_are_roomy(shared: &Shared) -> bool {
+    shared.governor.as_ref().is_none_or(|governor| governor.options.shares.ahead >= ROOMY)
 }
 
 /// Makes the file of the log that begins at `base`, and its name durable. `None` if that cannot be done, which is noted.

@@ -272,11 +272,18 @@ impl Segment {
         Ok(())
     }
 
-    /// Brings the pages of the log offsets `from..to` into memory, so that writing them faults none.
-    pub(crate) fn populate(&self, from: u64, to: u64) {
+    /// Brings the pages of the log offsets `from..to` into memory, so that writing them faults none. `in_bulk`: as many at a time as the kernel
+    /// likes, some MiB beyond `to` perhaps, also where each touch counts ([`touch_singly`](Segment::touch_singly)). Singly each page is a fault that
+    /// the kernel takes for one that waited for the device.
+    pub(crate) fn populate(&self, from: u64, to: u64, in_bulk: bool) {
         let (start, end) = self.pages(from, to);
+        let advise = |advice| self.map.advise_range(advice, start as usize, (end - start) as usize);
+        let is_exact = in_bulk && self.cold.is_exact();
+        // Hints, all of them.
+        let _ = is_exact.then(|| advise(Advice::Normal));
         // Old kernels (before 5.14) do not know this advice: then the append path faults the pages itself.
-        let _ = self.map.advise_range(Advice::PopulateWrite, start as usize, (end - start) as usize);
+        let _ = advise(Advice::PopulateWrite);
+        let _ = is_exact.then(|| advise(Advice::Random));
     }
 
     fn note_read(&self) {
