@@ -63,7 +63,7 @@ mod want;
 pub use broker::{Broker, Start};
 pub use exchange::{ConfigFile, ConfigLook, Writer};
 pub use journal::options as journal_options;
-pub use metrics::ProcessFigures;
+pub use metrics::{PageOptions, ProcessFigures};
 pub use protect::retention;
 pub use refusal::Refusal;
 pub use session::{Session, Work};
