@@ -29,6 +29,7 @@ mod light;
 mod limits;
 mod lite;
 mod metrics;
+mod minutes;
 mod offsets;
 mod order_lock;
 mod placement;

@@ -28,10 +28,10 @@ mod total;
 pub(crate) use counted::{GroupCounted, TopicCounted};
 pub(crate) use ends::AGES;
 use ends::Ends;
+use meter::{HOUR_EVERY_MS, Meter, Queues};
 pub use sorts::MessageType;
 pub(crate) use sorts::SIZES;
 use sorts::Sorts;
-use meter::{HOUR_EVERY_MS, Meter, Queues};
 use total::Total;
 
 /// How often the shortest span is sampled.

@@ -94,9 +94,9 @@ async fn log(every: Duration, broker: Arc<Broker>, options: Arc<PageOptions>) {
         match page(&broker, &options).await {
             Ok(page) => each_metric(&page, |metric, values, left_out| {
                 if left_out > 0 {
-                    info!(metric, values, left_out, "metrics");
+                    info!(metric, %values, left_out, "metrics");
                 } else if !values.is_empty() {
-                    info!(metric, values, "metrics");
+                    info!(metric, %values, "metrics");
                 }
             }),
             // The runtime ends.
@@ -226,7 +226,9 @@ mod tests {
         assert_eq!(shown, expected.map(|(name, values)| (name.to_owned(), values.to_owned(), 0)));
         let many: String = (0..10_000).map(|number| format!("c{{x=\"{number}\"}} 1\n")).collect();
         each_metric(&format!("# HELP c Many\n# TYPE c gauge\n{many}"), |_, values, left_out| {
-            assert!(values.len() <= LINE_BYTES_MAX && left_out > 0 && values.matches("} 1").count() + left_out == 10_000);
+            assert!(
+                values.len() <= LINE_BYTES_MAX && left_out > 0 && values.matches("} 1").count() + left_out == 10_000
+            );
         });
     }
 }

@@ -29,14 +29,7 @@ impl Exposition {
     pub(super) fn new(common: &[(&str, &str)], sets_max: usize) -> Exposition {
         let mut labels = String::new();
         write_labels(&mut labels, common);
-        Exposition {
-            text: String::new(),
-            name: String::new(),
-            common: labels,
-            sets_max,
-            sets: 0,
-            left_out: Vec::new(),
-        }
+        Exposition { text: String::new(), name: String::new(), common: labels, sets_max, sets: 0, left_out: Vec::new() }
     }
 
     /// Begins a metric. `about` is a line.

@@ -105,9 +105,12 @@ fn behind(broker: &Broker, group: &str, topic: &str, offsets: &BTreeMap<i32, i64
 
 /// How many clients are connected, by what they say of themselves.
 pub(super) fn show_clients(broker: &Broker, page: &mut Exposition) {
-    let named = |language: &str, number: i32| (language.to_ascii_lowercase(), version::name(number).to_ascii_lowercase());
+    let named =
+        |language: &str, number: i32| (language.to_ascii_lowercase(), version::name(number).to_ascii_lowercase());
     let mut producers = BTreeMap::new();
-    for client in broker.clients.all_producers().values().flat_map(|members| members.iter()).map(|member| &member.client) {
+    for client in
+        broker.clients.all_producers().values().flat_map(|members| members.iter()).map(|member| &member.client)
+    {
         *producers.entry(named(client.language, client.version)).or_insert(0u64) += 1;
     }
     let mut consumers = BTreeMap::new();

@@ -139,11 +139,8 @@ async fn what_is_popped_is_in_flight_until_it_is_acknowledged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_are_counted_by_what_they_say_of_themselves() {
     let running = start(Setup::default()).await;
-    let consumer = ConsumerData {
-        group_name: "CG".to_owned(),
-        consume_type: ConsumeType::ConsumePop,
-        ..ConsumerData::default()
-    };
+    let consumer =
+        ConsumerData { group_name: "CG".to_owned(), consume_type: ConsumeType::ConsumePop, ..ConsumerData::default() };
     let producer = ProducerData { group_name: "PG".to_owned() };
     let beat = Heartbeat {
         client_id: "c@1".to_owned(),

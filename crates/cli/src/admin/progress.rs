@@ -14,8 +14,8 @@ use protocol::version;
 use super::output::{Cell, Facts, Table};
 use super::session::{Session, is_offline, readable};
 use super::static_topic::as_clients_see;
-use super::truth;
 use super::time;
+use super::truth;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
