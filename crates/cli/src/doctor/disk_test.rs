@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use config::FlushDiskType;
 use rustix::fs::{Advice, fadvise, statvfs};
 use serde_json::{Value, json};
@@ -47,6 +48,45 @@ fn nameless(place: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
     fs::remove_file(&path)?;
     Ok(file)
+}
+
+/// What a disk does, for who measures beside a load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DiskFigures {
+    /// Sequential, with a flush every 16 MiB.
+    pub write_mib_per_second: f64,
+    /// The same read again without the page cache.
+    pub read_mib_per_second: f64,
+    /// Flushes of 4 KiB.
+    pub flush_p50_ms: f64,
+    /// Of a hundred flushes one took longer.
+    pub flush_p99_ms: f64,
+    /// The longest one.
+    pub flush_max_ms: f64,
+}
+
+/// Measures the disk of a folder, which has to be there.
+///
+/// # Errors
+/// There is too little room, or a file cannot be written.
+pub fn measure_disk(folder: &Path) -> anyhow::Result<DiskFigures> {
+    let failed = || format!("cannot measure the disk of {}", folder.display());
+    if let Some(finding) = too_little_room(folder) {
+        let seen: Vec<String> = finding.evidence.iter().map(|seen| seen.value.clone()).collect();
+        anyhow::bail!("{}: {}; {}", failed(), finding.title, seen.join(", "));
+    }
+    let measure = || -> io::Result<DiskFigures> {
+        let (wrote, read) = measure_throughput(&nameless(folder)?)?;
+        let times = measure_flushes(&nameless(folder)?)?;
+        Ok(DiskFigures {
+            write_mib_per_second: rounded(wrote),
+            read_mib_per_second: rounded(read),
+            flush_p50_ms: rounded(percentile(&times, 0.5)),
+            flush_p99_ms: rounded(percentile(&times, 0.99)),
+            flush_max_ms: rounded(percentile(&times, 1.0)),
+        })
+    };
+    measure().with_context(failed)
 }
 
 /// Measures each file system that has room for it.
