@@ -32,12 +32,15 @@ pub struct Machine {
 pub struct Disk {
     /// The folder that it was measured in.
     pub folder: String,
-    /// Sequential writing, with a flush every 16 MiB, and reading, in MiB a second.
+    /// Sequential writing with a flush every 16 MiB, in MiB a second.
     pub sequential_write_mib_per_second: f64,
+    /// Reading of the same without the page cache.
     pub sequential_read_mib_per_second: f64,
-    /// What flushes of 4 KiB took, in milliseconds.
+    /// What half of the flushes of 4 KiB took at most, in milliseconds.
     pub flush_p50_millis: f64,
+    /// What 99 of 100 took at most.
     pub flush_p99_millis: f64,
+    /// The longest one.
     pub flush_max_millis: f64,
 }
 

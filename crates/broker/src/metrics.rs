@@ -1,6 +1,6 @@
 //! What Prometheus is shown, in its text form: RocketMQ's names and labels where it has such a figure, `gantry_…` where it has none.
 //!
-//! Everything is read where it is counted; nothing is kept for this, and nobody counts more because of it.
+//! Everything is read where it is counted, when somebody asks; a page keeps nothing.
 
 mod exposition;
 mod groups;

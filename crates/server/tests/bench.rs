@@ -48,7 +48,7 @@ fn a_run_writes_a_result_and_a_page_and_a_report_shows_results_again() {
     }
     assert!(std::fs::read_to_string(&html).unwrap().contains("<h2>small</h2>"));
     let result: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
-    let measured = &result["machine"]["disk"];
+    let measured = &result[0]["machine"]["disk"];
     assert!(measured["sequentialWriteMibPerSecond"].as_f64().unwrap() > 0.0, "{measured}");
     assert!(measured["flushP99Millis"].as_f64() >= measured["flushP50Millis"].as_f64(), "{measured}");
     assert!(said.contains("\ndisk           ") && said.contains(" ms, in "), "{said}");

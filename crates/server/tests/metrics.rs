@@ -125,7 +125,7 @@ async fn metrics_are_logged_where_somebody_asks_for_that_and_not_pushed_anywhere
     let more: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     let running = Running::server_with(data.path(), &more);
     assert_eq!(Asking::of(&running).send("logged", 0, "", "body").await.unwrap().code, 0);
-    let line = running.logged("topic=\"logged\"").await;
+    let line = running.logged("topic=\"logged\",message_type").await;
     assert!(line.contains("metrics metric=\"rocketmq_messages_in_total\"") && line.contains("zone=\"a\""), "{line}");
     assert!(line.contains("message_type=\"normal\",is_system=\"false\"} 1"), "{line}");
     assert_eq!(running.end("-TERM").0, Some(0));

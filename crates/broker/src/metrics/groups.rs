@@ -45,9 +45,8 @@ pub(super) fn show_lags(broker: &Broker, page: &mut Exposition) {
     let mut metric = |name: &str, about: &str, figure: fn(&Behind) -> Option<i64>| {
         page.metric(name, Kind::Gauge, about);
         for (topic, group, behind) in &groups {
-            let is_system = names::is_system_topic(topic) || names::is_system_group(group);
             if let Some(figure) = figure(behind) {
-                page.value(&group_labels(group, topic, is_system), figure);
+                page.value(&group_labels(group, topic), figure);
             }
         }
     };

@@ -50,26 +50,27 @@ fn sent(topics: &[TopicCounted], page: &mut Exposition) {
 fn got(broker: &Broker, page: &mut Exposition) {
     // By group and topic.
     let mut groups = BTreeMap::new();
-    broker.stats.each_group(&mut |GroupCounted { group, topic, is_system, got, dead }| {
-        groups.insert((group.to_owned(), topic.to_owned()), (is_system, got, dead));
+    broker.stats.each_group(&mut |GroupCounted { group, topic, got, dead }| {
+        groups.insert((group.to_owned(), topic.to_owned()), (got, dead));
     });
     page.metric("rocketmq_messages_out_total", Kind::Counter, "Messages that consumers got");
-    for ((group, topic), (is_system, got, _)) in &groups {
-        page.value(&group_labels(group, topic, *is_system), got.messages);
+    for ((group, topic), (got, _)) in &groups {
+        page.value(&group_labels(group, topic), got.messages);
     }
     page.metric("rocketmq_throughput_out_total", Kind::Counter, "Bytes that consumers got");
-    for ((group, topic), (is_system, got, _)) in &groups {
-        page.value(&group_labels(group, topic, *is_system), got.bytes);
+    for ((group, topic), (got, _)) in &groups {
+        page.value(&group_labels(group, topic), got.bytes);
     }
     page.metric("rocketmq_send_to_dlq_messages_total", Kind::Counter, "Messages given up");
-    for ((group, topic), (is_system, _, dead)) in groups.iter().filter(|(_, (_, _, dead))| *dead > 0) {
-        page.value(&group_labels(group, topic, *is_system), *dead);
+    for ((group, topic), (_, dead)) in groups.iter().filter(|(_, (_, dead))| *dead > 0) {
+        page.value(&group_labels(group, topic), *dead);
     }
 }
 
 /// Of a group in a topic.
-pub(super) fn group_labels<'a>(group: &'a str, topic: &'a str, is_system: bool) -> [(&'static str, &'a str); 4] {
+pub(super) fn group_labels<'a>(group: &'a str, topic: &'a str) -> [(&'static str, &'a str); 4] {
     let is_retry = names::is_retry_topic(topic);
+    let is_system = names::is_system_topic(topic) || names::is_system_group(group);
     [("topic", topic), ("consumer_group", group), ("is_retry", is(is_retry)), ("is_system", is(is_system))]
 }
 

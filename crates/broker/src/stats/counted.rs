@@ -40,7 +40,6 @@ impl TopicCounted {
 pub(crate) struct GroupCounted<'a> {
     pub(crate) group: &'a str,
     pub(crate) topic: &'a str,
-    pub(crate) is_system: bool,
     pub(crate) got: Counted,
     /// Given up: in the dead-letter queue.
     pub(crate) dead: u64,
@@ -60,7 +59,7 @@ impl Stats {
         for (key, meters) in &self.groups.pin() {
             let got = Counted::of(&meters.get_nums, &meters.get_size);
             let (group, topic) = (&*key.group, &*key.topic);
-            show(GroupCounted { group, topic, is_system: meters.is_system, got, dead: meters.dead.sum() });
+            show(GroupCounted { group, topic, got, dead: meters.dead.sum() });
         }
     }
 }
