@@ -369,6 +369,10 @@ mod tests {
 
     use super::*;
 
+    fn no_disk(_: &std::path::Path) -> anyhow::Result<crate::Disk> {
+        anyhow::bail!("no disk")
+    }
+
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
@@ -402,7 +406,7 @@ mod tests {
             "--server-pid",
             "7",
         ];
-        let (workload, driver, options) = load(&words).read().unwrap();
+        let (workload, driver, options) = load(&words).read(no_disk).unwrap();
         assert!(
             (workload.test_duration_minutes - 0.5).abs() < 1e-9 && workload.warmup_duration_minutes * 60.0 - 5.0 < 1e-9
         );
@@ -410,8 +414,8 @@ mod tests {
             (driver.in_flight, driver.namesrv_addr.as_str(), options.server),
             (3, "h:1", Some(ServerProcess::Pid(7)))
         );
-        let said = load(&["--preset", "sync-16", "--seconds", "0"]).read().unwrap_err().to_string();
+        let said = load(&["--preset", "sync-16", "--seconds", "0"]).read(no_disk).unwrap_err().to_string();
         assert_eq!(said, "--seconds: testDurationMinutes is \"0\"; a number from 0.001 to 10080 is expected");
-        assert!(load(&[]).read().unwrap_err().to_string().starts_with("nothing says what to send"));
+        assert!(load(&[]).read(no_disk).unwrap_err().to_string().starts_with("nothing says what to send"));
     }
 }

@@ -110,7 +110,7 @@ pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
 /// What no metric can have is left out, as in Apache.
 fn labels_of_metrics(settings: &mut Settings) {
     let name = "metricsLabel";
-    for (part, why) in crate::labels::parse(&settings.text(name)).1 {
+    for (part, why) in crate::labels::parse(&settings.text(name)).wrong {
         let line = line_of(settings, name);
         settings.add_finding(Finding::warning(name, line, format!("\"{part}\" is left out: {why}")));
     }

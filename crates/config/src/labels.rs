@@ -26,9 +26,18 @@ pub const OWN: [&str; 19] = [
 /// More would only make each line longer.
 const LABELS_MAX: usize = 32;
 
-/// Labels that a text names, and what of it is none: the part, and why it is left out.
-pub(crate) fn parse(text: &str) -> (Vec<(String, String)>, Vec<(String, &'static str)>) {
-    let (mut labels, mut wrong) = (Vec::<(String, String)>::new(), Vec::new());
+/// What a text says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    /// Names and values.
+    pub(crate) labels: Vec<(String, String)>,
+    /// Parts that are no labels, and why they are left out.
+    pub(crate) wrong: Vec<(String, &'static str)>,
+}
+
+/// Reads names and values, and leaves out what is none.
+pub(crate) fn parse(text: &str) -> Parsed {
+    let Parsed { mut labels, mut wrong } = Parsed::default();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let Some((name, value)) = part.split_once(':').map(|(name, value)| (name.trim(), value.trim())) else {
             wrong.push((part.to_owned(), "it is not name:value"));
@@ -52,7 +61,7 @@ pub(crate) fn parse(text: &str) -> (Vec<(String, String)>, Vec<(String, &'static
             None => labels.push((name.to_owned(), value.to_owned())),
         }
     }
-    (labels, wrong)
+    Parsed { labels, wrong }
 }
 
 fn is_name(name: &str) -> bool {
@@ -68,21 +77,21 @@ mod tests {
 
     #[test]
     fn labels_are_read_as_rocketmq_reads_them() {
-        let (labels, wrong) = parse("zone:a, team:orders,,url:http://x");
+        let Parsed { labels, wrong } = parse("zone:a, team:orders,,url:http://x");
         let expected = [("zone", "a"), ("team", "orders"), ("url", "http://x")];
         assert_eq!(labels, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(wrong, []);
-        assert_eq!(parse(""), (Vec::new(), Vec::new()));
+        assert_eq!(parse(""), Parsed::default());
     }
 
     #[test]
     fn what_prometheus_could_not_read_is_left_out() {
-        let (labels, wrong) = parse("a-b:1,9a:1,__a:1,topic:x,zone:a,zone:b,plain,empty:,:x");
+        let Parsed { labels, wrong } = parse("a-b:1,9a:1,__a:1,topic:x,zone:a,zone:b,plain,empty:,:x");
         assert_eq!(labels, [("zone".to_owned(), "a".to_owned())]);
         let parts: Vec<_> = wrong.iter().map(|(part, _)| part.as_str()).collect();
         assert_eq!(parts, ["a-b:1", "9a:1", "__a:1", "topic:x", "zone:b", "plain", "empty:", ":x"]);
         let many: Vec<String> = (0..40).map(|number| format!("l{number}:v")).collect();
-        let (labels, wrong) = parse(&many.join(","));
+        let Parsed { labels, wrong } = parse(&many.join(","));
         assert_eq!((labels.len(), wrong.len()), (LABELS_MAX, 8));
     }
 }

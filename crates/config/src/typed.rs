@@ -97,7 +97,7 @@ pub struct Labels(pub Vec<(String, String)>);
 
 impl Typed for Labels {
     fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
-        Ok(Labels(labels::parse(&settings.text(name)).0))
+        Ok(Labels(labels::parse(&settings.text(name)).labels))
     }
 }
 
