@@ -49,7 +49,7 @@ pub use error::BenchError;
 pub use html::page;
 pub use ledger::Tally;
 pub use meter::Latency;
-pub use process::ServerProcess;
+pub use process::{Disk, MeasureDisk, ServerProcess};
 pub use result::{Phase, RunResult, Summary, Window};
 pub use run::{Options, run};
 pub use sink::{Served, Sink};

@@ -2,13 +2,13 @@
 
 use std::convert::Infallible;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 /// The machine that the load ran on, so that a result means something elsewhere. What was not found out is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
     /// The processor's name.
@@ -21,7 +21,31 @@ pub struct Machine {
     pub kernel: String,
     /// The load average of the last minute, before the run.
     pub load_before: String,
+    /// What the disk did before the run, if that was asked for (`--disk`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<Disk>,
 }
+
+/// A disk, measured as `gantry doctor disk` does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Disk {
+    /// The folder that it was measured in.
+    pub folder: String,
+    /// Sequential writing with a flush every 16 MiB, in MiB a second.
+    pub sequential_write_mib_per_second: f64,
+    /// Reading of the same without the page cache.
+    pub sequential_read_mib_per_second: f64,
+    /// What half of the flushes of 4 KiB took at most, in milliseconds.
+    pub flush_p50_millis: f64,
+    /// What 99 of 100 took at most.
+    pub flush_p99_millis: f64,
+    /// The longest one.
+    pub flush_max_millis: f64,
+}
+
+/// Measures the disk of a folder. Whoever starts a load says how: the load generator knows no store.
+pub type MeasureDisk = fn(&Path) -> anyhow::Result<Disk>;
 
 impl Machine {
     /// What this machine says of itself.
@@ -35,6 +59,7 @@ impl Machine {
             memory_bytes: kilobytes(&memory, "MemTotal").unwrap_or(0),
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
             load_before: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
+            disk: None,
         }
     }
 }

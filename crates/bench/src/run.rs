@@ -13,7 +13,7 @@ use crate::driver::{ConsumeMode, Driver};
 use crate::error::BenchError;
 use crate::hands::{Hands, Part, Play};
 use crate::payload::Payloads;
-use crate::process::{Machine, ServerProcess};
+use crate::process::{Disk, Machine, ServerProcess};
 use crate::reader::ORDERED_PAIRS_MAX;
 use crate::result::{FORMAT, Phase, RunResult, Summary, Window, units};
 use crate::scene::Scene;
@@ -45,6 +45,8 @@ pub struct Options {
     pub keeps_topics: bool,
     /// The setting of the target that a sweep changed, and its value.
     pub setting: Option<(String, String)>,
+    /// What the disk did before the run.
+    pub disk: Option<Disk>,
     /// The processes that play the load; none: this one does.
     pub processes: Option<Processes>,
 }
@@ -70,7 +72,7 @@ pub async fn run(
         }
         None => {}
     }
-    let machine = Machine::read();
+    let machine = Machine { disk: options.disk.clone(), ..Machine::read() };
     let producers = workload.topics as usize * workload.producers_per_topic as usize;
     let scene = Arc::new(Scene::new(producers, workload.subscriptions_per_topic as usize, workload.message_size));
     let payloads = Payloads::new(workload, &scene.random)?;

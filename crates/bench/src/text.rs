@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::drops::Steadiness;
 use crate::echo::{Echoed, Side};
 use crate::meter::Latency;
-use crate::process::Machine;
+use crate::process::{Disk, Machine};
 use crate::result::{RunResult, Window};
 
 /// One second of a run.
@@ -49,6 +49,9 @@ pub fn summary(result: &RunResult) -> String {
         ),
     );
     row("machine", machine(&result.machine));
+    if let Some(disk) = &result.machine.disk {
+        row("disk", self::disk(disk));
+    }
     row("load", load(result));
     let asked =
         if summary.asked_rate > 0.0 { format!(" of {} asked for", grouped(summary.asked_rate)) } else { String::new() };
@@ -227,6 +230,19 @@ pub fn machine(machine: &Machine) -> String {
         machine.memory_bytes as f64 / f64::from(1 << 30),
         known(&machine.kernel),
         known(&machine.load_before)
+    )
+}
+
+/// The disk in a line.
+pub fn disk(disk: &Disk) -> String {
+    format!(
+        "{:.0} MiB/s written, {:.0} MiB/s read, flush p50 {:.2} ms, p99 {:.2} ms, longest {:.2} ms, in {}",
+        disk.sequential_write_mib_per_second,
+        disk.sequential_read_mib_per_second,
+        disk.flush_p50_millis,
+        disk.flush_p99_millis,
+        disk.flush_max_millis,
+        disk.folder
     )
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::BrokerSettings;
+use env::TimeMs;
 use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
@@ -31,6 +32,7 @@ use crate::send::{recall_extra, reply_extra};
 use crate::session::{Late, Session};
 use crate::static_topic::mapping::Mapping;
 use crate::static_topic::send::Logical;
+use crate::stats::MessageType;
 use crate::together::{Part, Stored};
 use crate::topics::Topic;
 use crate::transaction::Ending;
@@ -290,7 +292,9 @@ pub(crate) struct Answer<'a> {
 /// What is counted once its record is stored.
 pub(crate) enum Counted {
     /// Messages of a queue, with their bytes.
-    Sent { topic: Arc<Topic>, queue_id: i32, messages: usize, bytes: usize },
+    Sent { topic: Arc<Topic>, queue_id: i32, message_type: MessageType, messages: usize, bytes: usize },
+    /// A transaction that was committed, with the time of its half message, or rolled back.
+    Ended { topic: Arc<Topic>, committed_of: Option<TimeMs> },
     /// A message that a group gave back.
     Back { group: Arc<str>, topic: Arc<Topic> },
     /// One that it gave up.
@@ -410,7 +414,13 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let end = landed.last().map(|record| record.end);
     for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed.len()) {
         match counted {
-            Counted::Sent { topic, queue_id, messages, bytes } => broker.stats.sent(&topic, queue_id, messages, bytes),
+            Counted::Sent { topic, queue_id, message_type, messages, bytes } => {
+                broker.stats.sent(&topic, queue_id, message_type, messages, bytes);
+            }
+            Counted::Ended { topic, committed_of: Some(sent_at) } => {
+                broker.stats.committed(&topic, broker.clock.now().since(sent_at));
+            }
+            Counted::Ended { topic, committed_of: None } => broker.stats.rolled_back(&topic),
             Counted::Back { group, topic } => broker.stats.sent_back(&group, topic.name()),
             Counted::Dead { group, topic } => broker.stats.sent_dead(&group, topic.name()),
         }

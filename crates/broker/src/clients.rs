@@ -292,6 +292,11 @@ impl<C: Clone> Clients<C> {
         self.producers.pin().iter().map(|(name, members)| (name.to_string(), Arc::clone(members))).collect()
     }
 
+    /// Shows the consumers of each group.
+    pub(crate) fn each_consumers(&self, show: &mut dyn FnMut(&ConsumerGroup<C>)) {
+        self.consumers.pin().values().for_each(|group| show(group));
+    }
+
     /// A client says that it consumes in a group.
     pub(crate) fn consume(&self, client: &Client<C>, beat: &Beat<'_>, now: Duration) -> Beaten<C> {
         let name = beat.data.group_name.as_str();

@@ -7,6 +7,7 @@ use protocol::properties::{self, NAME_VALUE, PROPERTY_END, name};
 use store::MessageKeys;
 
 use crate::durability::FLUSH_DISK_TYPE;
+use crate::stats::MessageType;
 
 /// Characters of the longest number.
 const DIGITS: usize = 20;
@@ -108,6 +109,19 @@ impl<'a> Facts<'a> {
         let is_other = self.is_half || self.delay.is_some() || self.timer().is_some() || self.has_sharding_key;
         let priority = self.stated_priority()?;
         (!is_other && priority >= 0).then_some(priority)
+    }
+
+    /// What metrics call the message, in Apache's order of types there.
+    pub(crate) fn message_type(&self) -> MessageType {
+        if self.is_half {
+            MessageType::Transaction
+        } else if self.has_sharding_key {
+            MessageType::Fifo
+        } else if self.delay.is_some() || self.timer().is_some() {
+            MessageType::Delay
+        } else {
+            MessageType::Normal
+        }
     }
 
     fn stated_priority(&self) -> Option<i32> {

@@ -158,7 +158,7 @@ pub(crate) fn gather(
         part: None,
     });
     sends.touch(target.lane);
-    broker.stats.sent(target.topic, target.queue_id, usize::from(count), request.body.len());
+    broker.stats.sent(target.topic, target.queue_id, facts.message_type(), usize::from(count), request.body.len());
     Ok(())
 }
 

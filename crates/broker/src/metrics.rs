@@ -1,10 +1,10 @@
 //! What Prometheus is shown, in its text form: RocketMQ's names and labels where it has such a figure, `gantry_…` where it has none.
 //!
-//! Everything is read where it is counted; nothing is kept for this, and nobody counts more because of it.
+//! Everything is read where it is counted, when somebody asks; a page keeps nothing.
 
 mod exposition;
-
-use std::collections::BTreeMap;
+mod groups;
+mod traffic;
 
 use env::TimeMs;
 use exposition::{Exposition, Kind};
@@ -12,8 +12,9 @@ use store::MemoryFigures;
 
 use crate::broker::Broker;
 use crate::falls::{Cause, Waited};
-use crate::offsets::split_key;
-use crate::stats::GroupCounted;
+
+/// What RocketMQ says of where messages are, in each figure of the store.
+const STORAGE: [(&str, &str); 2] = [("storage_type", "local"), ("storage_medium", "disk")];
 
 /// What a process says of itself beside its broker.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,6 +25,15 @@ pub struct ProcessFigures {
     pub network_major_faults: u64,
 }
 
+/// How the figures are to be written.
+#[derive(Clone, Debug)]
+pub struct PageOptions {
+    /// Labels that each value has besides its own.
+    pub labels: Vec<(String, String)>,
+    /// Sets of labels that a metric may have; what is left out is counted.
+    pub label_sets_max: usize,
+}
+
 impl Broker {
     /// How long was waited since the start, by cause.
     pub(crate) fn waited(&self) -> Waited {
@@ -31,22 +41,24 @@ impl Broker {
     }
 
     /// All figures, in the text form of Prometheus. May wait for the device.
-    pub fn metrics(&self, process: ProcessFigures) -> String {
+    pub fn metrics(&self, process: ProcessFigures, options: &PageOptions) -> String {
         let settings = self.settings.load();
-        let common = [
+        let mut common = vec![
             ("cluster", settings.broker_cluster_name.as_str()),
             ("node_type", "broker"),
             ("node_id", settings.broker_name.as_str()),
         ];
-        let mut page = Exposition::new(&common);
+        common.extend(options.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let mut page = Exposition::new(&common, options.label_sets_max);
         page.metric("rocketmq_broker_permission", Kind::Gauge, "Read 4, write 2");
         page.value(&[], settings.broker_permission);
         page.metric("rocketmq_topic_number", Kind::Gauge, "Topics");
         page.value(&[], self.topics.all().len());
         page.metric("rocketmq_consumer_group_number", Kind::Gauge, "Consumer groups");
         page.value(&[], self.groups.len());
-        traffic(self, &mut page);
-        lags(self, &mut page);
+        traffic::show(self, &mut page);
+        groups::show_clients(self, &mut page);
+        groups::show_lags(self, &mut page);
         storage(self, &mut page);
         if let Some(memory) = self.store.memory() {
             shares(&memory, &mut page);
@@ -73,80 +85,27 @@ impl Broker {
     }
 }
 
-fn traffic(broker: &Broker, page: &mut Exposition) {
-    let is = |yes: bool| if yes { "true" } else { "false" };
-    let mut topics = Vec::new();
-    broker.stats.each_topic(&mut |name, is_system, sent| topics.push((name.to_owned(), is_system, sent)));
-    topics.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-    page.metric("rocketmq_messages_in_total", Kind::Counter, "Messages stored");
-    for (topic, is_system, sent) in &topics {
-        page.value(&[("topic", topic), ("is_system", is(*is_system))], sent.messages);
-    }
-    page.metric("rocketmq_throughput_in_total", Kind::Counter, "Bytes stored");
-    for (topic, is_system, sent) in &topics {
-        page.value(&[("topic", topic), ("is_system", is(*is_system))], sent.bytes);
-    }
-    // By group and topic.
-    let mut groups = BTreeMap::new();
-    broker.stats.each_group(&mut |GroupCounted { group, topic, is_system, got, dead }| {
-        groups.insert((group.to_owned(), topic.to_owned()), (is_system, got, dead));
-    });
-    page.metric("rocketmq_messages_out_total", Kind::Counter, "Messages that consumers got");
-    for ((group, topic), (is_system, got, _)) in &groups {
-        page.value(&group_labels(group, topic, Some(*is_system)), got.messages);
-    }
-    page.metric("rocketmq_throughput_out_total", Kind::Counter, "Bytes that consumers got");
-    for ((group, topic), (is_system, got, _)) in &groups {
-        page.value(&group_labels(group, topic, Some(*is_system)), got.bytes);
-    }
-    page.metric("rocketmq_send_to_dlq_messages_total", Kind::Counter, "Messages given up");
-    for ((group, topic), (is_system, _, dead)) in groups.iter().filter(|(_, (_, _, dead))| *dead > 0) {
-        page.value(&group_labels(group, topic, Some(*is_system)), *dead);
-    }
-    page.metric("rocketmq_half_messages", Kind::Gauge, "Transactions that nobody has ended");
-    page.value(&[], broker.transactions.open());
-}
-
-fn group_labels<'a>(group: &'a str, topic: &'a str, is_system: Option<bool>) -> Vec<(&'static str, &'a str)> {
-    let is = |yes: bool| if yes { "true" } else { "false" };
-    let is_retry = topic.starts_with("%RETRY%");
-    let mut labels = vec![("topic", topic), ("consumer_group", group), ("is_retry", is(is_retry))];
-    labels.extend(is_system.map(|is_system| ("is_system", is(is_system))));
-    labels
-}
-
-/// How far each group is behind in what it has committed offsets of, all queues together.
-fn lags(broker: &Broker, page: &mut Exposition) {
-    page.metric("rocketmq_consumer_lag_messages", Kind::Gauge, "Messages that a group has not consumed");
-    for (key, offsets) in broker.offsets.table() {
-        let Some((topic, group)) = split_key(&key) else { continue };
-        let lag = |(queue_id, offset): (&i32, &i64)| {
-            let queue = broker.store.existing_queue(topic, u32::try_from(*queue_id).ok()?)?;
-            let end = i64::try_from(broker.store.visible_end(&queue)).unwrap_or(i64::MAX);
-            Some(end.saturating_sub(*offset).max(0))
-        };
-        page.value(&group_labels(group, topic, None), offsets.iter().filter_map(lag).sum::<i64>());
-    }
+fn is(yes: bool) -> &'static str {
+    if yes { "true" } else { "false" }
 }
 
 fn storage(broker: &Broker, page: &mut Exposition) {
     let store = &broker.store;
-    let place = [("storage_type", "local"), ("storage_medium", "disk")];
     let (min, end) = (store.min_offset().0, store.end().0);
     page.metric("rocketmq_storage_size", Kind::Gauge, "Bytes of the log");
-    page.value(&place, end - min);
+    page.value(&STORAGE, end - min);
     page.metric("rocketmq_storage_flush_behind_bytes", Kind::Gauge, "Bytes of the log that are not on the device");
-    page.value(&place, end.saturating_sub(store.flushed().get()));
+    page.value(&STORAGE, end.saturating_sub(store.flushed().get()));
     page.metric(
         "rocketmq_storage_dispatch_behind_bytes",
         Kind::Gauge,
         "Bytes of the log that are not in the key index",
     );
-    page.value(&place, store.index_behind());
+    page.value(&STORAGE, store.index_behind());
     page.metric("rocketmq_storage_message_reserve_time", Kind::Gauge, "Age of the oldest message in ms");
     // One that cannot be read has no age.
     if let Ok(Some(stored)) = store.about_record_cold(store.min_offset(), |oldest| oldest.store_timestamp()) {
-        page.value(&place, broker.clock.now().since(TimeMs(stored)).max(0));
+        page.value(&STORAGE, broker.clock.now().since(TimeMs(stored)).max(0));
     }
 }
 

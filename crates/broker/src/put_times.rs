@@ -45,6 +45,8 @@ pub(crate) struct PutTimes {
     /// Relaxed, as all figures: one may miss what happens this moment.
     counts: [AtomicU64; PLACES],
     longest_us: AtomicU64,
+    /// Of all messages together.
+    sum_us: AtomicU64,
     failed: AtomicU64,
     samples: Mutex<VecDeque<Counts>>,
 }
@@ -54,6 +56,7 @@ impl PutTimes {
         PutTimes {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             longest_us: AtomicU64::new(0),
+            sum_us: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             samples: Mutex::new(VecDeque::from([[0; PLACES]])),
         }
@@ -64,6 +67,7 @@ impl PutTimes {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let place = BOUNDS_US.partition_point(|bound| *bound <= us);
         self.counts[place].fetch_add(messages as u64, Ordering::Relaxed);
+        self.sum_us.fetch_add(us.saturating_mul(messages as u64), Ordering::Relaxed);
         if self.longest_us.load(Ordering::Relaxed) < us {
             self.longest_us.fetch_max(us, Ordering::Relaxed);
         }
@@ -82,6 +86,12 @@ impl PutTimes {
     /// The longest time since the start, in ms.
     pub(crate) fn longest_ms(&self) -> u64 {
         self.longest_us.load(Ordering::Relaxed) / 1000
+    }
+
+    /// All since the start: the bounds of the classes in seconds, how many messages fell into each, and how long all took together.
+    pub(crate) fn histogram(&self) -> (Vec<f64>, Vec<u64>, Duration) {
+        let bounds = BOUNDS_US.iter().map(|us| *us as f64 / 1e6).collect();
+        (bounds, self.now().to_vec(), Duration::from_micros(self.sum_us.load(Ordering::Relaxed)))
     }
 
     /// Called every ten seconds.

@@ -25,6 +25,7 @@ use crate::hold::{Errand, Lane};
 use crate::refusal::Refusal;
 use crate::send::{admit, queue_of, reply_extra};
 use crate::session::{Session, Work};
+use crate::stats::MessageType;
 use crate::topics::Topic;
 
 /// How long the client that asked has to take its reply.
@@ -213,7 +214,7 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
     });
     sends.touch(lane);
     let (topic, queue_id, bytes) = (Arc::clone(&reply.topic), reply.queue_id, reply.body.len());
-    sends.count(Counted::Sent { topic, queue_id, messages: 1, bytes });
+    sends.count(Counted::Sent { topic, queue_id, message_type: MessageType::Normal, messages: 1, bytes });
     Ok(())
 }
 

@@ -417,8 +417,9 @@ fn gather_one(
     });
     sends.touch(lane);
     // A half message counts for its topic when it is committed.
-    let counted = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
-    sends.count(Counted::Sent { topic: Arc::clone(counted.0), queue_id: counted.1, messages: 1, bytes: record_bytes });
+    let (topic, queue_id) = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
+    let (topic, message_type) = (Arc::clone(topic), facts.message_type());
+    sends.count(Counted::Sent { topic, queue_id, message_type, messages: 1, bytes: record_bytes });
     Ok(!is_parked && !route.is_dead)
 }
 
@@ -604,7 +605,8 @@ fn gather_batch(
     });
     sends.touch(lane);
     let (messages, bytes) = (count, request.body.len());
-    sends.count(Counted::Sent { topic: Arc::clone(topic), queue_id, messages, bytes });
+    let (topic, message_type) = (Arc::clone(topic), facts.message_type());
+    sends.count(Counted::Sent { topic, queue_id, message_type, messages, bytes });
     Ok(())
 }
 

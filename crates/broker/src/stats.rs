@@ -20,11 +20,18 @@ use crate::put_times::PutTimes;
 use crate::topics::Topic;
 
 mod counted;
+mod ends;
 mod meter;
+mod sorts;
 mod total;
 
-pub(crate) use counted::GroupCounted;
+pub(crate) use counted::{GroupCounted, TopicCounted};
+pub(crate) use ends::AGES;
+use ends::Ends;
 use meter::{HOUR_EVERY_MS, Meter, Queues};
+pub use sorts::MessageType;
+pub(crate) use sorts::SIZES;
+use sorts::Sorts;
 use total::Total;
 
 /// How often the shortest span is sampled.
@@ -89,6 +96,8 @@ pub(crate) struct TopicMeters {
     put_nums: Meter,
     put_size: Meter,
     queues: Queues,
+    sorts: Sorts,
+    ends: Ends,
     is_system: bool,
     /// No longer in the table: whoever has kept it looks the name up again. Relaxed: what is counted this moment may be lost.
     is_dropped: AtomicBool,
@@ -222,8 +231,33 @@ impl Stats {
     }
 
     /// Messages were stored.
-    pub fn sent(&self, topic: &Topic, queue_id: i32, messages: usize, bytes: usize) {
+    pub fn sent(&self, topic: &Topic, queue_id: i32, message_type: MessageType, messages: usize, bytes: usize) {
         let (messages, bytes) = (messages as u64, bytes as u64);
+        self.with_topic(topic, |meters| {
+            meters.put_nums.add(messages);
+            meters.put_size.add(bytes);
+            meters.queues.add(queue_id, messages, bytes, || self.clock.now());
+            meters.sorts.add(message_type, messages, bytes);
+            if !meters.is_system {
+                self.put_user_messages.add(messages);
+            }
+        });
+        self.put_messages.add(messages);
+        self.put_bytes.add(bytes);
+    }
+
+    /// A transaction of a topic was committed, so long after its half message was sent.
+    pub(crate) fn committed(&self, topic: &Topic, age_ms: i64) {
+        self.with_topic(topic, |meters| meters.ends.committed(age_ms));
+    }
+
+    /// A transaction of a topic was rolled back.
+    pub(crate) fn rolled_back(&self, topic: &Topic) {
+        self.with_topic(topic, |meters| meters.ends.rolled_back());
+    }
+
+    #[inline]
+    fn with_topic(&self, topic: &Topic, count: impl FnOnce(&TopicMeters)) {
         // Not by name each time: with ten thousand topics that look-up alone is several waits for memory.
         let kept = topic.meters.load();
         let found;
@@ -235,14 +269,7 @@ impl Stats {
                 &found
             }
         };
-        meters.put_nums.add(messages);
-        meters.put_size.add(bytes);
-        meters.queues.add(queue_id, messages, bytes, || self.clock.now());
-        self.put_messages.add(messages);
-        self.put_bytes.add(bytes);
-        if !meters.is_system {
-            self.put_user_messages.add(messages);
-        }
+        count(meters);
     }
 
     /// Timer messages were taken in from their queue.
@@ -485,6 +512,8 @@ impl Stats {
                 put_nums: Meter::new(now),
                 put_size: Meter::new(now),
                 queues: Queues::default(),
+                sorts: Sorts::default(),
+                ends: Ends::default(),
                 is_system: names::is_system_topic(name),
                 is_dropped: AtomicBool::new(false),
             })

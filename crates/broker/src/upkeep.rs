@@ -19,6 +19,7 @@ use crate::falls::{Fall, Falls};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
 use crate::lite;
+use crate::minutes::{Minute, Minutes};
 use crate::offsets::{Change, Offsets, SEPARATOR, split_key};
 use crate::placement;
 use crate::session::JOURNAL_TIMEOUT;
@@ -142,6 +143,7 @@ async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
 async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let every = Duration::from_millis(SAMPLE_MS.unsigned_abs());
     let (mut falls, mut looked_at) = (Falls::default(), broker.clock.elapsed());
+    let mut minutes = Minutes::default();
     while !*stop.borrow() {
         tokio::select! {
             () = tokio::time::sleep(every) => {}
@@ -162,6 +164,9 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
                 "fewer messages are stored than usual"
             );
         }
+        if let Some(minute) = minutes.look(&broker.stats) {
+            tell(&minute);
+        }
         broker.order_locks.expire();
         let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
         broker.pops.rooms.sweep(Duration::from_secs(idle));
@@ -170,6 +175,21 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         heartbeat::close_silent(&broker);
         heartbeat::tell_late(&broker);
     }
+}
+
+fn tell(minute: &Minute) {
+    let Minute { put_tps, transferred_tps, found_tps, missed_tps, put_messages, put_bytes, failed, p99_ms } = *minute;
+    tracing::info!(
+        put_tps,
+        get_found_tps = found_tps,
+        get_miss_tps = missed_tps,
+        get_transferred_tps = transferred_tps,
+        put_messages,
+        put_bytes,
+        failed,
+        p99_ms,
+        "the last minute"
+    );
 }
 
 fn tend_conditions(broker: &Broker) {

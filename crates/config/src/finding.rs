@@ -103,7 +103,17 @@ pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
     log_directories(settings)?;
     layout(settings);
     limited(settings);
+    labels_of_metrics(settings);
     Ok(())
+}
+
+/// What no metric can have is left out, as in Apache.
+fn labels_of_metrics(settings: &mut Settings) {
+    let name = "metricsLabel";
+    for (part, why) in crate::labels::parse(&settings.text(name)).wrong {
+        let line = line_of(settings, name);
+        settings.add_finding(Finding::warning(name, line, format!("\"{part}\" is left out: {why}")));
+    }
 }
 
 /// Test mode is RocketMQ's default, so the files of somebody who does not know it would be set and not used.

@@ -6,6 +6,7 @@
 mod finding;
 pub mod key;
 pub mod keys;
+pub mod labels;
 mod machine;
 pub mod properties;
 mod settings;
@@ -16,6 +17,6 @@ pub use key::Role;
 pub use machine::Machine;
 pub use settings::{Change, ConfigError, Origin, Settings, SourceFile, Sources};
 pub use typed::{
-    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, MemorySettings, MetricsExporter,
+    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, Labels, MemorySettings, MetricsExporter,
     MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,
 };

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use crate::finding::{RATIO_LIMITS, round_up};
 use crate::key::{Kind, parse_bool, parse_number};
 use crate::keys;
+use crate::labels;
 use crate::settings::{ConfigError, Settings};
 
 /// A type that a setting can have. The text has passed the key's own check.
@@ -87,6 +88,16 @@ impl Typed for Vec<String> {
     fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
         let text = settings.text(name);
         Ok(text.split(';').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect())
+    }
+}
+
+/// Labels of metrics, with what a start has to object to left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Labels(pub Vec<(String, String)>);
+
+impl Typed for Labels {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        Ok(Labels(labels::parse(&settings.text(name)).labels))
     }
 }
 
@@ -179,7 +190,7 @@ words! {
         OtlpGrpc = "OTLP_GRPC",
         /// At `/metrics`, for Prometheus.
         Prom = "PROM",
-        /// Into the log: not by us.
+        /// Into the log, now and then.
         Log = "LOG",
     }
 }
@@ -538,6 +549,12 @@ settings! {
         port: u16 = "metricsPromExporterPort";
         /// Its address; none: where the broker listens.
         host: Option<String> = "metricsPromExporterHost";
+        /// How often they are logged, in ms.
+        log_every_ms: u64 = "metricLoggingExporterIntervalInMills";
+        /// What each has besides its own labels.
+        labels: Labels = "metricsLabel";
+        /// Sets of labels that one metric may have.
+        label_sets_max: usize = "metricsOtelCardinalityLimit";
     }
 }
 

@@ -22,6 +22,7 @@ pub mod request;
 pub mod sys_flag;
 pub mod tags;
 pub mod together;
+pub mod version;
 
 pub use position::{LogOffset, QueueOffset};
 

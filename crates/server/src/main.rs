@@ -14,6 +14,7 @@ mod settings;
 mod store_command;
 mod threads;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -37,6 +38,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// The disk of a folder, measured before a load of `gantry bench`.
+fn disk_of(folder: &Path) -> anyhow::Result<bench::Disk> {
+    let measured = cli::doctor::measure_disk(folder)?;
+    Ok(bench::Disk {
+        folder: folder.display().to_string(),
+        sequential_write_mib_per_second: measured.write_mib_per_second,
+        sequential_read_mib_per_second: measured.read_mib_per_second,
+        flush_p50_millis: measured.flush_p50_ms,
+        flush_p99_millis: measured.flush_p99_ms,
+        flush_max_millis: measured.flush_max_ms,
+    })
+}
+
 fn start(command: Command) -> anyhow::Result<ExitCode> {
     let serve = match command {
         Command::Admin(admin) => {
@@ -44,7 +58,7 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Bench(bench) => {
             machine::raise_open_files();
-            return bench::execute(bench);
+            return bench::execute(bench, disk_of);
         }
         Command::Doctor(doctor) => return Ok(cli::doctor::run(doctor)),
         Command::Profile(profile) => {

@@ -1,4 +1,4 @@
-//! The page for Prometheus: `GET /metrics` on a port of its own, where somebody asks for it (`metricsExporterType=PROM`).
+//! Metrics, where somebody asks for them: `GET /metrics` on a port of its own (`metricsExporterType=PROM`), or lines of the log (`LOG`).
 //!
 //! One page without parameters, so HTTP is a dozen lines here: a request's head is read, an answer is written, the connection ends.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use broker::{Broker, ProcessFigures};
+use broker::{Broker, PageOptions, ProcessFigures};
 use config::{MetricsExporter, Settings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,46 +21,118 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that are answered at a time; others wait to be accepted.
 const AT_ONCE: usize = 4;
 
-/// A page that is served.
-pub struct Page {
-    serving: JoinHandle<()>,
+/// A metric with very many values would be a line that nobody can read.
+const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// How metrics are to be given out; nothing is yet.
+pub struct Exporter {
+    way: Way,
+    options: PageOptions,
 }
 
-/// Listens, if the settings ask for it. Nobody is answered before [`Page::serve`].
-pub async fn listen(settings: &Settings) -> anyhow::Result<Option<TcpListener>> {
+enum Way {
+    Page(TcpListener),
+    Log { every: Duration },
+}
+
+/// Metrics that are given out.
+pub struct Exporting {
+    task: JoinHandle<()>,
+}
+
+/// Listens, if the settings ask for that. Nobody is answered before [`Exporter::begin`].
+pub async fn prepare(settings: &Settings) -> anyhow::Result<Option<Exporter>> {
     let asked = settings.metrics()?;
-    match asked.exporter {
-        MetricsExporter::Prom => {}
-        MetricsExporter::Disable | MetricsExporter::OtlpGrpc | MetricsExporter::Log => return Ok(None),
-    }
-    let host = match asked.host {
-        Some(host) => host,
-        None => settings.net()?.bind_address.to_string(),
+    let way = match asked.exporter {
+        MetricsExporter::Prom => {
+            let host = match asked.host {
+                Some(host) => host,
+                None => settings.net()?.bind_address.to_string(),
+            };
+            let listener = TcpListener::bind((host.as_str(), asked.port)).await.with_context(|| {
+                let port = asked.port;
+                format!("cannot listen on {host} port {port} (metricsPromExporterHost, metricsPromExporterPort)")
+            })?;
+            Way::Page(listener)
+        }
+        MetricsExporter::Log => Way::Log { every: Duration::from_millis(asked.log_every_ms) },
+        MetricsExporter::Disable | MetricsExporter::OtlpGrpc => return Ok(None),
     };
-    let listener = TcpListener::bind((host.as_str(), asked.port)).await.with_context(|| {
-        format!("cannot listen on {host} port {} (metricsPromExporterHost, metricsPromExporterPort)", asked.port)
-    })?;
-    Ok(Some(listener))
+    let options = PageOptions { labels: asked.labels.0, label_sets_max: asked.label_sets_max };
+    Ok(Some(Exporter { way, options }))
 }
 
-impl Page {
-    /// Answers who asks there.
-    pub fn serve(listener: TcpListener, broker: &Arc<Broker>) -> anyhow::Result<Page> {
-        let address = listener.local_addr()?;
-        info!(%address, "metrics are served at /metrics");
-        let broker = Arc::clone(broker);
-        Ok(Page { serving: tokio::spawn(accept(listener, broker)) })
+impl Exporter {
+    /// Gives them out from now on.
+    pub fn begin(self, broker: &Arc<Broker>) -> anyhow::Result<Exporting> {
+        let (broker, options) = (Arc::clone(broker), Arc::new(self.options));
+        let task = match self.way {
+            Way::Page(listener) => {
+                let address = listener.local_addr()?;
+                info!(%address, "metrics are served at /metrics");
+                tokio::spawn(accept(listener, broker, options))
+            }
+            Way::Log { every } => tokio::spawn(log(every, broker, options)),
+        };
+        Ok(Exporting { task })
     }
+}
 
-    /// Serves it no more.
+impl Exporting {
+    /// Gives out no more.
     pub async fn close(self) {
-        self.serving.abort();
+        self.task.abort();
         // Whatever it says, it has let go of the broker.
-        let _ = self.serving.await;
+        let _ = self.task.await;
     }
 }
 
-async fn accept(listener: TcpListener, broker: Arc<Broker>) {
+/// A line for each metric, again and again.
+async fn log(every: Duration, broker: Arc<Broker>, options: Arc<PageOptions>) {
+    loop {
+        tokio::time::sleep(every).await;
+        match page(&broker, &options).await {
+            Ok(page) => each_metric(&page, |metric, values, left_out| {
+                if left_out > 0 {
+                    info!(metric, %values, left_out, "metrics");
+                } else if !values.is_empty() {
+                    info!(metric, %values, "metrics");
+                }
+            }),
+            // The runtime ends.
+            Err(error) => debug!(%error, "metrics were not logged"),
+        }
+    }
+}
+
+/// Shows each metric of a page: its name, its values without the name, and how many of them are left out.
+fn each_metric(page: &str, mut show: impl FnMut(&str, &str, usize)) {
+    for block in page.split("# HELP ").skip(1) {
+        let Some((name, _)) = block.split_once(' ') else { continue };
+        let (mut values, mut left_out) = (String::new(), 0);
+        // The first is what the metric is about, the second its type.
+        for line in block.lines().skip(2) {
+            let value = line.strip_prefix(name).unwrap_or(line);
+            if values.len() + value.len() >= LINE_BYTES_MAX {
+                left_out += 1;
+                continue;
+            }
+            if !values.is_empty() {
+                values.push(' ');
+            }
+            values.push_str(value);
+        }
+        show(name, &values, left_out);
+    }
+}
+
+async fn page(broker: &Arc<Broker>, options: &Arc<PageOptions>) -> anyhow::Result<String> {
+    let (broker, options) = (Arc::clone(broker), Arc::clone(options));
+    // The oldest message, and `/proc`, are read there.
+    Ok(tokio::task::spawn_blocking(move || broker.metrics(process_figures(), &options)).await?)
+}
+
+async fn accept(listener: TcpListener, broker: Arc<Broker>, options: Arc<PageOptions>) {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     let mut answers = tokio::task::JoinSet::new();
     loop {
@@ -68,9 +140,9 @@ async fn accept(listener: TcpListener, broker: Arc<Broker>) {
         let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, from)) => {
-                let broker = Arc::clone(&broker);
+                let (broker, options) = (Arc::clone(&broker), Arc::clone(&options));
                 answers.spawn(async move {
-                    let answered = tokio::time::timeout(PATIENCE, answer(stream, broker)).await;
+                    let answered = tokio::time::timeout(PATIENCE, answer(stream, &broker, &options)).await;
                     if let Ok(Err(error)) = answered {
                         debug!(%from, %error, "metrics were not read");
                     }
@@ -87,16 +159,14 @@ async fn accept(listener: TcpListener, broker: Arc<Broker>) {
     }
 }
 
-async fn answer(mut stream: TcpStream, broker: Arc<Broker>) -> anyhow::Result<()> {
+async fn answer(mut stream: TcpStream, broker: &Arc<Broker>, options: &Arc<PageOptions>) -> anyhow::Result<()> {
     let Some(path) = path_of(&mut stream).await? else {
         return write(&mut stream, "400 Bad Request", "GET /metrics\n").await;
     };
     if path != "/metrics" {
         return write(&mut stream, "404 Not Found", "GET /metrics\n").await;
     }
-    // The oldest message, and `/proc`, are read there.
-    let page = tokio::task::spawn_blocking(move || broker.metrics(process_figures())).await?;
-    write(&mut stream, "200 OK", &page).await
+    write(&mut stream, "200 OK", &page(broker, options).await?).await
 }
 
 /// What is asked for; none if that is no whole request for a page.
@@ -141,4 +211,24 @@ fn process_figures() -> ProcessFigures {
         }
     }
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_a_line_of_the_log_and_no_line_is_endless() {
+        let page = "# HELP a What it is\n# TYPE a counter\na{x=\"1\"} 7\na{x=\"2\"} 8\n# HELP b Else\n# TYPE b gauge\n";
+        let mut shown = Vec::new();
+        each_metric(page, |name, values, left_out| shown.push((name.to_owned(), values.to_owned(), left_out)));
+        let expected = [("a", "{x=\"1\"} 7 {x=\"2\"} 8"), ("b", "")];
+        assert_eq!(shown, expected.map(|(name, values)| (name.to_owned(), values.to_owned(), 0)));
+        let many: String = (0..10_000).map(|number| format!("c{{x=\"{number}\"}} 1\n")).collect();
+        each_metric(&format!("# HELP c Many\n# TYPE c gauge\n{many}"), |_, values, left_out| {
+            assert!(
+                values.len() <= LINE_BYTES_MAX && left_out > 0 && values.matches("} 1").count() + left_out == 10_000
+            );
+        });
+    }
 }

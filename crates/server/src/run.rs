@@ -17,7 +17,6 @@ use env::{Clock, Random};
 use names::Names;
 use net::{Budget, Listener, ListenerOptions, ListenerTag, Places, Port, Service};
 use store::{Store, StoreEnv};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -25,7 +24,7 @@ use tracing::{error, info, warn};
 
 use crate::machine::{self, Descriptors};
 use crate::memory::Memory;
-use crate::metrics::{self, Page};
+use crate::metrics::{self, Exporter, Exporting};
 use crate::ports;
 use crate::settings::{self, Order};
 
@@ -53,7 +52,7 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
         true => Some(ports::for_broker(bind, order.settings.net()?.listen_port)?),
         false => None,
     };
-    let metrics = if role.has_broker() { metrics::listen(&order.settings).await? } else { None };
+    let metrics = if role.has_broker() { metrics::prepare(&order.settings).await? } else { None };
 
     let mut names = match names_port {
         Some(port) => Some(RunningNames::start(&order, port, &shared)?),
@@ -266,14 +265,14 @@ impl RunningNames {
 struct BrokerPorts {
     main: Port,
     vip: Option<Port>,
-    metrics: Option<TcpListener>,
+    metrics: Option<Exporter>,
 }
 
 struct RunningBroker {
     broker: Arc<Broker>,
     store: Arc<Store>,
     ports: Ports,
-    page: Option<Page>,
+    metrics: Option<Exporting>,
     advertised: String,
 }
 
@@ -338,23 +337,23 @@ impl RunningBroker {
                 options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
                 listeners.push((listen(port, options, &broker)?, tag));
             }
-            let page = metrics.map(|listener| Page::serve(listener, &broker)).transpose()?;
+            let metrics = metrics.map(|exporter| exporter.begin(&broker)).transpose()?;
             // All of them are listened at by now: nobody is served by a broker that does not come to be.
             let mut ports = Ports::new();
             for (listener, tag) in listeners {
                 info!(address = %listener.local_addr(), channel = tag.0, "broker listens");
                 ports.serve(listener);
             }
-            anyhow::Ok((broker, ports, page))
+            anyhow::Ok((broker, ports, metrics))
         };
         match started.await {
-            Ok((broker, ports, page)) => {
+            Ok((broker, ports, metrics)) => {
                 let host = &broker_settings.broker_ip1;
                 let advertised = match host.parse::<IpAddr>() {
                     Ok(ip) => SocketAddr::from((ip, main_port)).to_string(),
                     Err(_) => format!("{host}:{}", main_port),
                 };
-                Ok(RunningBroker { broker, store, ports, page, advertised })
+                Ok(RunningBroker { broker, store, ports, metrics, advertised })
             }
             Err(error) => {
                 // Nothing was served: leave the store as if nobody had opened it.
@@ -365,12 +364,12 @@ impl RunningBroker {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        let RunningBroker { broker, store, ports, page, .. } = self;
+        let RunningBroker { broker, store, ports, metrics, .. } = self;
         let began = Instant::now();
         // First, so that clients look elsewhere while their last requests are answered.
         broker.unregister().await;
-        if let Some(page) = page {
-            page.close().await;
+        if let Some(metrics) = metrics {
+            metrics.close().await;
         }
         ports.close().await;
         broker.stop().await;

@@ -162,8 +162,8 @@ pub fn tell(order: &Order) {
         warn!("light queues are off: they need enableLmq and enableMultiDispatch, and one of them is false");
     }
     let exporter = settings.metrics().map(|metrics| metrics.exporter);
-    if matches!(exporter, Ok(MetricsExporter::OtlpGrpc | MetricsExporter::Log)) {
-        warn!("metricsExporterType: metrics are neither pushed nor logged; PROM serves them at /metrics");
+    if matches!(exporter, Ok(MetricsExporter::OtlpGrpc)) {
+        warn!("metricsExporterType: metrics are not pushed; PROM serves them at /metrics, LOG logs them");
     }
     if settings.net().is_ok_and(|net| !net.bind_address.is_loopback()) {
         warn!(

@@ -32,7 +32,8 @@ fn a_run_writes_a_result_and_a_page_and_a_report_shows_results_again() {
     std::fs::write(dir.path().join("driver.yaml"), "sendMode: sync\nthreads: 4\n").unwrap();
     let (workload, driver) = (path("small.yaml"), path("driver.yaml"));
     let files = ["-w", &workload, "-d", &driver, "--json", &json, "--html", &html, "--server-pid", &pid, "--check"];
-    let ran = gantry(&arguments(&server, &files)).output().unwrap();
+    let disk = ["--disk", dir.path().to_str().unwrap()];
+    let ran = gantry(&arguments(&server, &[&files[..], &disk].concat())).output().unwrap();
     let said = String::from_utf8(ran.stdout).unwrap();
     assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
     for words in [
@@ -46,6 +47,11 @@ fn a_run_writes_a_result_and_a_page_and_a_report_shows_results_again() {
         assert!(said.contains(words), "no {words} in\n{said}");
     }
     assert!(std::fs::read_to_string(&html).unwrap().contains("<h2>small</h2>"));
+    let result: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let measured = &result[0]["machine"]["disk"];
+    assert!(measured["sequentialWriteMibPerSecond"].as_f64().unwrap() > 0.0, "{measured}");
+    assert!(measured["flushP99Millis"].as_f64() >= measured["flushP50Millis"].as_f64(), "{measured}");
+    assert!(said.contains("\ndisk           ") && said.contains(" ms, in "), "{said}");
 
     let shown = gantry(&["bench", "report", &json, &json, "--html", &again]).output().unwrap();
     let shown_text = String::from_utf8(shown.stdout).unwrap();
@@ -64,6 +70,8 @@ fn a_bad_value_ends_the_command_with_field_value_and_limit() {
     // Before a load runs for an hour, and not after it.
     let said = support::fails(&["bench", "run", "--set", "messages=1", "--json", "/nowhere/a.json"]);
     assert!(said.starts_with("gantry: /nowhere/a.json: "), "{said}");
+    let said = support::fails(&["bench", "run", "--set", "messages=1", "--disk", "/nowhere"]);
+    assert!(said.starts_with("gantry: --disk: cannot measure the disk of /nowhere: "), "{said}");
     let listed = gantry(&["bench", "presets"]).output().unwrap();
     assert!(String::from_utf8(listed.stdout).unwrap().contains("queues-10000"));
 }

@@ -9,10 +9,12 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
 use bytes::Bytes;
+use config::labels::OWN;
 use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::SendMessage;
-use support::{PATIENCE, Running, fails};
+use support::asking::Asking;
+use support::{PATIENCE, Running, fails, prometheus};
 
 /// Head and body of the answer.
 fn ask(port: u16, what: &str) -> (String, String) {
@@ -46,6 +48,8 @@ fn prometheus_reads_what_was_sent_and_what_memory_is_for() {
             "memoryLimit=200M",
             "--set",
             "brokerName=counter",
+            "--set",
+            "metricsLabel=zone:a:b,topic:mine",
         ],
     );
     let broker = running.address("broker").to_owned();
@@ -78,14 +82,58 @@ fn prometheus_reads_what_was_sent_and_what_memory_is_for() {
     assert!(value(&page, "gantry_memory_occupied_bytes{", "node_id=\"counter\"") > 0.0);
     assert!(value(&page, "gantry_major_faults_total{", "threads=\"network\"") >= 0.0);
     assert_eq!(value(&page, "rocketmq_broker_permission{", "cluster=\"DefaultCluster\""), 6.0);
-    // Each metric has its head once, before its values.
-    for head in page.lines().filter(|line| line.starts_with("# TYPE")) {
-        assert_eq!(page.lines().filter(|line| *line == head).count(), 1, "{head}");
+    let families = prometheus::read(&page);
+    // Whatever is not ours to choose is told apart by a label; there are no others.
+    for (name, (labels, _)) in families.values().flat_map(|family| &family.samples) {
+        let known = |label: &String| OWN.contains(&label.as_str()) || label == "zone";
+        assert!(labels.keys().all(known) && labels["zone"] == "a:b", "{name} {labels:?}");
     }
+    let sizes = &families["rocketmq_message_size"];
+    assert_eq!((sizes.kind.as_str(), sizes.samples.len()), ("histogram", 9));
+    assert!(sizes.samples.iter().all(|(_, (labels, _))| labels["message_type"] == "normal"));
+    assert_eq!(value(&page, "rocketmq_message_size_count{", "topic=\"counted\""), 7.0);
     assert!(ask(port, "GET /other").0.starts_with("HTTP/1.1 404"));
     assert!(ask(port, "POST /metrics").0.starts_with("HTTP/1.1 400"));
     let (code, said) = running.end("-TERM");
     assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("metricsLabel: \"topic:mine\" is left out: metrics have that label themselves"), "{said}");
+}
+
+#[tokio::test]
+async fn a_metric_has_as_many_values_as_it_may_and_the_rest_is_counted() {
+    let data = tempfile::tempdir().unwrap();
+    let settings = ["metricsExporterType=PROM", "metricsPromExporterPort=0", "metricsOtelCardinalityLimit=2"];
+    let more: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let running = Running::server_with(data.path(), &more);
+    let asking = Asking::of(&running);
+    for topic in ["a", "b", "c"] {
+        assert_eq!(asking.send(topic, 0, "", "body").await.unwrap().code, 0);
+    }
+    let line = running.logged("metrics are served at /metrics").await;
+    let page = ask(line.rsplit_once(':').unwrap().1.parse().unwrap(), "GET /metrics").1;
+    let families = prometheus::read(&page);
+    assert_eq!(families["rocketmq_messages_in_total"].samples.len(), 2, "{page}");
+    assert_eq!(value(&page, "gantry_metric_values_left_out{", "metric=\"rocketmq_messages_in_total\""), 1.0);
+    assert_eq!(value(&page, "gantry_metric_values_left_out{", "metric=\"rocketmq_message_size\""), 1.0);
+    assert_eq!(running.end("-TERM").0, Some(0));
+}
+
+#[tokio::test]
+async fn metrics_are_logged_where_somebody_asks_for_that_and_not_pushed_anywhere() {
+    let data = tempfile::tempdir().unwrap();
+    let settings = ["metricsExporterType=LOG", "metricLoggingExporterIntervalInMills=200", "metricsLabel=zone:a"];
+    let more: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let running = Running::server_with(data.path(), &more);
+    assert_eq!(Asking::of(&running).send("logged", 0, "", "body").await.unwrap().code, 0);
+    let line = running.logged("topic=\"logged\",message_type").await;
+    assert!(line.contains("metrics metric=\"rocketmq_messages_in_total\"") && line.contains("zone=\"a\""), "{line}");
+    assert!(line.contains("message_type=\"normal\",is_system=\"false\"} 1"), "{line}");
+    assert_eq!(running.end("-TERM").0, Some(0));
+
+    let settings = ["--set", "metricsExporterType=OTLP_GRPC", "--set", "metricsGrpcExporterTarget=http://x:4317"];
+    let running = Running::server_with(data.path(), &settings);
+    running.logged("metrics are not pushed; PROM serves them at /metrics, LOG logs them").await;
+    assert_eq!(running.end("-TERM").0, Some(0));
 }
 
 #[test]

@@ -404,6 +404,14 @@ impl Ledger {
         self.open.get(&queue).copied().unwrap_or(0)
     }
 
+    /// The message of a queue that somebody has had for longest.
+    pub(crate) fn oldest_open(&self, queue: PopQueue) -> Option<u64> {
+        let first = LeaseId { queue, pop_time: i64::MIN, start: 0 };
+        let of_queue = self.leases.range(first..).take_while(|(id, _)| id.queue == queue);
+        // Leases that are done with are not kept.
+        of_queue.take(1).find_map(|(id, lease)| Some(id.offset(lease.open().next()?)))
+    }
+
     /// How many leases there are.
     pub(crate) fn len(&self) -> usize {
         self.leases.len()

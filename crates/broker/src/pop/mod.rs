@@ -143,6 +143,13 @@ impl Pops {
         ledger.find(QueueRef { group, topic, queue_id }).map_or(0, |queue| ledger.open_messages(queue))
     }
 
+    /// The same, with the one that somebody has had for longest.
+    pub(crate) fn open_since(&self, group: &str, topic: &str, queue_id: i32) -> Option<(usize, u64)> {
+        let ledger = self.ledger.lock();
+        let queue = ledger.find(QueueRef { group, topic, queue_id })?;
+        Some((ledger.open_messages(queue), ledger.oldest_open(queue)?))
+    }
+
     /// The turn to pop from a queue, unless somebody else has it.
     fn claim(self: &Arc<Pops>, name: QueueRef<'_>) -> Option<Claim> {
         let mut ledger = self.ledger.lock();

@@ -24,6 +24,7 @@ use crate::fetch;
 use crate::hold::Lane;
 use crate::light;
 use crate::offsets::KeyRef;
+use crate::stats::MessageType;
 use crate::topics::Topic;
 
 /// Messages given back under one lock of the log.
@@ -254,7 +255,7 @@ impl Revival {
         draft.properties = &properties;
         // A retry topic takes no light queues: only the numbers there go.
         light::push_again(&broker.store, &mut self.batch, lane, TagsCode::Code(view.tags_code()), &draft);
-        broker.stats.sent(retry, 0, 1, view.total_size());
+        broker.stats.sent(retry, 0, MessageType::Normal, 1, view.total_size());
     }
 
     fn drop_messages(&self, broker: &Broker, id: LeaseId, offsets: &[u64]) {

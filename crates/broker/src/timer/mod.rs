@@ -75,6 +75,26 @@ pub(crate) struct Figures {
 struct Count {
     count: i64,
     changed_at: i64,
+    /// Since the start.
+    taken_in: u64,
+    dealt_with: u64,
+}
+
+impl Count {
+    fn change(&mut self, change: i64, now: i64) {
+        (self.count, self.changed_at) = (self.count + change, now);
+        let gauge = if change > 0 { &mut self.taken_in } else { &mut self.dealt_with };
+        *gauge += change.unsigned_abs();
+    }
+}
+
+/// What is counted of the timer messages of one topic.
+pub(crate) struct TopicTimersCounted {
+    pub(crate) topic: Box<str>,
+    pub(crate) waiting: i64,
+    /// Since the start.
+    pub(crate) taken_in: u64,
+    pub(crate) dealt_with: u64,
 }
 
 /// What a start finds.
@@ -189,12 +209,26 @@ impl Timers {
         counts.iter().map(|(topic, count)| (topic.clone(), count.count, count.changed_at)).collect()
     }
 
+    /// The same for who counts what came and went himself.
+    pub(crate) fn counted(&self) -> Vec<TopicTimersCounted> {
+        let counts = self.counts.lock();
+        let counted = counts.iter().map(|(topic, count)| TopicTimersCounted {
+            topic: topic.clone(),
+            waiting: count.count.max(0),
+            taken_in: count.taken_in,
+            dealt_with: count.dealt_with,
+        });
+        counted.collect()
+    }
+
     fn count(&self, topic: &str, change: i64, now: i64) {
         let mut counts = self.counts.lock();
         if let Some(count) = counts.get_mut(topic) {
-            *count = Count { count: count.count + change, changed_at: now };
+            count.change(change, now);
         } else if counts.len() < COUNTED_TOPICS_MAX {
-            counts.insert(topic.into(), Count { count: change, changed_at: now });
+            let mut count = Count::default();
+            count.change(change, now);
+            counts.insert(topic.into(), count);
         }
     }
 
@@ -261,7 +295,7 @@ fn counts(files: &TimerFiles, topics: &Topics, now: i64) -> Result<HashMap<Box<s
     if !by_hash.is_empty() {
         for topic in topics.all() {
             if let Some(count) = by_hash.remove(&java::string_hash(topic.name())) {
-                counts.insert(topic.name().into(), Count { count, changed_at: now });
+                counts.insert(topic.name().into(), Count { count, changed_at: now, ..Count::default() });
             }
         }
     }

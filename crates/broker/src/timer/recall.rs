@@ -24,6 +24,7 @@ use crate::broker::Broker;
 use crate::facts::{self, Facts, Real};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::stats::MessageType;
 
 /// Apache writes padding, and reads with or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -175,7 +176,7 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
         part: None,
     });
     sends.touch(lane);
-    broker.stats.sent(&topic, 0, 1, 1);
+    broker.stats.sent(&topic, 0, MessageType::Delay, 1, 1);
     Ok(())
 }
 

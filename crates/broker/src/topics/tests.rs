@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicBool;
 use store::{StoreEnv, StoreOptions};
 
 use super::*;
-use crate::stats::{Stat, Stats};
+use crate::stats::{MessageType, Stat, Stats};
 
 fn topics() -> (Topics, Arc<Store>, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
@@ -175,19 +175,19 @@ fn what_a_topic_is_sent_after_its_figures_were_forgotten_is_found_by_its_name() 
         [(Stat::TopicPutNums, "T"), (Stat::QueuePutNums, "T@0"), (Stat::QueuePutNums, "T@7")]
             .map(|(stat, key)| stats.window(stat, key).map(|window| window.stats_day.sum))
     };
-    stats.sent(&topic, 0, 2, 20);
-    stats.sent(&topic, 7, 1, 10);
+    stats.sent(&topic, 0, MessageType::Normal, 2, 20);
+    stats.sent(&topic, 7, MessageType::Normal, 1, 10);
     assert_eq!(figures(), [Some(3), Some(2), Some(1)]);
     for _ in 0..26 {
         hand.advance(std::time::Duration::from_secs(3600));
         stats.sample();
     }
     assert_eq!(figures(), [None; 3], "idle for a day");
-    stats.sent(&topic, 7, 5, 50);
+    stats.sent(&topic, 7, MessageType::Normal, 5, 50);
     assert_eq!(figures(), [Some(5), None, Some(5)]);
     stats.forget_topic("T");
     assert_eq!(figures(), [None; 3]);
-    stats.sent(&topic, 0, 1, 10);
+    stats.sent(&topic, 0, MessageType::Normal, 1, 10);
     assert_eq!(figures(), [Some(1), Some(1), None]);
     store.close().unwrap();
 }

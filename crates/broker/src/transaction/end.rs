@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use env::TimeMs;
 use net::{Outgoing, ReplyTo, Request};
 use protocol::code::ResponseCode;
 use protocol::message_id::parse_offset_message_id;
@@ -23,6 +24,7 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::late::{self, Destination};
 use crate::static_topic::mapping::Mapping;
+use crate::stats::MessageType;
 use crate::view;
 
 /// What a producer says about a half message, free of the request, since the message may have to come from the disk.
@@ -151,9 +153,15 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
     if let Some(Target { lane, draft, mapping, .. }) = target {
         sends.receipts.hold(mapping);
         if let Some(topic) = broker.topics.get(draft.topic) {
-            sends.count(Counted::Sent { topic, queue_id: draft.queue_id, messages: 1, bytes: draft.body.len() });
+            let (queue_id, bytes) = (draft.queue_id, draft.body.len());
+            let message_type = MessageType::Transaction;
+            sends.count(Counted::Sent { topic, queue_id, message_type, messages: 1, bytes });
         }
         sends.touch(lane);
+    }
+    if let Some(topic) = half.property(name::REAL_TOPIC).and_then(|topic| broker.topics.get(topic)) {
+        let committed_of = asked.is_commit.then(|| TimeMs(half.born_timestamp()));
+        sends.count(Counted::Ended { topic, committed_of });
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ async fn settings_of_the_journal_are_changed_while_it_runs_and_shown_with_what_t
     assert!(number(&after, "journalMaintenanceBytes") >= number(&after, "journalLastSnapshotBytes"), "{after}");
     assert!(number(&after, "journalForegroundBytes") >= number(&after, "journalWrittenBytes"), "{after}");
 
-    let page = running.broker.metrics(broker::ProcessFigures::default());
+    let page = running.metrics();
     assert_eq!(metric(&page, "gantry_journal_snapshot_min_bytes"), 4096);
     assert!(metric(&page, "gantry_journal_snapshots_total") >= 2);
     assert!(metric(&page, "gantry_journal_written_bytes_total") > topics * 100);

@@ -9,6 +9,7 @@ mod journal;
 mod leases;
 mod light;
 mod limits;
+mod metrics;
 mod pop_kinds;
 mod popping;
 mod refusals;

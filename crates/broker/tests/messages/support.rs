@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use broker::{Broker, Start};
+use broker::{Broker, PageOptions, ProcessFigures, Start};
 use bytes::Bytes;
 use config::{Machine, Role, Settings, Sources};
 use env::{Clock, ManualClock, Random, TimeMs};
@@ -193,6 +193,12 @@ impl Running {
 
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The page for Prometheus.
+    pub fn metrics(&self) -> String {
+        let options = PageOptions { labels: Vec::new(), label_sets_max: 1000 };
+        self.broker.metrics(ProcessFigures::default(), &options)
     }
 
     pub fn dir(&self) -> &Path {

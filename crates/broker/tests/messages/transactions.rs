@@ -10,18 +10,18 @@ use crate::support::*;
 
 const HALF: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 const OP: &str = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
-const COMMIT: i32 = 8;
-const ROLLBACK: i32 = 12;
+pub const COMMIT: i32 = 8;
+pub const ROLLBACK: i32 = 12;
 
 /// Stores a half message and returns it as it lies in its queue.
-async fn half(running: &Running, body: &str) -> Message {
+pub async fn half(running: &Running, body: &str) -> Message {
     let marked = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG"), ("UNIQ_KEY", body)]);
     let sent = running.put("Orders", 1, &marked, body).await;
     assert_eq!((sent.queue_id, sent.transaction_id.as_deref()), (1, Some(body)));
     running.all(HALF, 0).await.into_iter().find(|message| message.body == body).unwrap()
 }
 
-async fn end(running: &Running, half: &Message, how: i32) -> Response {
+pub async fn end(running: &Running, half: &Message, how: i32) -> Response {
     let fields = EndTransaction {
         topic: None,
         producer_group: "PG",

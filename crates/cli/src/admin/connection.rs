@@ -5,10 +5,10 @@ use clap::Args;
 use protocol::body::{Connection, ProducerTable};
 use protocol::code::request;
 use protocol::request::GetProducerConnections;
+use protocol::version;
 
 use super::output::{Cell, Facts, Table};
 use super::session::{Session, readable};
-use super::version;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use clap::Args;
 use protocol::body::{ConsumerRunningInfo, MessageQueue, ProcessQueueInfo};
+use protocol::version;
 
 use super::output::{Cell, Facts, Table};
 use super::progress::running_info;
 use super::session::Session;
-use super::version;
 
 /// A consumer that has messages and has not consumed for so long is said to be stuck. As in mqadmin.
 const STUCK_AFTER_MS: i64 = 60_000;

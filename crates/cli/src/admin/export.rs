@@ -12,6 +12,7 @@ use protocol::names::{
     SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_dlq_topic, is_retry_topic, is_system_group, is_system_topic,
 };
 use protocol::request::{GetAllGroups, GetAllGroupsReply, GetAllTopicConfig, GetAllTopicConfigReply};
+use protocol::version;
 use serde_json::{Map, Value, json};
 
 use super::broker::runtime_info;
@@ -21,7 +22,6 @@ use super::session::Session;
 use super::stats::{TOPIC_PUT_NUMS, day, view};
 use super::target::AnyTarget;
 use super::truth;
-use super::version;
 
 /// As mqadmin.
 pub const DEFAULT_FOLDER: &str = "/tmp/rocketmq/export";

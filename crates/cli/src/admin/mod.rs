@@ -42,7 +42,6 @@ mod topic;
 mod trace;
 mod unique_id;
 mod user;
-mod version;
 mod words;
 
 use std::io;

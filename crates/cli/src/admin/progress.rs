@@ -9,12 +9,13 @@ use protocol::body::{ConsumeStats, ConsumeType, ConsumerConnection, ConsumerRunn
 use protocol::code::request;
 use protocol::names::{group_of, is_retry_topic, retry_topic};
 use protocol::request::{GetConsumeStats, GetConsumerRunningInfo};
+use protocol::version;
 
 use super::output::{Cell, Facts, Table};
 use super::session::{Session, is_offline, readable};
 use super::static_topic::as_clients_see;
+use super::time;
 use super::truth;
-use super::{time, version};
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]

@@ -59,8 +59,61 @@ fn is_far(server: &str) -> bool {
     }
 }
 
-/// What `brokerIP1` stands for.
+/// What `brokerIP1` stands for, and `brokerIP2` where it is something else.
 pub fn advertised(patient: &Patient) -> Vec<Finding> {
+    let mut findings = first(patient);
+    findings.extend(second(patient));
+    findings
+}
+
+/// Where name servers say that replicas find this broker.
+fn second(patient: &Patient) -> Option<Finding> {
+    let settings = &patient.target.settings;
+    let host = settings.text("brokerIP2");
+    if host == settings.text("brokerIP1") {
+        return None;
+    }
+    let at = format!("{host}:{}", settings.text("haListenPort"));
+    let title = format!("replicas are told to connect to {at}");
+    let seen = |finding: Finding| {
+        finding.of("brokerIP2").seen(settings.origin("brokerIP2").to_string(), format!("brokerIP2={host}"))
+    };
+    let found = match (host.as_str(), 0).to_socket_addrs() {
+        Ok(found) => found.map(|address| address.ip()).collect::<BTreeSet<IpAddr>>(),
+        Err(error) => {
+            return Some(
+                seen(Finding::warning(format!("brokerIP2={host} leads nowhere")))
+                    .seen("name look-up", error)
+                    .effect("name servers hand it out all the same; a replica could not find the broker")
+                    .fix("an address of this machine that replicas reach, or none: then it is brokerIP1"),
+            );
+        }
+    };
+    let own = own_addresses(&patient.host);
+    let fix = match own.first() {
+        Some(address) => format!("brokerIP2={address}, or what replicas reach this machine by"),
+        None => "brokerIP2= what replicas reach this machine by".to_owned(),
+    };
+    let finding = if found.iter().any(IpAddr::is_unspecified) {
+        Finding::warning(title).effect("that is no address of anything").fix(fix)
+    } else if found.iter().all(IpAddr::is_loopback) {
+        // Who tells clients the same means this machine only.
+        let is_first = settings.text("brokerIP1").parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        match is_first {
+            true => Finding::ok(title).effect("brokerIP1 is for this machine only, too"),
+            false => Finding::warning(title).effect("a replica on another machine is led to itself").fix(fix),
+        }
+    } else if !own.is_empty() && found.is_disjoint(&own) {
+        Finding::note(title)
+            .effect("it is not an address of this machine: right behind a translation of addresses if that leads here, and wrong otherwise")
+    } else {
+        Finding::ok(title)
+            .effect("it is an address of this machine. Nobody listens there in this version, which has no replication")
+    };
+    Some(seen(finding).seen("/proc/net/fib_trie, /proc/net/if_inet6", format!("own addresses: {}", listed(&own))))
+}
+
+fn first(patient: &Patient) -> Vec<Finding> {
     let settings = &patient.target.settings;
     let host = settings.text("brokerIP1");
     let origin = settings.origin("brokerIP1").to_string();
@@ -209,6 +262,22 @@ fn reached(patient: &Patient, host: &str, port: u16) -> Vec<Finding> {
                 .fix("brokerIP1= an address that leads here; or open the port in the firewall"),
         ),
     }
+    // Where the broker listens on all addresses its port answers there, too, if that leads here.
+    let second = patient.target.settings.text("brokerIP2");
+    let is_everywhere = patient.target.settings.text("bindAddress").parse().is_ok_and(|ip: IpAddr| ip.is_unspecified());
+    if second != host && is_everywhere {
+        findings.push(match connect(&second, port) {
+            Ok(()) => Finding::ok(format!("brokerIP2 leads to the broker, too: {second}:{port}"))
+                .of("brokerIP2")
+                .seen(format!("connect {second}:{port}"), "connected")
+                .effect("from this machine, that is"),
+            Err(error) => Finding::warning(format!("brokerIP2 does not lead to the broker: {second}:{port}"))
+                .of("brokerIP2")
+                .seen(format!("connect {second}:{port}"), error)
+                .effect("name servers say that replicas find it there")
+                .fix("brokerIP2= an address of this machine, or none: then it is brokerIP1"),
+        });
+    }
     let vip = port.saturating_sub(VIP_BELOW);
     if let Some(error) = (vip > 0).then(|| connect(host, vip)).and_then(Result::err) {
         findings.push(
@@ -282,6 +351,29 @@ mod tests {
         let elsewhere = on(ONE, &format!("brokerIP1=203.0.113.9\n{names}"));
         assert!(elsewhere.severity == Severity::Note && elsewhere.effect.contains("translation"), "{elsewhere:?}");
         assert_eq!(on(ONE, "brokerIP1=no.such.host.invalid").severity, Severity::Error);
+    }
+
+    #[test]
+    fn a_second_address_is_looked_at_where_it_is_another_one() {
+        let second = |text: &str| {
+            let fake = FakeHost::with(&[("/proc/net/fib_trie", TWO)]);
+            let mut found = advertised(&patient(&fake, &format!("brokerIP1=10.1.2.3\n{text}")));
+            assert_eq!(found.remove(0).severity, Severity::Ok);
+            found.pop()
+        };
+        assert_eq!(second(""), None);
+        assert_eq!(second("brokerIP2=10.1.2.3"), None);
+        for (host, expected) in [
+            ("172.17.0.1", Severity::Ok),
+            ("203.0.113.9", Severity::Note),
+            ("127.0.0.1", Severity::Warning),
+            ("0.0.0.0", Severity::Warning),
+            ("no.such.host.invalid", Severity::Warning),
+        ] {
+            let found = second(&format!("brokerIP2={host}\nhaListenPort=10999")).unwrap();
+            assert_eq!((found.severity, found.subject.as_deref()), (expected, Some("brokerIP2")), "{found:?}");
+            assert!(expected != Severity::Ok || found.title.ends_with("172.17.0.1:10999"), "{found:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The file system and the device that hold the store, as far as they can be told without writing.
+//! The file systems and the devices that hold the log and the rest of the store, as far as they can be told without writing.
 
 use std::os::linux::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use config::StoreSettings;
 use rustix::fs::statvfs;
@@ -57,8 +57,49 @@ fn several(findings: &mut [Finding], root: &str) {
             finding.severity = Severity::Note;
             finding.effect = "new files of the log go to its other folders while one of them has room".to_owned();
         }
-        finding.subject = Some(place);
     }
+    for finding in findings.iter_mut() {
+        let place = place(finding);
+        name(finding, &place);
+    }
+}
+
+/// Says which folder a finding is about, besides what it says.
+fn name(finding: &mut Finding, place: &str) {
+    finding.subject = Some(match finding.subject.take() {
+        Some(subject) => format!("{place} {subject}"),
+        None => place.to_owned(),
+    });
+}
+
+/// Looks at a folder on each file system that the broker writes to. Where there are several, each finding says which it is about.
+pub(super) fn each_place(patient: &Patient, look: impl Fn(&Path) -> Vec<Finding>) -> Vec<Finding> {
+    named(&patient.places(), look)
+}
+
+/// The same of folders on devices of their own: file systems that share a device are looked at once.
+fn each_device(patient: &Patient, look: impl Fn(&Path) -> Vec<Finding>) -> Vec<Finding> {
+    let mut devices = Vec::new();
+    let mut places = patient.places();
+    places.retain(|place| {
+        let device = patient.device_of(place);
+        let is_new = device.is_none() || !devices.contains(&device);
+        devices.push(device);
+        is_new
+    });
+    named(&places, look)
+}
+
+fn named(places: &[PathBuf], look: impl Fn(&Path) -> Vec<Finding>) -> Vec<Finding> {
+    let mut all = Vec::new();
+    for place in places {
+        let mut findings = look(place);
+        if places.len() > 1 {
+            findings.iter_mut().for_each(|finding| name(finding, &place.display().to_string()));
+        }
+        all.extend(findings);
+    }
+    all
 }
 
 fn space_of(patient: &Patient, place: &Path) -> Vec<Finding> {
@@ -143,7 +184,7 @@ fn judged(percent: u64, free: u64, settings: &StoreSettings) -> Finding {
 
 /// Kind and options of each file system that the broker writes to.
 pub fn file_system(patient: &Patient) -> Vec<Finding> {
-    patient.places().iter().flat_map(|place| file_system_of(patient, place)).collect()
+    each_place(patient, |place| file_system_of(patient, place))
 }
 
 fn file_system_of(patient: &Patient, place: &Path) -> Vec<Finding> {
@@ -224,7 +265,11 @@ fn file_system_of(patient: &Patient, place: &Path) -> Vec<Finding> {
 
 /// R1.60: reported; the log is written in its order, so there is little to sort.
 pub fn scheduler(patient: &Patient) -> Vec<Finding> {
-    let read = patient.device().and_then(|device| patient.host.of_device(&device, "queue/scheduler"));
+    each_device(patient, |place| scheduler_of(patient, place))
+}
+
+fn scheduler_of(patient: &Patient, place: &Path) -> Vec<Finding> {
+    let read = patient.device_of(place).and_then(|device| patient.host.of_device(&device, "queue/scheduler"));
     let Some((path, text)) = read else {
         return vec![
             Finding::ok("the I/O scheduler of the store's device is not shown here")
@@ -248,7 +293,11 @@ pub fn scheduler(patient: &Patient) -> Vec<Finding> {
 
 /// The store says to the kernel how it reads.
 pub fn read_ahead(patient: &Patient) -> Vec<Finding> {
-    let read = patient.device().and_then(|device| patient.host.of_device(&device, "queue/read_ahead_kb"));
+    each_device(patient, |place| read_ahead_of(patient, place))
+}
+
+fn read_ahead_of(patient: &Patient, place: &Path) -> Vec<Finding> {
+    let read = patient.device_of(place).and_then(|device| patient.host.of_device(&device, "queue/read_ahead_kb"));
     let Some((path, text)) = read else {
         return vec![
             Finding::ok("read-ahead of the store's device is not shown here")
@@ -309,6 +358,9 @@ mod tests {
         };
         let found = severities(vec![full("/a", 95), full("/b", 92), full("/root", 99)]);
         assert_eq!(found, [Severity::Note, Severity::Error, Severity::Error]);
+        let mut inodes = vec![full("/a", 20).of("inodes"), full("/root", 20)];
+        several(&mut inodes, "/root");
+        assert_eq!(inodes[0].subject.as_deref(), Some("/a inodes"));
         // Room beside the queues is none for the log.
         assert_eq!(severities(vec![full("/a", 95), full("/root", 20)]), [Severity::Error; 2]);
     }
@@ -331,6 +383,45 @@ mod tests {
         assert_eq!(subjects, ["nobarrier", "sync"]);
         let nothing = file_system(&patient(&FakeHost::with(&[]), ""));
         assert_eq!(nothing[0].severity, Severity::Note);
+    }
+
+    #[test]
+    fn each_folder_of_the_log_on_a_disk_of_its_own_is_looked_at() {
+        // Memory is the one other file system that each machine has.
+        let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+        let other = other.path().display();
+        let mounts = "27 1 254:0 / / rw - ext4 /dev/vda rw\n28 27 254:16 / /dev/shm rw,nobarrier - ext4 /dev/vdb rw\n";
+        let fake = FakeHost::with(&[
+            ("/proc/self/mountinfo", mounts),
+            ("/sys/dev/block/254:0/queue/scheduler", "[none]"),
+            ("/sys/dev/block/254:16/queue/scheduler", "[bfq]"),
+            ("/sys/dev/block/254:0/queue/read_ahead_kb", "128"),
+            ("/sys/dev/block/254:16/queue/read_ahead_kb", "8192"),
+        ]);
+        let patient = patient(&fake, &format!("storePathCommitLog={other}/a,{other}/b"));
+        let root = std::fs::canonicalize(fake.root()).unwrap().display().to_string();
+        let (log, option) = (other.to_string(), format!("{other} nobarrier"));
+        let of = |findings: Vec<Finding>| -> Vec<(String, Severity)> {
+            findings.into_iter().map(|one| (one.subject.unwrap(), one.severity)).collect()
+        };
+        let subjects = |findings| of(findings).into_iter().map(|(subject, _)| subject).collect::<Vec<_>>();
+        assert_eq!(of(file_system(&patient)), [(option, Severity::Warning), (root.clone(), Severity::Ok)]);
+        assert_eq!(of(scheduler(&patient)), [(log.clone(), Severity::Note), (root.clone(), Severity::Ok)]);
+        let ahead = read_ahead(&patient);
+        assert_eq!(ahead[0].title, "read-ahead: 8192 KiB");
+        assert_eq!(subjects(ahead), [log.clone(), root.clone()]);
+        assert_eq!(subjects(space(&patient)), [log, root]);
+    }
+
+    #[test]
+    fn file_systems_of_one_device_have_one_scheduler() {
+        let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+        let mounts = "27 1 254:0 / / rw - ext4 /dev/vda rw\n28 27 254:0 /sub /dev/shm rw - ext4 /dev/vda rw\n";
+        let fake =
+            FakeHost::with(&[("/proc/self/mountinfo", mounts), ("/sys/dev/block/254:0/queue/scheduler", "[none]")]);
+        let patient = patient(&fake, &format!("storePathCommitLog={}", other.path().display()));
+        assert_eq!((file_system(&patient).len(), scheduler(&patient).len()), (2, 1));
+        assert_eq!(scheduler(&patient)[0].subject, None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The disk, measured: sequential writing and reading, and how long a flush takes.
 //!
-//! In a file in the log's (first) folder that has no name any more once it is open, so that nothing of it stays, whatever becomes of this process.
-//! At most 192 MiB are written for the one and 4 MiB of place for the other; together they take five seconds, and longer only by the
-//! single call that a device stands still in.
+//! In a file that has no name any more once it is open, so that nothing of it stays, whatever becomes of this process: in a folder on each
+//! file system that the broker writes to. At most 192 MiB are written for the one and 4 MiB of place for the other; together they take five
+//! seconds for each file system, and longer only by the single call that a device stands still in.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,10 +10,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use config::FlushDiskType;
 use rustix::fs::{Advice, fadvise, statvfs};
 use serde_json::{Value, json};
 
+use super::disk::each_place;
 use super::finding::{Finding, Severity};
 use super::patient::Patient;
 
@@ -48,13 +50,58 @@ fn nameless(place: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Why nothing is measured, if nothing is.
-fn excuse(patient: &Patient) -> Option<Finding> {
-    if !patient.is_disk_tested {
-        return Some(Finding::ok("not measured, as was asked (--no-disk-test)"));
+/// What a disk does, for who measures beside a load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DiskFigures {
+    /// Sequential, with a flush every 16 MiB.
+    pub write_mib_per_second: f64,
+    /// The same read again without the page cache.
+    pub read_mib_per_second: f64,
+    /// Flushes of 4 KiB.
+    pub flush_p50_ms: f64,
+    /// Of a hundred flushes one took longer.
+    pub flush_p99_ms: f64,
+    /// The longest one.
+    pub flush_max_ms: f64,
+}
+
+/// Measures the disk of a folder, which has to be there.
+///
+/// # Errors
+/// There is too little room, or a file cannot be written.
+pub fn measure_disk(folder: &Path) -> anyhow::Result<DiskFigures> {
+    let failed = || format!("cannot measure the disk of {}", folder.display());
+    if let Some(finding) = too_little_room(folder) {
+        let seen: Vec<String> = finding.evidence.iter().map(|seen| seen.value.clone()).collect();
+        anyhow::bail!("{}: {}; {}", failed(), finding.title, seen.join(", "));
     }
-    let place = patient.place();
-    let room = statvfs(&place).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
+    let measure = || -> io::Result<DiskFigures> {
+        let (wrote, read) = measure_throughput(&nameless(folder)?)?;
+        let times = measure_flushes(&nameless(folder)?)?;
+        Ok(DiskFigures {
+            write_mib_per_second: rounded(wrote),
+            read_mib_per_second: rounded(read),
+            flush_p50_ms: rounded(percentile(&times, 0.5)),
+            flush_p99_ms: rounded(percentile(&times, 0.99)),
+            flush_max_ms: rounded(percentile(&times, 1.0)),
+        })
+    };
+    measure().with_context(failed)
+}
+
+/// Measures each file system that has room for it.
+fn measured(patient: &Patient, measure: impl Fn(&Path) -> io::Result<Finding>) -> Vec<Finding> {
+    if !patient.is_disk_tested {
+        return vec![Finding::ok("not measured, as was asked (--no-disk-test)")];
+    }
+    each_place(patient, |place| {
+        let measured = || measure(place).unwrap_or_else(|error| failed(place, &error));
+        vec![too_little_room(place).unwrap_or_else(measured)]
+    })
+}
+
+fn too_little_room(place: &Path) -> Option<Finding> {
+    let room = statvfs(place).map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
     (room < ROOM).then(|| {
         Finding::note("not measured: there is too little room")
             .seen(format!("statvfs {}", place.display()), format!("{room} bytes are free"))
@@ -62,25 +109,20 @@ fn excuse(patient: &Patient) -> Option<Finding> {
     })
 }
 
-fn failed(place: &Path, error: &io::Error) -> Vec<Finding> {
-    vec![
-        Finding::unknown("the disk cannot be measured")
-            .seen(place.display().to_string(), error)
-            .effect("a test file cannot be written there")
-            .fix("run as the user of the broker, or with --no-disk-test"),
-    ]
+fn failed(place: &Path, error: &io::Error) -> Finding {
+    Finding::unknown("the disk cannot be measured")
+        .seen(place.display().to_string(), error)
+        .effect("a test file cannot be written there")
+        .fix("run as the user of the broker, or with --no-disk-test")
 }
 
 /// R1.2: sequential writing with a flush for every 16 MiB, and reading of the same without the page cache.
 pub fn throughput(patient: &Patient) -> Vec<Finding> {
-    if let Some(finding) = excuse(patient) {
-        return vec![finding];
-    }
-    let place = patient.place();
-    let (wrote, read) = match nameless(&place).and_then(|file| measure_throughput(&file)) {
-        Ok(rates) => rates,
-        Err(error) => return failed(&place, &error),
-    };
+    measured(patient, throughput_of)
+}
+
+fn throughput_of(place: &Path) -> io::Result<Finding> {
+    let (wrote, read) = measure_throughput(&nameless(place)?)?;
     let finding = Finding::ok(format!("sequential: {wrote:.0} MiB/s written, {read:.0} MiB/s read"));
     let finding = if wrote < SLOW {
         Finding { severity: Severity::Warning, ..finding }
@@ -92,15 +134,13 @@ pub fn throughput(patient: &Patient) -> Vec<Finding> {
     } else {
         finding.effect("compare it with what producers bring: above it, they wait")
     };
-    vec![
-        finding
-            .seen(
-                format!("a file in {}", place.display()),
-                format!("up to 192 MiB in 2 s with fdatasync every 16 MiB: {wrote:.1} MiB/s; read again uncached: {read:.1} MiB/s"),
-            )
-            .figure("sequentialWriteMibPerSecond", rounded(wrote))
-            .figure("sequentialReadMibPerSecond", rounded(read)),
-    ]
+    Ok(finding
+        .seen(
+            format!("a file in {}", place.display()),
+            format!("up to 192 MiB in 2 s with fdatasync every 16 MiB: {wrote:.1} MiB/s; read again uncached: {read:.1} MiB/s"),
+        )
+        .figure("sequentialWriteMibPerSecond", rounded(wrote))
+        .figure("sequentialReadMibPerSecond", rounded(read)))
 }
 
 /// MiB a second, written and read.
@@ -144,19 +184,14 @@ fn rounded(number: f64) -> f64 {
 
 /// How long flushes take, of a page each, where the blocks exist and were written before.
 pub fn flushes(patient: &Patient) -> Vec<Finding> {
-    if let Some(finding) = excuse(patient) {
-        return vec![finding];
-    }
-    let place = patient.place();
-    let times = match nameless(&place).and_then(|file| measure_flushes(&file)) {
-        Ok(times) => times,
-        Err(error) => return failed(&place, &error),
-    };
     let is_sync = patient.target.settings.store().is_ok_and(|store| store.flush_disk_type == FlushDiskType::Sync);
-    vec![judged(&times, is_sync).seen(
-        format!("a file in {}", place.display()),
-        format!("{} times 4 KiB and fdatasync: {}", times.len(), histogram_text(&times)),
-    )]
+    measured(patient, |place| {
+        let times = measure_flushes(&nameless(place)?)?;
+        Ok(judged(&times, is_sync).seen(
+            format!("a file in {}", place.display()),
+            format!("{} times 4 KiB and fdatasync: {}", times.len(), histogram_text(&times)),
+        ))
+    })
 }
 
 /// Sorted, in ms; never empty.
@@ -276,6 +311,22 @@ mod tests {
         patient.is_disk_tested = false;
         assert!(flushes(&patient).remove(0).title.starts_with("not measured"));
         assert!(throughput(&patient).remove(0).title.starts_with("not measured"));
+    }
+
+    #[test]
+    fn each_file_system_is_measured_once() {
+        let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+        let other = other.path().display();
+        let patient = patient(&FakeHost::with(&[]), &format!("storePathCommitLog={other}/a,{other}/b,STORE/log"));
+        let found = flushes(&patient);
+        assert_eq!(found.len(), 2, "{found:?}");
+        for finding in &found {
+            let (subject, from) = (finding.subject.as_deref().unwrap(), &finding.evidence[0].from);
+            // Memory may have too little room to be measured.
+            assert!([format!("a file in {subject}"), format!("statvfs {subject}")].contains(from), "{finding:?}");
+        }
+        assert!(found.iter().any(|finding| finding.subject == Some(other.to_string())), "{found:?}");
+        assert_eq!(fs::read_dir(other.to_string()).unwrap().count(), 0);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use config::Machine;
+pub use disk_test::{DiskFigures, measure_disk};
 
 use finding::Severity;
 use host::Host;
@@ -51,7 +52,7 @@ pub struct DoctorArgs {
     /// Leave these out
     #[arg(long, value_delimiter = ',', value_name = "CHECK")]
     skip: Vec<String>,
-    /// Do not measure the disk: otherwise up to 200 MiB are written into the log's folder, for up to five seconds
+    /// Do not measure the disks: otherwise up to 200 MiB are written to each file system of the log and the store, for up to five seconds
     #[arg(long)]
     no_disk_test: bool,
     /// List the checks, and end

@@ -157,10 +157,14 @@ impl Patient {
         self.log_dirs().0.first().map_or_else(|| nearest(&self.target.store), |dir| nearest(dir))
     }
 
-    /// The block device of the log, `major:minor`: as the mount says, or the file's own where the mount has none (btrfs).
+    /// The block device of the log, or of its first folder of several.
     pub fn device(&self) -> Option<String> {
-        let place = self.place();
-        let mount = self.host.mount_of(&place)?;
+        self.device_of(&self.place())
+    }
+
+    /// The block device of a folder, `major:minor`: as the mount says, or the file's own where the mount has none (btrfs).
+    pub fn device_of(&self, place: &Path) -> Option<String> {
+        let mount = self.host.mount_of(place)?;
         if !mount.device.starts_with("0:") {
             return Some(mount.device);
         }

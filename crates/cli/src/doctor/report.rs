@@ -86,8 +86,11 @@ impl Report {
 fn named(id: &str, finding: &Finding) -> String {
     let title = &finding.title;
     match &finding.subject {
+        Some(subject) if !title.contains(subject.as_str()) => match title.strip_prefix(id) {
+            Some(rest) => format!("{id} ({subject}){rest}"),
+            None => format!("{id} ({subject}): {title}"),
+        },
         _ if title.starts_with(id) => title.clone(),
-        Some(subject) if !title.contains(subject.as_str()) => format!("{id} ({subject}): {title}"),
         Some(_) | None => format!("{id}: {title}"),
     }
 }
@@ -165,6 +168,15 @@ mod tests {
             \x20            fix     brokerName\n\n\
             0 error, 0 unknown, 1 warning, 0 note, 1 ok\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_title_has_the_check_and_the_subject_once() {
+        let finding = |title: &str, subject: &str| Finding::ok(title).of(subject);
+        assert_eq!(named("read-ahead", &finding("read-ahead: 128 KiB", "/a")), "read-ahead (/a): 128 KiB");
+        assert_eq!(named("disk-space", &finding("20 % are used", "/a")), "disk-space (/a): 20 % are used");
+        assert_eq!(named("swap", &finding("swap on /a", "/a")), "swap on /a");
+        assert_eq!(named("swap", &Finding::ok("none")), "swap: none");
     }
 
     #[test]

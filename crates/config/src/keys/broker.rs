@@ -1,8 +1,8 @@
 //! Keys of RocketMQ's `BrokerIdentity` and `BrokerConfig`.
 
 use super::kinds::{
-    BOOL, CONSUMERS, COUNT, ERROR_RATE, EXPORTER, INT, LONG, LONG_SPAN, PERCENT, PERIOD, PERMISSION, PORT,
-    REQUEST_MODE, REVIVE_QUEUES, SPAN, TEXT,
+    BOOL, CARDINALITY, CONSUMERS, COUNT, ERROR_RATE, EXPORTER, INT, LOG_PERIOD, LONG, LONG_SPAN, PERCENT, PERIOD,
+    PERMISSION, PORT, REQUEST_MODE, REVIVE_QUEUES, SPAN, TEXT,
 };
 use super::reasons::*;
 use super::table;
@@ -176,16 +176,16 @@ table! {
     live                     "validateSystemTopicWhenUpdateTopic"     BOOL         = "true"   "refuse admin updates of system topics";
     off(CONTROLLER)          "brokerElectionPriority"                 INT          = "2147483647" "lower wins ties";
     off(STATIC_SUBSCRIPTIONS) "useStaticSubscription"                  BOOL         = "false"  "use subscriptionDataSet of group config";
-    used                     "metricsExporterType"                    EXPORTER     = "DISABLE" "PROM: metrics for Prometheus at /metrics; nothing is pushed (OTLP_GRPC) or logged (LOG)";
-    off(METRICS)             "metricsOtelCardinalityLimit"            INT          = "50000"  "label sets per metric";
+    used                     "metricsExporterType"                    EXPORTER     = "DISABLE" "PROM: metrics for Prometheus at /metrics; LOG: the same in the log, now and then; nothing is pushed (OTLP_GRPC)";
+    used                     "metricsOtelCardinalityLimit"            CARDINALITY  = "50000"  "values of one metric; how many are left out is a metric of its own";
     off(METRICS)             "metricsGrpcExporterTarget"              TEXT         = ""       "OTLP endpoint";
     off(METRICS)             "metricsGrpcExporterHeader"              TEXT         = ""       "OTLP headers csv k:v";
     off(METRICS)             "metricGrpcExporterTimeOutInMills"       LONG         = "3000"   "OTLP timeout";
     off(METRICS)             "metricGrpcExporterIntervalInMills"      LONG         = "60000"  "OTLP period";
-    off(METRICS)             "metricLoggingExporterIntervalInMills"   LONG         = "10000"  "LOG period";
+    used                     "metricLoggingExporterIntervalInMills"   LOG_PERIOD   = "10000"  "period of LOG";
     used                     "metricsPromExporterPort"                PORT         = "5557"   "port of /metrics";
     used                     "metricsPromExporterHost"                TEXT         = ""       "address of /metrics; where the broker listens (bindAddress) if it is empty";
-    off(METRICS)             "metricsLabel"                           TEXT         = ""       "extra labels csv k:v";
+    used                     "metricsLabel"                           TEXT         = ""       "labels of all metrics, name:value,name:value";
     off(METRICS)             "metricsInDelta"                         BOOL         = "false"  "delta temporality";
     off(METRICS)             "enableRemotingMetrics"                  BOOL         = "true"   "metric group switch";
     off(METRICS)             "enableMessageStoreMetrics"              BOOL         = "true"   "metric group switch";

@@ -46,8 +46,7 @@ pub(super) const LOGGING: &str = "one log, on standard error; its level is set b
 pub(super) const LOOK_UP: &str = "the name of a name server is looked up again at each new connection";
 pub(super) const MAPPING: &str =
     "the pages ahead of the log are made ready and those far behind are let go without being told";
-pub(super) const METRICS: &str =
-    "metrics are read at /metrics (metricsExporterType=PROM), with the labels that they have; they are not pushed";
+pub(super) const METRICS: &str = "metrics are read at /metrics (metricsExporterType=PROM) or logged (LOG), all of them and since the start; they are not pushed";
 pub(super) const NETTY: &str =
     "connections are shared out over the worker threads; there are no pools or permits to size";
 pub(super) const NO_WAIT: &str = "no answer is held back after a start";

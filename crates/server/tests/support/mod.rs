@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub mod asking;
+pub mod prometheus;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -124,6 +125,11 @@ impl Running {
             // A line, the end of its time, or the end of the log: looked at in either case.
             let _ = self.lines.recv_timeout(Duration::from_millis(100));
         }
+    }
+
+    /// Whether the log has these words by now.
+    pub fn has_logged(&self, words: &str) -> bool {
+        self.log.lock().unwrap().contains(words)
     }
 
     /// Waits until the log has a line with these words, and returns it.

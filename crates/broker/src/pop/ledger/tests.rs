@@ -34,9 +34,11 @@ fn an_acknowledgement_counts_once_and_for_its_own_lease_only() {
     assert!(ledger.ack(id(10, 5), 9));
     assert!(!ledger.ack(id(10, 5), 9));
     assert_eq!(ledger.open_messages(QUEUE), 2);
+    assert_eq!(ledger.oldest_open(QUEUE), Some(5));
     assert_eq!(ledger.get(id(10, 5)).unwrap().done(), 0b100);
     assert!(ledger.ack(id(10, 5), 5) && ledger.ack(id(10, 5), 6));
     assert_eq!((ledger.len(), ledger.open_messages(QUEUE), ledger.next_due()), (0, 0, None));
+    assert_eq!(ledger.oldest_open(QUEUE), None);
 }
 
 #[test]

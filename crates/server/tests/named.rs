@@ -1,0 +1,71 @@
+//! The scripts of RocketMQ's names, as somebody else's scripts call them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::Running;
+
+fn script(name: &str) -> Command {
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/bin").join(name));
+    command.env("GANTRY", env!("CARGO_BIN_EXE_gantry")).env("RUST_LOG", "info");
+    for name in ["NAMESRV_ADDR", "ROCKETMQ_HOME", "JAVA_OPT", "JAVA_OPT_EXT", "RMQ_NUMA_NODE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Exit code, and all that was said.
+fn ended(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn a_broker_and_a_name_server_run_by_rocketmqs_names_with_its_options_and_end_by_its_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let names_file = folder.path().join("namesrv.conf");
+    std::fs::write(&names_file, "listenPort=0\n").unwrap();
+    let home = folder.path().to_str().unwrap();
+    let names = Running::start(script("mqnamesrv").args(["-c", names_file.to_str().unwrap()]).env("HOME", home));
+    let file = folder.path().join("broker.conf");
+    let lines = "brokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort=0\nbrokerName=named\n";
+    std::fs::write(&file, format!("{lines}storePathRootDir={home}/store\n")).unwrap();
+    let mut command = script("mqbroker");
+    command.args(["-c", file.to_str().unwrap(), "-n", names.address("namesrv")]);
+    command.env("JAVA_OPT", "-Xms8g -Xmx8g -Drocketmq.namesrv.domain=x").env("HOME", home);
+    let broker = Running::start(&mut command);
+    // It is the process that was started, not a child of it.
+    let comm = std::fs::read_to_string(format!("/proc/{}/comm", broker.pid())).unwrap();
+    assert_eq!(comm.trim(), "gantry");
+    let list = ended(script("mqadmin").args(["clusterList", "-n", names.address("namesrv")]));
+    assert!(list.0 == Some(0) && list.1.contains("named"), "{list:?}");
+    let (code, said) = broker.end("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("JAVA_OPT is ignored, there is no Java machine to set: -Xms8g -Xmx8g"), "{said}");
+    assert!(said.contains("-Drocketmq…) go into broker.conf"), "{said}");
+    let (code, said) = names.end("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("is ignored"), "{said}");
+}
+
+#[test]
+fn what_is_set_is_printed_as_by_rocketmqs_letters() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broker.conf");
+    std::fs::write(&file, "brokerName=printed\n").unwrap();
+    let (code, said) = ended(script("mqbroker").args(["-c", file.to_str().unwrap(), "-m"]));
+    assert!(code == Some(0) && said.contains("printed"), "{said}");
+}
+
+#[test]
+fn what_this_version_does_not_have_is_refused_and_a_program_that_is_not_there_is_named() {
+    let (code, said) = ended(script("mqbroker").arg("--enable-proxy"));
+    assert!(code == Some(2) && said.contains("--enable-proxy: this version has no proxy"), "{said}");
+    let (code, said) = ended(script("mqbroker").env("GANTRY", "/no/such/program").env("PATH", "/usr/bin:/bin"));
+    assert!(code == Some(127) && said.contains("set GANTRY"), "{said}");
+}
