@@ -283,9 +283,9 @@ impl Broker {
         self.pops.rooms.waiting()
     }
 
-    /// Lets request 28 show what requests hold. For whoever opens the ports.
-    pub fn show(&self, budget: Arc<Budget>) {
-        self.limits.show(budget);
+    /// Lets request 28 show what requests hold, and how many connections there are. For whoever opens the ports.
+    pub fn show(&self, budget: Arc<Budget>, places: Arc<net::Places>) {
+        self.limits.show(budget, places);
     }
 
     /// Leaves the name servers, while everybody is served on. `stop` does it if nobody did.

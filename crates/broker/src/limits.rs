@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use net::{Budget, Held, ListenerTag};
+use net::{Budget, Held, ListenerTag, PlaceFigures, Places};
 
 use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
@@ -21,6 +21,7 @@ pub(crate) struct Limits {
     room_wait_ms_peak: AtomicU64,
     parts_peak: AtomicUsize,
     budget: OnceLock<Arc<Budget>>,
+    places: OnceLock<Arc<Places>>,
 }
 
 impl Limits {
@@ -74,9 +75,10 @@ impl Limits {
         })
     }
 
-    pub(crate) fn show(&self, budget: Arc<Budget>) {
+    pub(crate) fn show(&self, budget: Arc<Budget>, places: Arc<Places>) {
         // The first stays: a broker has one set of ports.
         let _ = self.budget.set(budget);
+        let _ = self.places.set(places);
     }
 }
 
@@ -109,6 +111,13 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     if let (Some(pool), Some(free)) = (broker.store.options().pool, broker.store.free_buffers()) {
         figures.push(("writePoolBuffers", pool.buffers.saturating_sub(free).to_string()));
         figures.push(("writePoolBuffersMax", pool.buffers.to_string()));
+    }
+    if let Some(places) = limits.places.get() {
+        let PlaceFigures { taken, new, given_up } = places.figures();
+        figures.push(("connectionsOfAllPorts", taken.to_string()));
+        figures.push(("connectionsOfAllPortsMax", places.max().to_string()));
+        figures.push(("connectionsThatSaidNothing", new.to_string()));
+        figures.push(("connectionsThatMadeWay", given_up.to_string()));
     }
     if let Some(budget) = limits.budget.get() {
         figures.push(("requestBytes", budget.used_bytes().to_string()));

@@ -38,7 +38,7 @@ async fn idle_connections_leave_descriptors_to_the_store() {
     let idle: Vec<TcpStream> = (0..IDLE)
         .map(|number| TcpStream::connect(running.address(if number % 2 == 0 { "broker" } else { "namesrv" })).unwrap())
         .collect();
-    running.logged("too many connections, closed as they came").await;
+    running.logged("too many connections, the oldest that said nothing made way").await;
     // More than four files of the log, and every queue.
     let body = "b".repeat(BODY);
     for number in 0..2 * QUEUES {
