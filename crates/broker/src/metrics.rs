@@ -60,6 +60,14 @@ impl Broker {
             "Reads that met a message that was not what was stored, each time that somebody would have got it";
         page.metric("gantry_damaged_messages_total", Kind::Counter, damaged);
         page.value(&[], self.store.damaged_messages());
+        page.metric(
+            "gantry_unreadable_messages",
+            Kind::Gauge,
+            "Messages that wait for something and that the device does not give",
+        );
+        for (waits_for, count) in self.unreadable.all() {
+            page.value(&[("waits_for", waits_for)], count);
+        }
         page.metric("gantry_major_faults_total", Kind::Counter, "Page faults that waited for a device");
         page.value(&[("threads", "all")], process.major_faults);
         page.value(&[("threads", "network")], process.network_major_faults);
