@@ -504,6 +504,9 @@ impl Service for Broker {
         {
             match request.header.code {
                 request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
+                    if session.sends.is_of_another_kind(request.header.is_oneway()) {
+                        append::append(self, session, out).await;
+                    }
                     if let Err(refusal) = send::gather(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);
                     }

@@ -19,6 +19,8 @@ pub(crate) struct Limits {
     parked_peak: AtomicUsize,
     unflushed_peak: AtomicUsize,
     room_wait_ms_peak: AtomicU64,
+    /// When a send has waited for room in vain last, in ms of the clock's elapsed time; 0: never.
+    in_vain_ms: AtomicU64,
     parts_peak: AtomicUsize,
     budget: OnceLock<Arc<Budget>>,
     places: OnceLock<Arc<Places>>,
@@ -59,8 +61,18 @@ impl Limits {
 
     /// A send has waited so long for room in the log.
     pub(crate) fn waited_for_room(&self, wait: Duration) {
-        let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        self.room_wait_ms_peak.fetch_max(ms, Ordering::Relaxed);
+        self.room_wait_ms_peak.fetch_max(millis(wait), Ordering::Relaxed);
+    }
+
+    /// A send has waited for room as long as it may, and there was none.
+    pub(crate) fn waited_in_vain(&self, now: Duration) {
+        self.in_vain_ms.store(millis(now).max(1), Ordering::Relaxed);
+    }
+
+    /// Whether a send that finds no room need not wait: others did until a moment ago, in vain, and it would be behind those that still do.
+    pub(crate) fn is_hopeless(&self, now: Duration) -> bool {
+        let last = self.in_vain_ms.load(Ordering::Relaxed);
+        last > 0 && millis(now) <= last.saturating_add(millis(SOON))
     }
 
     /// Takes `bytes` of what requests may hold together, for what waits longer than its connection's turn. Refused where there is no room.
@@ -80,6 +92,10 @@ impl Limits {
         let _ = self.budget.set(budget);
         let _ = self.places.set(places);
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Figures and limits, by the names that request 28 gives them.

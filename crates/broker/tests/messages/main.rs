@@ -20,5 +20,6 @@ mod taking_and_giving;
 mod timers;
 mod together;
 mod transactions;
+mod unreadable;
 mod waiting;
 mod write_pool;
