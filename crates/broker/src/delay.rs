@@ -306,9 +306,7 @@ impl Delivery {
     async fn wait(&mut self, delay: &Delay, limit: Option<Duration>) {
         let store = &self.broker.store;
         let now = self.broker.clock.now().0;
-        let until_next = self.aside.next_due().map(|due| {
-            Duration::from_millis(u64::try_from(due - now).unwrap_or(0))
-        });
+        let until_next = self.aside.next_due().map(|due| Duration::from_millis(u64::try_from(due - now).unwrap_or(0)));
         let limit = limit.into_iter().chain(until_next).min();
         let flushed_to = match (self.unflushed.front(), self.scan_from_next) {
             (Some(first), _) => first.end.0,

@@ -125,13 +125,7 @@ impl End {
     fn is_orderly(&self) -> bool {
         match self {
             End::Peer | End::Us | End::Frame(_) | End::Header(_) => true,
-            End::Idle
-            | End::Silent
-            | End::MadeWay
-            | End::Unread
-            | End::HalfFrame
-            | End::HoldsUp
-            | End::Io(_) => false,
+            End::Idle | End::Silent | End::MadeWay | End::Unread | End::HalfFrame | End::HoldsUp | End::Io(_) => false,
         }
     }
 }
@@ -177,14 +171,7 @@ pub(crate) async fn run<S: Service>(
             let unread = limits.unread_timeout.unwrap_or_default();
             tracing::warn!(peer = %handle.peer(), ?unread, owed = socket.out.bytes(), reason = %end, "connection closed");
         }
-        End::Peer
-        | End::Us
-        | End::Idle
-        | End::Silent
-        | End::MadeWay
-        | End::HalfFrame
-        | End::HoldsUp
-        | End::Io(_) => {
+        End::Peer | End::Us | End::Idle | End::Silent | End::MadeWay | End::HalfFrame | End::HoldsUp | End::Io(_) => {
             tracing::debug!(peer = %handle.peer(), reason = %end, "connection closed");
         }
     }

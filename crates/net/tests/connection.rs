@@ -730,7 +730,8 @@ async fn a_connection_that_never_says_a_whole_frame_is_closed_soon_and_one_that_
 async fn a_peer_that_speaks_and_never_reads_is_given_up_and_one_that_reads_slowly_is_not() {
     use tokio::io::AsyncReadExt;
     let unread_timeout = Some(Duration::from_millis(1_500));
-    let options = ListenerOptions { unread_timeout, send_buffer_bytes: Some(64 << 10), out_bytes_max: 64 << 20, ..options() };
+    let options =
+        ListenerOptions { unread_timeout, send_buffer_bytes: Some(64 << 10), out_bytes_max: 64 << 20, ..options() };
     let server = Server::start(options);
     let mut slow = server.peer().await;
     let stuck = server.peer().await;

@@ -139,16 +139,24 @@ async fn beyond_what_the_device_takes_each_send_is_stored_or_refused_with_its_ca
     let most = watching.await.unwrap();
     assert!(most <= LIMIT + LIMIT / 20, "{most} bytes were occupied, the limit is {LIMIT}");
     assert_eq!(all.stored.len() + all.refused.len(), CLIENTS * PIPELINED * ROUNDS);
-    assert!(!all.refused.is_empty() && !all.stored.is_empty(), "{} stored, {} refused", all.stored.len(), all.refused.len());
+    assert!(
+        !all.refused.is_empty() && !all.stored.is_empty(),
+        "{} stored, {} refused",
+        all.stored.len(),
+        all.refused.len()
+    );
     for remark in &all.refused {
-        for part in ["[GANTRY]broker busy", "400 ms (roomTimeoutMillis)", "the disk does not keep up", "; try again in 400 ms"] {
+        for part in
+            ["[GANTRY]broker busy", "400 ms (roomTimeoutMillis)", "the disk does not keep up", "; try again in 400 ms"]
+        {
             assert!(remark.contains(part), "{part}: {remark}");
         }
     }
 
     // All that was said to be stored lies where that was said, and nothing else does; what nobody waited for is there.
     let deadline = Instant::now() + PATIENCE;
-    let mut expected: BTreeMap<i32, BTreeMap<u64, String>> = BTreeMap::from([(0, BTreeMap::from([(0, "calm".to_owned())]))]);
+    let mut expected: BTreeMap<i32, BTreeMap<u64, String>> =
+        BTreeMap::from([(0, BTreeMap::from([(0, "calm".to_owned())]))]);
     for (queue, offset, body) in all.stored {
         assert!(expected.entry(queue).or_default().insert(offset, body).is_none(), "two at {queue}/{offset}");
     }
@@ -170,7 +178,10 @@ async fn beyond_what_the_device_takes_each_send_is_stored_or_refused_with_its_ca
     // And it serves as ever.
     let after = asking.send("T", 0, "", "after").await.unwrap();
     assert!(matches!(after.code, OK | FLUSH_DISK_TIMEOUT), "{:?}", after.remark);
-    expected.entry(0).or_default().insert(after.fields.get("queueOffset").unwrap().parse().unwrap(), "after".to_owned());
+    expected
+        .entry(0)
+        .or_default()
+        .insert(after.fields.get("queueOffset").unwrap().parse().unwrap(), "after".to_owned());
     let (code, said) = running.end("-TERM");
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("CLEAN_QUEUE"), "{said}");

@@ -80,7 +80,8 @@ impl Rows {
 
     /// A level begins anew there.
     pub(super) fn forget_from(&self, store: &Store, level: u32, offset: u64) {
-        let keys: Vec<Key> = self.by_key.lock().range((level, offset)..=(level, u64::MAX)).map(|(key, _)| *key).collect();
+        let keys: Vec<Key> =
+            self.by_key.lock().range((level, offset)..=(level, u64::MAX)).map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.forget(store, key));
     }
 
@@ -134,7 +135,14 @@ impl Delivery {
         let rows = &broker.delay.aside;
         if rows.at(key).is_none() && rows.len() >= ASIDE_MAX {
             let most = ASIDE_MAX;
-            tracing::error!(level, offset, at = at.0, why, most, "too many delayed messages cannot be read; their level waits");
+            tracing::error!(
+                level,
+                offset,
+                at = at.0,
+                why,
+                most,
+                "too many delayed messages cannot be read; their level waits"
+            );
             return false;
         }
         rows.add(&broker.store, key, at.0);

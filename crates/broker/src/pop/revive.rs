@@ -201,7 +201,8 @@ impl Revival {
                     let (is_first, pause) = self.unread.failed((id, offset));
                     if is_first {
                         let (topic, group, at) = (&*name.topic, &*name.group, at.map(|at| at.0));
-                        let what = "message on lease cannot be read; others come again, and it is tried with growing pauses";
+                        let what =
+                            "message on lease cannot be read; others come again, and it is tried with growing pauses";
                         tracing::error!(topic, group, queue_id = name.queue_id, offset, at, %error, "{what}");
                     }
                     again = again.min(pause);
@@ -209,7 +210,12 @@ impl Revival {
                 }
             };
             if self.unread.is_done(&(id, offset)) {
-                tracing::info!(topic = &*name.topic, group = &*name.group, offset, "message on lease can be read again");
+                tracing::info!(
+                    topic = &*name.topic,
+                    group = &*name.group,
+                    offset,
+                    "message on lease can be read again"
+                );
             }
             let view = match &found {
                 RecordAt::Record(slice) => view_of(slice),

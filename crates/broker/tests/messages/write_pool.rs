@@ -206,7 +206,12 @@ async fn sends_that_nobody_waits_for_wait_for_room_and_others_are_refused_in_tim
     let (waited, remark) = (begun.elapsed(), refused.remark.unwrap_or_default());
     assert_eq!(refused.code, BUSY, "{remark}");
     assert!(waited >= Duration::from_secs(1), "{waited:?}");
-    for part in ["[GANTRY]broker busy", "within 1000 ms (roomTimeoutMillis)", "12288 (transientStorePoolSize", "; try again in 1000 ms"] {
+    for part in [
+        "[GANTRY]broker busy",
+        "within 1000 ms (roomTimeoutMillis)",
+        "12288 (transientStorePoolSize",
+        "; try again in 1000 ms",
+    ] {
         assert!(remark.contains(part), "{part}: {remark}");
     }
     let mut refusals = Vec::new();
@@ -215,7 +220,11 @@ async fn sends_that_nobody_waits_for_wait_for_room_and_others_are_refused_in_tim
     }
     let at_once = refusals.iter().filter(|remark| remark.contains("sends before it have waited for that time")).count();
     assert!(at_once > 0 && refusals.iter().all(|remark| remark.contains("; try again in 1000 ms")), "{refusals:?}");
-    assert!(begun.elapsed() < Duration::from_secs(4), "not each of them has waited for its whole time: {:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "not each of them has waited for its whole time: {:?}",
+        begun.elapsed()
+    );
     device.hold_log(false);
     for sent in sent {
         assert_eq!(sent.await.unwrap().code, 0);
