@@ -37,7 +37,7 @@ fn start_with_few_descriptors(data: &Path, settings: &[&str]) -> Running {
 
 /// Sockets of which the kernel takes each, whether it is accepted or not.
 fn silent(running: &Running, count: usize) -> Vec<TcpStream> {
-    let port = |number: usize| if number % 2 == 0 { "broker" } else { "namesrv" };
+    let port = |number: usize| if number.is_multiple_of(2) { "broker" } else { "namesrv" };
     (0..count).map(|number| TcpStream::connect(running.address(port(number))).unwrap()).collect()
 }
 
@@ -74,7 +74,8 @@ async fn idle_connections_leave_descriptors_to_the_store() {
 
 /// Which connection of its own a client has to the broker.
 async fn connection(asking: &Asking) -> u64 {
-    let call = asking.client.begin(&asking.broker, request::GET_BROKER_RUNTIME_INFO, &(), &Bytes::new(), PATIENCE);
+    let nothing = Bytes::new();
+    let call = asking.client.begin(&asking.broker, request::GET_BROKER_RUNTIME_INFO, &(), &nothing, PATIENCE);
     let call = call.await.unwrap();
     let connection = call.connection();
     assert_eq!(call.response().await.unwrap().code, 0);

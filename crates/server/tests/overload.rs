@@ -62,6 +62,11 @@ fn message(topic: &str, queue_id: i32) -> SendMessage<'_> {
     }
 }
 
+/// A body of 200 KiB that begins with these words.
+fn sized(words: &str) -> String {
+    format!("{words}{}", " ".repeat(BODY - words.len()))
+}
+
 /// What became of the sends of one client: places and bodies of what is stored, and why others are not.
 #[derive(Default)]
 struct Outcome {
@@ -78,7 +83,7 @@ async fn produce(broker: String, number: usize) -> Outcome {
         let bodies: Vec<String> = (0..PIPELINED).map(|place| format!("{number}/{round}/{place}")).collect();
         let mut calls = Vec::new();
         for body in &bodies {
-            let bytes = format!("{body:<BODY$}").into();
+            let bytes = sized(body).into();
             let fields = message("T", queue);
             calls.push(client.begin(&broker, request::SEND_MESSAGE_V2, &fields, &bytes, PATIENCE).await.unwrap());
         }
@@ -126,7 +131,7 @@ async fn beyond_what_the_device_takes_each_send_is_stored_or_refused_with_its_ca
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
         clients.spawn(produce(asking.broker.clone(), number));
-        let body = format!("{:<BODY$}", format!("quiet {number}")).into();
+        let body = sized(&format!("quiet {number}")).into();
         quiet.oneway(&asking.broker, request::SEND_MESSAGE_V2, &message("quiet", 0), body).await.unwrap();
     }
     let mut all = Outcome::default();

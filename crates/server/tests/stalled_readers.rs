@@ -91,14 +91,12 @@ async fn consumers_that_do_not_read_take_nothing_from_one_that_does_and_are_give
     }
     // Until each of them has what it may have, and nothing moves any more.
     let deadline = Instant::now() + PATIENCE;
-    let mut before = (0, 0);
-    loop {
+    let (mut before, mut looks) = ((0, 0), 0);
+    while looks < 10 {
         assert!(Instant::now() < deadline, "{before:?}");
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
         let now = (asking.figure("coldCopyBytes").await, asking.figure("coldReadsWithoutCopy").await);
-        if now == before && now.0 > 0 && now.1 > 0 {
-            break;
-        }
+        looks = if now == before && now.0 > 0 && now.1 > 0 { looks + 1 } else { 0 };
         before = now;
     }
     let (held, without) = before;
@@ -115,7 +113,7 @@ async fn consumers_that_do_not_read_take_nothing_from_one_that_does_and_are_give
             number += 1;
         }
         assert_eq!(next, number as u64);
-        if number % 64 == 0 {
+        if number.is_multiple_of(64) {
             let occupied = asking.figure("memoryBytes").await;
             assert!(occupied <= LIMIT + LIMIT / 20, "{occupied} bytes are occupied, the limit is {LIMIT}");
         }
