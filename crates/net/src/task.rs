@@ -483,12 +483,13 @@ impl Socket {
             next = next.min(until);
         }
         if let Some(until) = self.unheard.as_ref().and_then(Unheard::until) {
-            // One that is sending its first frame has the time that any frame has.
+            // One that is sending its first frame has the time that any frame has, and is not to blame where it is we who do not read.
             let extra = Duration::from_secs((self.reader.buffered() / SLOWEST_BYTES_A_SECOND) as u64);
-            if now >= until + extra {
+            let until = if self.reader.waits_for_memory() { now + self.rest() } else { until + extra };
+            if now >= until {
                 return Err(End::Silent);
             }
-            next = next.min(until + extra);
+            next = next.min(until);
         }
         if self.is_held_up(now) {
             return Err(End::HoldsUp);

@@ -4,8 +4,9 @@
 //! them gone again when his answer is written to a slow connection, and the thread that writes it would wait for the device. So they are copied as
 //! soon as they are there. What all such copies hold has a limit too: beyond it messages are slices of the log after all.
 //!
-//! A copy is held until its reader has taken it. So that those who do not take theirs leave something to others, each reader may hold half as much
-//! as nobody holds, and no more: the more readers stand still, the less each of them has, and there is always room for one more.
+//! A copy is held until its reader has taken it. So that those who do not take theirs leave something to others, a reader who has one may have more
+//! only up to a quarter of what nobody has: the more readers stand still, the less each of them has beside his first. Who has none gets one
+//! as long as there is room at all.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -50,9 +51,9 @@ impl Copies {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Adds `bytes` if it is no more than `most` then.
-    fn add(&self, bytes: u64, most: u64) -> bool {
-        let is_room = |now: u64| now.checked_add(bytes).filter(|then| *then <= most);
+    /// Adds `bytes` if it is no more than `most` then; if there were none, than `first`.
+    fn add(&self, bytes: u64, first: u64, most: u64) -> bool {
+        let is_room = |now: u64| now.checked_add(bytes).filter(|then| *then <= if now == 0 { first } else { most });
         self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, is_room).is_ok()
     }
 
@@ -70,14 +71,14 @@ pub(crate) struct CopyRoom {
 }
 
 impl CopyRoom {
-    /// Takes `bytes` of the `limit`, of which `held` are taken; none if there is not so much, or if the reader would have more than half of
-    /// what nobody has.
+    /// Takes `bytes` of the `limit`, of which `held` are taken; none if there is not so much, or if the reader has some already and would have
+    /// more than a quarter of what nobody has.
     pub fn take(held: &Copies, of: Option<&Copies>, bytes: u64, limit: u64) -> Option<CopyRoom> {
         let free = limit.saturating_sub(held.bytes());
-        if of.is_some_and(|of| !of.add(bytes, free / 2)) {
+        if of.is_some_and(|of| !of.add(bytes, free, free / 4)) {
             return None;
         }
-        if !held.add(bytes, limit) {
+        if !held.add(bytes, limit, limit) {
             of.inspect(|of| of.give(bytes));
             return None;
         }
@@ -213,6 +214,11 @@ mod tests {
         let first = Copies::default();
         assert!(CopyRoom::take(&held, Some(&first), LIMIT, LIMIT).is_none());
         assert_eq!(first.bytes(), 0, "what was not there counts for nobody");
+        let rest = LIMIT - held.bytes();
+        let one =
+            CopyRoom::take(&held, Some(&first), rest - (1 << 10), LIMIT).expect("who has none gets what there is");
+        assert!(CopyRoom::take(&held, Some(&first), 1 << 10, LIMIT).is_none(), "and no more before he has taken it");
+        drop(one);
         kept.clear();
         assert_eq!(held.bytes(), 0);
         assert!(CopyRoom::take(&held, Some(&first), LIMIT / 2, LIMIT).is_some());
