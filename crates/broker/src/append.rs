@@ -358,6 +358,11 @@ impl Sends {
         })
     }
 
+    /// Whether what is gathered waits for answers and this does not, or the other way round: they wait for room in different ways.
+    pub(crate) fn is_of_another_kind(&self, is_oneway: bool) -> bool {
+        self.receipts.list.last().is_some_and(|last| last.reply_to.is_oneway != is_oneway)
+    }
+
     /// Enough is gathered to be appended before more is read.
     pub(crate) fn is_full(&self) -> bool {
         self.batch.bytes() >= GATHERED_BYTES_MAX || self.batch.len() >= GATHERED_RECORDS_MAX
@@ -406,7 +411,10 @@ impl Sends {
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
     let began = broker.clock.elapsed();
     let durable_after = session.take_durable_after();
-    let refused = broker.append_from(Who::Producers, &mut session.sends.batch).await.err();
+    // All of them are of one kind: see `Sends::is_of_another_kind`.
+    let is_oneway = session.sends.receipts.list.last().is_some_and(|receipt| receipt.reply_to.is_oneway);
+    let who = if is_oneway { Who::Oneway } else { Who::Producers };
+    let refused = broker.append_from(who, &mut session.sends.batch).await.err();
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
     let landed = sends.batch.landed();
@@ -564,6 +572,9 @@ pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
 /// For whom a batch is appended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
+    /// Clients that wait for no answer: there is nobody to be told that there is no room, so they wait until there is, and their connection
+    /// is not read meanwhile.
+    Oneway,
     /// Clients: where they do not want to wait for a full write pool (`fastFailIfNoBufferInStorePool`), they need not.
     Producers,
     /// Ourselves, who would only try again.
@@ -599,6 +610,7 @@ impl Broker {
 
     async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
+        // Ends with room, or with the time for it; for who waits for no answer, with his connection.
         loop {
             let error = match self.store.append(batch, self.clock.now()) {
                 Ok(()) => return Ok(()),
@@ -625,14 +637,25 @@ impl Broker {
                 }
             };
             let now = self.clock.elapsed();
+            if who == Who::Producers && waiting.is_none() && self.limits.is_hopeless(now) {
+                return Err(Refusal::busy(
+                    format_args!(
+                        "[GANTRY]broker busy: no room in the commit log, and sends before it have waited for that time in vain, {} ms \
+                         (roomTimeoutMillis); the disk does not keep up: {said}",
+                        limit.as_millis()
+                    ),
+                    limit,
+                ));
+            }
             let waited = now.saturating_sub(*waiting.get_or_insert(now));
             self.limits.waited_for_room(waited);
-            let left = limit.saturating_sub(waited);
+            let left = if who == Who::Oneway { ROOM_STEP } else { limit.saturating_sub(waited) };
             // In steps: if the device turns out to be full meanwhile, the next append says so, and nobody rings for that.
             let cause = if self.store.waits_for_memory() { Cause::Reclaim } else { Cause::Disk };
             let _ = timeout(left.min(ROOM_STEP), mark.reached(needed)).await;
             self.stats.waits.add(cause, self.clock.elapsed().saturating_sub(now));
             if left.is_zero() {
+                self.limits.waited_in_vain(self.clock.elapsed());
                 return Err(Refusal::busy(
                     format_args!(
                         "[GANTRY]broker busy: no room in the commit log within {} ms (roomTimeoutMillis); the disk does not keep up: {said}",

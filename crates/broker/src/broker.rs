@@ -47,6 +47,7 @@ use crate::tables;
 use crate::timer::{self, Timers};
 use crate::topics::Topics;
 use crate::transaction::{self, Transactions};
+use crate::unreadable::Unreadable;
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
 use crate::{
@@ -122,6 +123,7 @@ pub struct Broker {
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
+    pub(crate) unreadable: Unreadable,
     pub(crate) cold_limits: ColdLimits,
     /// Where the log ended when this process began to serve it.
     pub(crate) log_end_at_start: LogOffset,
@@ -234,6 +236,7 @@ impl Broker {
             placement: Placement::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
+            unreadable: Unreadable::default(),
             cold_limits: ColdLimits::default(),
             log_end_at_start: store.end(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
@@ -283,9 +286,9 @@ impl Broker {
         self.pops.rooms.waiting()
     }
 
-    /// Lets request 28 show what requests hold. For whoever opens the ports.
-    pub fn show(&self, budget: Arc<Budget>) {
-        self.limits.show(budget);
+    /// Lets request 28 show what requests hold, and how many connections there are. For whoever opens the ports.
+    pub fn show(&self, budget: Arc<Budget>, places: Arc<net::Places>) {
+        self.limits.show(budget, places);
     }
 
     /// Leaves the name servers, while everybody is served on. `stop` does it if nobody did.
@@ -501,6 +504,9 @@ impl Service for Broker {
         {
             match request.header.code {
                 request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
+                    if session.sends.is_of_another_kind(request.header.is_oneway()) {
+                        append::append(self, session, out).await;
+                    }
                     if let Err(refusal) = send::gather(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);
                     }

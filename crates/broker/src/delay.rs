@@ -6,7 +6,9 @@
 //! Exactly once over kill -9: a delivered record names the scheduled one in its prepared offset, as `!log_offset`, a negative number that
 //! nobody else uses. The journal holds, for each level, the next offset to deliver, written only when what was delivered before is flushed,
 //! and a place in the log behind which every delivery lies that the journal does not know of. A start reads the log from there and
-//! skips what it finds delivered.
+//! skips what it finds delivered. What the device did not give when it was due is set aside (`delay/aside.rs`).
+
+mod aside;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +38,8 @@ use crate::static_topic::late::{self, Destination, Led};
 use crate::static_topic::mapping::Mapping;
 use crate::tables;
 use crate::topics::{Topic, Topics};
+use crate::unreadable::WaitsFor;
+use aside::{Aside, Key, NOT_THERE, Rows, UNREAD_MAX};
 
 /// Messages delivered under one lock of the log.
 const BATCH_MAX: usize = 64;
@@ -56,6 +60,8 @@ pub(crate) struct Delay {
     next: Vec<AtomicU64>,
     /// Where the log is read from after a crash, as far as the journal knows.
     scan_from: AtomicU64,
+    /// What the device did not give.
+    aside: Rows,
     /// Taken by the task.
     loaded: Mutex<Option<Loaded>>,
     is_stopping: AtomicBool,
@@ -78,7 +84,11 @@ impl Delay {
         let topic = topics.schedule();
         let next: Vec<AtomicU64> = (0..levels).map(|_| AtomicU64::new(0)).collect();
         let mut scan_from = None;
+        let aside = Rows::default();
         store.journal().load(tables::DELAYS, |key, value| {
+            if aside.load(key, value) {
+                return;
+            }
             let (Ok(key), Ok(value)) =
                 (key.try_into().map(u32::from_be_bytes), value.try_into().map(u64::from_be_bytes))
             else {
@@ -105,12 +115,14 @@ impl Delay {
             tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
             store.scan(store.min_offset(), &mut visit)?;
         }
-        delivered.retain(|at| is_still_to_deliver(store, LogOffset(*at), &next));
+        let set_aside = aside.places();
+        delivered.retain(|at| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), &next));
         Ok(Delay {
             topic,
             bell: Arc::clone(topics.schedule_bell()),
             next,
             scan_from: AtomicU64::new(scan_from.0),
+            aside,
             loaded: Mutex::new(Some(Loaded { scan_from, end, delivered })),
             is_stopping: AtomicBool::new(false),
             has_stopped: Notify::new(),
@@ -141,10 +153,14 @@ impl Delay {
         if let Some(next) = usize::try_from(level - 1).ok().and_then(|index| self.next.get(index)) {
             next.store(offset.max(0) as u64, Ordering::Relaxed);
             put(store, level as u32, offset.max(0) as u64);
+            // The level comes to them again.
+            self.aside.forget_from(store, level as u32 - 1, offset.max(0) as u64);
         }
         // What that broker has delivered on is never met again.
         if let Some(loaded) = &mut *self.loaded.lock() {
-            loaded.delivered.retain(|at| is_still_to_deliver(store, LogOffset(*at), &self.next));
+            let set_aside = self.aside.places();
+            let is_met = |at: &u64| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), &self.next);
+            loaded.delivered.retain(is_met);
         }
     }
 
@@ -177,6 +193,8 @@ impl Table for Delay {
         for (next, level) in self.next.iter().zip(1u32..) {
             f(&level.to_be_bytes(), &next.load(Ordering::Acquire).to_be_bytes());
         }
+        // Behind the levels: what they have passed over was set aside before.
+        self.aside.for_each(f);
         f(&SCAN_FROM.to_be_bytes(), &scan_from.to_be_bytes());
     }
 }
@@ -188,8 +206,16 @@ fn put(store: &Store, key: u32, value: u64) -> u64 {
 /// A delivery that the journal is not told of before it is flushed.
 struct Unflushed {
     end: LogOffset,
-    level: usize,
-    next: u64,
+    done: Done,
+}
+
+/// What is done with a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    /// A level, up to its next offset.
+    Level(usize, u64),
+    /// A message that was aside.
+    Aside(Key),
 }
 
 /// The task.
@@ -209,6 +235,7 @@ struct Delivery {
     mappings: Vec<Arc<Mapping>>,
     /// Leaders of static topics' queues that did not answer, and until when they are not asked again, by the clock's elapsed time.
     away: HashMap<String, Duration>,
+    aside: Aside,
 }
 
 /// What becomes of a message that is due.
@@ -238,8 +265,10 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         units: Vec::new(),
         mappings: Vec::new(),
         away: HashMap::new(),
+        aside: Aside::new(&delay.aside, broker.clock.now().0),
         broker,
     };
+    delivery.count_aside();
     // Before the first delivery the journal must hold where to look for it.
     let position = put(&delivery.broker.store, SCAN_FROM, loaded.scan_from.0);
     delivery.broker.store.journal().written().reached(position).await;
@@ -252,6 +281,10 @@ impl Delivery {
         while !delay.is_stopping.load(Ordering::Acquire) {
             self.note_progress(delay);
             let now = self.broker.clock.now().0;
+            if let Some(key) = self.aside.take_due(now) {
+                // One, so that a device that takes its time to fail does not hold up the levels.
+                self.try_again(key).await;
+            }
             match self.schedule.step(now) {
                 Step::Look(level) => self.look(level).await,
                 Step::Deliver(level) => {
@@ -272,6 +305,9 @@ impl Delivery {
     /// Waits for a new message, the time, or a flush that lets the journal know of more.
     async fn wait(&mut self, delay: &Delay, limit: Option<Duration>) {
         let store = &self.broker.store;
+        let now = self.broker.clock.now().0;
+        let until_next = self.aside.next_due().map(|due| Duration::from_millis(u64::try_from(due - now).unwrap_or(0)));
+        let limit = limit.into_iter().chain(until_next).min();
         let flushed_to = match (self.unflushed.front(), self.scan_from_next) {
             (Some(first), _) => first.end.0,
             // The place to read from stays, so nothing is to be noted.
@@ -290,10 +326,17 @@ impl Delivery {
     fn note_progress(&mut self, delay: &Delay) {
         let store = &self.broker.store;
         let flushed = store.flushed().get();
-        while let Some(first) = self.unflushed.front().filter(|first| first.end.0 <= flushed) {
-            delay.next[first.level].store(first.next, Ordering::Release);
-            put(store, first.level as u32 + 1, first.next);
-            self.unflushed.pop_front();
+        while let Some(first) = self.unflushed.pop_front_if(|first| first.end.0 <= flushed) {
+            match first.done {
+                Done::Level(level, next) => {
+                    delay.next[level].store(next, Ordering::Release);
+                    put(store, level as u32 + 1, next);
+                }
+                Done::Aside(key) => {
+                    delay.aside.forget(store, key);
+                    self.broker.unreadable.are(WaitsFor::Delay, delay.aside.len());
+                }
+            }
         }
         // Deliveries that the start has found stay in front of it until they have been skipped.
         if !self.unflushed.is_empty() || !self.delivered.is_empty() {
@@ -361,7 +404,9 @@ impl Delivery {
         let first = self.schedule.next(level);
         if let Err(error) = fetch::units(&store, &lane.queue, first, BATCH_MAX, &mut self.units).await {
             tracing::error!(level, %error, "queue of delayed messages cannot be read");
-            return false;
+            // Other levels may be readable.
+            self.look_later(level);
+            return true;
         }
         // After the read: a message that came meanwhile must not look as if it were due later than its level allows.
         let now = self.broker.clock.now().0;
@@ -373,7 +418,7 @@ impl Delivery {
         let mut next = first;
         let mut has_skipped = false;
         let mut unconfirmed = None;
-        let mut is_unreadable = false;
+        let (mut is_unreadable, mut unread) = (false, 0);
         self.batch.clear();
         self.mappings.clear();
         let mut to_send = None;
@@ -422,16 +467,19 @@ impl Delivery {
                 Ok(RecordAt::Gone) if unit.at < store.min_offset() => {
                     tracing::warn!(level, at = unit.at.0, "delayed message is no longer in the log");
                 }
-                Ok(RecordAt::Gone) => {
-                    tracing::error!(level, at = unit.at.0, "delayed message is not where its queue says, trying again");
-                    is_unreadable = true;
-                    break;
-                }
-                Err(error) => {
-                    // It is still to be delivered; what came before it is not kept waiting.
-                    tracing::error!(level, %error, "delayed message cannot be read, trying again");
-                    is_unreadable = true;
-                    break;
+                missing => {
+                    // It is still to be delivered; what stands before and behind it is not kept waiting.
+                    let why = missing.err().map_or_else(|| NOT_THERE.to_owned(), |error| error.to_string());
+                    if !self.set_aside(level, next, unit.at, &why) {
+                        is_unreadable = true;
+                        break;
+                    }
+                    unread += 1;
+                    if unread >= UNREAD_MAX {
+                        // Each may have taken its time: other levels have their turn.
+                        next += 1;
+                        break;
+                    }
                 }
             }
             next += 1;
@@ -469,7 +517,7 @@ impl Delivery {
         }
         self.schedule.skip_to(level, next);
         if next > first {
-            self.unflushed.push_back(Unflushed { end, level, next });
+            self.unflushed.push_back(Unflushed { end, done: Done::Level(level, next) });
         }
         refused.is_none()
     }
@@ -519,7 +567,8 @@ impl Delivery {
 
     /// Up to where the log has to be flushed before the journal knows of all that a level has delivered. None: it knows.
     fn unflushed_with(&self, level: usize) -> Option<u64> {
-        let last = self.unflushed.iter().rposition(|one| one.level == level)?;
+        let is_of = |one: &Unflushed| matches!(one.done, Done::Level(of, _) if of == level);
+        let last = self.unflushed.iter().rposition(is_of)?;
         // They are noted in their order, which need not be that of their ends.
         self.unflushed.iter().take(last + 1).map(|one| one.end.0).max()
     }
@@ -581,8 +630,15 @@ impl Delivery {
         let Some(end) = self.batch.landed().last().map(|landed| landed.end) else { return false };
         broker.wake(vec![lane], self.batch.light_queues(), end);
         self.schedule.skip_to(level, next);
-        self.unflushed.push_back(Unflushed { end, level, next });
+        self.unflushed.push_back(Unflushed { end, done: Done::Level(level, next) });
         true
+    }
+}
+
+fn view_of(record: &[u8]) -> Option<RecordView<'_>> {
+    match record::scan(record, false) {
+        Ok(Scanned::Record(view)) => Some(view),
+        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
     }
 }
 

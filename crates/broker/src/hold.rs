@@ -14,7 +14,7 @@ use env::Clock;
 use hashbrown::HashMap;
 use net::{Connection, Debt, Frames, Outgoing};
 use parking_lot::Mutex;
-use store::ConsumeQueue;
+use store::{ConsumeQueue, Copies};
 use tokio::sync::Notify;
 
 use crate::broker::Broker;
@@ -115,6 +115,8 @@ pub(crate) struct Inbox {
     errands: Errands<Errand>,
     /// Parked pulls of this connection.
     parked: AtomicUsize,
+    /// What was copied from the device for it and is not written yet.
+    pub(crate) copies: Copies,
     /// Where pulls of this connection were parked, by address, so that a lost connection does not stay there.
     lanes: Mutex<HashMap<usize, Weak<Lane>>>,
     /// Where pops of this connection were parked, by address.
@@ -127,6 +129,7 @@ impl Inbox {
             connection,
             errands: Errands::new(),
             parked: AtomicUsize::new(0),
+            copies: Copies::default(),
             lanes: Mutex::default(),
             rooms: Mutex::default(),
         }

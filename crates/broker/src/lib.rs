@@ -55,6 +55,7 @@ mod timer;
 mod together;
 mod topics;
 mod transaction;
+mod unreadable;
 mod upkeep;
 mod view;
 mod vital;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use net::{Budget, Held, ListenerTag};
+use net::{Budget, Held, ListenerTag, PlaceFigures, Places};
 
 use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
@@ -19,8 +19,11 @@ pub(crate) struct Limits {
     parked_peak: AtomicUsize,
     unflushed_peak: AtomicUsize,
     room_wait_ms_peak: AtomicU64,
+    /// When a send has waited for room in vain last, in ms of the clock's elapsed time; 0: never.
+    in_vain_ms: AtomicU64,
     parts_peak: AtomicUsize,
     budget: OnceLock<Arc<Budget>>,
+    places: OnceLock<Arc<Places>>,
 }
 
 impl Limits {
@@ -58,8 +61,18 @@ impl Limits {
 
     /// A send has waited so long for room in the log.
     pub(crate) fn waited_for_room(&self, wait: Duration) {
-        let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        self.room_wait_ms_peak.fetch_max(ms, Ordering::Relaxed);
+        self.room_wait_ms_peak.fetch_max(millis(wait), Ordering::Relaxed);
+    }
+
+    /// A send has waited for room as long as it may, and there was none.
+    pub(crate) fn waited_in_vain(&self, now: Duration) {
+        self.in_vain_ms.store(millis(now).max(1), Ordering::Relaxed);
+    }
+
+    /// Whether a send that finds no room need not wait: others did until a moment ago, in vain, and it would be behind those that still do.
+    pub(crate) fn is_hopeless(&self, now: Duration) -> bool {
+        let last = self.in_vain_ms.load(Ordering::Relaxed);
+        last > 0 && millis(now) <= last.saturating_add(millis(SOON))
     }
 
     /// Takes `bytes` of what requests may hold together, for what waits longer than its connection's turn. Refused where there is no room.
@@ -74,10 +87,15 @@ impl Limits {
         })
     }
 
-    pub(crate) fn show(&self, budget: Arc<Budget>) {
+    pub(crate) fn show(&self, budget: Arc<Budget>, places: Arc<Places>) {
         // The first stays: a broker has one set of ports.
         let _ = self.budget.set(budget);
+        let _ = self.places.set(places);
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Figures and limits, by the names that request 28 gives them.
@@ -109,6 +127,13 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     if let (Some(pool), Some(free)) = (broker.store.options().pool, broker.store.free_buffers()) {
         figures.push(("writePoolBuffers", pool.buffers.saturating_sub(free).to_string()));
         figures.push(("writePoolBuffersMax", pool.buffers.to_string()));
+    }
+    if let Some(places) = limits.places.get() {
+        let PlaceFigures { taken, new, given_up } = places.figures();
+        figures.push(("connectionsOfAllPorts", taken.to_string()));
+        figures.push(("connectionsOfAllPortsMax", places.max().to_string()));
+        figures.push(("connectionsThatSaidNothing", new.to_string()));
+        figures.push(("connectionsThatMadeWay", given_up.to_string()));
     }
     if let Some(budget) = limits.budget.get() {
         figures.push(("requestBytes", budget.used_bytes().to_string()));

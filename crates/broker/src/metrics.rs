@@ -72,6 +72,14 @@ impl Broker {
             "Reads that met a message that was not what was stored, each time that somebody would have got it";
         page.metric("gantry_damaged_messages_total", Kind::Counter, damaged);
         page.value(&[], self.store.damaged_messages());
+        page.metric(
+            "gantry_unreadable_messages",
+            Kind::Gauge,
+            "Messages that wait for something and that the device does not give",
+        );
+        for (waits_for, count) in self.unreadable.all() {
+            page.value(&[("waits_for", waits_for)], count);
+        }
         page.metric("gantry_major_faults_total", Kind::Counter, "Page faults that waited for a device");
         page.value(&[("threads", "all")], process.major_faults);
         page.value(&[("threads", "network")], process.network_major_faults);
@@ -143,6 +151,12 @@ fn shares(memory: &MemoryFigures, page: &mut Exposition) {
     for (part, bytes) in parts {
         page.value(&[("part", part)], bytes);
     }
+    page.metric("gantry_cold_copies_bytes", Kind::Gauge, "Copies of messages that their readers have not taken yet");
+    page.value(&[], memory.copied);
+    page.metric("gantry_cold_copies_max_bytes", Kind::Gauge, "What such copies may hold together");
+    page.value(&[], memory.copied_max);
+    page.metric("gantry_cold_reads_without_copy_total", Kind::Counter, "Reads that found no room for a copy");
+    page.value(&[], memory.uncopied);
     page.metric("gantry_mapped_bytes", Kind::Gauge, "Pages of files in the page table, the program's own among them");
     page.value(&[], memory.mapped);
     page.metric("gantry_log_dirty_bytes", Kind::Gauge, "Changed pages of the log, those made ready ahead among them");

@@ -15,7 +15,7 @@ use protocol::sys_flag::{perm, pull as bits};
 use protocol::tags::Subscription;
 use protocol::{light, names};
 use store::queue_log::UNIT_BYTES;
-use store::{LogSlice, Read, ReadLimits, ReadStatus, Store};
+use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store};
 
 use crate::broker::Broker;
 use crate::clients::is_tag;
@@ -339,7 +339,7 @@ fn read(broker: &Broker, session: &mut Session, mut order: PullOrder, mut patien
     loop {
         session.slices.clear();
         let limits = limits(broker, &order, false);
-        let found = read_once(broker, &order, &limits, &mut session.slices);
+        let found = look(&broker.store, &order, &limits, &session.inbox.copies, &mut session.slices);
         if found.status == ReadStatus::Cold {
             fetch(broker, session, order, patience, out);
             return;
@@ -415,12 +415,9 @@ fn conclude(
     Some((taken, Patience::Woken(expires_at)))
 }
 
-fn read_once(broker: &Broker, order: &PullOrder, limits: &ReadLimits, slices: &mut Vec<LogSlice>) -> Read {
-    look(&broker.store, order, limits, slices)
-}
-
-fn look(store: &Store, order: &PullOrder, limits: &ReadLimits, slices: &mut Vec<LogSlice>) -> Read {
-    let found = store.read(&order.lane.queue, order.offset, limits, &mut Reader(order.filter.as_deref()), slices);
+fn look(store: &Store, order: &PullOrder, limits: &ReadLimits, copies: &Copies, slices: &mut Vec<LogSlice>) -> Read {
+    let mut reader = Reader(order.filter.as_deref(), Some(copies));
+    let found = store.read(&order.lane.queue, order.offset, limits, &mut reader, slices);
     match &order.logical {
         Some(logical) => logical.cut(found, slices),
         None => found,
@@ -456,7 +453,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
     let job = move || {
         let unanswered = Unanswered::new(&inbox, Some(reply_to));
         let mut slices = Vec::new();
-        let found = look(&store, &order, &limits, &mut slices);
+        let found = look(&store, &order, &limits, &inbox.copies, &mut slices);
         drop(unanswered);
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.slices = slices;

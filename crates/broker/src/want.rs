@@ -8,7 +8,7 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags::Subscription;
-use store::Wanted;
+use store::{Copies, Wanted};
 
 use crate::clients::{ClientSubscription, ConsumerGroup};
 use crate::session::Work;
@@ -49,8 +49,8 @@ fn view(record: &[u8]) -> Option<RecordView<'_>> {
     }
 }
 
-/// For one read.
-pub(crate) struct Reader<'a>(pub(crate) Option<&'a Want>);
+/// For one read: what is wanted, and who has what is copied for it.
+pub(crate) struct Reader<'a>(pub(crate) Option<&'a Want>, pub(crate) Option<&'a Copies>);
 
 impl Wanted for Reader<'_> {
     fn wants_unit(&mut self, tags: i64) -> bool {
@@ -66,5 +66,9 @@ impl Wanted for Reader<'_> {
             Some(Want::Retries(group)) => view(record).is_some_and(|view| wants_retry(group, &view)),
             Some(Want::Tags(_)) | None => true,
         }
+    }
+
+    fn copies(&self) -> Option<&Copies> {
+        self.1
     }
 }

@@ -533,6 +533,12 @@ settings! {
         shutdown_wait_time_seconds: u64 = "shutdownWaitTimeSeconds";
         /// Connections of one port.
         connections_max: usize = "connectionsMax";
+        /// Connections of one address; 0: any number.
+        connections_per_address_max: usize = "connectionsPerAddressMax";
+        /// A connection that has not said anything after so many seconds is closed; 0: when it is idle.
+        first_frame_timeout_seconds: u64 = "firstFrameTimeoutSeconds";
+        /// A connection that takes none of its answers for so many seconds is closed; 0: when it is idle.
+        unread_timeout_seconds: u64 = "unreadTimeoutSeconds";
         /// What large requests and replies may hold together.
         request_bytes_max: usize = "requestBytesMax";
         /// Longest frame.

@@ -320,10 +320,11 @@ impl Client {
             // The task takes the inbox as a whole, so the bound on it must not stop the reading of responses.
             out_bytes_max: options.out_bytes_max.saturating_mul(2),
             idle_timeout: Some(options.idle_timeout),
+            unread_timeout: None,
         };
         let (handle, budget) = (connection.clone(), Arc::clone(&options.budget));
         let outbound = Outbound { inbound: Arc::clone(&self.inner.inbound) };
-        tokio::spawn(async move { task::run(stream, BytesMut::new(), handle, &outbound, limits, budget).await });
+        tokio::spawn(async move { task::run(stream, BytesMut::new(), handle, &outbound, limits, budget, None).await });
         Ok(connection)
     }
 

@@ -28,6 +28,6 @@ pub use connection::{Begun, Connection, Debt, ListenerTag};
 pub use detached::Detached;
 pub use listener::{Listener, ListenerOptions, Port};
 pub use outgoing::{Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
-pub use places::Places;
+pub use places::{PlaceFigures, Places};
 pub use service::{Burst, Request, Service};
 pub use tls::{ClientAuth, ClientTls, ServerCheck, TlsError, TlsMode, TlsSettings};

@@ -1,7 +1,7 @@
 //! Listeners: accept, bound, and end.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 use protocol::frame::{MAX_FRAME_BYTES, Serialization};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::bounds::Budget;
 use crate::connection::{Connection, InboxLimits, ListenerTag, Shared, Stage};
-use crate::places::Places;
+use crate::places::{Newcomer, NoPlace, Places};
 use crate::prelude::{self, NotBegun};
 use crate::service::Service;
-use crate::task::{self, Limits};
+use crate::task::{self, Limits, Unheard};
 use crate::tls::{ServerTls, TlsSettings};
 
 /// Connections that the kernel completes before we accept them.
@@ -28,6 +28,9 @@ const BACKLOG: i32 = 1024;
 
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longer than any connection lasts.
+const NEVER: Duration = Duration::from_secs(1 << 30);
 
 /// Refused connections are logged as often as this.
 const REFUSALS_PERIOD: Duration = Duration::from_secs(1);
@@ -43,6 +46,10 @@ pub struct ListenerOptions {
     pub frame_bytes_max: usize,
     /// A connection on which nothing moves for so long is closed; `None`: it may stay.
     pub idle_timeout: Option<Duration>,
+    /// A connection whose first frame has not come by then is closed; `None`: it has as long as any.
+    pub first_frame_timeout: Option<Duration>,
+    /// A connection that takes nothing of what is owed to it for so long is closed, whatever it says meanwhile; `None`: as if it were idle.
+    pub unread_timeout: Option<Duration>,
     /// From the first byte to the end of PROXY header and TLS handshake.
     pub handshake_timeout: Duration,
     /// With more than this to write, a connection is not read.
@@ -51,9 +58,9 @@ pub struct ListenerOptions {
     pub inbox_work_max: usize,
     /// Requests of ours that may wait for a response on one connection.
     pub calls_max: usize,
-    /// More connections are closed as they come.
+    /// More connections are closed as they come, unless some have said nothing yet: of those the oldest goes.
     pub connections_max: usize,
-    /// Shared by the listeners of a process. Where none is free, connections are closed as they come.
+    /// Shared by the listeners of a process. Where none is free, it is the same.
     pub places: Arc<Places>,
     /// Shared by the listeners of a process.
     pub budget: Arc<Budget>,
@@ -75,6 +82,8 @@ impl Default for ListenerOptions {
             tls: Some(TlsSettings::default()),
             frame_bytes_max: MAX_FRAME_BYTES,
             idle_timeout: Some(Duration::from_secs(120)),
+            first_frame_timeout: Some(Duration::from_secs(15)),
+            unread_timeout: Some(Duration::from_secs(60)),
             handshake_timeout: Duration::from_secs(10),
             out_bytes_max: 4 << 20,
             inbox_work_max: 4096,
@@ -136,6 +145,8 @@ struct Door<S: Service> {
     service: Arc<S>,
     options: ListenerOptions,
     tls: Option<ServerTls>,
+    /// Those of this port.
+    places: Arc<Places>,
     open: Mutex<Open<S::Work>>,
 }
 
@@ -187,7 +198,8 @@ impl<S: Service> Listener<S> {
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into())?;
         let open = Mutex::new(Open { connections: HashMap::new(), stage: Stage::Open });
-        Ok(Listener { socket, local, door: Arc::new(Door { service, options, tls, open }) })
+        let places = Arc::new(Places::new(options.connections_max));
+        Ok(Listener { socket, local, door: Arc::new(Door { service, options, tls, places, open }) })
     }
 
     /// The address that was bound, with the port that the kernel chose if it was asked to.
@@ -243,18 +255,38 @@ async fn accept<S: Service>(
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
             () = at(refusals.say_at) => {
                 let (of_port, of_process) = (door.options.connections_max, door.options.places.max());
-                let refused = refusals.said();
-                tracing::warn!(local = ?socket.local_addr().ok(), of_port, of_process, refused, "too many connections, closed as they came");
+                let Refusals { count: refused, of_address, silent, .. } = refusals.said();
+                let local = socket.local_addr().ok();
+                if refused > 0 {
+                    tracing::warn!(?local, of_port, of_process, refused, "too many connections, closed as they came");
+                }
+                if silent > 0 {
+                    let what = "too many connections, the oldest that said nothing made way";
+                    tracing::warn!(?local, of_port, of_process, silent, "{what}");
+                }
+                if of_address > 0 {
+                    let what = "too many connections of one address, closed as they came (connectionsPerAddressMax)";
+                    tracing::warn!(?local, refused = of_address, "{what}");
+                }
             }
             () = at(paused_until) => paused_until = None,
             accepted = socket.accept(), if paused_until.is_none() => match accepted {
                 Ok((tcp, peer)) => {
-                    let place = door.options.places.take().filter(|_| tasks.len() < door.options.connections_max);
-                    let Some(place) = place else {
-                        refusals.note(Instant::now());
-                        continue;
-                    };
-                    tasks.spawn(connection(tcp, peer, Arc::clone(door), begin_drain.clone(), place));
+                    let newcomer = Newcomer::new(peer.ip());
+                    // The port's first: it refuses its own before others have to make way.
+                    let places = door.places.take(&newcomer).and_then(|of_port| {
+                        Ok([of_port, door.options.places.take(&newcomer)?])
+                    });
+                    match places {
+                        Ok(places) => {
+                            if places.iter().any(|place| place.cost_another) {
+                                refusals.note_silent(Instant::now());
+                            }
+                            let unheard = Unheard::new(newcomer, places, door.options.first_frame_timeout);
+                            tasks.spawn(connection(tcp, peer, Arc::clone(door), begin_drain.clone(), unheard));
+                        }
+                        Err(why) => refusals.note(why, Instant::now()),
+                    }
                 }
                 Err(error) => {
                     tracing::warn!(local = ?socket.local_addr().ok(), %error, "cannot accept");
@@ -273,24 +305,34 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// Connections that were closed as they came: told together, because whoever floods a port should not flood the log.
+/// Connections that were closed as they came, or made way: told together, because whoever floods a port should not flood the log.
 #[derive(Debug, Default)]
 struct Refusals {
     count: u64,
+    of_address: u64,
+    /// Those that made way.
+    silent: u64,
     /// When to tell of those that were counted; `None` when there are none.
     say_at: Option<Instant>,
 }
 
 impl Refusals {
-    fn note(&mut self, now: Instant) {
-        self.count += 1;
+    fn note(&mut self, why: NoPlace, now: Instant) {
+        match why {
+            NoPlace::Full => self.count += 1,
+            NoPlace::OfAddress => self.of_address += 1,
+        }
+        self.say_at.get_or_insert(now + REFUSALS_PERIOD);
+    }
+
+    fn note_silent(&mut self, now: Instant) {
+        self.silent += 1;
         self.say_at.get_or_insert(now + REFUSALS_PERIOD);
     }
 
     /// How many there were since the last time.
-    fn said(&mut self) -> u64 {
-        self.say_at = None;
-        std::mem::take(&mut self.count)
+    fn said(&mut self) -> Refusals {
+        std::mem::take(self)
     }
 }
 
@@ -308,8 +350,10 @@ async fn connection<S: Service>(
     peer: SocketAddr,
     door: Arc<Door<S>>,
     mut draining: watch::Receiver<bool>,
-    _place: OwnedSemaphorePermit,
+    unheard: Unheard,
 ) {
+    // Until it ends, whatever becomes of it.
+    let _places = unheard.places();
     let options = &door.options;
     if let Err(error) = tcp.set_nodelay(true).and_then(|()| keep_alive(&tcp)) {
         tracing::debug!(%peer, %error, "gone before it began");
@@ -317,9 +361,14 @@ async fn connection<S: Service>(
     }
     // Boxed, so that what only the first words need does not weigh on the task for ever.
     let begin = Box::pin(prelude::begin(tcp, peer, door.tls.as_ref(), options.idle_timeout, options.handshake_timeout));
+    let far = Instant::now() + NEVER;
     let begun = tokio::select! {
-        begun = begin => begun,
+        begun = timeout_at(unheard.until().unwrap_or(far), begin) => begun.unwrap_or(Err(NotBegun::Late)),
         _ = draining.changed() => return,
+        () = poll_fn(|cx| unheard.poll_told(cx)) => {
+            tracing::debug!(%peer, "connection made way before its first frame");
+            return;
+        }
     };
     drop(draining);
     let begun = match begun {
@@ -349,8 +398,10 @@ async fn connection<S: Service>(
         frame_bytes_max: options.frame_bytes_max,
         out_bytes_max: options.out_bytes_max,
         idle_timeout: options.idle_timeout,
+        unread_timeout: options.unread_timeout,
     };
-    task::run(begun.stream, begun.read, handle, &*door.service, limits, Arc::clone(&options.budget)).await;
+    let unheard = Some(unheard);
+    task::run(begun.stream, begun.read, handle, &*door.service, limits, Arc::clone(&options.budget), unheard).await;
 }
 
 /// Dead hosts are noticed by the kernel even while the connection owes nothing and hears nothing.
@@ -379,11 +430,13 @@ mod tests {
         let mut refusals = Refusals::default();
         let start = Instant::now();
         for n in 0..1_000 {
-            refusals.note(start + Duration::from_micros(n));
+            refusals.note(NoPlace::Full, start + Duration::from_micros(n));
         }
+        refusals.note(NoPlace::OfAddress, start);
         assert_eq!(refusals.say_at, Some(start + Duration::from_secs(1)), "the first one starts the second");
-        assert_eq!((refusals.said(), refusals.say_at), (1_000, None));
-        refusals.note(start + Duration::from_secs(5));
+        let said = refusals.said();
+        assert_eq!((said.count, said.of_address, refusals.say_at), (1_000, 1, None));
+        refusals.note(NoPlace::Full, start + Duration::from_secs(5));
         assert_eq!(refusals.say_at, Some(start + Duration::from_secs(6)));
     }
 }

@@ -69,6 +69,11 @@ impl Reader {
         self.buffer.len()
     }
 
+    /// Whether it is for the budget, and not for its peer, that no more is read.
+    pub(crate) fn waits_for_memory(&self) -> bool {
+        self.is_waiting
+    }
+
     /// Whether there is no buffer at all.
     pub(crate) fn is_released(&self) -> bool {
         self.size == 0

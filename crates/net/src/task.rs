@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::bounds::Budget;
 use crate::connection::{Connection, Shared, Stage};
 use crate::outgoing::Outgoing;
+use crate::places::{Newcomer, Place};
 use crate::reader::{Cut, Reader};
 use crate::service::{Burst, Service};
 use crate::stream::Stream;
@@ -45,12 +46,42 @@ pub(crate) struct Limits {
     pub out_bytes_max: usize,
     /// `None`: a connection may be idle for ever.
     pub idle_timeout: Option<Duration>,
+    /// A peer that takes nothing of what is owed for so long is given up; `None`: as if it were idle.
+    pub unread_timeout: Option<Duration>,
 }
 
 impl Limits {
     /// For what was begun: a frame, a farewell.
     fn patience(&self) -> Duration {
         self.idle_timeout.unwrap_or(PATIENCE)
+    }
+}
+
+/// A connection of which no whole frame has come yet.
+pub(crate) struct Unheard {
+    newcomer: Arc<Newcomer>,
+    places: Arc<[Place; 2]>,
+    until: Option<Instant>,
+}
+
+impl Unheard {
+    pub(crate) fn new(newcomer: Arc<Newcomer>, places: [Place; 2], timeout: Option<Duration>) -> Unheard {
+        Unheard { newcomer, places: Arc::new(places), until: timeout.map(|timeout| Instant::now() + timeout) }
+    }
+
+    /// The places of its port and of its process, to be held until it ends.
+    pub(crate) fn places(&self) -> Arc<[Place; 2]> {
+        Arc::clone(&self.places)
+    }
+
+    /// When its first frame has to be there.
+    pub(crate) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// Ready when it is to make way for another one.
+    pub(crate) fn poll_told(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.newcomer.poll_told(cx)
     }
 }
 
@@ -71,6 +102,12 @@ enum End {
     Us,
     #[error("nothing moved in time")]
     Idle,
+    #[error("no frame came in time")]
+    Silent,
+    #[error("said nothing, and made way for another one")]
+    MadeWay,
+    #[error("what is owed to it was not taken in time")]
+    Unread,
     #[error("a frame began and did not end in time")]
     HalfFrame,
     #[error("a large frame came too slowly while others waited for its memory")]
@@ -88,7 +125,7 @@ impl End {
     fn is_orderly(&self) -> bool {
         match self {
             End::Peer | End::Us | End::Frame(_) | End::Header(_) => true,
-            End::Idle | End::HalfFrame | End::HoldsUp | End::Io(_) => false,
+            End::Idle | End::Silent | End::MadeWay | End::Unread | End::HalfFrame | End::HoldsUp | End::Io(_) => false,
         }
     }
 }
@@ -101,6 +138,7 @@ pub(crate) async fn run<S: Service>(
     service: &S,
     limits: Limits,
     budget: Arc<Budget>,
+    unheard: Option<Unheard>,
 ) {
     let mut session = Opened { service, session: Some(service.open(&handle)), handle: &handle };
     let now = Instant::now();
@@ -112,7 +150,9 @@ pub(crate) async fn run<S: Service>(
         limits,
         has_ended: false,
         moved: now,
+        unheard,
         unread_since: None,
+        stuck_since: None,
         partial_since: None,
         held_up: None,
     };
@@ -127,7 +167,11 @@ pub(crate) async fn run<S: Service>(
     }
     match &end {
         End::Frame(_) | End::Header(_) => tracing::warn!(peer = %handle.peer(), reason = %end, "connection closed"),
-        End::Peer | End::Us | End::Idle | End::HalfFrame | End::HoldsUp | End::Io(_) => {
+        End::Unread => {
+            let unread = limits.unread_timeout.unwrap_or_default();
+            tracing::warn!(peer = %handle.peer(), ?unread, owed = socket.out.bytes(), reason = %end, "connection closed");
+        }
+        End::Peer | End::Us | End::Idle | End::Silent | End::MadeWay | End::HalfFrame | End::HoldsUp | End::Io(_) => {
             tracing::debug!(peer = %handle.peer(), reason = %end, "connection closed");
         }
     }
@@ -160,6 +204,10 @@ struct Socket {
     has_ended: bool,
     /// When bytes last moved, in either direction.
     moved: Instant,
+    /// Until its first frame has come.
+    unheard: Option<Unheard>,
+    /// Since when the peer has taken nothing of what is owed.
+    stuck_since: Option<Instant>,
     /// Since when the peer does not take what is owed, as far as that is not counted yet.
     unread_since: Option<Instant>,
     /// Since when half a frame waits for the rest.
@@ -199,7 +247,9 @@ async fn serve<S: Service>(
 ) -> End {
     let mut scratch = HeaderScratch::new();
     let mut work = Vec::new();
-    let mut clock = pin!(sleep_until(socket.moved + socket.rest()));
+    let first_look = socket.moved + socket.rest();
+    let first_look = socket.unheard.as_ref().and_then(Unheard::until).map_or(first_look, |until| first_look.min(until));
+    let mut clock = pin!(sleep_until(first_look));
     let mut stage = handle.shared.stage();
     let mut rest: Option<Rest> = None;
     // Ends with the connection: at the latest, when nothing has moved for the idle time.
@@ -215,6 +265,11 @@ async fn serve<S: Service>(
             if let Some(Rest { cut, is_going_away }) = next {
                 // A frame ended: what is left over belongs to the next one.
                 socket.partial_since = None;
+                if cut.count > 0
+                    && let Some(unheard) = socket.unheard.take()
+                {
+                    unheard.places.iter().for_each(Place::has_spoken);
+                }
                 let mut burst = Burst::new(cut.frames, cut.count, &mut scratch, &handle.shared.calls);
                 burst.turns_away = is_going_away;
                 service.serve(session, &mut burst, &mut socket.out).await;
@@ -249,6 +304,7 @@ async fn serve<S: Service>(
         let woken = poll_fn(|cx| wait(socket, &handle.shared, stage, has_rest, clock.as_mut(), cx)).await;
         match woken {
             Ok(Woken::ToServe) => {}
+            Ok(Woken::ToMakeWay) => return End::MadeWay,
             Ok(Woken::Time) => match socket.look_at_the_time() {
                 Ok(next) => {
                     if socket.reader.is_released() {
@@ -275,6 +331,8 @@ struct Rest {
 enum Woken {
     /// Something was read, or lies in the inbox, or the peer has ended.
     ToServe,
+    /// It is new, and another one needs its place.
+    ToMakeWay,
     Time,
 }
 
@@ -287,9 +345,18 @@ fn wait<W>(
     mut clock: Pin<&mut Sleep>,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Woken>> {
-    let was_full = socket.is_full();
+    let (was_full, was_stuck) = (socket.is_full(), socket.stuck_since.is_some());
     // Pending or not: what matters is how much is still owed.
     let _: Poll<()> = socket.poll_write(cx)?;
+    if let Some(until) = socket.stuck_until().filter(|until| !was_stuck && *until < clock.deadline()) {
+        // The next look may be as far away as the idle time.
+        clock.as_mut().reset(until);
+    }
+    if let Some(unheard) = &socket.unheard
+        && unheard.poll_told(cx).is_ready()
+    {
+        return Poll::Ready(Ok(Woken::ToMakeWay));
+    }
     if !socket.is_full() {
         if stage < Stage::Draining && !has_rest {
             let was_released = socket.reader.is_released();
@@ -328,6 +395,11 @@ impl Socket {
         self.out.is_full()
     }
 
+    /// When a peer that takes nothing is given up.
+    fn stuck_until(&self) -> Option<Instant> {
+        Some(self.stuck_since? + self.limits.unread_timeout?)
+    }
+
     /// Writes until nothing is owed or the socket takes no more.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         if let Some(since) = self.unread_since.take() {
@@ -339,10 +411,15 @@ impl Socket {
         }
         while !self.out.is_empty() {
             match self.stream.poll_write(cx, &mut self.out) {
-                Poll::Ready(Ok(_)) => self.moved = Instant::now(),
+                Poll::Ready(Ok(_)) => {
+                    self.moved = Instant::now();
+                    self.stuck_since = None;
+                }
                 Poll::Ready(Err(error)) => return Err(error),
                 Poll::Pending => {
-                    self.unread_since = Some(Instant::now());
+                    let now = Instant::now();
+                    self.unread_since = Some(now);
+                    self.stuck_since.get_or_insert(now);
                     return Ok(Poll::Pending);
                 }
             }
@@ -398,6 +475,21 @@ impl Socket {
                 return Err(End::Idle);
             }
             next = now + self.limits.patience();
+        }
+        if let Some(until) = self.stuck_until() {
+            if now >= until {
+                return Err(End::Unread);
+            }
+            next = next.min(until);
+        }
+        if let Some(until) = self.unheard.as_ref().and_then(Unheard::until) {
+            // One that is sending its first frame has the time that any frame has, and is not to blame where it is we who do not read.
+            let extra = Duration::from_secs((self.reader.buffered() / SLOWEST_BYTES_A_SECOND) as u64);
+            let until = if self.reader.waits_for_memory() { now + self.rest() } else { until + extra };
+            if now >= until {
+                return Err(End::Silent);
+            }
+            next = next.min(until);
         }
         if self.is_held_up(now) {
             return Err(End::HoldsUp);

@@ -43,7 +43,9 @@ pub async fn run(order: Order) -> anyhow::Result<()> {
     let descriptors = Descriptors::ours();
     let shared = Shared {
         budget: Arc::new(Budget::new(memory.request_bytes_max)),
-        places: Arc::new(Places::new(descriptors.connections)),
+        places: Arc::new(
+            Places::new(descriptors.connections).per_address(order.settings.net()?.connections_per_address_max),
+        ),
     };
     let role = order.settings.role();
     let bind = order.settings.net()?.bind_address;
@@ -329,7 +331,7 @@ impl RunningBroker {
                 random,
             })
             .await?;
-            broker.show(Arc::clone(&shared.budget));
+            broker.show(Arc::clone(&shared.budget), Arc::clone(&shared.places));
             let mut listeners = Vec::new();
             for (port, tag) in [(Some(main), ListenerTag::MAIN), (vip, ListenerTag::VIP)] {
                 let Some(port) = port else { continue };

@@ -241,6 +241,7 @@ pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result
     // In test mode RocketMQ shows a certificate made at start, and looks at no file and no client.
     let real = |path: Option<PathBuf>| path.filter(|_| !tls.test_mode);
     let nonzero = |bytes: usize| Some(bytes).filter(|bytes| *bytes > 0);
+    let seconds = |seconds: u64| Some(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs);
     Ok(ListenerOptions {
         tag,
         tls: Some(net::TlsSettings {
@@ -262,7 +263,9 @@ pub fn listener_options(settings: &Settings, tag: ListenerTag) -> anyhow::Result
         }),
         frame_bytes_max: net.frame_max_length,
         // 0 is Netty's word for never.
-        idle_timeout: Some(net.server_channel_max_idle_time_seconds).filter(|s| *s > 0).map(Duration::from_secs),
+        idle_timeout: seconds(net.server_channel_max_idle_time_seconds),
+        first_frame_timeout: seconds(net.first_frame_timeout_seconds),
+        unread_timeout: seconds(net.unread_timeout_seconds),
         send_buffer_bytes: nonzero(net.server_socket_snd_buf_size),
         receive_buffer_bytes: nonzero(net.server_socket_rcv_buf_size),
         connections_max: net.connections_max,

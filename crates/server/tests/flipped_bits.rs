@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use protocol::code::request;
 use protocol::record;
-use protocol::request::{SendBack, ViewMessage};
+use protocol::request::{EndTransaction, PopMessage, SendBack, ViewMessage};
 use support::asking::Asking;
 use support::{PATIENCE, Running, gantry};
 
@@ -173,4 +173,123 @@ async fn a_damaged_message_that_waits_for_its_time_is_named_once_and_holds_up_no
             assert!(said.contains(&format!("message {number} of {waits_in}/0")), "{said}");
         }
     }
+}
+
+/// Turns over a bit in the body of the first record of a topic whose body has so many bytes: it stands before the topic and its length.
+fn flip_body_of_topic(file: &Path, topic: &str, body_bytes: usize) {
+    let bytes = std::fs::read(file).unwrap();
+    let at = bytes.windows(topic.len()).position(|window| window == topic.as_bytes()).unwrap() - 1 - body_bytes;
+    let file = OpenOptions::new().write(true).open(file).unwrap();
+    file.write_all_at(&[bytes[at] ^ 1], at as u64).unwrap();
+}
+
+/// Commits the half message with this number in its queue, and says how that went.
+async fn commit(asking: &Asking, half_queue_offset: i64, at: u64) -> net::Response {
+    const COMMIT: i32 = 8;
+    let end = EndTransaction {
+        topic: None,
+        producer_group: "PG",
+        tran_state_table_offset: half_queue_offset,
+        commit_log_offset: at as i64,
+        commit_or_rollback: COMMIT,
+        from_transaction_check: false,
+        msg_id: "x",
+        transaction_id: None,
+    };
+    let call = asking.client.call(&asking.broker, request::END_TRANSACTION, &end, Bytes::new(), PATIENCE);
+    call.await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_half_message_is_never_committed_and_whose_end_is_damaged_is_open_once_more() {
+    let data = tempfile::tempdir().unwrap();
+    let settings = ["--set", "mappedFileSizeCommitLog=4194304"];
+    let running = Running::server_with(data.path(), &settings);
+    let asking = Asking::of(&running);
+    assert_eq!(asking.create("paid", 1, "").await.code, 0);
+    let mut places = Vec::new();
+    for number in 0..3 {
+        let marked = format!("TRAN_MSG\u{1}true\u{2}PGROUP\u{1}PG\u{2}UNIQ_KEY\u{1}{number}\u{2}");
+        let sent = asking.send("paid", 0, &marked, &format!("half number {number}.")).await.unwrap();
+        assert_eq!(sent.code, 0, "{:?}", sent.remark);
+        places.push(protocol::message_id::parse_offset_message_id(sent.fields.get("msgId").unwrap()).unwrap().1);
+    }
+    assert_eq!(commit(&asking, 2, places[2]).await.code, 0);
+    assert_eq!(asking.bodies("paid", 0).await, ["half number 2."]);
+    assert_eq!(running.end("-TERM").0, Some(0));
+    let log = data.path().join("store/commitlog/00000000000000000000");
+    flip(&log, "half number 0.");
+    // "2,": which half message has ended.
+    flip_body_of_topic(&log, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 2);
+
+    let running = Running::server_with(data.path(), &settings);
+    let asking = Asking::of(&running);
+    // Nobody is asked about the damaged one; the end of the last is not known any more.
+    assert_eq!(asking.figure("openHalfMessages").await, 2);
+    let line = running.logged("a message is damaged and not given out").await;
+    for part in ["RMQ_SYS_TRANS", &format!("log_offset={}", places[0]), "body CRC"] {
+        let said = running.logged(part).await;
+        assert!(said.contains("a message is damaged") || line.contains(part), "{part}: {said}");
+    }
+    running.logged("a record of a transaction is damaged; what it says is not known").await;
+    let answer = commit(&asking, 0, places[0]).await;
+    assert_eq!(asking.bodies("paid", 0).await, ["half number 2."], "{answer:?}");
+    assert_eq!(commit(&asking, 1, places[1]).await.code, 0);
+    assert_eq!(asking.bodies("paid", 0).await, ["half number 2.", "half number 1."]);
+    // Its producer says once more that it is to be.
+    assert_eq!(commit(&asking, 2, places[2]).await.code, 0);
+    assert_eq!(asking.bodies("paid", 0).await, ["half number 2.", "half number 1.", "half number 2."]);
+    assert_eq!(asking.figure("openHalfMessages").await, 0);
+    let (code, said) = running.end("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("trying again"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_message_on_lease_does_not_come_again_and_the_others_of_its_lease_do() {
+    let data = tempfile::tempdir().unwrap();
+    let settings = ["--set", "mappedFileSizeCommitLog=4194304"];
+    let running = Running::server_with(data.path(), &settings);
+    let asking = Asking::of(&running);
+    assert_eq!(asking.create("popped", 1, "").await.code, 0);
+    for number in 0..4 {
+        assert_eq!(asking.send("popped", 0, "", &format!("popped number {number}.")).await.unwrap().code, 0);
+    }
+    let pop = PopMessage {
+        consumer_group: "CG",
+        topic: "popped",
+        queue_id: 0,
+        max_msg_nums: 32,
+        // Long enough for a stop and a start, which nothing here depends on.
+        invisible_time: 10_000,
+        poll_time: 0,
+        born_time: 0,
+        init_mode: 0,
+        exp_type: None,
+        exp: None,
+        order: false,
+        attempt_id: None,
+    };
+    let call = asking.client.call(&asking.broker, request::POP_MESSAGE, &pop, Bytes::new(), PATIENCE);
+    let popped = call.await.unwrap();
+    assert_eq!(popped.code, 0, "{:?}", popped.remark);
+    assert_eq!(asking.figure("popLeases").await, 1);
+    assert_eq!(running.end("-TERM").0, Some(0));
+    flip(&data.path().join("store/commitlog/00000000000000000000"), "popped number 1.");
+
+    let running = Running::server_with(data.path(), &settings);
+    let asking = Asking::of(&running);
+    let others = ["popped number 0.", "popped number 2.", "popped number 3."];
+    assert_eq!(bodies(&asking, "%RETRY%CG_popped", others.len()).await, others);
+    running.logged("messages on lease are damaged and do not come again").await;
+    let deadline = Instant::now() + PATIENCE;
+    while asking.figure("popLeases").await > 0 {
+        assert!(Instant::now() < deadline, "the lease stays");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(bodies(&asking, "%RETRY%CG_popped", others.len()).await, others, "nothing more comes");
+    let (code, said) = running.end("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    let named = said.lines().filter(|line| line.contains("a message is damaged") && line.contains("topic=\"popped\""));
+    assert_eq!(named.count(), 1, "{said}");
 }

@@ -62,6 +62,7 @@ pub use recovery::Recovered;
 pub use rocksdb::{RocksDb, RocksDbKind, rocksdb_in};
 pub use segment::{LogSlice, ReadMode, Segment};
 pub use store::{QUEUES_MAX, RetentionFloor, Store};
+pub use stretch::Copies;
 pub use timer::{
     LogState, TIMER_MARKS_BYTES, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic,
 };

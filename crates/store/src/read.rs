@@ -12,7 +12,7 @@ use crate::queue_log::{Boundary, ConsumeQueue, Span, Unit, UnitsRead};
 use crate::recovery::whole_record_after;
 use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
-use crate::stretch::{Stretch, Wish};
+use crate::stretch::{Copies, Stretch, Wish};
 
 /// How a read ended. The names are RocketMQ's (`GetMessageStatus`), because the remark of a pull's answer shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,11 @@ pub trait Wanted {
 
     /// Whether it wants this record, whose unit it may want.
     fn wants_record(&mut self, record: &[u8]) -> bool;
+
+    /// Who reads, if what is copied for him counts until he has taken it.
+    fn copies(&self) -> Option<&Copies> {
+        None
+    }
 }
 
 /// By the unit alone.
@@ -438,7 +443,7 @@ fn cold_slice(
         planned.bytes += unit.size as usize;
     }
     if wish.count() > 0 && !together.has_failed {
-        match Stretch::read(segment, &wish) {
+        match Stretch::read(segment, &wish, wanted.copies()) {
             Ok(Some(found)) => return Ok(together.stretch.insert(found).take(at, bytes)),
             Ok(None) => {}
             // The device fails somewhere in it, or the file's name is gone already. Singly, what is there is given out, and what is not is named.

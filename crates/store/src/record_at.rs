@@ -78,7 +78,7 @@ impl Store {
             return Ok(RecordAt::Damaged);
         }
         if let Cow::Owned(bytes) = bytes
-            && let Some(room) = segment.cold_pages().room_for_copy(bytes.len() as u64)
+            && let Some(room) = segment.cold_pages().room_for_copy(bytes.len() as u64, None)
         {
             return Ok(RecordAt::Record(LogSlice::of_copy(&Arc::new(Copied::new(bytes, room)), at.0, 0..size)));
         }

@@ -134,6 +134,9 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         put("memoryLogBytes", memory.log.to_string());
         put("memoryLogShare", memory.log_share.to_string());
         put("memoryDirtyBytes", memory.dirty.to_string());
+        put("coldCopyBytes", memory.copied.to_string());
+        put("coldCopyBytesMax", memory.copied_max.to_string());
+        put("coldReadsWithoutCopy", memory.uncopied.to_string());
     }
     for (cause, waited) in Cause::ALL.into_iter().zip(broker.waited()) {
         put(&format!("waitedMillis_{}", cause.name()), waited.as_millis().to_string());

@@ -164,7 +164,7 @@ fn an_expression_without_codes_is_compiled_here() {
 }
 
 fn wants(subscription: &ClientSubscription, code: i64) -> bool {
-    store::Wanted::wants_unit(&mut crate::want::Reader(subscription.want.as_deref()), code)
+    store::Wanted::wants_unit(&mut crate::want::Reader(subscription.want.as_deref(), None), code)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
 use net::SharedSlice;
 use store::queue_log::UNIT_BYTES;
-use store::{LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
+use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
 
 use super::Pops;
 use super::handle::{self, ORDER_QUEUE, Origin};
@@ -21,6 +21,7 @@ use crate::groups::Group;
 use crate::hold::Lane;
 use crate::lite::Lite;
 use crate::offsets::Offsets;
+use crate::session::Session;
 use crate::topics::{Topic, Topics};
 use crate::want::Reader;
 
@@ -38,6 +39,8 @@ pub(super) struct Shelf {
     pub(super) store_settings: Arc<StoreSettings>,
     pub(super) clock: Clock,
     pub(super) random: Random,
+    /// Whose is what is copied from the device, if it is somebody's.
+    copies: Option<Copies>,
 }
 
 /// What a try has brought.
@@ -87,7 +90,13 @@ impl Shelf {
             store_settings: broker.store_settings.load_full(),
             clock: broker.clock.clone(),
             random: broker.random.clone(),
+            copies: None,
         }
+    }
+
+    /// The same for a connection, which has what is copied for it.
+    pub(super) fn of_session(broker: &Broker, session: &Session) -> Shelf {
+        Shelf { copies: Some(session.inbox.copies.clone()), ..Shelf::of(broker) }
     }
 
     /// An empty one.
@@ -233,7 +242,8 @@ impl Shelf {
             let mut slices = Vec::new();
             if count > 0 && room > 0 {
                 let limits = self.limits(count, room, may_fault);
-                let read = self.store.read(&lane.queue, from, &limits, &mut Reader(None), &mut slices);
+                let mut reader = Reader(None, self.copies.as_ref());
+                let read = self.store.read(&lane.queue, from, &limits, &mut reader, &mut slices);
                 if read.status == ReadStatus::Cold {
                     seen.is_cold = true;
                     return seen;
@@ -320,7 +330,7 @@ impl Shelf {
         }
         let is_in_memory = || {
             let limits = self.limits(1, usize::MAX, may_fault);
-            let first = self.store.read(&lane.queue, 0, &limits, &mut Reader(None), &mut Vec::new());
+            let first = self.store.read(&lane.queue, 0, &limits, &mut Reader(None, None), &mut Vec::new());
             first.status == ReadStatus::Found
         };
         let is_small = self.settings.init_pop_offset_by_check_msg_in_mem && min == 0 && is_in_memory();
@@ -355,7 +365,7 @@ impl Shelf {
     ) -> Option<(i64, Read)> {
         let limits = self.limits(order.count_max - basket.count, self.room(basket), basket.may_fault);
         for _ in 0..FRUITLESS_READS {
-            let mut reader = Reader(order.want.as_deref());
+            let mut reader = Reader(order.want.as_deref(), self.copies.as_ref());
             let read = self.store.read(&lane.queue, from, &limits, &mut reader, slices);
             match read.status {
                 ReadStatus::Found => return Some((from, read)),

@@ -142,7 +142,7 @@ pub(crate) fn peek(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
-    let (shelf, reply_to) = (Shelf::of(broker), request.reply_to());
+    let (shelf, reply_to) = (Shelf::of_session(broker, session), request.reply_to());
     let (queue_id, count_max) = (message.queue_id, message.max_msg_nums as usize);
     let seen = shelf.peek(&group, &topic, queue_id, count_max, false);
     if !seen.is_cold {

@@ -26,6 +26,7 @@ use crate::light;
 use crate::offsets::KeyRef;
 use crate::stats::MessageType;
 use crate::topics::Topic;
+use crate::unreadable::{Tries, WaitsFor};
 
 /// Messages given back under one lock of the log.
 const BATCH_MAX: usize = 512;
@@ -45,7 +46,13 @@ struct Unflushed {
 /// Works until the broker stops.
 pub(crate) async fn revive(broker: Arc<Broker>) {
     let pops = &broker.pops;
-    let mut work = Revival { batch: RecordBatch::new(), unflushed: VecDeque::new(), is_noted: false };
+    let mut work = Revival {
+        batch: RecordBatch::new(),
+        unflushed: VecDeque::new(),
+        is_noted: false,
+        unread: Tries::default(),
+        partly: Vec::new(),
+    };
     while !pops.is_stopping.load(Ordering::Acquire) {
         work.settle(&broker);
         let now = broker.clock.now().0;
@@ -96,6 +103,10 @@ struct Revival {
     unflushed: VecDeque<Unflushed>,
     /// The journal says from where to look for what is not settled.
     is_noted: bool,
+    /// Messages that the device did not give.
+    unread: Tries<(LeaseId, u64)>,
+    /// Leases of the batch that have such messages, and when they are tried again.
+    partly: Vec<(LeaseId, i64)>,
 }
 
 impl Revival {
@@ -123,6 +134,10 @@ impl Revival {
             let position = pops.set_reviving_from(Some(broker.store.end().0));
             broker.store.journal().written().reached(position).await;
             self.is_noted = true;
+        }
+        if self.unread.len() > 0 {
+            let ledger = pops.ledger.lock();
+            self.unread.retain(|(id, _)| ledger.get(*id).is_some());
         }
         let mut messages = Vec::new();
         let mut touched: Vec<(Arc<Lane>, QueueName)> = Vec::new();
@@ -172,14 +187,37 @@ impl Revival {
         let mut units: Vec<Unit> = Vec::new();
         let mut gone = Vec::new();
         let mut damaged = Vec::new();
+        let mut again = i64::MAX;
         for offset in open {
             fetch::units(&broker.store, &from.queue, offset, 1, &mut units).await?;
             let at =
                 units.first().filter(|unit| unit.is_message() && offset >= from.queue.min_offset()).map(|unit| unit.at);
             let found = match at {
-                Some(at) => fetch::record(&broker.store, at).await?,
-                None => RecordAt::Gone,
+                Some(at) => fetch::record(&broker.store, at).await,
+                None => Ok(RecordAt::Gone),
             };
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    let (is_first, pause) = self.unread.failed((id, offset));
+                    if is_first {
+                        let (topic, group, at) = (&*name.topic, &*name.group, at.map(|at| at.0));
+                        let what =
+                            "message on lease cannot be read; others come again, and it is tried with growing pauses";
+                        tracing::error!(topic, group, queue_id = name.queue_id, offset, at, %error, "{what}");
+                    }
+                    again = again.min(pause);
+                    continue;
+                }
+            };
+            if self.unread.is_done(&(id, offset)) {
+                tracing::info!(
+                    topic = &*name.topic,
+                    group = &*name.group,
+                    offset,
+                    "message on lease can be read again"
+                );
+            }
             let view = match &found {
                 RecordAt::Record(slice) => view_of(slice),
                 RecordAt::Gone => None,
@@ -195,6 +233,10 @@ impl Revival {
             };
             self.push(broker, &lane, &retry, &view, id, &name.group, is_suspended);
             messages.push((id, offset));
+        }
+        broker.unreadable.are(WaitsFor::Lease, self.unread.len());
+        if again < i64::MAX {
+            self.partly.push((id, again));
         }
         if !gone.is_empty() {
             tracing::warn!(
@@ -258,6 +300,27 @@ impl Revival {
         broker.stats.sent(retry, 0, MessageType::Normal, 1, view.total_size());
     }
 
+    /// Leases of which the device did not give all stay for what is missing. What has landed of them is settled when it is on the device, before they
+    /// are looked at again: it must not come a second time.
+    async fn part_with(&mut self, broker: &Broker, messages: &mut Vec<(LeaseId, u64)>, end: Option<u64>) {
+        if self.partly.is_empty() {
+            return;
+        }
+        if let Some(end) = end {
+            broker.store.want_flush();
+            broker.store.flushed().reached(end).await;
+        }
+        let now = broker.clock.now().0;
+        let mut ledger = broker.pops.ledger.lock();
+        for (id, pause) in self.partly.drain(..) {
+            for (_, done) in messages.extract_if(.., |(other, _)| *other == id) {
+                ledger.settle(id, done);
+            }
+            ledger.put_off(id, now.saturating_add(pause));
+            broker.pops.put(&ledger, id);
+        }
+    }
+
     fn drop_messages(&self, broker: &Broker, id: LeaseId, offsets: &[u64]) {
         let mut ledger = broker.pops.ledger.lock();
         for offset in offsets {
@@ -291,11 +354,14 @@ impl Revival {
                     broker.pops.put(&ledger, *id);
                 }
             }
-            if let Some(end) = landed.last().map(|last| last.end.0) {
+            let end = landed.last().map(|last| last.end.0);
+            self.part_with(broker, messages, end).await;
+            if let Some(end) = end {
                 self.unflushed.push_back(Unflushed { end, messages: std::mem::take(messages) });
                 broker.store.confirmed().reached(end).await;
             }
         }
+        self.part_with(broker, messages, None).await;
         messages.clear();
         self.batch.clear();
         broker.hold.arrived(touched.iter().map(|(lane, _)| lane), &mut Vec::new());

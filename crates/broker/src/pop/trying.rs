@@ -24,7 +24,7 @@ pub(super) trait Order: Sized + Send + 'static {
 pub(super) fn run<O: Order>(broker: &Broker, session: &mut Session, mut order: O, out: &mut Outgoing) {
     // Ends when nothing came between a look and the parking.
     loop {
-        let basket = order.fill(&Shelf::of(broker), false);
+        let basket = order.fill(&Shelf::of_session(broker, session), false);
         if basket.is_cold && basket.count == 0 {
             return fetch(broker, session, order, out);
         }
@@ -37,7 +37,7 @@ pub(super) fn run<O: Order>(broker: &Broker, session: &mut Session, mut order: O
 
 /// Looks on a cold-read thread; the answer comes back through the inbox.
 fn fetch<O: Order>(broker: &Broker, session: &mut Session, order: O, out: &mut Outgoing) {
-    let (shelf, reply_to) = (Shelf::of(broker), order.reply_to());
+    let (shelf, reply_to) = (Shelf::of_session(broker, session), order.reply_to());
     let look = move |_: &_| {
         let basket = order.fill(&shelf, true);
         (order, basket)

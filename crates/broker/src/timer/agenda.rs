@@ -180,6 +180,16 @@ impl Agenda {
         self.open.keys().next().copied()
     }
 
+    /// Whether a slot has a message in memory that is not done with.
+    pub fn is_open(&self, slot: i64) -> bool {
+        self.open.contains_key(&slot)
+    }
+
+    /// Whether a slot up to and including this one has messages that are not done with, besides so many of it that are `aside`.
+    pub fn has_open_up_to(&self, slot: i64, aside: impl Fn(i64) -> usize) -> bool {
+        self.open.range(..=slot).any(|(slot, open)| *open > aside(*slot))
+    }
+
     /// Drops what is due in slots behind this one, at a stop: it is in the files for the next start. From here on slots are passed by
     /// [`Agenda::pass`] only.
     pub fn leave_behind(&mut self, slot: i64) {

@@ -27,6 +27,7 @@ use crate::light;
 use crate::static_topic::late::{self, Destination};
 use crate::static_topic::mapping::Mapping;
 use crate::tables;
+use crate::unreadable::{Tries, WaitsFor};
 
 /// Messages taken in with one write of the files.
 const TAKE_IN_MAX: usize = 512;
@@ -38,6 +39,10 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const LOADED_MAX: usize = 1 << 16;
 /// How far the log may grow before the place to read from after a crash moves up.
 const SCAN_BYTES_MAX: u64 = 64 << 20;
+/// Slots of which is known what was taken back, while one that cannot be read holds the first of them open.
+const TAKEN_BACK_MAX: usize = 1024;
+/// Messages of one look that the device may refuse: each may take its time.
+const UNREAD_MAX: usize = 8;
 /// After a failure of the store or of the files, so much later again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -67,6 +72,8 @@ struct Task {
     next_slot: Option<i64>,
     /// What was taken back, by slot.
     taken_back: BTreeMap<i64, HashSet<Box<str>>>,
+    /// What the device did not give, by slot and place in the log.
+    aside: Tries<(i64, u64)>,
     delivered: HashSet<u64>,
     /// When `read` has come this far, nothing that was delivered before the start is met again.
     started_at: i64,
@@ -98,6 +105,7 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         goal: None,
         next_slot,
         taken_back: BTreeMap::new(),
+        aside: Tries::default(),
         delivered: loaded.delivered,
         started_at: broker.clock.now().0,
         unflushed: VecDeque::new(),
@@ -194,7 +202,8 @@ impl Task {
     }
 
     fn is_within_slot(&self) -> bool {
-        !self.unflushed.is_empty() || self.agenda.first_open().is_some_and(|first| first <= self.last_slot)
+        let aside = |slot: i64| self.aside.keys().filter(|(of, _)| *of == slot).count();
+        !self.unflushed.is_empty() || self.agenda.has_open_up_to(self.last_slot, aside)
     }
 
     /// Waits for a new message, the time, or a flush that lets the check-point move.
@@ -224,6 +233,11 @@ impl Task {
         }
         let read = self.agenda.read();
         self.taken_back = self.taken_back.split_off(&read);
+        if self.aside.len() > 0 && self.taken_back.len() > TAKEN_BACK_MAX {
+            // The first slot stays open for long: what was taken back in those behind it that are done with concerns nobody.
+            let current = self.last_slot;
+            self.taken_back.retain(|slot, _| *slot >= current || self.agenda.is_open(*slot));
+        }
         if !self.delivered.is_empty() && read > self.started_at && self.goal.is_none() {
             self.delivered = HashSet::new();
         }
@@ -420,11 +434,12 @@ impl Task {
         let mut lanes: Vec<Arc<Lane>> = Vec::new();
         // The messages that the batch holds, in its order.
         let mut pushed: Vec<Entry> = Vec::new();
-        let mut is_unreadable = false;
+        let mut unread = 0;
         self.batch.clear();
         self.mappings.clear();
         while self.batch.len() < BATCH_MAX
             && self.batch.bytes() < BATCH_BYTES_MAX
+            && unread < UNREAD_MAX
             && let Some(entry) = self.agenda.next_due(now)
         {
             self.last_slot = self.last_slot.max(entry.slot);
@@ -436,8 +451,12 @@ impl Task {
                 continue;
             }
             let slice = match fetch::record(&store, LogOffset(entry.at)).await {
-                Ok(RecordAt::Record(slice)) => slice,
+                Ok(RecordAt::Record(slice)) => {
+                    self.is_readable(&entry);
+                    slice
+                }
                 Ok(RecordAt::Damaged) => {
+                    self.is_readable(&entry);
                     tracing::error!(
                         at = entry.at,
                         due = entry.due,
@@ -448,16 +467,15 @@ impl Task {
                     continue;
                 }
                 Ok(RecordAt::Gone) if entry.at < store.min_offset().0 => {
+                    self.is_readable(&entry);
                     tracing::warn!(at = entry.at, "timer message is no longer in the log");
                     self.finish(entry);
                     continue;
                 }
                 missing => {
-                    let error = missing.err().map(|error| error.to_string());
-                    tracing::error!(at = entry.at, error, "timer message cannot be read, trying again");
-                    self.agenda.postpone(entry, entry.due);
-                    is_unreadable = true;
-                    break;
+                    self.set_aside(entry, missing.err(), now);
+                    unread += 1;
+                    continue;
                 }
             };
             match self.deal_with(&entry, &slice, now) {
@@ -493,7 +511,33 @@ impl Task {
         if let Some(last) = self.batch.landed().last() {
             self.broker.wake(lanes, self.batch.light_queues(), last.end);
         }
-        refused.is_none() && !is_unreadable
+        refused.is_none()
+    }
+
+    /// The device does not give a message whose time has come. Its slot stays open, and the check-point before it, so a start finds it again; others
+    /// go on.
+    fn set_aside(&mut self, entry: Entry, error: Option<StoreError>, now: i64) {
+        let error = error.map(|error| error.to_string());
+        let (at, due) = (entry.at, entry.due);
+        if entry.kind == Kind::Delete {
+            // What it takes back is due now.
+            tracing::error!(at, error, "the recall of a timer message cannot be read; what it takes back is delivered");
+            return self.finish(entry);
+        }
+        let (is_first, pause) = self.aside.failed((entry.slot, at));
+        if is_first {
+            let what = "timer message cannot be read; others go on, and it is tried again with growing pauses";
+            tracing::error!(at, due, error, "{what}");
+        }
+        self.agenda.postpone(entry, now.saturating_add(pause));
+        self.broker.unreadable.are(WaitsFor::Timer, self.aside.len());
+    }
+
+    fn is_readable(&mut self, entry: &Entry) {
+        if self.aside.is_done(&(entry.slot, entry.at)) {
+            tracing::info!(at = entry.at, "timer message can be read again");
+            self.broker.unreadable.are(WaitsFor::Timer, self.aside.len());
+        }
     }
 
     /// Nothing of this message is to be written.

@@ -26,6 +26,7 @@ use crate::broker::Broker;
 use crate::fetch;
 use crate::refusal::Refusal;
 use crate::tables;
+use crate::unreadable::{Tries, WaitsFor};
 
 /// Half messages taken in, and questions put, before others get their turn.
 const BATCH: usize = 64;
@@ -53,16 +54,23 @@ async fn append_ending(broker: &Broker, batch: &mut RecordBatch, ending: Ending)
 pub(crate) async fn ask(broker: Arc<Broker>) {
     let transactions = &broker.transactions;
     let mut progress = Progress::default();
+    // By offset in the half queue.
+    let mut unread = Tries::default();
     while !transactions.is_stopping.load(Ordering::Acquire) {
         let taken = take_in(&broker).await;
         let now = broker.clock.now().0;
         let mut asked = 0;
         while asked < BATCH {
             let Some(open) = transactions.ledger.lock().due(now) else { break };
-            look(&broker, open, now).await;
+            look(&broker, open, now, &mut unread).await;
             asked += 1;
         }
         progress.note(&broker);
+        if unread.len() > 0 {
+            let ledger = transactions.ledger.lock();
+            unread.retain(|offset| ledger.is_open(*offset));
+            broker.unreadable.are(WaitsFor::Transaction, unread.len());
+        }
         if taken == Taken::Some || asked == BATCH {
             tokio::task::yield_now().await;
             continue;
@@ -187,10 +195,8 @@ async fn take_in(broker: &Broker) -> Taken {
                 tracing::error!(at = unit.at.0, "half message is damaged; its producer is not asked about it");
                 None
             }
-            Err(error) => {
-                tracing::error!(%error, "half message cannot be read, trying again");
-                Some(broker.clock.now().0.saturating_add(RETRY_MS))
-            }
+            // It is open, and looked at when it is due.
+            Err(_) => Some(broker.clock.now().0),
         };
         let mut ledger = transactions.ledger.lock();
         match due {
@@ -209,22 +215,35 @@ fn view_of(slice: &LogSlice) -> Option<RecordView<'_>> {
 }
 
 /// Asks about one message, or gives it up.
-async fn look(broker: &Broker, open: Open, now: i64) {
+async fn look(broker: &Broker, open: Open, now: i64, unread: &mut Tries<u64>) {
     let transactions = &broker.transactions;
     let slice = match fetch::record(&broker.store, open.at).await {
-        Ok(RecordAt::Record(slice)) => slice,
+        Ok(RecordAt::Record(slice)) => {
+            if unread.is_done(&open.offset) {
+                tracing::info!(at = open.at.0, "half message can be read again");
+                broker.unreadable.are(WaitsFor::Transaction, unread.len());
+            }
+            slice
+        }
         Ok(RecordAt::Gone) => {
+            unread.is_done(&open.offset);
             tracing::warn!(at = open.at.0, "half message was deleted before it was ended");
             return forget(broker, open);
         }
         Ok(RecordAt::Damaged) => {
+            unread.is_done(&open.offset);
             // It cannot be committed either: its body would get a sum that is right.
             tracing::error!(at = open.at.0, "half message is damaged; its producer is not asked about it any more");
             return forget(broker, open);
         }
         Err(error) => {
-            tracing::error!(%error, "half message cannot be read, trying again");
-            return transactions.ledger.lock().postpone(open.offset, open.checks, now.saturating_add(RETRY_MS));
+            let (is_first, pause) = unread.failed(open.offset);
+            if is_first {
+                let what = "half message cannot be read; others go on, and it is tried again with growing pauses";
+                tracing::error!(at = open.at.0, half_queue_offset = open.offset, %error, "{what}");
+            }
+            broker.unreadable.are(WaitsFor::Transaction, unread.len());
+            return transactions.ledger.lock().postpone(open.offset, open.checks, now.saturating_add(pause));
         }
     };
     let Some(view) = view_of(&slice) else {

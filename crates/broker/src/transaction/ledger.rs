@@ -64,6 +64,11 @@ impl Ledger {
         self.next
     }
 
+    /// Whether one is taken in and not ended.
+    pub(crate) fn is_open(&self, offset: u64) -> bool {
+        self.pending.contains_key(&offset)
+    }
+
     /// How many are open.
     pub(crate) fn len(&self) -> usize {
         self.pending.len()

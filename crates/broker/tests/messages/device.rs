@@ -9,6 +9,9 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 
+/// "Input/output error".
+const EIO: i32 = 5;
+
 #[derive(Debug, Default)]
 struct Faults {
     is_journal_full: bool,
@@ -17,6 +20,8 @@ struct Faults {
     /// Nothing of the consume queues is in memory, and reads of them wait.
     are_reads_held: bool,
     reads_waiting: usize,
+    /// Bytes of the log's first file that cannot be read.
+    unreadable: Vec<u64>,
     /// The journal's file system gives blocks only for what is written: every change is a call that can be refused.
     has_no_room_ahead: bool,
 }
@@ -56,6 +61,11 @@ impl Device {
     pub fn hold_reads(&self, are_held: bool) {
         self.faults.0.lock().are_reads_held = are_held;
         self.faults.1.notify_all();
+    }
+
+    /// From now on reads of the log that touch one of these bytes of its first file fail, as where a page of the device is broken.
+    pub fn break_log_at(&self, places: &[u64]) {
+        self.faults.0.lock().unreadable = places.to_vec();
     }
 
     /// How many reads are held.
@@ -114,6 +124,16 @@ struct File {
     is_queue: bool,
 }
 
+impl File {
+    fn check_readable(&self, bytes: usize, at: u64) -> io::Result<()> {
+        let touched = at..at + bytes as u64;
+        match self.is_log && self.device.faults.0.lock().unreadable.iter().any(|place| touched.contains(place)) {
+            true => Err(io::Error::from_raw_os_error(EIO)),
+            false => Ok(()),
+        }
+    }
+}
+
 impl DiskFile for File {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         if self.is_queue {
@@ -123,6 +143,7 @@ impl DiskFile for File {
             released.wait_while(&mut faults, |faults| faults.are_reads_held);
             faults.reads_waiting -= 1;
         }
+        self.check_readable(buffer.len(), at)?;
         self.inner.read_at(buffer, at)
     }
 
@@ -130,6 +151,7 @@ impl DiskFile for File {
         if self.is_queue && self.device.faults.0.lock().are_reads_held {
             return Ok(None);
         }
+        self.check_readable(buffer.len(), at)?;
         self.inner.read_cached_at(buffer, at)
     }
 

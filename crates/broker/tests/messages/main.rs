@@ -21,5 +21,6 @@ mod taking_and_giving;
 mod timers;
 mod together;
 mod transactions;
+mod unreadable;
 mod waiting;
 mod write_pool;

@@ -181,3 +181,59 @@ async fn a_send_waits_for_a_full_pool_and_is_not_lost() {
     assert_eq!(bodies(&running.all("Orders", 0).await), ["first", "2", "1", "0", "waits"]);
     stop(running).await;
 }
+
+/// The device stands still. Who waits for an answer is told when his time is over, and who comes then is told at once; who does not is held
+/// back at his socket, and loses nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_that_nobody_waits_for_wait_for_room_and_others_are_refused_in_time() {
+    let more: &[_] = &[("roomTimeoutMillis", "1000")];
+    let (running, device) = started(Setup { more, ..Setup::default() }).await;
+    device.hold_log(true);
+    let mut sent = Vec::new();
+    for free in [2, 1, 0] {
+        sent.push(sending(&running, "Orders", "", format!("{free:<3000}")));
+        until("the next buffer in use", || running.store().free_buffers() == Some(free)).await;
+    }
+    // On a connection of its own, since it is not read while they wait.
+    let quiet = net::Client::new(net::ClientOptions::default());
+    for number in 0..5 {
+        let message = to("Orders", 0, "");
+        let body = format!("{:<3000}", format!("oneway {number}"));
+        quiet.oneway(&running.address, request::SEND_MESSAGE_V2, &message, body.into()).await.unwrap();
+    }
+    let begun = std::time::Instant::now();
+    let refused = running.send(&to("Orders", 0, ""), &format!("{:<3000}", "refused")).await;
+    let (waited, remark) = (begun.elapsed(), refused.remark.unwrap_or_default());
+    assert_eq!(refused.code, BUSY, "{remark}");
+    assert!(waited >= Duration::from_secs(1), "{waited:?}");
+    for part in [
+        "[GANTRY]broker busy",
+        "within 1000 ms (roomTimeoutMillis)",
+        "12288 (transientStorePoolSize",
+        "; try again in 1000 ms",
+    ] {
+        assert!(remark.contains(part), "{part}: {remark}");
+    }
+    let mut refusals = Vec::new();
+    for _ in 0..3 {
+        refusals.push(running.send(&to("Orders", 0, ""), &format!("{:<3000}", "refused")).await.remark.unwrap());
+    }
+    let at_once = refusals.iter().filter(|remark| remark.contains("sends before it have waited for that time")).count();
+    assert!(at_once > 0 && refusals.iter().all(|remark| remark.contains("; try again in 1000 ms")), "{refusals:?}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(4),
+        "not each of them has waited for its whole time: {:?}",
+        begun.elapsed()
+    );
+    device.hold_log(false);
+    for sent in sent {
+        assert_eq!(sent.await.unwrap().code, 0);
+    }
+    let found = running.wait_for("Orders", 0, 9).await;
+    let mut expected = vec!["first".to_owned(), "2".to_owned(), "1".to_owned(), "0".to_owned()];
+    expected.extend((0..5).map(|number| format!("oneway {number}")));
+    assert_eq!(bodies(&found), expected);
+    running.put("Orders", 0, "", "and on").await;
+    assert_eq!(running.all("Orders", 0).await.len(), 10, "what was refused is not there");
+    stop(running).await;
+}

@@ -15,6 +15,12 @@ const SENDS: Kind = Kind::Number { min: 1, max: 100_000_000, scaled: true };
 /// More than batches of one client leave at about the same time.
 const PARTS: Kind = Kind::Number { min: 0, max: 4096, scaled: false };
 const CONNECTIONS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
+/// Less would close clients that wait for their first turn on a busy machine; 0: as long as any connection may be idle.
+const FIRST_FRAME: Kind = Kind::Number { min: 0, max: 3_600, scaled: false };
+/// 0: as if it were idle.
+const UNREAD: Kind = Kind::Number { min: 0, max: 86_400, scaled: false };
+/// 0: any number.
+const OF_ADDRESS: Kind = Kind::Number { min: 0, max: 10_000_000, scaled: true };
 /// A frame of the usual largest size finds room; a larger one is let in when no other request holds any.
 const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: true };
 
@@ -40,7 +46,10 @@ table! {
     used "repeatedSendsMax"                SENDS         = "100000"  "sends that this window remembers, some 300 bytes each; above it the oldest are forgotten";
     used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH: bursts of one connection that wait for the device; above it the connection is not read";
     live "sendTogetherPartsMax"            PARTS         = "256"     "sends of several topics and queues that a client may put into one request (30001, our own) once its heartbeat has asked, 4096 at most; 0: clients are not told of it";
-    used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; more are closed as they come, as is what all ports together have beyond `ulimit -n` less 600";
+    used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; for one more, and for one more than `ulimit -n` less 600 of all ports together, the oldest that has said nothing yet is closed; if all have spoken, the new one";
+    used "connectionsPerAddressMax"        OF_ADDRESS    = "0"       "connections of one address, all ports together; more are closed as they come; a proxy is one address; 0: any number";
+    used "firstFrameTimeoutSeconds"        FIRST_FRAME   = "15"      "a connection whose first request has not come by then is closed; 0: after serverChannelMaxIdleTimeSeconds, as others";
+    used "unreadTimeoutSeconds"            UNREAD        = "60"      "a connection that takes nothing of the answers that wait for it for so long is closed, though it may send; 0: only when it is idle";
     used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read; if nobody sets it, it is less where memoryLimit is below 2G";
     used "checkCRCOnRead"                  BOOL          = "true"    "check the body of each message that comes from the device and not from memory; one that is damaged is named in the log and passed over; false: it is given out as it is";
     used "memoryLimit"                     MEMORY        = "0"       "what the process may occupy: heap, mapped files, and the page cache of its own files; 64M at least; 0: three quarters of the memory cgroup's limit, or half of the machine's memory where there is none";

@@ -37,6 +37,18 @@ impl Asking {
         self.client.call(&self.broker, request::SEND_BATCH_MESSAGE, &message, batch.into(), PATIENCE).await
     }
 
+    /// What `brokerStatus` says under a name.
+    pub async fn status(&self, name: &str) -> Option<String> {
+        let call = self.client.call(&self.broker, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE);
+        let status: serde_json::Value = serde_json::from_slice(&call.await.unwrap().body).unwrap();
+        status["table"][name].as_str().map(str::to_owned)
+    }
+
+    /// The same, a number.
+    pub async fn figure(&self, name: &str) -> u64 {
+        self.status(name).await.unwrap_or_else(|| panic!("brokerStatus has no {name}")).parse().unwrap()
+    }
+
     /// Makes a topic, or changes it.
     pub async fn create(&self, topic: &str, queues: i32, attributes: &str) -> Response {
         let create = CreateTopic {

@@ -15,7 +15,7 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use crate::segment::Segment;
-use crate::stretch::CopyRoom;
+use crate::stretch::{Copies, CopyRoom};
 use crate::worker::Bell;
 
 /// Pages come and go by this much.
@@ -46,7 +46,9 @@ pub(crate) struct ColdPages {
     brought: AtomicU64,
     used: AtomicU64,
     /// Bytes that readers have copied and not given back.
-    copied: Arc<AtomicU64>,
+    copied: Copies,
+    /// Reads that found no room for a copy. Relaxed: the number stands alone.
+    uncopied: AtomicU64,
     /// Guards nothing else; nothing is taken inside it, and no call of the system made under it.
     read: Mutex<Read>,
 }
@@ -70,7 +72,8 @@ impl ColdPages {
             ahead: AtomicU64::new(AHEAD_MAX),
             brought: AtomicU64::new(0),
             used: AtomicU64::new(0),
-            copied: Arc::default(),
+            copied: Copies::default(),
+            uncopied: AtomicU64::new(0),
             read: Mutex::new(Read::default()),
         }
     }
@@ -108,10 +111,24 @@ impl ColdPages {
         self.kept_from.store(at, Ordering::Relaxed);
     }
 
-    /// Room for what a reader copies, half as much as pages may take for all of them together. None if it is used up, or if pages are the
-    /// kernel's to keep.
-    pub fn room_for_copy(&self, bytes: u64) -> Option<CopyRoom> {
-        CopyRoom::take(&self.copied, bytes, self.limit? / 2)
+    /// Room for what a reader copies, half as much as pages may take for all of them together. None if it is used up, if the reader has not
+    /// taken what he has, or if pages are the kernel's to keep.
+    pub fn room_for_copy(&self, bytes: u64, of: Option<&Copies>) -> Option<CopyRoom> {
+        let room = CopyRoom::take(&self.copied, of, bytes, self.limit? / 2);
+        if room.is_none() {
+            self.uncopied.fetch_add(1, Ordering::Relaxed);
+        }
+        room
+    }
+
+    /// Bytes that readers have copied and not taken.
+    pub fn copied(&self) -> u64 {
+        self.copied.bytes()
+    }
+
+    /// Reads since the start that found no room for a copy.
+    pub fn uncopied(&self) -> u64 {
+        self.uncopied.load(Ordering::Relaxed)
     }
 
     /// How long a stretch of the log may be that is read at once: others are to find theirs in memory too, who read the same of other queues.

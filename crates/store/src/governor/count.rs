@@ -56,6 +56,12 @@ pub struct MemoryFigures {
     pub log: u64,
     /// Bytes of it that were read from the device, at most.
     pub cold: u64,
+    /// Copies of messages that their readers have not taken yet.
+    pub copied: u64,
+    /// What such copies may hold together.
+    pub copied_max: u64,
+    /// Reads since the start that found no room for a copy.
+    pub uncopied: u64,
     /// Pages of other files that are in memory, as far as they passed lately.
     pub files: u64,
     /// Changed pages of the log that are not on the device: those made ready ahead among them.
@@ -128,6 +134,9 @@ impl Counts {
             mapped: self.mapped.load(Ordering::Relaxed),
             log: self.log.load(Ordering::Relaxed),
             cold: shared.cold_pages.bytes(),
+            copied: shared.cold_pages.copied(),
+            copied_max: shares.cold / 2,
+            uncopied: shared.cold_pages.uncopied(),
             files: governor.files.bytes(),
             dirty: self.dirty.load(Ordering::Relaxed),
             writeback: self.writeback.load(Ordering::Relaxed),

@@ -1,0 +1,180 @@
+//! A page of the log that the device does not give: what waits there waits on, and nobody behind it does.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use broker::ProcessFigures;
+use env::ManualClock;
+use protocol::request::PopMessage;
+
+use super::popping::{self, pop, pop_any};
+use crate::support::*;
+
+/// How many messages the broker says that the device does not give it.
+fn unreadable(running: &Running, waits_for: &str) -> u64 {
+    let page = running.broker.metrics(ProcessFigures::default());
+    let label = format!("waits_for=\"{waits_for}\"");
+    let line = page.lines().find(|line| line.starts_with("gantry_unreadable_messages{") && line.contains(&label));
+    line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn bodies(messages: &[Message]) -> Vec<&str> {
+    messages.iter().map(|message| message.body.as_str()).collect()
+}
+
+/// Moves the clock by seconds until a queue holds so many: when something is tried again depends on when it was tried before.
+async fn in_time(running: &Running, hand: &ManualClock, (topic, queue_id): (&str, i32), count: usize) -> Vec<Message> {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    loop {
+        let found = running.all(topic, queue_id).await;
+        if found.len() >= count {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{topic}/{queue_id} holds {:?}", bodies(&found));
+        hand.advance(Duration::from_secs(1));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// How often each is there.
+fn counted(messages: &[Message]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for body in bodies(messages) {
+        *counts.entry(body).or_default() += 1;
+    }
+    counts
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_message_that_cannot_be_read_waits_alone_over_a_kill_and_comes_once_when_it_can() {
+    let (setup, hand) = Setup { levels: "3s 5s", ..Setup::default() }.standing();
+    let device = setup.device.clone();
+    let running = start(setup.clone()).await;
+    for (level, body) in [("1", "0"), ("1", "1"), ("1", "2"), ("2", "other level"), ("1", "3")] {
+        running.put("Orders", 0, &properties(&[("DELAY", level)]), body).await;
+    }
+    let waiting = running.all("SCHEDULE_TOPIC_XXXX", 0).await;
+    assert_eq!(bodies(&waiting), ["0", "1", "2", "3"]);
+    let dir = running.stop().await;
+
+    let running = start_on(setup.clone(), dir).await;
+    device.break_log_at(&[waiting[1].log_offset + 30]);
+    hand.advance(Duration::from_secs(3));
+    assert_eq!(bodies(&running.wait_for("Orders", 0, 3).await), ["0", "2", "3"]);
+    hand.advance(Duration::from_secs(2));
+    assert_eq!(running.wait_for("Orders", 0, 4).await[3].body, "other level");
+    // What is new comes too.
+    running.put("Orders", 0, &properties(&[("DELAY", "1")]), "new").await;
+    hand.advance(Duration::from_secs(3));
+    assert_eq!(running.wait_for("Orders", 0, 5).await[4].body, "new");
+    until("it is counted", || unreadable(&running, "delay") == 1).await;
+
+    let killed = running.image();
+    device.break_log_at(&[]);
+    running.stop().await;
+    let running = start_on(setup.clone(), killed).await;
+    until("the next start knows of it", || unreadable(&running, "delay") == 1).await;
+    assert_eq!(in_time(&running, &hand, ("Orders", 0), 6).await[5].body, "1");
+    until("it is flushed, and waits no more", || unreadable(&running, "delay") == 0).await;
+    let dir = running.stop().await;
+    let running = start_on(setup, dir).await;
+    assert_eq!(unreadable(&running, "delay"), 0);
+    // Longer than any pause.
+    hand.advance(Duration::from_secs(700));
+    running.put("Orders", 0, &properties(&[("DELAY", "1")]), "last").await;
+    hand.advance(Duration::from_secs(3));
+    let all = running.wait_for("Orders", 0, 7).await;
+    assert!(counted(&all).values().all(|count| *count == 1) && all.len() == 7, "{:?}", bodies(&all));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_message_that_cannot_be_read_holds_up_no_other_and_comes_once_when_it_can() {
+    let (setup, hand) = Setup::default().standing();
+    let device = setup.device.clone();
+    let running = start(setup.clone()).await;
+    for (number, due) in [3_000, 3_001, 3_002, 6_000].into_iter().enumerate() {
+        let timed = properties(&[("TIMER_DELIVER_MS", &(STANDS_AT + due).to_string())]);
+        running.put("Orders", 1, &timed, &number.to_string()).await;
+    }
+    let waiting = running.all("rmq_sys_wheel_timer", 0).await;
+    let dir = running.stop().await;
+
+    let running = start_on(setup.clone(), dir).await;
+    device.break_log_at(&[waiting[1].log_offset + 30]);
+    hand.advance(Duration::from_millis(3_100));
+    assert_eq!(bodies(&running.wait_for("Orders", 1, 2).await), ["0", "2"]);
+    hand.advance(Duration::from_secs(3));
+    assert_eq!(running.wait_for("Orders", 1, 3).await[2].body, "3");
+    until("it is counted", || unreadable(&running, "timer") == 1).await;
+
+    // A stop does not wait for it, and the next start finds it.
+    let begun = std::time::Instant::now();
+    device.break_log_at(&[]);
+    let dir = running.stop().await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let running = start_on(setup, dir).await;
+    hand.advance(Duration::from_secs(10));
+    assert_eq!(running.wait_for("Orders", 1, 4).await[3].body, "1");
+    running.put("Orders", 1, &properties(&[("TIMER_DELAY_MS", "1000")]), "last").await;
+    hand.advance(Duration::from_secs(2));
+    let all = running.wait_for("Orders", 1, 5).await;
+    assert!(counted(&all).values().all(|count| *count == 1) && all.len() == 5, "{:?}", bodies(&all));
+    until("none waits any more", || unreadable(&running, "timer") == 0).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_on_lease_that_cannot_be_read_keeps_no_other_from_coming_again() {
+    let (setup, hand) = popping::standing();
+    let device = setup.device.clone();
+    let running = start(setup.clone()).await;
+    for number in 0..4 {
+        running.put("T", 0, "", &number.to_string()).await;
+    }
+    let popped = pop(&running, &PopMessage { queue_id: 0, ..popping::from("T", 1_000) }).await;
+    assert_eq!(popped.bodies(), ["0", "1", "2", "3"], "one lease");
+    let at = running.all("T", 0).await[1].log_offset;
+    let dir = running.stop().await;
+
+    let running = start_on(setup, dir).await;
+    device.break_log_at(&[at + 30]);
+    hand.advance(Duration::from_secs(1));
+    let retry = "%RETRY%CG_T";
+    assert_eq!(bodies(&running.wait_for(retry, 0, 3).await), ["0", "2", "3"]);
+    until("it is counted", || unreadable(&running, "lease") == 1).await;
+    device.break_log_at(&[]);
+    assert_eq!(bodies(&in_time(&running, &hand, (retry, 0), 4).await), ["0", "2", "3", "1"]);
+    until("it waits no more", || unreadable(&running, "lease") == 0).await;
+    hand.advance(Duration::from_secs(5));
+    running.put("T", 0, "", "last").await;
+    let again = pop_any(&running, &popping::from("T", 60_000)).await;
+    assert!(!again.messages.is_empty());
+    assert_eq!(running.all(retry, 0).await.len(), 4, "each came once");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_message_that_cannot_be_read_stays_open_and_holds_up_no_other() {
+    let (setup, hand) = Setup::default().standing();
+    let device = setup.device.clone();
+    let running = start(setup.clone()).await;
+    for body in ["0", "1", "2"] {
+        running.put("Orders", 0, &properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]), body).await;
+    }
+    let at = running.all("RMQ_SYS_TRANS_HALF_TOPIC", 0).await[1].log_offset;
+    let dir = running.stop().await;
+
+    let running = start_on(setup, dir).await;
+    device.break_log_at(&[at + 30]);
+    // Older than the log is kept: each is given up as soon as it is looked at.
+    hand.advance(Duration::from_secs(73 * 3600));
+    // Their task sleeps until the first of them is due by the clock of its start.
+    let given_up = "TRANS_CHECK_MAX_TIME_TOPIC";
+    assert_eq!(bodies(&running.wait_for(given_up, 0, 2).await), ["0", "2"]);
+    until("it is counted", || unreadable(&running, "transaction") == 1).await;
+    device.break_log_at(&[]);
+    assert_eq!(bodies(&in_time(&running, &hand, (given_up, 0), 3).await), ["0", "2", "1"]);
+    until("it waits no more", || unreadable(&running, "transaction") == 0).await;
+    running.stop().await;
+}
