@@ -219,6 +219,21 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// Lets an ordinary queue of which the log has nothing go on at `offset`, and says whether it does now: not if it has messages, or is that
+    /// far. A unit that points just below the log keeps the number in its file, where Apache's broker finds it too. Before anybody pushes.
+    pub(crate) fn go_on_at(self: &Arc<Self>, offset: u64, log_min: LogOffset) -> Result<bool, QueueError> {
+        let has_messages = self.min_offset() < self.max_offset();
+        let (Some(last), Some(below)) = (offset.checked_sub(1), log_min.0.checked_sub(1)) else { return Ok(false) };
+        if self.is_batch() || has_messages || offset <= self.max_offset() {
+            return Ok(false);
+        }
+        self.begin_at(last)?;
+        // Not a blank one: Apache's broker would take the queue for as far as two gigabytes of the log, and pass new messages over.
+        self.push(Unit { at: LogOffset(below), size: 1, tags: Unit::LOST });
+        self.trim_below(log_min)?;
+        Ok(true)
+    }
+
     /// Lets the queue begin at `offset`, without a unit. For recovery: what it had is gone from the log and would only leave a
     /// gap, or is not what the log says.
     pub(crate) fn begin_at(&self, offset: u64) -> Result<(), QueueError> {
