@@ -142,10 +142,10 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
 #[test]
 fn the_file_of_a_broker_with_rocksdb_is_taken_as_it_is() {
     // What such a broker left is refused by the store, which knows whether there is any.
-    let settings = load("storeType=defaultRocksDB\nconfigManagerVersion=v2\npopConsumerKVServiceEnable=true\n");
-    for key in ["storeType", "configManagerVersion", "popConsumerKVServiceEnable"] {
+    let settings = load("storeType=defaultRocksDB\nconfigManagerVersion=v2\n");
+    for key in ["storeType", "configManagerVersion"] {
         let about = about(&settings, key);
-        assert!(about.weight == Weight::Note && about.says.starts_with("not needed"), "{about}");
+        assert!(about.weight == Weight::Warning && about.says.starts_with("no effect"), "{about}");
     }
 }
 

@@ -15,6 +15,8 @@ use protocol::body::TopicStatsTable;
 use protocol::code::request;
 use protocol::request::GetTopicStats;
 use serde_json::{Value, json};
+use store::disk::RealDisk;
+use store::{RocksDbKind, rocksdb_in};
 
 use super::Place;
 use super::fetched::{FILES, Fetched, put_in_place, text};
@@ -100,6 +102,13 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
     for (setting, what) in others.iter().filter(|(setting, _)| is_on(setting)) {
         println!("note: {setting}=true: {what} are not taken along");
     }
+    if args.popped && !is_on("popConsumerKVServiceInit") && !args.force {
+        // Such a broker says that it has done it.
+        bail!(
+            "popConsumerKVServiceInit is not true at {address}, so it cannot bring back what is in kvStore: set it, start the broker again, and \
+             fetch then"
+        );
+    }
     if args.popped {
         if is_on("enablePopBufferMerge") {
             let stay = Duration::from_millis(says("popCkStayBufferTime").parse().unwrap_or(POP_BUFFER_MS));
@@ -114,6 +123,8 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
             .context("the broker does not bring popped messages back")?;
         println!("the broker has brought popped messages that are not acknowledged back into its log");
     }
+    // As far as it is on this machine.
+    let databases = rocksdb_in(&RealDisk, root, &root.join("consumequeue")).unwrap_or_default();
     let is_written = has_rocksdb || args.force;
     // Those of a run before stay as they are: what was there before that is the one to keep.
     let is_first = !Fetched::path(root).exists();
@@ -139,9 +150,10 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
             "what clients commit from now on is not in there: stop them and fetch again, or say --until-stopped and stop the broker meanwhile"
         );
     }
-    if is_on("popConsumerKVServiceInit") && !args.popped {
+    let has_leases = databases.iter().any(|database| database.kind == RocksDbKind::Leases);
+    if (has_leases || is_on("popConsumerKVServiceInit")) && !args.popped {
         println!(
-            "note: popped messages that are not acknowledged may be in kvStore (popConsumerKVServiceInit): fetch with --popped when nobody pops any more"
+            "note: popped messages that are not acknowledged may be in kvStore: fetch with --popped when nobody pops any more"
         );
     }
     println!("next, when the broker's process is gone: gantry store repair --rocksdb --store {}", root.display());

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use store::look::{Look, QueueSurvey};
-use store::{RocksDbKind, Store, StoreEnv, StoreOptions, rocksdb_in};
+use store::{RocksDbKind, Store, StoreEnv, StoreError, StoreOptions, rocksdb_in};
 
 use super::fetched::Fetched;
 use super::{Configuration, Place, time, verify};
@@ -199,10 +199,13 @@ fn keep_numbers(store: &Store, fetched: &Fetched) -> anyhow::Result<()> {
             if has >= *next {
                 continue;
             }
-            if store.keep_number(topic, *id, *next)? {
-                kept += 1;
-            } else {
-                println!("note: queue {topic}/{id} ended at {next} when it was asked for, and the log says {has}");
+            match store.keep_number(topic, *id, *next) {
+                Ok(true) => kept += 1,
+                Ok(false) => {
+                    println!("note: queue {topic}/{id} ended at {next} when it was asked for, and the log says {has}")
+                }
+                Err(StoreError::NoSuchQueue { .. }) => println!("note: there can be no queue {topic}/{id}"),
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -16,6 +16,9 @@ use super::tail::Tail;
 use super::unit::{UNIT_BYTES, Unit};
 use super::{QueueError, Shared};
 
+/// The highest number that a queue is let go on at: the names of its files, which count bytes, have room for it.
+const NUMBER_MAX: u64 = 1 << 56;
+
 /// What became of a unit that recovery pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushedAt {
@@ -224,7 +227,7 @@ impl ConsumeQueue {
     pub(crate) fn go_on_at(self: &Arc<Self>, offset: u64, log_min: LogOffset) -> Result<bool, QueueError> {
         let has_messages = self.min_offset() < self.max_offset();
         let (Some(last), Some(below)) = (offset.checked_sub(1), log_min.0.checked_sub(1)) else { return Ok(false) };
-        if self.is_batch() || has_messages || offset <= self.max_offset() {
+        if self.is_batch() || has_messages || offset <= self.max_offset() || offset > NUMBER_MAX {
             return Ok(false);
         }
         self.begin_at(last)?;

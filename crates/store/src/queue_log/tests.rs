@@ -108,6 +108,7 @@ fn a_queue_that_the_log_has_nothing_of_goes_on_at_its_number() {
     // What is in the log decides: a log that has all from its beginning on, and a queue that has messages.
     let others = logs.get_or_create("others", 0);
     assert!(!others.go_on_at(7, LogOffset(0)).unwrap() && !others.go_on_at(0, log_min).unwrap());
+    assert!(!others.go_on_at(u64::MAX, log_min).unwrap());
     others.push(unit(60));
     assert!(!others.go_on_at(7, log_min).unwrap());
     logs.flush_all().unwrap();
