@@ -245,3 +245,16 @@ fn light_groups(mut table: OffsetTable, is_light: bool) -> OffsetTable {
     table.retain(|key, _| split_key(key).is_some_and(|(_, group)| protocol::names::is_lmq(group)) == is_light);
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_written_with_a_version_that_counts_more_than_none() {
+        let version = DataVersion { timestamp: 5, ..DataVersion::default() };
+        assert_eq!(version_of_offsets(version), DataVersion { counter: 1, ..version });
+        let version = DataVersion { counter: 7, ..version };
+        assert_eq!(version_of_offsets(version), version);
+    }
+}
