@@ -20,7 +20,7 @@ use store::{RocksDbKind, rocksdb_in};
 
 use super::Place;
 use super::fetched::{FILES, Fetched, put_in_place, text};
-use crate::admin::configuration::broker_settings;
+use crate::admin::configuration::{Settings, broker_settings};
 use crate::admin::credentials::credentials;
 use crate::admin::output::Output;
 use crate::admin::pieces;
@@ -102,26 +102,8 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
     for (setting, what) in others.iter().filter(|(setting, _)| is_on(setting)) {
         println!("note: {setting}=true: {what} are not taken along");
     }
-    if args.popped && !is_on("popConsumerKVServiceInit") && !args.force {
-        // Such a broker says that it has done it.
-        bail!(
-            "popConsumerKVServiceInit is not true at {address}, so it cannot bring back what is in kvStore: set it, start the broker again, and \
-             fetch then"
-        );
-    }
     if args.popped {
-        if is_on("enablePopBufferMerge") {
-            let stay = Duration::from_millis(says("popCkStayBufferTime").parse().unwrap_or(POP_BUFFER_MS));
-            println!("the broker may keep pops in memory for {stay:?} (enablePopBufferMerge): waiting for that");
-            tokio::time::sleep(stay + POP_BUFFER_AFTER).await;
-        }
-        session
-            .admin
-            .within(PATIENCE_FOR_POPPED)
-            .tell(address, request::POP_ROLLBACK, &())
-            .await
-            .context("the broker does not bring popped messages back")?;
-        println!("the broker has brought popped messages that are not acknowledged back into its log");
+        bring_back(args, session, address, &settings).await?;
     }
     // As far as it is on this machine.
     let databases = rocksdb_in(&RealDisk, root, &root.join("consumequeue")).unwrap_or_default();
@@ -157,6 +139,27 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
         );
     }
     println!("next, when the broker's process is gone: gantry store repair --rocksdb --store {}", root.display());
+    Ok(())
+}
+
+/// Has the broker put popped messages that are not acknowledged back into its log.
+async fn bring_back(args: &FetchArgs, session: &Session, address: &str, settings: &Settings) -> Result<()> {
+    let is_on = |key: &str| settings.get(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    if !is_on("popConsumerKVServiceInit") && !args.force {
+        // Such a broker says that it has done it.
+        bail!(
+            "popConsumerKVServiceInit is not true at {address}, so it cannot bring back what is in kvStore: set it, start the broker again, and \
+             fetch then"
+        );
+    }
+    if is_on("enablePopBufferMerge") {
+        let stay = settings.get("popCkStayBufferTime").and_then(|stay| stay.parse().ok()).unwrap_or(POP_BUFFER_MS);
+        println!("the broker may keep pops in memory for {stay} ms (enablePopBufferMerge): waiting for that");
+        tokio::time::sleep(Duration::from_millis(stay) + POP_BUFFER_AFTER).await;
+    }
+    let admin = session.admin.within(PATIENCE_FOR_POPPED);
+    admin.tell(address, request::POP_ROLLBACK, &()).await.context("the broker does not bring popped messages back")?;
+    println!("the broker has brought popped messages that are not acknowledged back into its log");
     Ok(())
 }
 
