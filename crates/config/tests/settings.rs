@@ -126,7 +126,6 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
         ("enableControllerMode=true", "enableControllerMode"),
         ("aclEnable=true", "aclEnable"),
         ("authenticationEnabled=true", "authenticationEnabled"),
-        ("storeType=defaultRocksDB", "storeType"),
         ("storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a", "storePathCommitLog"),
         ("messageStorePlugIn=org.example.Store", "messageStorePlugIn"),
     ] {
@@ -138,6 +137,16 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
         "enableDLegerCommitLog=false\naclEnable=false\nstoreType=default\nbrokerRole=ASYNC_MASTER\ninSyncReplicas=1\n",
     );
     assert!(quiet.findings().is_empty(), "{:?}", quiet.findings());
+}
+
+#[test]
+fn the_file_of_a_broker_with_rocksdb_is_taken_as_it_is() {
+    // What such a broker left is refused by the store, which knows whether there is any.
+    let settings = load("storeType=defaultRocksDB\nconfigManagerVersion=v2\n");
+    for key in ["storeType", "configManagerVersion"] {
+        let about = about(&settings, key);
+        assert!(about.weight == Weight::Warning && about.says.starts_with("no effect"), "{about}");
+    }
 }
 
 #[test]

@@ -296,10 +296,10 @@ fn database(folder: &Path) {
 #[test]
 fn offsets_in_rocksdb_are_refused_at_the_start_with_the_way_out() {
     for (name, remedy) in [
-        ("config/consumerOffsets", "mqadmin rocksDBConfigToJson"),
-        ("config/metadata", "mqadmin rocksDBConfigToJson"),
-        ("config/rdb", "configManagerVersion=v2"),
-        ("kvStore", "popConsumerKVServiceEnable"),
+        ("config/consumerOffsets", "gantry store fetch -b HOST:PORT"),
+        ("config/metadata", "gantry store fetch -b HOST:PORT"),
+        ("config/rdb", "gantry store fetch -b HOST:PORT"),
+        ("kvStore", "gantry store fetch --popped -b HOST:PORT"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("store");
@@ -309,6 +309,9 @@ fn offsets_in_rocksdb_are_refused_at_the_start_with_the_way_out() {
         assert!(said.contains(root.join(name).to_str().unwrap()) && said.contains(remedy), "{said}");
         let (_, inspected) = run("inspect", &root, &[]);
         assert!(inspected.contains(remedy), "{inspected}");
+        let (code, said) = run("repair", &root, &["--rocksdb"]);
+        assert!(code == 1 && said.contains("stays, since") && said.contains(remedy), "nothing was fetched: {said}");
+        assert!(root.join(name).join("CURRENT").exists());
         fs::remove_dir_all(root.join(name)).unwrap();
         Running::server(folder.path()).end("-TERM");
     }
@@ -320,12 +323,50 @@ fn queues_in_rocksdb_are_refused_and_repair_builds_them_from_the_log() {
     fs::remove_dir_all(root.join("consumequeue")).unwrap();
     database(&root.join("consumequeue"));
     let Err(error) = Store::open(StoreOptions::at(&root), StoreEnv::real()) else { panic!("it opened") };
-    assert!(error.to_string().contains("gantry store repair --queues"), "{error}");
-    let (code, said) = run("repair", &root, &["--queues"]);
+    assert!(error.to_string().contains("gantry store repair --rocksdb"), "{error}");
+    let (code, said) = run("repair", &root, &["--rocksdb"]);
     assert_eq!(code, 0, "{said}");
     let (code, said) = json("verify", &root, &[]);
     assert_eq!((code, &said["units"]), (0, &MESSAGES.into()), "{said}");
     assert!(root.join("cut/repair-1/consumequeue/CURRENT").exists());
+}
+
+#[test]
+fn what_is_fetched_of_a_broker_lets_its_databases_be_moved_aside() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::server(data.path());
+    let broker = running.address("broker").to_owned();
+    let (_folder, root) = store();
+    let (code, said) = run("fetch", &root, &["-b", &broker]);
+    assert!(code == 1 && said.contains("keeps nothing in RocksDB") && said.contains("--force"), "{said}");
+    assert!(!root.join("config").exists());
+
+    fs::create_dir(root.join("config")).unwrap();
+    fs::write(root.join("config/topics.json"), "{}").unwrap();
+    for _ in 0..2 {
+        let (code, said) = run("fetch", &root, &["-b", &broker, "--force", "--popped"]);
+        assert!(code == 0 && said.contains("gantry store repair --rocksdb"), "{said}");
+    }
+    assert_eq!(fs::read(root.join("config/topics.json.bak")).unwrap(), b"{}", "what was there before the first one");
+    let read =
+        |name: &str| -> Value { serde_json::from_slice(&fs::read(root.join("config").join(name)).unwrap()).unwrap() };
+    assert_eq!(read("topics.json")["topicConfigTable"]["TBW102"]["topicName"], "TBW102");
+    assert!(read("subscriptionGroup.json")["subscriptionGroupTable"].is_object());
+    assert!(read("consumerOffset.json")["offsetTable"].is_object());
+    running.end("-TERM");
+
+    for name in ["config/topics", "config/rdb", "kvStore"] {
+        database(&root.join(name));
+    }
+    let (code, said) = run("repair", &root, &["--rocksdb", "--dry-run"]);
+    assert!(code == 0 && said.contains("would be moved into") && root.join("kvStore").exists(), "{said}");
+    let (code, said) = run("repair", &root, &["--rocksdb"]);
+    assert_eq!(code, 0, "{said}");
+    for name in ["config/topics", "config/rdb", "config/fetched.json", "kvStore"] {
+        assert!(!root.join(name).exists() && root.join("cut/repair-1").join(name).exists(), "{name}");
+    }
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!((code, &said["units"]), (0, &MESSAGES.into()), "{said}");
 }
 
 #[test]

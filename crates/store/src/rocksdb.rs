@@ -38,25 +38,40 @@ pub struct RocksDb {
 impl RocksDb {
     /// What it is, and what to do about it; none if a start may pass it by.
     pub fn refusal(&self) -> Option<String> {
+        Some(format!("{}. {}", self.loss()?, self.way_out()?))
+    }
+
+    /// What would be lost without it; none if nothing would.
+    pub fn loss(&self) -> Option<&'static str> {
+        match self.kind {
+            RocksDbKind::Configuration | RocksDbKind::ConfigurationV2 => Some(
+                "topics, groups and offsets are in RocksDB, which is not read here, and without them consumers would lose their place",
+            ),
+            RocksDbKind::Queues => {
+                Some("the consume queues are in RocksDB (storeType=defaultRocksDB), which is not read here")
+            }
+            RocksDbKind::Leases => Some(
+                "popped messages that are not acknowledged are in RocksDB (popConsumerKVServiceInit), which is not read here, and would be lost",
+            ),
+            RocksDbKind::QueuesBesideFiles | RocksDbKind::Unused => None,
+        }
+    }
+
+    /// How the store can be had without it.
+    pub fn way_out(&self) -> Option<String> {
         let path = self.path.display();
         match self.kind {
-            RocksDbKind::Configuration => Some(format!(
-                "topics, groups or offsets are in RocksDB, which is not read here, and without them consumers would lose their place. Let the \
-                 Apache broker write them into config/*.json while it runs (mqadmin rocksDBConfigToJson -b HOST:PORT), stop it, and move {path} \
-                 out of the store"
-            )),
-            RocksDbKind::ConfigurationV2 => Some(format!(
-                "topics, groups and offsets are in RocksDB (configManagerVersion=v2), which is not read here, and without them consumers would \
-                 lose their place. Write config/topics.json, subscriptionGroup.json and consumerOffset.json from what mqadmin shows of the \
-                 running Apache broker, stop it, and move {path} out of the store"
+            RocksDbKind::Configuration | RocksDbKind::ConfigurationV2 => Some(format!(
+                "While Apache's broker runs, gantry store fetch -b HOST:PORT writes them into config/*.json; when it has stopped, gantry store \
+                 repair --rocksdb moves {path} aside"
             )),
             RocksDbKind::Queues => Some(format!(
-                "the consume queues are in RocksDB (storeType=defaultRocksDB), which is not read here. They can be built from the log: \
-                 gantry store repair --queues moves {path} aside and does it. Queues of which the log has no message any more begin at 0 then"
+                "They are built from the log: gantry store repair --rocksdb moves {path} aside and does it. Queues of which the log has no message \
+                 any more go on at their numbers if gantry store fetch -b HOST:PORT was run while Apache's broker ran, and begin at 0 otherwise"
             )),
             RocksDbKind::Leases => Some(format!(
-                "popped messages that are not acknowledged are in RocksDB (popConsumerKVServiceEnable), which is not read here, and would be \
-                 lost. Let the Apache broker bring them back into its log (request 200056, POP_ROLLBACK), stop it, and move {path} out of the store"
+                "While Apache's broker runs and nobody pops, gantry store fetch --popped -b HOST:PORT has it bring them back into its log; when it \
+                 has stopped, gantry store repair --rocksdb moves {path} aside"
             )),
             RocksDbKind::QueuesBesideFiles | RocksDbKind::Unused => None,
         }

@@ -285,6 +285,12 @@ impl Store {
         Ok(queues.get_or_create(topic, queue_id))
     }
 
+    /// Lets a queue of which the log has no message go on at the number `next`, and says whether it does now. For whoever mends a store:
+    /// nothing is appended meanwhile.
+    pub fn keep_number(&self, topic: &str, queue_id: u32, next: u64) -> Result<bool, StoreError> {
+        Ok(self.queue(topic, queue_id)?.go_on_at(next, self.min_offset())?)
+    }
+
     /// The light queue of a message that was taken before; it is made whatever the limit.
     pub fn light_queue(&self, topic: &str) -> Arc<ConsumeQueue> {
         self.shared.queues.get_or_create(topic, light::QUEUE_ID)

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use protocol::body::{
-    ConsumerFilterTable, ConsumerOffsets, DelayOffsets, LmqConsumerOffsets, MessageRequestModes,
+    ConsumerFilterTable, ConsumerOffsets, DataVersion, DelayOffsets, LmqConsumerOffsets, MessageRequestModes,
     SubscriptionGroupTable, TopicConfigTable, TopicQueueMappingTable,
 };
 use serde_json::Value;
@@ -198,12 +198,15 @@ pub(super) fn render(broker: &Broker, json: Json, extras: &Value) -> String {
         Json::Offsets => {
             let all = broker.offsets.table();
             let offset_table = if broker.store.has_light_queues() { light_groups(all, false) } else { all };
-            text(&ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table }, extras)
+            text(
+                &ConsumerOffsets { data_version: Some(version_of_offsets(broker.offsets.version())), offset_table },
+                extras,
+            )
         }
         Json::LightOffsets => {
             let of_light_groups = light_groups(broker.offsets.table(), true).into_iter();
             let table = LmqConsumerOffsets {
-                data_version: Some(broker.offsets.version()),
+                data_version: Some(version_of_offsets(broker.offsets.version())),
                 lmq_offset_table: of_light_groups
                     .filter_map(|(key, offsets)| Some((key, offsets.into_values().next()?)))
                     .collect(),
@@ -226,13 +229,32 @@ pub(super) fn render(broker: &Broker, json: Json, extras: &Value) -> String {
         }
         Json::Delays => {
             let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
-            text(&DelayOffsets { data_version: Some(protocol::body::DataVersion::default()), offset_table }, extras)
+            text(&DelayOffsets { data_version: Some(DataVersion::default()), offset_table }, extras)
         }
     }
+}
+
+/// A broker of Apache's with `storeType=defaultRocksDB` takes the offsets of a file whose version counts more than that of its database, which is 0
+/// where the database is new; and nobody counts the first commits.
+fn version_of_offsets(version: DataVersion) -> DataVersion {
+    DataVersion { counter: version.counter.max(1), ..version }
 }
 
 /// The offsets of groups that are named like a light queue, or those of the others.
 fn light_groups(mut table: OffsetTable, is_light: bool) -> OffsetTable {
     table.retain(|key, _| split_key(key).is_some_and(|(_, group)| protocol::names::is_lmq(group)) == is_light);
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_written_with_a_version_that_counts_more_than_none() {
+        let version = DataVersion { timestamp: 5, ..DataVersion::default() };
+        assert_eq!(version_of_offsets(version), DataVersion { counter: 1, ..version });
+        let version = DataVersion { counter: 7, ..version };
+        assert_eq!(version_of_offsets(version), version);
+    }
 }

@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 
 use super::ExchangeError;
 
-/// Derived from the offsets and written by some versions of Apache only; a stale one would mislead.
-const GROUP_TOPICS: &str = "groupTopicMap";
+/// Written by some versions of Apache, and true at that moment only: which topics a group has offsets of, and how far ahead of these it has
+/// pulled. Apache would go on where a stale one says.
+const OF_THE_MOMENT: [&str; 2] = ["groupTopicMap", "pullOffsetTable"];
 
 /// The table, and the members of its text that we do not know, at their places.
 pub(super) fn parse<T: DeserializeOwned + Serialize>(path: &Path, bytes: &[u8]) -> Result<(T, Value), ExchangeError> {
@@ -19,7 +20,7 @@ pub(super) fn parse<T: DeserializeOwned + Serialize>(path: &Path, bytes: &[u8]) 
     let whole: Value = fastjson::from_slice(bytes).map_err(bad)?;
     let mut extras = unknown(&whole, &plain(&known));
     if let Value::Object(members) = &mut extras {
-        members.remove(GROUP_TOPICS);
+        members.retain(|name, _| !OF_THE_MOMENT.contains(&name.as_str()));
     }
     Ok((known, extras))
 }
@@ -109,11 +110,16 @@ mod tests {
     }
 
     #[test]
-    fn offsets_with_bare_keys_are_read_and_derived_members_dropped() {
-        let apache = br#"{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":2},"groupTopicMap":{"G":["T"]},"offsetTable":{"T@G":{0:5,1:7}}}"#;
+    fn offsets_with_bare_keys_are_read_and_members_of_the_moment_dropped() {
+        let apache = br#"{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":2},"groupTopicMap":{"G":["T"]},"offsetTable":{"T@G":{0:5,1:7}},
+            "pullOffsetTable":{"T@G":{0:9}},"resetOffsetTable":{}}"#;
         let (table, extras) = parse::<ConsumerOffsets>(Path::new("x"), apache).unwrap();
         assert_eq!(table.offset_table["T@G"][&1], 7);
-        assert!(!text(&table, &extras).contains(GROUP_TOPICS));
+        let written = text(&table, &extras);
+        assert!(
+            written.contains("resetOffsetTable") && OF_THE_MOMENT.iter().all(|name| !written.contains(name)),
+            "{written}"
+        );
     }
 
     #[test]

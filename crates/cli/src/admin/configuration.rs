@@ -35,7 +35,8 @@ const EXPORTED: [&str; 16] = [
     "autoCreateSubscriptionGroup",
 ];
 
-type Settings = BTreeMap<String, String>;
+/// Keys and values of a property file.
+pub type Settings = BTreeMap<String, String>;
 
 /// Asks for a configuration, which comes as a property file.
 async fn settings(session: &Session, address: &str, code: i32) -> Result<Settings> {

@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use protocol::body::{DataVersion, MASTER_ID, SubscriptionGroupTable, TopicConfigTable, TopicList};
+use protocol::body::{MASTER_ID, SubscriptionGroupConfig, TopicConfig, TopicList};
 use protocol::code::request;
 use protocol::names::{
     SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_dlq_topic, is_retry_topic, is_system_group, is_system_topic,
 };
-use protocol::request::{GetAllGroups, GetAllGroupsReply, GetAllTopicConfig, GetAllTopicConfigReply};
 use protocol::version;
 use serde_json::{Map, Value, json};
 
 use super::broker::runtime_info;
 use super::configuration::broker_settings;
 use super::output::{Facts, Table};
+use super::pieces;
 use super::session::Session;
 use super::stats::{TOPIC_PUT_NUMS, day, view};
 use super::target::AnyTarget;
@@ -27,8 +27,6 @@ use super::truth;
 pub const DEFAULT_FOLDER: &str = "/tmp/rocketmq/export";
 /// What mqadmin calls itself in its report.
 const MQADMIN_VERSION: i32 = 513;
-/// How often a table that changes while it is told in pieces is begun again.
-const BEGINNINGS_MAX: usize = 10;
 
 /// Writes a value into a file of a folder that is made if it is not there.
 pub fn write(folder: &Path, name: &str, value: &Value) -> Result<PathBuf> {
@@ -40,86 +38,22 @@ pub fn write(folder: &Path, name: &str, value: &Value) -> Result<PathBuf> {
 }
 
 /// The topics of a broker without those of RocketMQ itself, and of groups only if they are asked for.
-async fn user_topics(session: &Session, address: &str, with_special: bool) -> Result<TopicConfigTable> {
+async fn user_topics(session: &Session, address: &str, with_special: bool) -> Result<BTreeMap<String, TopicConfig>> {
     let system: TopicList =
         session.admin.ask(address, request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER, &()).await.unwrap_or_default();
-    let mut topics = all_topics(session, address).await?;
-    topics.topic_config_table.retain(|name, _| {
+    let (_, mut topics) = pieces::topics::<TopicConfig>(&session.admin, address).await?;
+    topics.retain(|name, _| {
         let is_special = is_retry_topic(name) || is_dlq_topic(name);
         !is_system_topic(name) && !system.topic_list.contains(name) && (with_special || !is_special)
     });
     Ok(topics)
 }
 
-/// One answer of a broker that tells a table in pieces.
-struct Piece<V> {
-    version: DataVersion,
-    /// How many there are; brokers that tell all at once do not say.
-    total: Option<i32>,
-    table: BTreeMap<String, V>,
-}
-
-/// Asks until all is told. `ask` gets how many are known, and the version that they had: a broker that hears none, or another one than
-/// its own, begins again at the first. So do we, when the version changes in between.
-async fn in_pieces<V>(
-    what: &str,
-    mut ask: impl AsyncFnMut(i32, Option<&str>) -> Result<Piece<V>>,
-) -> Result<(DataVersion, BTreeMap<String, V>)> {
-    let mut begun = 1;
-    let (mut all, mut version) = (BTreeMap::new(), None);
-    loop {
-        let known = i32::try_from(all.len()).with_context(|| format!("more {what} than a request can count"))?;
-        let text = version.map(|version| serde_json::to_string::<DataVersion>(&version)).transpose()?;
-        let piece = ask(known, text.as_deref()).await?;
-        if version.is_some_and(|version| version != piece.version) {
-            begun += 1;
-            if begun > BEGINNINGS_MAX {
-                bail!("the {what} of the broker change too often to be read");
-            }
-            (all, version) = (BTreeMap::new(), None);
-            continue;
-        }
-        version = Some(piece.version);
-        all.extend(piece.table);
-        match piece.total {
-            Some(total) if all.len() < total.max(0) as usize => {
-                // Without this a broker that repeats itself would be asked for ever.
-                if all.len() <= known as usize {
-                    bail!("the broker says that it has {total} {what}, and tells {known}");
-                }
-            }
-            Some(_) | None => return Ok((piece.version, all)),
-        }
-    }
-}
-
-/// All topics of a broker.
-async fn all_topics(session: &Session, address: &str) -> Result<TopicConfigTable> {
-    let (data_version, topic_config_table) = in_pieces("topics", async |known, data_version| {
-        let fields = GetAllTopicConfig { topic_seq: Some(known), data_version, max_topic_num: None };
-        let response = session.admin.tell(address, request::GET_ALL_TOPIC_CONFIG, &fields).await?;
-        let total = GetAllTopicConfigReply::decode(&response.fields.as_fields())?.total_topic_num;
-        let part: TopicConfigTable = client::admin::read(&response)?;
-        Ok(Piece { version: part.data_version, total, table: part.topic_config_table })
-    })
-    .await?;
-    Ok(TopicConfigTable { data_version, topic_config_table, ..TopicConfigTable::default() })
-}
-
 /// The groups of a broker without those of RocketMQ itself.
-async fn user_groups(session: &Session, address: &str) -> Result<SubscriptionGroupTable> {
-    let mut forbidden_table = BTreeMap::new();
-    let (data_version, mut subscription_group_table) = in_pieces("groups", async |known, data_version| {
-        let fields = GetAllGroups { group_seq: Some(known), data_version, max_group_num: None };
-        let response = session.admin.tell(address, request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, &fields).await?;
-        let total = GetAllGroupsReply::decode(&response.fields.as_fields())?.total_group_num;
-        let part: SubscriptionGroupTable = client::admin::read(&response)?;
-        forbidden_table.extend(part.forbidden_table);
-        Ok(Piece { version: part.data_version, total, table: part.subscription_group_table })
-    })
-    .await?;
-    subscription_group_table.retain(|name, _| !is_system_group(name));
-    Ok(SubscriptionGroupTable { data_version, forbidden_table, subscription_group_table })
+async fn user_groups(session: &Session, address: &str) -> Result<BTreeMap<String, SubscriptionGroupConfig>> {
+    let mut groups = pieces::groups::<SubscriptionGroupConfig>(&session.admin, address).await?.table;
+    groups.retain(|name, _| !is_system_group(name));
+    Ok(groups)
 }
 
 #[derive(Debug, Args)]
@@ -154,7 +88,7 @@ impl ExportMetadata {
         let (mut topics, mut groups) = (Map::new(), Map::new());
         for address in &addresses {
             if !self.subscription_group || self.topic {
-                for (name, mut topic) in user_topics(session, address, self.special_topic).await?.topic_config_table {
+                for (name, mut topic) in user_topics(session, address, self.special_topic).await? {
                     // A cluster has the queues of all its brokers.
                     topic.read_queue_nums += number(&topics, &name, "readQueueNums");
                     topic.write_queue_nums += number(&topics, &name, "writeQueueNums");
@@ -162,7 +96,7 @@ impl ExportMetadata {
                 }
             }
             if !self.topic || self.subscription_group {
-                for (name, mut group) in user_groups(session, address).await?.subscription_group_table {
+                for (name, mut group) in user_groups(session, address).await? {
                     group.retry_queue_nums += number(&groups, &name, "retryQueueNums");
                     groups.insert(name, serde_json::to_value(&group)?);
                 }
@@ -242,8 +176,8 @@ impl ExportMetrics {
 async fn about(session: &Session, address: &str, totals: &mut Totals) -> Result<Value> {
     let settings = broker_settings(session, address).await?;
     let runtime = runtime_info(session, address).await?;
-    let groups = user_groups(session, address).await?.subscription_group_table;
-    let topics = user_topics(session, address, false).await?.topic_config_table;
+    let groups = user_groups(session, address).await?;
+    let topics = user_topics(session, address, false).await?;
     let first =
         |key: &str| runtime.get(key).and_then(|text| text.split(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0);
     let count = |key: &str| runtime.get(key).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
@@ -333,46 +267,5 @@ impl ExportPopRecord {
         }
         session.out.table("brokers", &table)?;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const VERSION: DataVersion = DataVersion { counter: 3, state_version: 0, timestamp: 5 };
-
-    /// As Apache's broker: a piece of two, from the first on unless the version is its own.
-    fn piece(version: DataVersion, known: i32, said: Option<&str>) -> Piece<()> {
-        let is_same = said.is_some_and(|said| serde_json::from_str::<DataVersion>(said).unwrap() == version);
-        let from = if is_same { known as usize } else { 0 };
-        let names = ["a", "b", "c", "d", "e"];
-        let table = names.iter().skip(from).take(2).map(|name| ((*name).to_owned(), ())).collect();
-        Piece { version, total: Some(5), table }
-    }
-
-    #[tokio::test]
-    async fn a_table_that_is_told_in_pieces_is_read_to_its_end() {
-        let mut asked = 0;
-        let read = in_pieces("topics", async |known, said| {
-            asked += 1;
-            // It changes once in between.
-            let version = if asked < 3 { VERSION } else { DataVersion { counter: 4, ..VERSION } };
-            Ok(piece(version, known, said))
-        });
-        let (version, all) = read.await.unwrap();
-        assert_eq!((version.counter, all.into_keys().collect::<String>().as_str()), (4, "abcde"));
-    }
-
-    #[tokio::test]
-    async fn a_broker_that_repeats_itself_or_changes_for_ever_is_given_up() {
-        let repeats = in_pieces("topics", async |_, _| Ok(piece(VERSION, 0, None))).await;
-        assert!(repeats.unwrap_err().to_string().contains("has 5 topics, and tells 2"));
-        let mut counter = 0;
-        let changes = in_pieces("topics", async |known, said| {
-            counter += 1;
-            Ok(piece(DataVersion { counter, ..VERSION }, known, said))
-        });
-        assert!(changes.await.unwrap_err().to_string().contains("change too often"));
     }
 }

@@ -2,9 +2,10 @@
 //! `gantry store verify` looks into the files.
 
 use std::fs;
-use std::path::Path;
 
 use rustix::fs::{Access, access};
+use store::disk::RealDisk;
+use store::rocksdb_in;
 
 use super::finding::{Finding, size};
 use super::patient::{Lock, Patient, nearest};
@@ -97,26 +98,20 @@ pub fn owner(patient: &Patient) -> Vec<Finding> {
     }
 }
 
-/// Files of RocksDB mark a folder that it owns.
-fn is_rocksdb(folder: &Path) -> bool {
-    folder.join("CURRENT").is_file() && folder.join("IDENTITY").is_file()
-}
-
 /// Can this version read what lies there? By names and lengths only.
 pub fn format(patient: &Patient) -> Vec<Finding> {
     let store = &patient.target.store;
     let mut findings = Vec::new();
-    for name in ["consumequeue", "config", "config/topics", "config/subscriptionGroups", "config/consumerOffsets"] {
-        let folder = store.join(name);
-        if is_rocksdb(&folder) {
-            findings.push(
-                Finding::error(format!("{} is kept in RocksDB", folder.display()))
-                    .of(name)
-                    .seen(folder.join("CURRENT").display().to_string(), "there")
-                    .effect("this version reads queues and tables from files only; a start would not find what is in there")
-                    .fix("let its consumers finish at the broker that wrote it, and begin here with an empty store (storePathRootDir)"),
-            );
-        }
+    // A folder that cannot be listed is another check's.
+    for database in rocksdb_in(&RealDisk, store, &store.join("consumequeue")).unwrap_or_default() {
+        let (Some(loss), Some(way_out)) = (database.loss(), database.way_out()) else { continue };
+        findings.push(
+            Finding::error(format!("{} is kept in RocksDB", database.path.display()))
+                .of(database.path.strip_prefix(store).unwrap_or(&database.path).display().to_string())
+                .seen(database.path.join("CURRENT").display().to_string(), "there")
+                .effect(format!("a start refuses the store: {loss}"))
+                .fix(format!("{way_out} (docs/migrate.md)")),
+        );
     }
     let (taking, read_only) = patient.log_dirs();
     let dirs: Vec<_> = taking.iter().chain(&read_only).collect();
@@ -269,7 +264,7 @@ mod tests {
             ("commitlog/00000000000000016384", 8192),
             ("commitlog/copy.tar", 1),
             ("consumequeue/CURRENT", 1),
-            ("consumequeue/IDENTITY", 1),
+            ("consumequeue/MANIFEST-000005", 1),
         ]);
         let expected = [
             (Some("consumequeue"), Severity::Error),

@@ -1,8 +1,11 @@
-//! `gantry store`: a store that no broker has open, looked at, checked, mended, and written out.
+//! `gantry store`: a store that no broker has open, looked at, checked, mended, and written out; and what a broker of Apache's keeps in
+//! RocksDB, fetched while it runs.
 //!
 //! Inspect, verify and export of messages change nothing. What the broker keeps in its tables is no business of this crate: whoever
 //! wires the command says it ([`Configuration`]).
 
+mod fetch;
+mod fetched;
 mod inspect;
 mod messages;
 mod repair;
@@ -32,7 +35,9 @@ pub enum StoreCommand {
     Inspect(inspect::InspectArgs),
     /// Read all of the log and hold everything else against it; writes nothing. Ends with 0 if it is sound, 1 if not, 2 if it could not look
     Verify(verify::VerifyArgs),
-    /// Do what a start does to mend a store, and build queues or index again
+    /// Ask an Apache broker, while it runs, for what it keeps in RocksDB, and write config/*.json
+    Fetch(fetch::FetchArgs),
+    /// Do what a start does to mend a store, build queues or index again, move RocksDB aside
     Repair(repair::RepairArgs),
     /// Write config/*.json for an Apache broker, or messages
     Export(ExportArgs),
@@ -69,6 +74,7 @@ impl StoreCommand {
         match self {
             StoreCommand::Inspect(args) => &args.place,
             StoreCommand::Verify(args) => &args.place,
+            StoreCommand::Fetch(args) => &args.place,
             StoreCommand::Repair(args) => &args.place,
             StoreCommand::Export(args) => &args.place,
         }
@@ -113,6 +119,7 @@ pub fn run(
     match command {
         StoreCommand::Inspect(args) => inspect::run(&args, options, read).map(|()| ExitCode::SUCCESS),
         StoreCommand::Verify(args) => verify::run(&args, options, read),
+        StoreCommand::Fetch(args) => fetch::run(&args, &options.root).map(|()| ExitCode::SUCCESS),
         StoreCommand::Repair(args) => repair::run(&args, options, read),
         StoreCommand::Export(args) => {
             let file = args.messages.context("--messages says where they go")?;

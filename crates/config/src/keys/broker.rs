@@ -236,7 +236,7 @@ table! {
     off(LITE_LAG)            "liteLagCountMetricsEnable"              BOOL         = "false"  "metrics of lags (5.5.0)";
     off(LITE_LAG)            "liteLagLatencyTopK"                     INT          = "50"     "lags in metrics (5.5.0)";
     used                     "enableLmqStats"                         BOOL         = "false"  "stats of light queues";
-    refused(IN_ROCKSDB)      "configManagerVersion"                   TEXT         = "v1"     "v1 JSON, v2 RocksDB";
+    off(IN_ROCKSDB)          "configManagerVersion"                   TEXT         = "v1"     "v1 JSON, v2 RocksDB";
     live                     "allowRecallWhenBrokerNotWriteable"      BOOL         = "true"   "recall on read-only broker";
     live                     "recallMessageEnable"                    BOOL         = "false"  "accept 370";
     live                     "enableRegisterProducer"                 BOOL         = "true"   "register producers by heartbeat";

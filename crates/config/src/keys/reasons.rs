@@ -31,8 +31,7 @@ pub(super) const HALF_LEDGER: &str =
     "each end of a transaction is written with its message, and what is open is counted in memory";
 pub(super) const HOME: &str = "nothing is read from the installation directory";
 pub(super) const INDEX: &str = "the key index follows the log by itself, and after a crash from where it was safe";
-pub(super) const IN_ROCKSDB: &str =
-    "consume queues are kept in files; a store with queues or tables in RocksDB cannot be opened";
+pub(super) const IN_ROCKSDB: &str = "consume queues are kept in files, topics, groups and offsets in the journal; a store that has them in RocksDB is not opened, and says how it is taken over";
 pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";
 pub(super) const KEY_PASSWORD: &str = "an encrypted key cannot be opened: decrypt it once with `openssl pkcs8 -in KEY -out PLAIN_KEY` and remove this line";
 pub(super) const LABEL: &str = "a label that nothing reads";

@@ -43,7 +43,7 @@ table! {
     live                     "timerCongestNumEachSlot"                  INT        = "2147483647" "per-slot flow limit";
     not_needed(TIMER_COUNTS) "timerMetricSmallThreshold"                INT        = "1000000" "metric limit";
     not_needed(TIMER_COUNTS) "timerProgressLogIntervalMs"               INT        = "10000"  "log period";
-    refused(IN_ROCKSDB)      "storeType"                                TEXT       = "default" "default or defaultRocksDB";
+    off(IN_ROCKSDB)          "storeType"                                TEXT       = "default" "default or defaultRocksDB";
     used                     "mappedFileSizeConsumeQueue"               BYTES      = "6000000" "CQ segment bytes (6 000 000)";
     not_needed(BITMAPS)      "enableConsumeQueueExt"                    BOOL       = "false"  "write CQ ext";
     not_needed(BITMAPS)      "mappedFileSizeConsumeQueueExt"            INT        = "50331648" "CQ ext segment";

@@ -16,6 +16,9 @@ use super::tail::Tail;
 use super::unit::{UNIT_BYTES, Unit};
 use super::{QueueError, Shared};
 
+/// The highest number that a queue is let go on at: the names of its files, which count bytes, have room for it.
+const NUMBER_MAX: u64 = 1 << 56;
+
 /// What became of a unit that recovery pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushedAt {
@@ -217,6 +220,21 @@ impl ConsumeQueue {
             self.min_at_plus_one.store(0, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Lets an ordinary queue of which the log has nothing go on at `offset`, and says whether it does now: not if it has messages, or is that
+    /// far. A unit that points just below the log keeps the number in its file, where Apache's broker finds it too. Before anybody pushes.
+    pub(crate) fn go_on_at(self: &Arc<Self>, offset: u64, log_min: LogOffset) -> Result<bool, QueueError> {
+        let has_messages = self.min_offset() < self.max_offset();
+        let (Some(last), Some(below)) = (offset.checked_sub(1), log_min.0.checked_sub(1)) else { return Ok(false) };
+        if self.is_batch() || has_messages || offset <= self.max_offset() || offset > NUMBER_MAX {
+            return Ok(false);
+        }
+        self.begin_at(last)?;
+        // Not a blank one: Apache's broker would take the queue for as far as two gigabytes of the log, and pass new messages over.
+        self.push(Unit { at: LogOffset(below), size: 1, tags: Unit::LOST });
+        self.trim_below(log_min)?;
+        Ok(true)
     }
 
     /// Lets the queue begin at `offset`, without a unit. For recovery: what it had is gone from the log and would only leave a

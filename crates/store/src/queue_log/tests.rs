@@ -97,6 +97,31 @@ fn a_queue_that_begins_late_is_filled_with_blanks_as_apache_does() {
 }
 
 #[test]
+fn a_queue_that_the_log_has_nothing_of_goes_on_at_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let log_min = LogOffset(5000);
+    let (logs, _) = open(dir.path());
+    let queue = logs.get_or_create("t", 0);
+    assert!(queue.go_on_at(34, log_min).unwrap());
+    assert_eq!((queue.min_offset(), queue.max_offset(), queue.log_end()), (34, 34, log_min));
+    assert!(!queue.go_on_at(34, log_min).unwrap() && !queue.go_on_at(20, log_min).unwrap(), "it is that far");
+    // What is in the log decides: a log that has all from its beginning on, and a queue that has messages.
+    let others = logs.get_or_create("others", 0);
+    assert!(!others.go_on_at(7, LogOffset(0)).unwrap() && !others.go_on_at(0, log_min).unwrap());
+    assert!(!others.go_on_at(u64::MAX, log_min).unwrap());
+    others.push(unit(60));
+    assert!(!others.go_on_at(7, log_min).unwrap());
+    logs.flush_all().unwrap();
+
+    let (logs, _) = open(dir.path());
+    let queue = logs.get("t", 0).unwrap();
+    logs.trim_below(log_min).unwrap();
+    assert_eq!((queue.min_offset(), queue.max_offset()), (34, 34));
+    assert_eq!(queue.push_at(34, unit(60)).unwrap(), PushedAt::Added);
+    assert_eq!((queue.min_offset(), queue.max_offset()), (34, 35));
+}
+
+#[test]
 fn recovery_mends_a_unit_that_is_not_what_the_log_says() {
     let dir = tempfile::tempdir().unwrap();
     let (logs, _) = open(dir.path());

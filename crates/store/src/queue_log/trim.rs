@@ -76,7 +76,7 @@ impl QueueLogs {
 }
 
 impl ConsumeQueue {
-    fn trim_below(&self, min_log_offset: LogOffset) -> Result<usize, QueueError> {
+    pub(super) fn trim_below(&self, min_log_offset: LogOffset) -> Result<usize, QueueError> {
         let (min, next) = (self.min_place(), self.next_place());
         if self.is_deleted() || min == next {
             return Ok(0);

@@ -210,6 +210,23 @@ final class Server implements AutoCloseable {
         return said;
     }
 
+    /** What Gantry says of the store and this configuration, with which it does not start. */
+    String refused() throws Exception {
+        Process process = new ProcessBuilder(System.getProperty("gantry.binary"), "broker", "-c", configuration().toString())
+            .redirectErrorStream(true).start();
+        STARTED.add(process);
+        process.getOutputStream().close();
+        if (!process.waitFor(30, TimeUnit.SECONDS)) {
+            process.destroyForcibly();
+            throw new AssertionError("it starts");
+        }
+        String said = new String(process.getInputStream().readAllBytes(), java.nio.charset.StandardCharsets.UTF_8);
+        if (process.exitValue() == 0) {
+            throw new AssertionError("it ended well: " + said);
+        }
+        return said;
+    }
+
     private Path nameServerConfiguration() throws IOException {
         return Files.writeString(root.resolve("namesrv.conf"),
             "listenPort=" + namesrvPort + "\nbindAddress=127.0.0.1\nkvConfigPath=" + root.resolve("kvConfig.json") + "\n");

@@ -1,0 +1,258 @@
+//! `gantry store fetch`: asks an Apache broker, while it runs, for what it keeps in RocksDB, and writes it as the JSON files that Apache itself
+//! keeps without RocksDB.
+//!
+//! It asks as a slave does (21, 201, 43), so it does not matter in which of its databases the broker has it. Which numbers the queues have
+//! reached (202) goes beside: queues of which the log has no message any more could not be built from it. What is fetched before the broker
+//! stops is at worst a little old, and then messages come twice; nothing is passed over.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use protocol::body::TopicStatsTable;
+use protocol::code::request;
+use protocol::request::GetTopicStats;
+use serde_json::{Value, json};
+use store::disk::RealDisk;
+use store::{RocksDbKind, rocksdb_in};
+
+use super::Place;
+use super::fetched::{FILES, Fetched, put_in_place, text};
+use crate::admin::configuration::{Settings, broker_settings};
+use crate::admin::credentials::credentials;
+use crate::admin::output::Output;
+use crate::admin::pieces;
+use crate::admin::session::Session;
+
+/// The kind of queues that are in files always, as a topic's attribute `queue.type` has it.
+const BATCH_QUEUES: &str = "BatchCQ";
+/// Between two looks of `--until-stopped`.
+const PAUSE: Duration = Duration::from_secs(1);
+/// So many looks that fail one after the other, and the broker counts as stopped.
+const FAILURES_MAX: u32 = 3;
+/// A table of millions of offsets takes a while; and so does a log in which a broker puts back what was popped.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE_FOR_POPPED: Duration = Duration::from_secs(600);
+/// As Apache has it where its configuration does not say: how long a pop may be in memory only, in ms.
+const POP_BUFFER_MS: u64 = 10_000;
+/// And how much later it is in the database for sure.
+const POP_BUFFER_AFTER: Duration = Duration::from_secs(2);
+
+/// What can be said to it.
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// Which store.
+    #[command(flatten)]
+    pub place: Place,
+    /// The Apache broker, which runs
+    #[arg(short, long, visible_alias = "brokerAddr", value_name = "HOST:PORT")]
+    broker: String,
+    /// Fetch again every second, until the broker stops
+    #[arg(long)]
+    until_stopped: bool,
+    /// Let the broker bring popped messages that are not acknowledged back into its log first; whoever pops has to be stopped
+    #[arg(long)]
+    popped: bool,
+    /// Fetch also from a broker that says it keeps nothing in RocksDB
+    #[arg(long)]
+    force: bool,
+    /// File with accessKey and secretKey; without it, conf/tools.yml in the folder ROCKETMQ_HOME if it is there
+    #[arg(long, value_name = "FILE")]
+    credentials: Option<PathBuf>,
+}
+
+/// Runs it on the folder of the store.
+pub fn run(args: &FetchArgs, root: &Path) -> Result<()> {
+    let credentials = credentials(args.credentials.as_deref(), std::env::var_os("ROCKETMQ_HOME"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let session = Session::start("", credentials, Output::new(false));
+        fetch(args, &session, root).await
+    })
+}
+
+async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
+    let address = args.broker.trim();
+    let settings = broker_settings(session, address).await.with_context(|| format!("cannot ask {address}"))?;
+    let says = |key: &str| settings.get(key).map_or("", String::as_str);
+    let is_on = |key: &str| says(key).eq_ignore_ascii_case("true");
+    let has_rocksdb = says("storeType").contains("RocksDB") || says("configManagerVersion").eq_ignore_ascii_case("v2");
+    println!(
+        "{address} is {} with storeType={}, configManagerVersion={}",
+        says("brokerName"),
+        says("storeType"),
+        says("configManagerVersion")
+    );
+    if !has_rocksdb && !is_on("popConsumerKVServiceInit") && !args.force {
+        bail!(
+            "{address} says that it keeps nothing in RocksDB: its files are read as they are, and there is nothing to fetch (--force)"
+        );
+    }
+    let theirs = Path::new(says("storePathRootDir"));
+    if !theirs.as_os_str().is_empty() && theirs.is_dir() && theirs.canonicalize().ok() != root.canonicalize().ok() {
+        println!("note: the broker says that its store is in {}", theirs.display());
+    }
+    let others = [
+        ("timerRocksDBEnable", "timer messages that wait in rocksdbstore"),
+        ("transRocksDBEnable", "half messages that wait in rocksdbstore"),
+        ("enableLmq", "offsets of light queues"),
+    ];
+    for (setting, what) in others.iter().filter(|(setting, _)| is_on(setting)) {
+        println!("note: {setting}=true: {what} are not taken along");
+    }
+    if args.popped {
+        bring_back(args, session, address, &settings).await?;
+    }
+    // As far as it is on this machine.
+    let databases = rocksdb_in(&RealDisk, root, &root.join("consumequeue")).unwrap_or_default();
+    let is_written = has_rocksdb || args.force;
+    // Those of a run before stay as they are: what was there before that is the one to keep.
+    let is_first = !Fetched::path(root).exists();
+    let mut last = look(session, address).await?;
+    let queues = numbers(session, address, &last).await?;
+    let fetched = Fetched { broker: address.to_owned(), at: session.now(), has_popped: args.popped, queues };
+    if is_written {
+        write(root, &last, is_first)?;
+        for (name, value) in FILES.iter().zip(&last.tables) {
+            println!("{}: {} entries", root.join("config").join(name).display(), entries(value));
+        }
+    }
+    note(root, &fetched)?;
+    let count: usize = fetched.queues.values().map(BTreeMap::len).sum();
+    println!("{}: numbers of {count} queues", Fetched::path(root).display());
+    if is_written && args.until_stopped {
+        println!("fetching every second; stop the broker now (mqshutdown broker)");
+        last = follow(session, address, root, last).await?;
+        note(root, &Fetched { at: last.at, ..fetched })?;
+        println!("{address} answers no more; topics, groups and offsets are as of {}", super::time(last.at));
+    } else if is_written {
+        println!(
+            "what clients commit from now on is not in there: stop them and fetch again, or say --until-stopped and stop the broker meanwhile"
+        );
+    }
+    let has_leases = databases.iter().any(|database| database.kind == RocksDbKind::Leases);
+    if (has_leases || is_on("popConsumerKVServiceInit")) && !args.popped {
+        println!(
+            "note: popped messages that are not acknowledged may be in kvStore: fetch with --popped when nobody pops any more"
+        );
+    }
+    println!("next, when the broker's process is gone: gantry store repair --rocksdb --store {}", root.display());
+    Ok(())
+}
+
+/// Has the broker put popped messages that are not acknowledged back into its log.
+async fn bring_back(args: &FetchArgs, session: &Session, address: &str, settings: &Settings) -> Result<()> {
+    let is_on = |key: &str| settings.get(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+    if !is_on("popConsumerKVServiceInit") && !args.force {
+        // Such a broker says that it has done it.
+        bail!(
+            "popConsumerKVServiceInit is not true at {address}, so it cannot bring back what is in kvStore: set it, start the broker again, and \
+             fetch then"
+        );
+    }
+    if is_on("enablePopBufferMerge") {
+        let stay = settings.get("popCkStayBufferTime").and_then(|stay| stay.parse().ok()).unwrap_or(POP_BUFFER_MS);
+        println!("the broker may keep pops in memory for {stay} ms (enablePopBufferMerge): waiting for that");
+        tokio::time::sleep(Duration::from_millis(stay) + POP_BUFFER_AFTER).await;
+    }
+    let admin = session.admin.within(PATIENCE_FOR_POPPED);
+    admin.tell(address, request::POP_ROLLBACK, &()).await.context("the broker does not bring popped messages back")?;
+    println!("the broker has brought popped messages that are not acknowledged back into its log");
+    Ok(())
+}
+
+/// What a broker keeps in RocksDB, as [`FILES`] have it.
+struct Seen {
+    at: i64,
+    tables: [Value; FILES.len()],
+}
+
+async fn look(session: &Session, address: &str) -> Result<Seen> {
+    let admin = &session.admin.within(PATIENCE);
+    let (version, topics) = pieces::topics::<Value>(admin, address).await.context("cannot fetch topics")?;
+    if topics.is_empty() {
+        // Each broker has some of its own.
+        bail!("{address} says that it has no topics");
+    }
+    let groups = pieces::groups::<Value>(admin, address).await.context("cannot fetch groups")?;
+    let offsets: Value =
+        admin.ask(address, request::GET_ALL_CONSUMER_OFFSET, &()).await.context("cannot fetch offsets")?;
+    let of_offsets = |name: &str| offsets.get(name).cloned().unwrap_or_else(|| json!({}));
+    let tables = [
+        json!({ "dataVersion": version, "topicConfigTable": topics }),
+        json!({
+            "dataVersion": groups.version, "forbiddenTable": groups.forbidden, "subscriptionGroupTable": groups.table,
+        }),
+        // What is pulled and not committed comes again, and has no place in another broker's memory.
+        json!({ "dataVersion": of_offsets("dataVersion"), "offsetTable": of_offsets("offsetTable") }),
+    ];
+    Ok(Seen { at: session.now(), tables })
+}
+
+/// How far the queues of all topics have come.
+async fn numbers(session: &Session, address: &str, seen: &Seen) -> Result<BTreeMap<String, BTreeMap<u32, u64>>> {
+    let mut numbers = BTreeMap::new();
+    let [topics, _, _] = &seen.tables;
+    for (topic, config) in topics.get("topicConfigTable").and_then(Value::as_object).into_iter().flatten() {
+        if config.pointer("/attributes/queue.type").and_then(Value::as_str) == Some(BATCH_QUEUES) {
+            continue;
+        }
+        let fields = GetTopicStats { topic };
+        let table: TopicStatsTable = match session.admin.ask(address, request::GET_TOPIC_STATS_INFO, &fields).await {
+            Ok(table) => table,
+            // Gone since.
+            Err(error) if error.code().is_some() => continue,
+            Err(error) => return Err(error).with_context(|| format!("cannot fetch the numbers of {topic}")),
+        };
+        let queues: BTreeMap<u32, u64> = table
+            .offset_table
+            .iter()
+            .filter_map(|(queue, offset)| Some((queue.queue_id.try_into().ok()?, offset.max_offset.try_into().ok()?)))
+            .filter(|(_, max)| *max > 0)
+            .collect();
+        if !queues.is_empty() {
+            numbers.insert(topic.clone(), queues);
+        }
+    }
+    Ok(numbers)
+}
+
+/// Fetches again until the broker stops. Returns what was seen last.
+async fn follow(session: &Session, address: &str, root: &Path, first: Seen) -> Result<Seen> {
+    let (mut last, mut failures) = (first, 0);
+    // Ends when the broker does; whoever waits sees it.
+    while failures < FAILURES_MAX {
+        tokio::time::sleep(PAUSE).await;
+        match look(session, address).await {
+            Ok(seen) => {
+                failures = 0;
+                if seen.tables != last.tables {
+                    write(root, &seen, false)?;
+                }
+                last = seen;
+            }
+            Err(_) => failures += 1,
+        }
+    }
+    Ok(last)
+}
+
+fn write(root: &Path, seen: &Seen, keeps: bool) -> Result<()> {
+    for (name, table) in FILES.iter().zip(&seen.tables) {
+        put_in_place(&root.join("config").join(name), &text(table)?, keeps)?;
+    }
+    Ok(())
+}
+
+/// After the others: with it, they count as whole.
+fn note(root: &Path, fetched: &Fetched) -> Result<()> {
+    put_in_place(&Fetched::path(root), &text(&serde_json::to_value(fetched)?)?, false)
+}
+
+/// How many entries a file's table has.
+fn entries(value: &Value) -> usize {
+    let names = ["topicConfigTable", "subscriptionGroupTable", "offsetTable"];
+    names.iter().find_map(|name| value.get(name)?.as_object()).map_or(0, serde_json::Map::len)
+}
