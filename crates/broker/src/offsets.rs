@@ -21,6 +21,7 @@ use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
 use self::notice::{Notice, Pending};
+use crate::hashing::{self, Hashing};
 use crate::topics::QUEUES_MAX;
 
 /// The data version changes once in so many commits (`consumerOffsetUpdateVersionStep`), since only slaves compare it.
@@ -179,7 +180,7 @@ struct Bundle {
 
 /// The offsets of all groups.
 pub struct Offsets {
-    table: papaya::HashMap<Key, Arc<Entry>, foldhash::fast::RandomState>,
+    table: papaya::HashMap<Key, Arc<Entry>, Hashing>,
     /// Guards who is marked. Taken once for the first commit of an entry in a bundle, and by the task that takes the bundle.
     marked: Mutex<Vec<Arc<Entry>>>,
     /// Makes taking changes and putting them into the journal one step: of two changes of one key the newer is put last. Taken before
@@ -196,7 +197,7 @@ pub struct Offsets {
 impl Offsets {
     pub(crate) fn new(clock: Clock) -> Offsets {
         Offsets {
-            table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            table: papaya::HashMap::with_hasher(hashing::new()),
             marked: Mutex::default(),
             bundle: Mutex::default(),
             changed: Notify::new(),

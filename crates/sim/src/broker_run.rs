@@ -7,7 +7,6 @@
 mod checks;
 mod history;
 mod pops;
-mod served;
 
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
@@ -18,13 +17,11 @@ use store::{FlushMode, PoolOptions, Store, StoreOptions};
 
 use crate::disk::Crash;
 use crate::log_run::{self, End, body};
+use crate::served::{Answer, LEVELS, Request, Served};
 use crate::verdict::{Report, Verdict};
 use crate::world::World;
 use history::{Ended, Half, History, Kind, Sent};
-use served::{Answer, Request, Served};
 
-/// `messageDelayLevel`.
-const LEVELS: &str = "1s 3s 10s";
 const LEVEL_MS: [i64; 3] = [1_000, 3_000, 10_000];
 const QUEUES: u32 = 2;
 /// Where messages for now go; for later; under a condition; and those that are popped.
@@ -90,7 +87,7 @@ impl Run<'_> {
             // In the start, or soon after it.
             self.world.disk.crash_in(1 + u64::from(self.world.dice.below(200)), how);
         }
-        let mut served = match Served::start(self.world, self.options.clone()) {
+        let mut served = match Served::start(self.world, self.options.clone(), &[]) {
             Ok(served) => served,
             // What is refused then is refused by a ghost.
             Err(_) if self.world.disk.has_crashed() => return Ok(End::Crashed(how)),

@@ -69,3 +69,27 @@ fn a_seed_played_twice_does_the_same_twice() {
     }
     assert!(crashes.into_inner() >= 24, "seeds have two crashes at least");
 }
+
+#[test]
+fn a_seed_of_a_broker_played_twice_does_the_same_twice() {
+    let from: u64 = std::env::var("FROM").ok().and_then(|s| s.parse().ok()).unwrap_or(5000);
+    let count: u64 = std::env::var("COUNT").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    let differ = play_by(from..from + count, |seed| {
+        let (once, twice) = (sim::play_broker(seed, true), sim::play_broker(seed, true));
+        let mut report = Report::new(false);
+        let at = once.story.iter().zip(&twice.story).position(|(one, other)| one != other);
+        if at.is_some() || once.story.len() != twice.story.len() || once.trace != twice.trace {
+            let line = at.map(|at| format!("{} /// {}", once.story[at], twice.story[at]));
+            report.find(
+                sim::verdict::Verdict::Foreign,
+                format!(
+                    "trace {} {} at {at:?}: {line:?}",
+                    once.trace == twice.trace,
+                    once.story.len() == twice.story.len()
+                ),
+            );
+        }
+        report
+    });
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
+}
