@@ -157,6 +157,24 @@ impl Around<'_> {
     }
 }
 
+/// What is around a client, of the parts of a run; not by a method, since the clients are another part.
+macro_rules! around {
+    ($run:ident, $served:expr, $end:expr) => {
+        Around {
+            now: $run.world.clock.now().0,
+            dice: &$run.world.dice,
+            rules: &$run.rules,
+            network: &mut $run.network,
+            served: $served,
+            history: &mut $run.history,
+            report: &mut *$run.report,
+            life: $run.life,
+            end: $end,
+        }
+    };
+}
+use around;
+
 struct Run<'a> {
     world: &'a mut World,
     report: &'a mut Report,
@@ -268,7 +286,10 @@ impl Run<'_> {
 
     /// One life of clients with it. True: it is to be stopped in order.
     fn serve(&mut self, served: &mut Served, is_last: bool, how: Crash) -> anyhow::Result<bool> {
-        self.look_at_start(served);
+        self.look_at_start(served)?;
+        if !self.goes_on() {
+            return Ok(false);
+        }
         if !is_last && self.world.one_in(2) {
             self.world.disk.crash_in(1 + u64::from(self.world.dice.below(2_000)), how);
         }
@@ -328,17 +349,7 @@ impl Run<'_> {
         let chosen = self.world.dice.below(living) as usize;
         let end = served.store.end().0;
         let Some(consumer) = self.consumers.iter_mut().filter(|consumer| consumer.lives()).nth(chosen) else { return };
-        let mut around = Around {
-            now: self.world.clock.now().0,
-            dice: &self.world.dice,
-            rules: &self.rules,
-            network: &mut self.network,
-            served: None,
-            history: &mut self.history,
-            report: self.report,
-            life: self.life,
-            end,
-        };
+        let mut around = around!(self, None, end);
         act(consumer, &mut around);
         let (now, name) = (around.now, &consumer.name);
         around.report.tell(|| format!("at {now} {name} leaves, or vanishes: {}", consumer.is_gone()));
@@ -365,7 +376,7 @@ impl Run<'_> {
         served.advance(ms);
         let now = self.world.clock.now().0;
         self.network.step(now);
-        served.round(self.world, 1 + self.world.dice.below(4));
+        served.round(self.world, 2 + self.world.dice.below(6));
         let flushed = served.store.flushed().get();
         if self.world.disk.has_crashed() {
             return;
@@ -373,17 +384,7 @@ impl Run<'_> {
         self.history.flushed_to(flushed);
         self.network.step(now);
         let end = served.store.end().0;
-        let mut around = Around {
-            now,
-            dice: &self.world.dice,
-            rules: &self.rules,
-            network: &mut self.network,
-            served: may_connect.then_some(served),
-            history: &mut self.history,
-            report: self.report,
-            life: self.life,
-            end,
-        };
+        let mut around = around!(self, may_connect.then_some(served), end);
         for consumer in &mut self.consumers {
             consumer.step(&mut around);
         }

@@ -145,6 +145,14 @@ impl Consumer {
         self.held.keys().copied()
     }
 
+    /// Takes a queue anew with the next share.
+    pub fn forget(&mut self, around: &mut Around<'_>, queue: Queue) {
+        if self.held.remove(&queue).is_some() {
+            around.history.stops_work(self.group, queue, &self.name);
+            self.at_work = self.at_work.filter(|at_work| *at_work != queue);
+        }
+    }
+
     /// In words, for whoever looks why something does not come.
     pub fn tell(&self, now: i64) -> String {
         let mut said = format!("{} in {} {:?}, {:?}:", self.name, self.group().name, self.state, self.line.link());
@@ -204,6 +212,8 @@ impl Consumer {
                     let (now, dice) = (around.now, around.dice);
                     self.heartbeat_at = now + i64::from(dice.below(around.rules.first_heartbeat_ms_max + 1));
                     self.rebalance_at = self.rebalance_at.min(self.heartbeat_at + 50);
+                    // What went by the last one may not have come.
+                    self.held.values_mut().for_each(|held| held.committed = NONE);
                 }
                 Event::Told(told) => {
                     if told.code == request::NOTIFY_CONSUMER_IDS_CHANGED {
@@ -589,14 +599,10 @@ impl Consumer {
             }
             ResponseCode::PullOffsetMoved => {
                 around.report.tell(|| format!("at {now} {name} in {at} is told to go on at {next}"));
-                if !around.history.may_be_ahead(group, queue, from) {
+                if !around.history.may_be_ahead() {
                     around.report.find(Verdict::WentBack, format!("{at}: told to go on at {next}: {}", answer.remark));
                 }
-                if in_order && self.at_work == Some(queue) {
-                    self.at_work = None;
-                }
-                around.history.stops_work(group, queue, &name);
-                self.held.remove(&queue);
+                self.forget(around, queue);
                 self.send_commit(around, queue, next);
                 return;
             }

@@ -2,6 +2,8 @@
 //!
 //! A value that is told has to be one that was written, or that may have been, and none that another one has surely replaced.
 
+use std::collections::BTreeSet;
+
 /// No offset.
 pub const NONE: i64 = -1;
 
@@ -21,12 +23,14 @@ struct Write {
 #[derive(Clone, Debug)]
 pub struct Register {
     writes: Vec<Write>,
+    /// All values that were ever written.
+    ever: BTreeSet<i64>,
 }
 
 impl Default for Register {
     fn default() -> Register {
         let nothing = Write { value: NONE, sent: i64::MIN, done: Some(i64::MIN), is_maybe: false, is_told: true };
-        Register { writes: vec![nothing] }
+        Register { writes: vec![nothing], ever: BTreeSet::from([NONE]) }
     }
 }
 
@@ -40,6 +44,7 @@ pub struct Written {
 impl Register {
     /// A write leaves.
     pub fn sent(&mut self, value: i64, now: i64) -> Written {
+        self.ever.insert(value);
         self.writes.push(Write { value, sent: now, done: None, is_maybe: false, is_told: false });
         Written { value, sent: now }
     }
@@ -88,6 +93,12 @@ impl Register {
             let done = write.done.map_or(now, |done| done.min(now));
             write.done = Some(done);
             write.is_maybe |= loses_told || !write.is_told;
+        }
+        if loses_told {
+            // The device may have the journal of any moment.
+            for value in self.ever.clone() {
+                self.may_be_set(value, now);
+            }
         }
     }
 

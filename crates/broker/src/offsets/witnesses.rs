@@ -1,0 +1,156 @@
+//! Which clients have missed nothing behind the end that a crash left of a queue.
+//!
+//! Several clients of a group may be at one queue soon after a start, since they learn of each other one by one: one that was ahead of what the crash
+//! left and still has the queue, and one that takes it and reads on from its end. That the second one misses nothing says nothing about the
+//! first: what it commits stands for lost messages, and the new ones under their numbers would be passed over by whoever comes next. So each
+//! connection has to show that it knows: it asked where the group is (14), or pulled at the end or before it. Others are told, and what they
+//! commit behind the end does not count.
+//!
+//! Nobody holds on for longer to a place from before the crash than [`KNOWN`]; after it nothing is looked at any more.
+
+use std::collections::HashSet;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::notice::Notice;
+use super::{Entry, Offsets, index, set};
+
+/// A client that does not pull for so long has lost its queues to others of its group (`channelExpiredTimeout` is two minutes).
+const KNOWN: Duration = Duration::from_secs(300);
+/// Beyond so many a queue's end is forgotten with the first pull that is not behind it.
+const WITNESSES_MAX: usize = 100_000;
+
+/// A client, by its connection, and where it is: the address of the entry, and the queue.
+type Witness = (u64, usize, i32);
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Witnesses {
+    /// Guards nothing else; nothing is taken inside. Only touched while a crash's ends are remembered.
+    known: Mutex<HashSet<Witness>>,
+    /// By the clock's `elapsed`; none without a crash.
+    until: OnceLock<Duration>,
+}
+
+impl Offsets {
+    /// A start has set ends.
+    pub(super) fn remember_ends(&self) {
+        let _ = self.witnesses.until.set(self.clock.elapsed() + KNOWN);
+    }
+
+    /// Whether a crash was before this start.
+    fn has_ends(&self) -> bool {
+        self.witnesses.until.get().is_some()
+    }
+
+    /// The end that a crash left, as long as it counts.
+    fn end(&self, entry: &Entry, queue_id: i32) -> Option<i64> {
+        let Notice::Ended(end) = entry.peek(index(queue_id)?, |slot| slot.pending.get())? else { return None };
+        let is_over = self.witnesses.until.get().is_none_or(|until| self.clock.elapsed() >= *until);
+        if is_over {
+            self.witnesses.known.lock().clear();
+            self.forget_end(&entry.key.group, &entry.key.topic, queue_id);
+        }
+        (!is_over).then_some(end)
+    }
+
+    fn is_witness(&self, client: u64, entry: &Entry, queue_id: i32) -> bool {
+        self.witnesses.known.lock().contains(&witness(client, entry, queue_id))
+    }
+
+    fn add_witness(&self, client: u64, entry: &Entry, queue_id: i32) {
+        let mut known = self.witnesses.known.lock();
+        if known.len() < WITNESSES_MAX {
+            known.insert(witness(client, entry, queue_id));
+            return;
+        }
+        drop(known);
+        self.forget_end(&entry.key.group, &entry.key.topic, queue_id);
+    }
+
+    /// A client was told where the group is.
+    pub(crate) fn was_told(&self, client: u64, group: &str, topic: &str, queue_id: i32) {
+        if self.has_ends()
+            && let Some(entry) = self.existing(group, topic)
+            && self.end(&entry, queue_id).is_some()
+        {
+            self.add_witness(client, &entry, queue_id);
+        }
+    }
+
+    /// Where the pull of a client at `asked` is to go on instead: see [`Offsets::take_pending_reset`].
+    pub(crate) fn tell(&self, client: u64, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
+        let entry = self.has_ends().then(|| self.existing(group, topic)).flatten();
+        let ended = entry.and_then(|entry| Some((self.end(&entry, queue_id)?, entry)));
+        let Some((end, entry)) = ended else { return self.take_pending_reset(group, topic, queue_id, asked) };
+        if asked <= end {
+            self.add_witness(client, &entry, queue_id);
+            return None;
+        }
+        (!self.is_witness(client, &entry, queue_id)).then_some(end)
+    }
+
+    /// Whether a commit of this client would be passed over.
+    pub(crate) fn passes_over(&self, client: u64, group: &str, topic: &str, queue_id: i32, offset: i64) -> bool {
+        let entry = self.has_ends().then(|| self.existing(group, topic)).flatten();
+        match entry.and_then(|entry| Some((self.end(&entry, queue_id)?, entry))) {
+            Some((end, entry)) => offset > end && !self.is_witness(client, &entry, queue_id),
+            None => self.is_passed_over(group, topic, queue_id, offset),
+        }
+    }
+
+    /// What a client commits: see [`Offsets::commit`].
+    pub(crate) fn commit_of(&self, client: u64, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        let entry = self.has_ends().then(|| self.existing(group, topic)).flatten();
+        let ended = entry.filter(|entry| self.end(entry, queue_id).is_some());
+        let Some(entry) = ended else { return self.commit(group, topic, queue_id, offset) };
+        let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
+        if !self.passes_over(client, group, topic, queue_id, offset) && entry.with(queue, |slot| set(slot, offset)) {
+            self.is_news(&entry);
+        }
+    }
+}
+
+fn witness(client: u64, entry: &Entry, queue_id: i32) -> Witness {
+    (client, std::ptr::from_ref(entry) as usize, queue_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use env::{Clock, TimeMs};
+
+    use super::super::after_loss::tests::cut_at;
+    use super::*;
+
+    #[test]
+    fn who_was_ahead_commits_nothing_though_another_client_of_the_group_reads_on_from_the_end() {
+        let (clock, hand) = Clock::manual(TimeMs(1_800_000_000_000));
+        let offsets = Offsets::new(clock);
+        offsets.commit("G", "T", 0, 95);
+        cut_at(&offsets, 100);
+        // 1 had come to 103 and says so when it gives the queue up; 2 takes it.
+        offsets.was_told(2, "G", "T", 0);
+        assert_eq!(offsets.tell(2, "G", "T", 0, 95), None);
+        assert!(offsets.passes_over(1, "G", "T", 0, 103));
+        offsets.commit_of(1, "G", "T", 0, 103);
+        assert_eq!(offsets.committed("G", "T", 0), Some(95));
+        assert_eq!(offsets.tell(1, "G", "T", 0, 103), Some(100));
+        // 2 has read the new ones.
+        assert_eq!(offsets.tell(2, "G", "T", 0, 102), None);
+        offsets.commit_of(2, "G", "T", 0, 102);
+        assert_eq!(offsets.committed("G", "T", 0), Some(102));
+        // 1 goes on where it was told to.
+        assert_eq!(offsets.tell(1, "G", "T", 0, 100), None);
+        offsets.commit_of(1, "G", "T", 0, 104);
+        assert_eq!(offsets.committed("G", "T", 0), Some(104));
+        // A third one that knows nothing of it.
+        assert_eq!(offsets.tell(3, "G", "T", 0, 110), Some(100));
+        hand.advance(KNOWN);
+        assert_eq!(offsets.tell(3, "G", "T", 0, 110), None);
+        offsets.commit_of(3, "G", "T", 0, 110);
+        assert_eq!(offsets.committed("G", "T", 0), Some(110));
+        assert!(offsets.witnesses.known.lock().is_empty());
+    }
+}
