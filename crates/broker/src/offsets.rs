@@ -22,6 +22,7 @@ use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
 use self::notice::{Notice, Pending};
+pub(crate) use self::witnesses::Asker;
 use self::witnesses::Witnesses;
 use crate::hashing::{self, Hashing};
 use crate::topics::QUEUES_MAX;

@@ -8,6 +8,7 @@ use protocol::request::{CloneGroupOffset, OffsetReply, QueryConsumerOffset, Upda
 
 use crate::admin::{reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::offsets::Asker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::offsets::Placed;
@@ -39,7 +40,8 @@ pub(crate) fn update(
         let remark = format!("topic {} has no queue {}", said.topic, said.queue_id);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    let (client, offset) = (session.connection.id(), said.commit_offset);
+    let (connection, offset) = (session.connection.id(), said.commit_offset);
+    let client = Asker { connection, name: &|| broker.clients.name(said.consumer_group, connection) };
     if broker.offsets.passes_over(client, said.consumer_group, said.topic, said.queue_id, offset) {
         let remark = Some("Offset has been previously reset");
         out.reply(request.reply_to(), ResponseCode::Success, remark, &(), &[]);
@@ -75,7 +77,9 @@ pub(crate) fn query(
         if !broker.store.journal().is_failing() {
             session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
         }
-        broker.offsets.was_told(session.connection.id(), asked.consumer_group, asked.topic, asked.queue_id);
+        let connection = session.connection.id();
+        let client = Asker { connection, name: &|| broker.clients.name(asked.consumer_group, connection) };
+        broker.offsets.was_told(client, asked.consumer_group, asked.topic, asked.queue_id);
         out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
         return Ok(());
     }

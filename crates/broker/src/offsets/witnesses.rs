@@ -9,7 +9,7 @@
 //! Nobody holds on for longer to a place from before the crash than [`KNOWN`]; after it nothing is looked at any more.
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,8 +22,24 @@ const KNOWN: Duration = Duration::from_secs(300);
 /// Beyond so many a queue's end is forgotten with the first pull that is not behind it.
 const WITNESSES_MAX: usize = 100_000;
 
-/// A client, by its connection, and where it is: the address of the entry, and the queue.
-type Witness = (u64, usize, i32);
+/// A client, and where it is: the address of the entry, and the queue.
+type Witness = (By, usize, i32);
+
+/// By what a client is known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum By {
+    Connection(u64),
+    Name(Arc<str>),
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Asker<'a> {
+    /// The connection's number.
+    pub(crate) connection: u64,
+    /// The name of the client, if it is known by now. Only asked for while a crash's ends are remembered.
+    pub(crate) name: &'a dyn Fn() -> Option<Arc<str>>,
+}
 
 /// See the module.
 #[derive(Default)]
@@ -56,14 +72,26 @@ impl Offsets {
         (!is_over).then_some(end)
     }
 
-    fn is_witness(&self, client: u64, entry: &Entry, queue_id: i32) -> bool {
-        self.witnesses.known.lock().contains(&witness(client, entry, queue_id))
+    fn is_witness(&self, client: Asker<'_>, entry: &Entry, queue_id: i32) -> bool {
+        let by_connection = witness(By::Connection(client.connection), entry, queue_id);
+        let by_name = (client.name)().map(|name| witness(By::Name(name), entry, queue_id));
+        let mut known = self.witnesses.known.lock();
+        if !known.contains(&by_connection) {
+            return by_name.is_some_and(|by_name| known.contains(&by_name));
+        }
+        if let Some(by_name) = by_name.filter(|_| known.len() < WITNESSES_MAX) {
+            // It had not said it when it was noted.
+            known.insert(by_name);
+        }
+        true
     }
 
-    fn add_witness(&self, client: u64, entry: &Entry, queue_id: i32) {
+    fn add_witness(&self, client: Asker<'_>, entry: &Entry, queue_id: i32) {
+        let by_name = (client.name)().map(By::Name);
         let mut known = self.witnesses.known.lock();
-        if known.len() < WITNESSES_MAX {
-            known.insert(witness(client, entry, queue_id));
+        if known.len() + 2 <= WITNESSES_MAX {
+            let all = [Some(By::Connection(client.connection)), by_name];
+            known.extend(all.into_iter().flatten().map(|by| witness(by, entry, queue_id)));
             return;
         }
         drop(known);
@@ -71,7 +99,7 @@ impl Offsets {
     }
 
     /// A client was told where the group is.
-    pub(crate) fn was_told(&self, client: u64, group: &str, topic: &str, queue_id: i32) {
+    pub(crate) fn was_told(&self, client: Asker<'_>, group: &str, topic: &str, queue_id: i32) {
         if self.has_ends()
             && let Some(entry) = self.existing(group, topic)
             && self.end(&entry, queue_id).is_some()
@@ -81,7 +109,7 @@ impl Offsets {
     }
 
     /// Where the pull of a client at `asked` is to go on instead: see [`Offsets::take_pending_reset`].
-    pub(crate) fn tell(&self, client: u64, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
+    pub(crate) fn tell(&self, client: Asker<'_>, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
         let entry = self.has_ends().then(|| self.existing(group, topic)).flatten();
         let ended = entry.and_then(|entry| Some((self.end(&entry, queue_id)?, entry)));
         let Some((end, entry)) = ended else { return self.take_pending_reset(group, topic, queue_id, asked) };
@@ -93,7 +121,7 @@ impl Offsets {
     }
 
     /// Whether a commit of this client would be passed over.
-    pub(crate) fn passes_over(&self, client: u64, group: &str, topic: &str, queue_id: i32, offset: i64) -> bool {
+    pub(crate) fn passes_over(&self, client: Asker<'_>, group: &str, topic: &str, queue_id: i32, offset: i64) -> bool {
         let entry = self.has_ends().then(|| self.existing(group, topic)).flatten();
         match entry.and_then(|entry| Some((self.end(&entry, queue_id)?, entry))) {
             Some((end, entry)) => offset > end && !self.is_witness(client, &entry, queue_id),
@@ -102,7 +130,7 @@ impl Offsets {
     }
 
     /// What a client commits: see [`Offsets::commit`].
-    pub(crate) fn commit_of(&self, client: u64, group: &str, topic: &str, queue_id: i32, offset: i64) {
+    pub(crate) fn commit_of(&self, client: Asker<'_>, group: &str, topic: &str, queue_id: i32, offset: i64) {
         let entry = self.has_ends().then(|| self.existing(group, topic)).flatten();
         let ended = entry.filter(|entry| self.end(entry, queue_id).is_some());
         let Some(entry) = ended else { return self.commit(group, topic, queue_id, offset) };
@@ -113,8 +141,8 @@ impl Offsets {
     }
 }
 
-fn witness(client: u64, entry: &Entry, queue_id: i32) -> Witness {
-    (client, std::ptr::from_ref(entry) as usize, queue_id)
+fn witness(by: By, entry: &Entry, queue_id: i32) -> Witness {
+    (by, std::ptr::from_ref(entry) as usize, queue_id)
 }
 
 #[cfg(test)]
@@ -124,6 +152,10 @@ mod tests {
     use super::super::after_loss::tests::cut_at;
     use super::*;
 
+    fn by(connection: u64) -> Asker<'static> {
+        Asker { connection, name: &|| None }
+    }
+
     #[test]
     fn who_was_ahead_commits_nothing_though_another_client_of_the_group_reads_on_from_the_end() {
         let (clock, hand) = Clock::manual(TimeMs(1_800_000_000_000));
@@ -131,26 +163,39 @@ mod tests {
         offsets.commit("G", "T", 0, 95);
         cut_at(&offsets, 100);
         // 1 had come to 103 and says so when it gives the queue up; 2 takes it.
-        offsets.was_told(2, "G", "T", 0);
-        assert_eq!(offsets.tell(2, "G", "T", 0, 95), None);
-        assert!(offsets.passes_over(1, "G", "T", 0, 103));
-        offsets.commit_of(1, "G", "T", 0, 103);
+        offsets.was_told(by(2), "G", "T", 0);
+        assert_eq!(offsets.tell(by(2), "G", "T", 0, 95), None);
+        assert!(offsets.passes_over(by(1), "G", "T", 0, 103));
+        offsets.commit_of(by(1), "G", "T", 0, 103);
         assert_eq!(offsets.committed("G", "T", 0), Some(95));
-        assert_eq!(offsets.tell(1, "G", "T", 0, 103), Some(100));
+        assert_eq!(offsets.tell(by(1), "G", "T", 0, 103), Some(100));
         // 2 has read the new ones.
-        assert_eq!(offsets.tell(2, "G", "T", 0, 102), None);
-        offsets.commit_of(2, "G", "T", 0, 102);
+        assert_eq!(offsets.tell(by(2), "G", "T", 0, 102), None);
+        offsets.commit_of(by(2), "G", "T", 0, 102);
         assert_eq!(offsets.committed("G", "T", 0), Some(102));
         // 1 goes on where it was told to.
-        assert_eq!(offsets.tell(1, "G", "T", 0, 100), None);
-        offsets.commit_of(1, "G", "T", 0, 104);
+        assert_eq!(offsets.tell(by(1), "G", "T", 0, 100), None);
+        offsets.commit_of(by(1), "G", "T", 0, 104);
         assert_eq!(offsets.committed("G", "T", 0), Some(104));
         // A third one that knows nothing of it.
-        assert_eq!(offsets.tell(3, "G", "T", 0, 110), Some(100));
+        assert_eq!(offsets.tell(by(3), "G", "T", 0, 110), Some(100));
         hand.advance(KNOWN);
-        assert_eq!(offsets.tell(3, "G", "T", 0, 110), None);
-        offsets.commit_of(3, "G", "T", 0, 110);
+        assert_eq!(offsets.tell(by(3), "G", "T", 0, 110), None);
+        offsets.commit_of(by(3), "G", "T", 0, 110);
         assert_eq!(offsets.committed("G", "T", 0), Some(110));
         assert!(offsets.witnesses.known.lock().is_empty());
+    }
+
+    #[test]
+    fn a_client_that_was_told_is_left_alone_also_by_another_connection() {
+        let offsets = Offsets::new(Clock::real());
+        offsets.commit("G", "T", 0, 95);
+        cut_at(&offsets, 100);
+        // It says its name only then.
+        offsets.was_told(by(1), "G", "T", 0);
+        let named = |connection| Asker { connection, name: &|| Some("c".into()) };
+        assert_eq!(offsets.tell(named(1), "G", "T", 0, 105), None);
+        assert_eq!(offsets.tell(named(2), "G", "T", 0, 105), None);
+        assert_eq!(offsets.tell(by(2), "G", "T", 0, 105), Some(100), "it may be another one");
     }
 }
