@@ -28,6 +28,8 @@ type Witness = (By, usize, i32);
 /// By what a client is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum By {
+    /// Some client.
+    Any,
     Connection(u64),
     Name(Arc<str>),
 }
@@ -89,8 +91,8 @@ impl Offsets {
     fn add_witness(&self, client: Asker<'_>, entry: &Entry, queue_id: i32) {
         let by_name = (client.name)().map(By::Name);
         let mut known = self.witnesses.known.lock();
-        if known.len() + 2 <= WITNESSES_MAX {
-            let all = [Some(By::Connection(client.connection)), by_name];
+        if known.len() + 3 <= WITNESSES_MAX {
+            let all = [Some(By::Any), Some(By::Connection(client.connection)), by_name];
             known.extend(all.into_iter().flatten().map(|by| witness(by, entry, queue_id)));
             return;
         }
@@ -117,7 +119,11 @@ impl Offsets {
             self.add_witness(client, &entry, queue_id);
             return None;
         }
-        (!self.is_witness(client, &entry, queue_id)).then_some(end)
+        // Who has not said his name yet is most likely one that lost its connection, once somebody reads on there: he is told when he has said it, if
+        // he is not. Until then he commits nothing behind the end.
+        let is_unknown = (client.name)().is_none();
+        let is_let_be = || is_unknown && self.witnesses.known.lock().contains(&witness(By::Any, &entry, queue_id));
+        (!self.is_witness(client, &entry, queue_id) && !is_let_be()).then_some(end)
     }
 
     /// Whether a commit of this client would be passed over.
@@ -152,8 +158,8 @@ mod tests {
     use super::super::after_loss::tests::cut_at;
     use super::*;
 
-    fn by(connection: u64) -> Asker<'static> {
-        Asker { connection, name: &|| None }
+    fn named(connection: u64, name: &dyn Fn() -> Option<Arc<str>>) -> Asker<'_> {
+        Asker { connection, name }
     }
 
     #[test]
@@ -162,26 +168,27 @@ mod tests {
         let offsets = Offsets::new(clock);
         offsets.commit("G", "T", 0, 95);
         cut_at(&offsets, 100);
-        // 1 had come to 103 and says so when it gives the queue up; 2 takes it.
-        offsets.was_told(by(2), "G", "T", 0);
-        assert_eq!(offsets.tell(by(2), "G", "T", 0, 95), None);
-        assert!(offsets.passes_over(by(1), "G", "T", 0, 103));
-        offsets.commit_of(by(1), "G", "T", 0, 103);
+        let [one, two, three] = ["one", "two", "three"].map(|name| move || Some(Arc::from(name)));
+        let (one, two, three) = (named(1, &one), named(2, &two), named(3, &three));
+        // The first had come to 103 and says so when it gives the queue up; the second takes it.
+        offsets.was_told(two, "G", "T", 0);
+        assert_eq!(offsets.tell(two, "G", "T", 0, 95), None);
+        assert!(offsets.passes_over(one, "G", "T", 0, 103));
+        offsets.commit_of(one, "G", "T", 0, 103);
         assert_eq!(offsets.committed("G", "T", 0), Some(95));
-        assert_eq!(offsets.tell(by(1), "G", "T", 0, 103), Some(100));
-        // 2 has read the new ones.
-        assert_eq!(offsets.tell(by(2), "G", "T", 0, 102), None);
-        offsets.commit_of(by(2), "G", "T", 0, 102);
+        assert_eq!(offsets.tell(one, "G", "T", 0, 103), Some(100));
+        // The second has read the new ones.
+        assert_eq!(offsets.tell(two, "G", "T", 0, 102), None);
+        offsets.commit_of(two, "G", "T", 0, 102);
         assert_eq!(offsets.committed("G", "T", 0), Some(102));
-        // 1 goes on where it was told to.
-        assert_eq!(offsets.tell(by(1), "G", "T", 0, 100), None);
-        offsets.commit_of(by(1), "G", "T", 0, 104);
+        // The first goes on where it was told to.
+        assert_eq!(offsets.tell(one, "G", "T", 0, 100), None);
+        offsets.commit_of(one, "G", "T", 0, 104);
         assert_eq!(offsets.committed("G", "T", 0), Some(104));
-        // A third one that knows nothing of it.
-        assert_eq!(offsets.tell(by(3), "G", "T", 0, 110), Some(100));
+        assert_eq!(offsets.tell(three, "G", "T", 0, 110), Some(100), "it knows nothing of it");
         hand.advance(KNOWN);
-        assert_eq!(offsets.tell(by(3), "G", "T", 0, 110), None);
-        offsets.commit_of(by(3), "G", "T", 0, 110);
+        assert_eq!(offsets.tell(three, "G", "T", 0, 110), None);
+        offsets.commit_of(three, "G", "T", 0, 110);
         assert_eq!(offsets.committed("G", "T", 0), Some(110));
         assert!(offsets.witnesses.known.lock().is_empty());
     }
@@ -191,11 +198,14 @@ mod tests {
         let offsets = Offsets::new(Clock::real());
         offsets.commit("G", "T", 0, 95);
         cut_at(&offsets, 100);
+        let (nobody, one) = (|| None, || Some(Arc::from("one")));
+        assert_eq!(offsets.tell(named(1, &nobody), "G", "T", 0, 105), Some(100), "nobody has read on there");
         // It says its name only then.
-        offsets.was_told(by(1), "G", "T", 0);
-        let named = |connection| Asker { connection, name: &|| Some("c".into()) };
-        assert_eq!(offsets.tell(named(1), "G", "T", 0, 105), None);
-        assert_eq!(offsets.tell(named(2), "G", "T", 0, 105), None);
-        assert_eq!(offsets.tell(by(2), "G", "T", 0, 105), Some(100), "it may be another one");
+        offsets.was_told(named(1, &nobody), "G", "T", 0);
+        assert_eq!(offsets.tell(named(1, &one), "G", "T", 0, 105), None);
+        assert_eq!(offsets.tell(named(2, &nobody), "G", "T", 0, 105), None, "it may be the same");
+        assert!(offsets.passes_over(named(2, &nobody), "G", "T", 0, 105), "and may not");
+        assert_eq!(offsets.tell(named(2, &one), "G", "T", 0, 105), None);
+        assert!(!offsets.passes_over(named(2, &one), "G", "T", 0, 105));
     }
 }

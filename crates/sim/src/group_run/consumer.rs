@@ -30,7 +30,7 @@ const REBALANCE_MS: i64 = 2_000;
 const LOCK_EVERY_MS: i64 = 2_000;
 /// After which it takes a lock that was not renewed for lost.
 const LOCK_HELD_MS: i64 = 3_000;
-const COMMIT_EVERY_MS: i64 = 500;
+const COMMIT_EVERY_MS: i64 = 700;
 /// A pull that failed.
 const PULL_LATER_MS: i64 = 300;
 /// Messages of a queue that are not done with, at which nothing more is pulled.
@@ -212,8 +212,6 @@ impl Consumer {
                     let (now, dice) = (around.now, around.dice);
                     self.heartbeat_at = now + i64::from(dice.below(around.rules.first_heartbeat_ms_max + 1));
                     self.rebalance_at = self.rebalance_at.min(self.heartbeat_at + 50);
-                    // What went by the last one may not have come.
-                    self.held.values_mut().for_each(|held| held.committed = NONE);
                 }
                 Event::Told(told) => {
                     if told.code == request::NOTIFY_CONSUMER_IDS_CHANGED {
@@ -488,9 +486,7 @@ impl Consumer {
     fn commit(&mut self, around: &mut Around<'_>, queue: Queue) {
         let Some(held) = self.held.get_mut(&queue).filter(|held| held.next.is_some()) else { return };
         let offset = held.progress();
-        if offset <= held.committed {
-            return;
-        }
+        // Also what it has said before: who had the queue before may have said less since.
         held.committed = offset;
         self.send_commit(around, queue, offset);
     }
