@@ -325,7 +325,9 @@ impl Consumer {
                 let was_reset = answer.code == ResponseCode::PullOffsetMoved as i32;
                 if let Some(written) = commit {
                     let register = around.history.register(self.group, queue);
-                    if was_reset || answer.code == ResponseCode::SubscriptionNotExist as i32 {
+                    // After a crash the broker passes over what a client commits that has not said its name on this connection yet.
+                    let may_be_passed_over = life > 0 || was_reset;
+                    if may_be_passed_over || answer.code == ResponseCode::SubscriptionNotExist as i32 {
                         register.may_happen(written, around.now);
                     } else {
                         register.happened(written, around.now);
