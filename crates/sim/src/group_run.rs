@@ -200,6 +200,7 @@ pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
         ..log_run::options(&world)
     };
     world.has_readers(options.recovery.threads);
+    world.has_readers(options.recovery.threads);
     let rules = Rules::new(&world);
     report.tell(|| format!("{:?}, {:?}, files of {} bytes", options.flush, options.pool, options.segment_bytes));
     report.tell(|| format!("{:?}, pulls wait for {} ms, {:?}", rules.weather, rules.suspend_ms, rules.settings));
