@@ -33,18 +33,18 @@ unit:
 	scripts/setup unit
 	cargo test --profile fast --workspace
 
-# Seeds of the simulator (docs/testing.md). ARGS="--seed 7" tells one seed's story.
+# Seeds of the simulator (docs/testing.md). ARGS="--seed 7" tells one seed's story; --broker and --group play brokers, and groups over a network.
 sim:
 	scripts/setup build
 	cargo run --profile fast -p sim -- $(ARGS)
 
-# As many seeds as there is time for, beginning where the clock says; one that finds something is named, and played again by ARGS="--seed N". Then the
-# server in cages of 128 and 256 MiB, a quarter of an hour, which needs root.
+# As many seeds as there is time for, beginning where the clock says: stores, brokers and groups in turn. One that finds something is named with what
+# plays it again. Then the server in cages of 128 and 256 MiB, a quarter of an hour, which needs root.
 SECONDS ?= 3600
 soak:
 	scripts/setup build
 	scripts/setup java
-	cargo run --profile fast -p sim -- --seconds $(SECONDS) --from $$(date +%s)000
+	cargo run --profile fast -p sim -- --all --seconds $(SECONDS) --from $$(date +%s)000
 	bench/cage peers=gantry
 
 # kill -9 under load for ten minutes, or MINUTES=n, and then what was promised against what is there. SEED=n: the same kill moments again.

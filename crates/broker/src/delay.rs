@@ -316,6 +316,7 @@ impl Delivery {
             (None, None) => self.scan_from.0 + SCAN_BYTES_MAX,
         };
         tokio::select! {
+            biased;
             () = delay.bell.notified() => self.schedule.arrived(),
             () = store.flushed().reached(flushed_to) => {}
             () = sleep(limit) => {}

@@ -17,6 +17,7 @@ use protocol::{light, names};
 use store::Store;
 use store::journal::Table;
 
+use crate::hashing::{self, Hashing};
 use crate::offsets::SEPARATOR;
 use crate::refusal::Refusal;
 use crate::tables::{self, Keeper};
@@ -39,7 +40,7 @@ pub(crate) type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;
 
 /// All groups of this broker.
 pub struct Groups {
-    table: papaya::HashMap<Arc<str>, Arc<Group>, foldhash::fast::RandomState>,
+    table: papaya::HashMap<Arc<str>, Arc<Group>, Hashing>,
     /// Guards every change of `table` and `forbidden`, and with it the order of changes in the journal.
     changing: Mutex<()>,
     /// Bits by `group@topic`. Nearly always empty, so every pull only looks at `has_forbidden`.
@@ -59,7 +60,7 @@ impl Groups {
     /// What the journal holds, and the groups that every broker has.
     pub(crate) fn load(store: &Arc<Store>, clock: Clock, creates_missing: bool) -> Groups {
         let groups = Groups {
-            table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            table: papaya::HashMap::with_hasher(hashing::new()),
             changing: Mutex::new(()),
             forbidden: RwLock::default(),
             has_forbidden: AtomicBool::new(false),

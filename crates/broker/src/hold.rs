@@ -331,6 +331,7 @@ impl Hold {
                 Some(tick) => {
                     let wait = TICK.saturating_mul(u32::try_from(tick).unwrap_or(u32::MAX)).saturating_sub(now);
                     tokio::select! {
+                        biased;
                         () = tokio::time::sleep(wait) => {}
                         () = self.changed.notified() => {}
                     }

@@ -19,6 +19,7 @@ mod facts;
 mod falls;
 mod fetch;
 mod groups;
+mod hashing;
 mod heartbeat;
 mod hold;
 mod ids;

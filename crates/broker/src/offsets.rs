@@ -8,6 +8,7 @@ pub(crate) mod after_loss;
 mod carrier;
 mod notice;
 pub(crate) mod requests;
+mod witnesses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -21,6 +22,9 @@ use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
 use self::notice::{Notice, Pending};
+pub(crate) use self::witnesses::Asker;
+use self::witnesses::Witnesses;
+use crate::hashing::{self, Hashing};
 use crate::topics::QUEUES_MAX;
 
 /// The data version changes once in so many commits (`consumerOffsetUpdateVersionStep`), since only slaves compare it.
@@ -179,7 +183,7 @@ struct Bundle {
 
 /// The offsets of all groups.
 pub struct Offsets {
-    table: papaya::HashMap<Key, Arc<Entry>, foldhash::fast::RandomState>,
+    table: papaya::HashMap<Key, Arc<Entry>, Hashing>,
     /// Guards who is marked. Taken once for the first commit of an entry in a bundle, and by the task that takes the bundle.
     marked: Mutex<Vec<Arc<Entry>>>,
     /// Makes taking changes and putting them into the journal one step: of two changes of one key the newer is put last. Taken before
@@ -190,18 +194,21 @@ pub struct Offsets {
     changed: Notify,
     commits: AtomicU64,
     version: ArcSwap<DataVersion>,
+    /// Who knows of the ends that a crash left.
+    witnesses: Witnesses,
     clock: Clock,
 }
 
 impl Offsets {
     pub(crate) fn new(clock: Clock) -> Offsets {
         Offsets {
-            table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            table: papaya::HashMap::with_hasher(hashing::new()),
             marked: Mutex::default(),
             bundle: Mutex::default(),
             changed: Notify::new(),
             commits: AtomicU64::new(0),
             version: ArcSwap::from_pointee(DataVersion::default()),
+            witnesses: Witnesses::default(),
             clock,
         }
     }
@@ -214,9 +221,14 @@ impl Offsets {
         let entry = self.entry(group, topic);
         let is_news = entry.with(queue, |slot| slot.pending.lets_commit(offset) && set(slot, offset));
         if is_news {
-            entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
-            self.mark(&entry);
+            self.is_news(&entry);
         }
+    }
+
+    /// Something was committed that was not known.
+    fn is_news(&self, entry: &Arc<Entry>) {
+        entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
+        self.mark(entry);
     }
 
     /// How far a group has come.
@@ -462,6 +474,10 @@ impl Offsets {
         }
         let key = Key { group: group.into(), topic: topic.into() };
         Arc::clone(table.get_or_insert_with(key.clone(), || Entry::new(key.clone())))
+    }
+
+    fn existing(&self, group: &str, topic: &str) -> Option<Arc<Entry>> {
+        self.table.pin().get(&KeyRef { group, topic }).cloned()
     }
 
     fn look(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> i64) -> Option<i64> {

@@ -78,8 +78,9 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             }
         };
         tokio::select! {
-            () = work => {}
+            biased;
             _ = stop.changed() => return,
+            () = work => {}
         }
     }
 }

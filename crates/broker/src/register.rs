@@ -157,8 +157,9 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
         let period = Duration::from_millis(settings.register_name_server_period.clamp(PERIOD_MIN_MS, PERIOD_MAX_MS));
         drop(settings);
         let registered = tokio::select! {
-            registered = register(&broker, &server.address, &owed) => registered,
+            biased;
             _ = stop.changed() => return,
+            registered = register(&broker, &server.address, &owed) => registered,
         };
         match registered {
             Ok(order_topics) => {
@@ -170,9 +171,10 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
                     mark_order_topics(&broker, &order_topics);
                 }
                 tokio::select! {
+                    biased;
+                    _ = stop.changed() => return,
                     () = tokio::time::sleep(period) => *server.owed.lock() = Owed::Everything,
                     () = server.changed.notified() => {}
-                    _ = stop.changed() => return,
                 }
             }
             Err(error) => {
@@ -181,8 +183,9 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
                 }
                 (is_known, has_complained) = (false, true);
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
+                    biased;
                     _ = stop.changed() => return,
+                    () = tokio::time::sleep(pause) => {}
                 }
                 pause = (pause * 2).min(period);
             }

@@ -22,6 +22,7 @@ use store::{ConsumeQueue, Journal, Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::durability::TopicsWord;
+use crate::hashing::{self, Hashing};
 use crate::hold::Lane;
 use crate::light::LightTopics;
 use crate::lite::Lite;
@@ -211,7 +212,7 @@ pub type OnChange = Box<dyn Fn(&TopicConfig) + Send + Sync>;
 
 /// All topics of this broker.
 pub struct Topics {
-    table: papaya::HashMap<Arc<str>, Arc<Topic>, foldhash::fast::RandomState>,
+    table: papaya::HashMap<Arc<str>, Arc<Topic>, Hashing>,
     /// No more are made by sending to them or by request; those that the broker itself needs are.
     max: usize,
     /// Guards every change of `table`, and with it the order of changes in the journal. Journal puts happen under it, which never wait.
@@ -233,7 +234,7 @@ impl Topics {
     /// What the journal holds.
     pub(crate) fn load(store: &Arc<Store>, clock: Clock) -> Topics {
         let topics = Topics {
-            table: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            table: papaya::HashMap::with_hasher(hashing::new()),
             max: TOPICS_MAX,
             changing: Mutex::new(()),
             version: ArcSwap::from_pointee(DataVersion::default()),

@@ -120,20 +120,23 @@ async fn end(mut tasks: JoinSet<()>, what: &str) {
 async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         tokio::select! {
-            () = broker.offsets.changed() => {}
+            biased;
             _ = stop.changed() => return,
+            () = broker.offsets.changed() => {}
         }
         let gather = Duration::from_millis(broker.store_settings.load().journal_offsets_millis);
         tokio::select! {
-            () = tokio::time::sleep(gather) => {}
+            biased;
             _ = stop.changed() => return,
+            () = tokio::time::sleep(gather) => {}
         }
         let position = put_offsets(&broker.store, &broker.offsets);
         // Who waits for a change hurries the journal, and nobody waits for these: so this looks, and does not wait.
         while broker.store.journal().written().get() < position {
             tokio::select! {
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                biased;
                 _ = stop.changed() => return,
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
             }
         }
     }
@@ -146,8 +149,9 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let mut minutes = Minutes::default();
     while !*stop.borrow() {
         tokio::select! {
-            () = tokio::time::sleep(every) => {}
+            biased;
             _ = stop.changed() => return,
+            () = tokio::time::sleep(every) => {}
         }
         beside(&broker, |broker| broker.stats.sample()).await;
         let now = broker.clock.elapsed();
@@ -204,8 +208,9 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         let every = broker.settings.load().flush_consumer_offset_interval;
         let every = Duration::from_millis(every.max(100));
         tokio::select! {
-            () = tokio::time::sleep(every) => {}
+            biased;
             _ = stop.changed() => return,
+            () = tokio::time::sleep(every) => {}
         }
         let runtime = tokio::runtime::Handle::current();
         match beside(&broker, move |broker| runtime.block_on(broker.exchange.export(broker))).await {

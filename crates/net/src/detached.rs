@@ -1,15 +1,35 @@
-//! A service without a socket: bursts go in as bytes, replies come out as bytes. For benches, and for tests that count.
+//! A service without a socket, for benches, for tests that count, and for simulations: bursts go in as bytes and replies come out as bytes, or the
+//! loop of a connection runs over a stream that is given.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use protocol::frame::{self, Serialization};
 use protocol::header::HeaderScratch;
 
 use crate::connection::{Connection, InboxLimits, ListenerTag, Stage};
+use crate::listener::ListenerOptions;
 use crate::outgoing::Outgoing;
 use crate::service::{Burst, Service};
+use crate::stream::{Bytewise, Stream};
+use crate::task;
+
+/// The loop of a connection over a stream that is given, as a port with these options runs it over a socket; and the connection, which ends
+/// in order when it is closed. To be polled by whoever wants it served.
+pub fn over<S: Service>(
+    service: Arc<S>,
+    stream: impl Bytewise + 'static,
+    peer: SocketAddr,
+    options: &ListenerOptions,
+) -> (Connection<S::Work>, impl Future<Output = ()> + Send + 'static) {
+    let handle = Connection::new(peer, peer, options.tag, options.inbox(), Serialization::Json);
+    let (limits, budget, own) = (options.limits(), Arc::clone(&options.budget), handle.clone());
+    let served = async move {
+        task::run(Stream::Given(Box::new(stream)), BytesMut::new(), own, &*service, limits, budget, None).await;
+    };
+    (handle, served)
+}
 
 /// One connection of a service, driven by its caller instead of by a task and a socket.
 pub struct Detached<S: Service> {

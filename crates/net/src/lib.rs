@@ -25,9 +25,11 @@ pub use call::{CallError, OwnedFields, Response};
 pub use client::{Call, Client, ClientOptions, Inbound, RefuseInbound};
 pub use connection::{Begun, Connection, Debt, ListenerTag};
 #[doc(hidden)]
-pub use detached::Detached;
+pub use detached::{Detached, over};
 pub use listener::{Listener, ListenerOptions, Port};
 pub use outgoing::{Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use places::{PlaceFigures, Places};
 pub use service::{Burst, Request, Service};
+#[doc(hidden)]
+pub use stream::Bytewise;
 pub use tls::{ClientAuth, ClientTls, ServerCheck, TlsError, TlsMode, TlsSettings};

@@ -99,6 +99,21 @@ impl Default for ListenerOptions {
     }
 }
 
+impl ListenerOptions {
+    pub(crate) fn inbox(&self) -> InboxLimits {
+        InboxLimits { frames_bytes_max: self.out_bytes_max, work_max: self.inbox_work_max, calls_max: self.calls_max }
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            frame_bytes_max: self.frame_bytes_max,
+            out_bytes_max: self.out_bytes_max,
+            idle_timeout: self.idle_timeout,
+            unread_timeout: self.unread_timeout,
+        }
+    }
+}
+
 /// A port that is ours, at which nobody listens yet: whoever connects is refused, and whoever asks the kernel for a free one gets another.
 #[derive(Debug)]
 pub struct Port {
@@ -379,12 +394,7 @@ async fn connection<S: Service>(
             return;
         }
     };
-    let inbox = InboxLimits {
-        frames_bytes_max: options.out_bytes_max,
-        work_max: options.inbox_work_max,
-        calls_max: options.calls_max,
-    };
-    let handle = Connection::new(begun.peer, begun.local, options.tag, inbox, Serialization::Json);
+    let handle = Connection::new(begun.peer, begun.local, options.tag, options.inbox(), Serialization::Json);
     let _entry = {
         let mut open = door.open.lock();
         if open.stage >= Stage::Draining {
@@ -394,14 +404,8 @@ async fn connection<S: Service>(
         open.connections.insert(handle.id(), Arc::clone(&handle.shared));
         Entry { door: &door, id: handle.id() }
     };
-    let limits = Limits {
-        frame_bytes_max: options.frame_bytes_max,
-        out_bytes_max: options.out_bytes_max,
-        idle_timeout: options.idle_timeout,
-        unread_timeout: options.unread_timeout,
-    };
-    let unheard = Some(unheard);
-    task::run(begun.stream, begun.read, handle, &*door.service, limits, Arc::clone(&options.budget), unheard).await;
+    let (limits, budget) = (options.limits(), Arc::clone(&options.budget));
+    task::run(begun.stream, begun.read, handle, &*door.service, limits, budget, Some(unheard)).await;
 }
 
 /// Dead hosts are noticed by the kernel even while the connection owes nothing and hears nothing.

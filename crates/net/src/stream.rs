@@ -1,4 +1,4 @@
-//! A socket with or without TLS, behind the two calls that the loop makes.
+//! A socket with or without TLS, or a stream that is none, behind the two calls that the loop makes.
 
 use std::io;
 use std::io::IoSlice;
@@ -14,8 +14,15 @@ use crate::outgoing::{Outgoing, WRITE_SLICES};
 /// What a resting TLS connection is read into, on the stack.
 const TLS_PROBE_BYTES: usize = 1 << 10;
 
+/// A stream of bytes in both directions.
+pub trait Bytewise: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytewise for T {}
+
 pub(crate) enum Stream {
     Plain(TcpStream),
+    /// No socket: of a network that is simulated.
+    Given(Box<dyn Bytewise>),
     Server(Box<tokio_rustls::server::TlsStream<Rewound>>),
     Client(Box<tokio_rustls::client::TlsStream<TcpStream>>),
 }
@@ -23,8 +30,8 @@ pub(crate) enum Stream {
 impl Stream {
     /// Waits for bytes without a buffer to read them into, and reserves `bytes` once there are some.
     ///
-    /// So a connection at rest holds no read buffer. TLS cannot tell a record's arrival from its content, so it reads a
-    /// little into the stack first.
+    /// So a connection at rest holds no read buffer. Others than a socket cannot tell that something has come from what has come (TLS knows
+    /// whole records only), so a little is read into the stack first.
     pub(crate) fn poll_first(
         &mut self,
         cx: &mut Context<'_>,
@@ -37,7 +44,7 @@ impl Stream {
                 buffer.reserve(bytes);
                 self.poll_read(cx, buffer)
             }
-            Stream::Server(_) | Stream::Client(_) => {
+            Stream::Given(_) | Stream::Server(_) | Stream::Client(_) => {
                 let mut space = [0; TLS_PROBE_BYTES];
                 let mut probe = ReadBuf::new(&mut space);
                 ready!(self.poll_read_buf(cx, &mut probe))?;
@@ -65,6 +72,7 @@ impl Stream {
     fn poll_read_buf(&mut self, cx: &mut Context<'_>, read: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(tcp) => Pin::new(tcp).poll_read(cx, read),
+            Stream::Given(given) => Pin::new(given).poll_read(cx, read),
             Stream::Server(tls) => Pin::new(tls).poll_read(cx, read),
             Stream::Client(tls) => Pin::new(tls).poll_read(cx, read),
         }
@@ -78,6 +86,7 @@ impl Stream {
             let slices = &slices[..filled];
             ready!(match self {
                 Stream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+                Stream::Given(given) => Pin::new(given).poll_write_vectored(cx, slices),
                 Stream::Server(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
                 Stream::Client(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
             })?
@@ -94,6 +103,7 @@ impl Stream {
         match self {
             // The kernel sends by itself.
             Stream::Plain(_) => Poll::Ready(Ok(())),
+            Stream::Given(given) => Pin::new(given).poll_flush(cx),
             Stream::Server(tls) => Pin::new(tls).poll_flush(cx),
             Stream::Client(tls) => Pin::new(tls).poll_flush(cx),
         }
@@ -103,6 +113,7 @@ impl Stream {
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Stream::Given(given) => Pin::new(given).poll_shutdown(cx),
             Stream::Server(tls) => Pin::new(tls).poll_shutdown(cx),
             Stream::Client(tls) => Pin::new(tls).poll_shutdown(cx),
         }

@@ -162,6 +162,8 @@ pub(crate) async fn run<S: Service>(
     };
     // From here on nothing can be left for this connection.
     handle.shared.come_to(Stage::Ending);
+    // Who does not take his last replies is no client any more: a group goes on without him.
+    drop(session);
     if end.is_orderly() {
         farewell(&mut socket).await;
     }

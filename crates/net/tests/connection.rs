@@ -351,6 +351,19 @@ async fn a_peer_that_closes_its_half_still_gets_its_replies() {
 }
 
 #[tokio::test]
+async fn a_peer_that_does_not_take_its_last_replies_has_no_session_any_more() {
+    let server = Server::start(ListenerOptions { out_bytes_max: 64 << 20, ..options() });
+    let mut peer = server.peer().await;
+    let all: Vec<u8> = (0..30).flat_map(|n| request(does::SHARED, n, 0, &[("slices", "0")], b"")).collect();
+    peer.write(&all).await;
+    until("all are served", || server.probe.served.load(Ordering::SeqCst) == 30).await;
+    server.probe.last().close();
+    // The kernel's buffers do not hold all of them, and the rest is waited with for as long as a connection may be idle.
+    until("the session is closed", || server.probe.closed.load(Ordering::SeqCst) == 1).await;
+    assert!(peer.reply().await.is_some(), "the connection is still there");
+}
+
+#[tokio::test]
 async fn a_reset_closes_the_session() {
     let server = Server::start(options());
     let mut peer = server.peer().await;

@@ -7,7 +7,6 @@
 mod checks;
 mod history;
 mod pops;
-mod served;
 
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
@@ -18,13 +17,11 @@ use store::{FlushMode, PoolOptions, Store, StoreOptions};
 
 use crate::disk::Crash;
 use crate::log_run::{self, End, body};
+use crate::served::{Answer, LEVELS, Request, Served};
 use crate::verdict::{Report, Verdict};
 use crate::world::World;
 use history::{Ended, Half, History, Kind, Sent};
-use served::{Answer, Request, Served};
 
-/// `messageDelayLevel`.
-const LEVELS: &str = "1s 3s 10s";
 const LEVEL_MS: [i64; 3] = [1_000, 3_000, 10_000];
 const QUEUES: u32 = 2;
 /// Where messages for now go; for later; under a condition; and those that are popped.
@@ -58,6 +55,8 @@ pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
         batch_topics: Some(broker::batch_topics),
         ..log_run::options(&world)
     };
+    world.has_readers(options.recovery.threads);
+    world.has_readers(options.recovery.threads);
     report.tell(|| format!("{:?}, {:?}, files of {} bytes", options.flush, options.pool, options.segment_bytes));
     let lives = 2 + world.dice.below(3);
     let mut run = Run { world: &mut world, report, options, history: History::default() };
@@ -90,7 +89,7 @@ impl Run<'_> {
             // In the start, or soon after it.
             self.world.disk.crash_in(1 + u64::from(self.world.dice.below(200)), how);
         }
-        let mut served = match Served::start(self.world, self.options.clone()) {
+        let mut served = match Served::start(self.world, self.options.clone(), &[]) {
             Ok(served) => served,
             // What is refused then is refused by a ghost.
             Err(_) if self.world.disk.has_crashed() => return Ok(End::Crashed(how)),

@@ -13,6 +13,7 @@ mod nodes;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use env::Random;
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub struct Rules {
     pub sync_turns_max: u32,
     /// How often the machine has started again: what files hold in memory is gone then.
     pub boot: u32,
+    /// Several threads read at a start, and the machine decides which of them opens a file first: opening one to read is no call then.
+    pub has_readers: bool,
 }
 
 /// See the module's head. Cheap to clone.
@@ -54,6 +57,8 @@ pub struct CrashDisk {
 struct Shared {
     root: PathBuf,
     rules: Rules,
+    /// As in the rules, which may be told of it later.
+    has_readers: AtomicBool,
     random: Random,
     state: Mutex<State>,
 }
@@ -86,7 +91,13 @@ impl CrashDisk {
     pub fn new(root: &Path, rules: Rules, random: Random) -> io::Result<CrashDisk> {
         let nodes = Nodes::read(root)?;
         let state = State { nodes, calls: 0, crash_at: None, image: None, trace: Trace(0xcbf2_9ce4_8422_2325) };
-        Ok(CrashDisk { shared: Arc::new(Shared { root: root.to_owned(), rules, random, state: Mutex::new(state) }) })
+        let (root, has_readers, state) = (root.to_owned(), AtomicBool::new(rules.has_readers), Mutex::new(state));
+        Ok(CrashDisk { shared: Arc::new(Shared { root, rules, has_readers, random, state }) })
+    }
+
+    /// From now on several threads read at once, see [`Rules::has_readers`].
+    pub fn has_readers(&self) {
+        self.shared.has_readers.store(true, Ordering::Relaxed);
     }
 
     /// Calls so far.
@@ -205,7 +216,10 @@ impl Disk for CrashDisk {
 
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let Some(relative) = self.shared.relative(path) else { return RealDisk.open(path, how) };
-        self.shared.call("open", relative, [how as u64, 0], &[])?;
+        // Relaxed: set before anybody opens anything.
+        if !(self.shared.has_readers.load(Ordering::Relaxed) && how == OpenHow::Read) {
+            self.shared.call("open", relative, [how as u64, 0], &[])?;
+        }
         let mut state = self.shared.state.lock();
         let file = RealDisk.open(path, how)?;
         let node = state.nodes.file_or_made(relative, path)?;

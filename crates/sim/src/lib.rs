@@ -7,7 +7,10 @@
 
 pub mod broker_run;
 pub mod disk;
+pub mod group_run;
 pub mod log_run;
+pub mod network;
+mod served;
 mod tables;
 pub mod verdict;
 mod world;
@@ -35,6 +38,11 @@ pub fn play_and_keep(
 /// Plays a seed of a broker.
 pub fn play_broker(seed: u64, tells: bool) -> Report {
     told(tells, |report| broker_run::run(seed, report))
+}
+
+/// Plays a seed of groups of consumers over a network.
+pub fn play_group(seed: u64, tells: bool) -> Report {
+    told(tells, |report| group_run::run(seed, report))
 }
 
 fn told(tells: bool, run: impl FnOnce(&mut Report) -> anyhow::Result<()>) -> Report {

@@ -199,10 +199,11 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool
         let until_alarm = alarm.map(|at_ms| u64::try_from(at_ms - broker.clock.now().0).unwrap_or(0));
         let wait = until_alarm.map_or(STEP, |ms| STEP.min(Duration::from_millis(ms)));
         tokio::select! {
+            biased;
+            _ = stop.changed() => break,
             () = lite.bell.notified() => {}
             () = tokio::time::sleep(wait) => {}
             () = ended(&mut looking) => {}
-            _ = stop.changed() => break,
         }
         let due = lite.turns.lock().take_due(broker.clock.now().0);
         for (group, queue) in due {

@@ -23,8 +23,9 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let (mut topics_at, mut subscriptions_at) = (broker.clock.elapsed(), broker.clock.elapsed());
     while !*stop.borrow() {
         tokio::select! {
-            () = tokio::time::sleep(STEP) => {}
+            biased;
             _ = stop.changed() => return,
+            () = tokio::time::sleep(STEP) => {}
         }
         let settings = broker.settings.load_full();
         let topics = Duration::from_millis(settings.lite_ttl_check_interval);

@@ -67,8 +67,10 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
         let wait = next.map(|due| Duration::from_millis(u64::try_from(due - now).unwrap_or(0)));
         let flushed_to = work.unflushed.front().map(|first| first.end);
         tokio::select! {
-            () = pops.bell.notified() => {}
+            biased;
+            // It rings rarely, and the other one with every pop.
             () = pops.revive_bell.notified() => take_in_quietly(&broker).await,
+            () = pops.bell.notified() => {}
             () = flushed(&broker, flushed_to) => {}
             () = sleep(wait) => {}
         }

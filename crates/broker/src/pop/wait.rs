@@ -330,6 +330,7 @@ impl Rooms {
                 Some(tick) if tick <= now => self.turn(now),
                 Some(tick) => {
                     tokio::select! {
+                        biased;
                         () = tokio::time::sleep(Duration::from_millis(tick - now)) => {}
                         () = self.changed.notified() => {}
                     }

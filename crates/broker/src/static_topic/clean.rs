@@ -33,16 +33,18 @@ type Ends = BTreeMap<MessageQueue, TopicOffset>;
 pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         tokio::select! {
-            () = tokio::time::sleep(PERIOD) => {}
+            biased;
             _ = stop.changed() => return,
+            () = tokio::time::sleep(PERIOD) => {}
         }
         let retention = crate::retention(&broker.store_settings.load());
         if !retention.delete_when.contains(&retention.hour_of_day.at(broker.clock.now())) {
             continue;
         }
         tokio::select! {
-            () = clean(&broker) => {}
+            biased;
             _ = stop.changed() => return,
+            () = clean(&broker) => {}
         }
     }
 }

@@ -219,6 +219,7 @@ impl Task {
         let interval = Duration::from_millis(self.timers.flush_interval_ms);
         let limit = if self.is_dirty() { Some(limit.map_or(interval, |limit| limit.min(interval))) } else { limit };
         tokio::select! {
+            biased;
             () = self.timers.bell.notified() => {}
             () = store.flushed().reached(flushed_to) => {}
             () = sleep(limit) => {}

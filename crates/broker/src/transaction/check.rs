@@ -78,6 +78,7 @@ pub(crate) async fn ask(broker: Arc<Broker>) {
         let next = transactions.ledger.lock().next_due();
         let wait = next.map(|due| Duration::from_millis(u64::try_from(due - broker.clock.now().0).unwrap_or(0)));
         tokio::select! {
+            biased;
             () = transactions.bell.notified() => {}
             () = progress.flushed(&broker) => {}
             () = confirmed(&broker, taken) => {}

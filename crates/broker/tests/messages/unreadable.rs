@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use broker::ProcessFigures;
+use broker::{PageOptions, ProcessFigures};
 use env::ManualClock;
 use protocol::request::PopMessage;
 
@@ -12,7 +12,8 @@ use crate::support::*;
 
 /// How many messages the broker says that the device does not give it.
 fn unreadable(running: &Running, waits_for: &str) -> u64 {
-    let page = running.broker.metrics(ProcessFigures::default());
+    let options = PageOptions { labels: Vec::new(), label_sets_max: 100 };
+    let page = running.broker.metrics(ProcessFigures::default(), &options);
     let label = format!("waits_for=\"{waits_for}\"");
     let line = page.lines().find(|line| line.starts_with("gantry_unreadable_messages{") && line.contains(&label));
     line.unwrap().rsplit(' ').next().unwrap().parse().unwrap()

@@ -6,9 +6,9 @@ use protocol::record::{self, Scanned};
 use store::{ReadLimits, Store};
 
 use super::history::{Ended, Kind, Sent};
-use super::served::Served;
 use super::{DEALS, LAST_STEPS, LATER, NOW, Run};
 use crate::log_run::body;
+use crate::served::Served;
 use crate::verdict::Verdict;
 
 const LIMITS: ReadLimits = ReadLimits {

@@ -6,8 +6,8 @@ use protocol::record::{self, Scanned};
 use protocol::request::{AckMessage, PopMessage};
 
 use super::history::{Kind, Sent};
-use super::served::{Answer, Request, Served};
 use super::{Run, TASKS};
+use crate::served::{Answer, Request, Served};
 use crate::verdict::Verdict;
 
 const WORKERS: &str = "workers";

@@ -1,7 +1,8 @@
-//! A broker in a simulated world, and the one client that asks it.
+//! A broker in a simulated world, and who asks it: one client by a direct call, or many over a simulated network.
 //!
 //! The broker's tasks run on the thread that is in charge of the store's threads, between their turns; time passes for both alike. A request goes in
-//! as the bytes of a frame, and what comes out are the bytes of its answer: the code that serves, without a socket.
+//! as the bytes of a frame, and what comes out are the bytes of its answer: the code that serves, without a socket. Over a network each
+//! connection has its task, which is the one that serves a socket.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -9,16 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use broker::{Broker, Start};
+use broker::{Broker, Start, Work};
 use bytes::{Bytes, BytesMut};
 use config::{Machine, Role, Settings, Sources};
 use env::Random;
-use net::{ClientOptions, Detached};
+use net::{ClientOptions, Connection, Detached, ListenerOptions};
 use protocol::frame::{self, Serialization};
 use protocol::header::{self, EncodeFields, Head, HeaderScratch};
 use store::{Store, StoreEnv, StoreOptions};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 
+use crate::network::BrokerEnd;
 use crate::world::World;
 
 /// How often each task may run before threads have their turns.
@@ -30,6 +33,7 @@ const ROUNDS_MAX: u32 = 30_000;
 pub struct Served {
     // Dropped in this order: tasks before the store that they use.
     peer: Option<Detached<Broker>>,
+    connections: Vec<(Connection<Work>, JoinHandle<()>)>,
     broker: Option<Arc<Broker>>,
     runtime: Runtime,
     pub store: Arc<Store>,
@@ -63,10 +67,16 @@ impl Answer {
     }
 }
 
+/// A setting and its value.
+pub type Setting = (&'static str, String);
+
+/// `messageDelayLevel` of all simulated brokers.
+pub const LEVELS: &str = "1s 3s 10s";
+
 /// Settings of all simulated brokers. No file is written now and then beside the simulated disk; half messages are kept open.
 const SETTINGS: [(&str, &str); 6] = [
     ("brokerName", "broker-a"),
-    ("messageDelayLevel", super::LEVELS),
+    ("messageDelayLevel", LEVELS),
     ("mappedFileSizeTimerLog", "65536"),
     ("timerPrecisionMs", "5000"),
     ("flushConsumerOffsetInterval", "1000000000"),
@@ -74,8 +84,8 @@ const SETTINGS: [(&str, &str); 6] = [
 ];
 
 impl Served {
-    /// Opens the store and starts the broker.
-    pub fn start(world: &World, options: StoreOptions) -> anyhow::Result<Served> {
+    /// Opens the store and starts the broker, with settings of the run besides those that all have.
+    pub fn start(world: &World, options: StoreOptions, settings: &[Setting]) -> anyhow::Result<Served> {
         let root = options.root.clone();
         let env = StoreEnv {
             clock: world.clock.clone(),
@@ -85,8 +95,9 @@ impl Served {
         let (store, _found) = Store::open(options, env)?;
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
         let machine = Machine { host_name: "localhost".into(), address: [127, 0, 0, 1].into(), home: root.clone() };
+        let all = SETTINGS.map(|(key, value)| (key, value.to_owned())).into_iter().chain(settings.iter().cloned());
         let configuration = Settings::load(Sources {
-            command_line: SETTINGS.map(|(key, value)| (key.into(), value.into(), "sim".into())).into(),
+            command_line: all.map(|(key, value)| (key.into(), value, "sim".into())).collect(),
             data: Some(root),
             ..Sources::new(Role::Broker, machine)
         })?;
@@ -102,7 +113,7 @@ impl Served {
             clock: world.clock.clone(),
             random: Random::seeded(world.dice.next_u64()),
         };
-        let mut served = Served { peer: None, broker: None, runtime, store, opaque: 0 };
+        let mut served = Served { peer: None, connections: Vec::new(), broker: None, runtime, store, opaque: 0 };
         let starting = served.runtime.spawn(Broker::start(start));
         if !served.until(world, || starting.is_finished()) {
             bail!("the broker does not come to the end of its start");
@@ -115,10 +126,47 @@ impl Served {
         Ok(served)
     }
 
+    /// Serves a connection over a network. False: the broker has stopped.
+    pub fn accept(&mut self, end: BrokerEnd, client: u16) -> bool {
+        let Some(broker) = &self.broker else { return false };
+        let peer = ([127, 0, 0, 1], 41_000 + client).into();
+        let (connection, served) = net::over(Arc::clone(broker), end, peer, &ListenerOptions::default());
+        self.connections.retain(|(_, task)| !task.is_finished());
+        self.connections.push((connection, self.runtime.spawn(served)));
+        true
+    }
+
+    /// How many connections are served.
+    pub fn connections(&self) -> usize {
+        self.connections.iter().filter(|(_, task)| !task.is_finished()).count()
+    }
+
+    /// Lets connections read no more, and finish what they have read.
+    pub fn drain(&self) {
+        self.connections.iter().for_each(|(connection, _)| connection.close());
+    }
+
+    /// Cuts off those that have not ended.
+    fn cut_off(&self, world: &World) {
+        self.connections.iter().for_each(|(_, task)| task.abort());
+        // An aborted task goes when it has its turn.
+        for _ in 0..ROUNDS_MAX {
+            if self.connections() == 0 {
+                return;
+            }
+            self.round(world, 0);
+        }
+    }
+
     /// Lets tasks run, and then threads.
     pub fn round(&self, world: &World, turns: u32) {
         self.runtime.block_on(rounds());
         world.give(turns);
+    }
+
+    /// Moves the tasks' time on by what has passed.
+    pub fn advance(&self, ms: u64) {
+        self.runtime.block_on(tokio::time::advance(Duration::from_millis(ms)));
     }
 
     /// Lets time pass, and tasks and threads run meanwhile.
@@ -128,7 +176,7 @@ impl Served {
             let step = left.min(100);
             left -= step;
             world.pass(step);
-            self.runtime.block_on(tokio::time::advance(Duration::from_millis(step)));
+            self.advance(step);
             // Threads sleep through most of such a time, and each has its turn.
             self.round(world, 12);
         }
@@ -157,8 +205,7 @@ impl Served {
         for request in requests {
             let head = Head { code: request.code, opaque: self.opaque, ..Head::default() };
             self.opaque += 1;
-            header::write_frame(&mut frames, Serialization::Json, &head, request.fields, request.body.len());
-            frames.extend_from_slice(request.body);
+            write_request(&mut frames, &head, request.fields, request.body);
         }
         let mut answers = vec![None; requests.len()];
         let mut frames = frames.freeze();
@@ -216,6 +263,7 @@ impl Served {
 
     /// Stops broker and store in order.
     pub fn stop(mut self, world: &World) -> anyhow::Result<Arc<Store>> {
+        self.cut_off(world);
         let entered = self.runtime.enter();
         self.peer = None;
         drop(entered);
@@ -248,20 +296,42 @@ async fn rounds() {
     }
 }
 
-/// Reads answers.
-fn read(mut frames: &[u8], mut each: impl FnMut(i32, Answer)) -> anyhow::Result<()> {
+/// A frame that came from a broker: an answer, or what it asks of its own accord.
+#[derive(Clone, Debug)]
+pub struct Came {
+    pub is_answer: bool,
+    pub opaque: i32,
+    pub answer: Answer,
+}
+
+/// Reads whole frames, and says how many bytes they have.
+pub fn read_frames(frames: &[u8], mut each: impl FnMut(Came)) -> anyhow::Result<usize> {
     let mut scratch = HeaderScratch::new();
-    while let Some(layout) = frame::peek(frames, usize::MAX)? {
-        let header = header::decode(&frames[layout.header.clone()], layout.serialization, &mut scratch)?;
-        if header.is_response() {
-            let fields = header.fields.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-            let remark = header.remark.unwrap_or_default().to_owned();
-            each(
-                header.opaque,
-                Answer { code: header.code, remark, fields, body: frames[layout.body.clone()].to_vec() },
-            );
-        }
-        frames = &frames[layout.frame_bytes..];
+    let mut at = 0;
+    while let Some(layout) = frame::peek(&frames[at..], usize::MAX)? {
+        let frame = &frames[at..];
+        let header = header::decode(&frame[layout.header.clone()], layout.serialization, &mut scratch)?;
+        let fields = header.fields.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let remark = header.remark.unwrap_or_default().to_owned();
+        let answer = Answer { code: header.code, remark, fields, body: frame[layout.body.clone()].to_vec() };
+        each(Came { is_answer: header.is_response(), opaque: header.opaque, answer });
+        at += layout.frame_bytes;
     }
+    Ok(at)
+}
+
+/// Reads answers.
+fn read(frames: &[u8], mut each: impl FnMut(i32, Answer)) -> anyhow::Result<()> {
+    read_frames(frames, |came| {
+        if came.is_answer {
+            each(came.opaque, came.answer);
+        }
+    })?;
     Ok(())
+}
+
+/// The bytes of a request. `head` has its code, its number, and whether it is answered.
+pub fn write_request(out: &mut BytesMut, head: &Head<'_>, fields: &dyn EncodeFields, body: &[u8]) {
+    header::write_frame(out, Serialization::Json, head, fields, body.len());
+    out.extend_from_slice(body);
 }

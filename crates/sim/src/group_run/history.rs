@@ -1,0 +1,237 @@
+//! What was sent, consumed, given back and committed, and what of that a crash may take back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::GROUPS;
+use super::register::Register;
+use crate::disk::Crash;
+use crate::log_run::{End, body};
+
+/// Times that a message of a group fails, at most.
+const FAILS_MAX: u32 = 2;
+
+/// Which topic of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// What producers send to.
+    Main,
+    /// What its members have given back.
+    Retry,
+}
+
+/// A queue, as a group sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Queue {
+    pub topic: Topic,
+    pub id: i32,
+}
+
+/// A message.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub producer: u16,
+    pub queue: i32,
+    bytes: usize,
+    /// Tries that were not answered: each may have stored it.
+    pub unanswered: u32,
+    /// Where the log ended when its producer heard that it is stored.
+    pub end: Option<u64>,
+    /// It is there, whatever happened until now.
+    pub is_sure: bool,
+    /// Its producer does not know.
+    pub is_given_up: bool,
+}
+
+/// What a group has done with a message.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    is_consumed: bool,
+    fails: u32,
+    /// Where the log ended when the broker said that it keeps it for later.
+    kept_at: Option<u64>,
+    /// A crash may have taken what it kept.
+    is_lost: bool,
+}
+
+/// Somebody is at a message of a queue, in order.
+#[derive(Clone, Debug)]
+struct AtWork {
+    member: String,
+    /// The life of the broker that gave the lock.
+    life: u32,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct History {
+    pub sent: BTreeMap<u64, Sent>,
+    done: Vec<BTreeMap<u64, Done>>,
+    registers: BTreeMap<(usize, Queue), Register>,
+    at_work: BTreeMap<(usize, Queue), AtWork>,
+    /// Of groups that consume in order: all below was consumed.
+    in_order_to: BTreeMap<(usize, Queue), i64>,
+    /// Queues may end before what clients have seen.
+    may_be_ahead: bool,
+    flushed: u64,
+    last_id: u64,
+    /// From now on.
+    pub nobody_fails: bool,
+}
+
+impl History {
+    pub fn new() -> History {
+        History { done: vec![BTreeMap::new(); GROUPS.len()], ..History::default() }
+    }
+
+    /// A producer takes up a new message.
+    pub fn begin(&mut self, producer: u16, queue: i32, bytes: usize) -> u64 {
+        self.last_id += 1;
+        let (end, is_sure, is_given_up) = (None, false, false);
+        let sent = Sent { producer, queue, bytes, unanswered: 0, end, is_sure, is_given_up };
+        self.sent.insert(self.last_id, sent);
+        self.last_id
+    }
+
+    /// Its producer is told so, when the log ends at `end`.
+    pub fn stored(&mut self, id: u64, end: u64) {
+        if let Some(sent) = self.sent.get_mut(&id) {
+            (sent.end, sent.is_sure) = (Some(end), true);
+        }
+    }
+
+    /// A try was not answered.
+    pub fn may_be_stored(&mut self, id: u64) {
+        if let Some(sent) = self.sent.get_mut(&id) {
+            sent.unanswered += 1;
+        }
+    }
+
+    pub fn given_up(&mut self, id: u64) {
+        if let Some(sent) = self.sent.get_mut(&id) {
+            sent.is_given_up = true;
+        }
+    }
+
+    /// What is wrong with a message that was read.
+    pub fn is_foreign(&self, id: u64, found: &[u8]) -> Option<String> {
+        match self.sent.get(&id) {
+            None => Some(format!("message {id} was never sent")),
+            Some(sent) if body(id, sent.bytes) != found => Some(format!("message {id} has another body")),
+            Some(_) => None,
+        }
+    }
+
+    /// The offsets of a group in a queue.
+    pub fn register(&mut self, group: usize, queue: Queue) -> &mut Register {
+        self.registers.entry((group, queue)).or_default()
+    }
+
+    pub fn consumed(&mut self, group: usize, id: u64) {
+        self.done[group].entry(id).or_default().is_consumed = true;
+    }
+
+    /// Whether it may fail once more. Counts.
+    pub fn may_fail(&mut self, group: usize, id: u64) -> bool {
+        if self.nobody_fails {
+            return false;
+        }
+        let done = self.done[group].entry(id).or_default();
+        done.fails += 1;
+        done.fails <= FAILS_MAX
+    }
+
+    /// The broker keeps it for later.
+    pub fn given_back(&mut self, group: usize, id: u64, end: u64) {
+        let done = self.done[group].entry(id).or_default();
+        done.kept_at = done.kept_at.max(Some(end));
+    }
+
+    /// What a group has to have consumed, and has not.
+    pub fn missing(&self, group: usize) -> impl Iterator<Item = (u64, &Sent)> + '_ {
+        self.sent
+            .iter()
+            .filter(move |(id, sent)| {
+                let done = self.done[group].get(id).copied().unwrap_or_default();
+                sent.is_sure && !done.is_consumed && !done.is_lost
+            })
+            .map(|(id, sent)| (*id, sent))
+    }
+
+    /// Whether groups may have seen more of a queue than there is.
+    pub fn may_be_ahead(&self) -> bool {
+        self.may_be_ahead
+    }
+
+    /// Somebody begins with a message, under a lock from that life of the broker. Says what is wrong about it.
+    pub fn begins_work(&mut self, group: usize, queue: Queue, member: &str, life: u32, offset: i64) -> Option<String> {
+        let work = AtWork { member: member.to_owned(), life };
+        let before = self.at_work.insert((group, queue), work);
+        let done = self.in_order_to.entry((group, queue)).or_default();
+        if offset > *done {
+            return Some(format!("{offset} comes, and {done} was not consumed"));
+        }
+        *done = (*done).max(offset + 1);
+        // A broker that starts knows of no locks.
+        let before = before.filter(|before| before.member != member && before.life == life)?;
+        Some(format!("{member} begins at {offset} while {} is at it", before.member))
+    }
+
+    pub fn stops_work(&mut self, group: usize, queue: Queue, member: &str) {
+        if self.at_work.get(&(group, queue)).is_some_and(|work| work.member == member) {
+            self.at_work.remove(&(group, queue));
+        }
+    }
+
+    /// The device has the log so far.
+    pub fn flushed_to(&mut self, flushed: u64) {
+        self.flushed = self.flushed.max(flushed);
+    }
+
+    /// Forgets what such an end of the broker may have taken.
+    pub fn end_of_life(&mut self, how: End, is_sync: bool, now: i64) {
+        let keeps_answers = is_sync || !matches!(how, End::Crashed(Crash::Power));
+        self.may_be_ahead |= !keeps_answers;
+        for sent in self.sent.values_mut() {
+            sent.is_sure &= keeps_answers || sent.end.is_some_and(|end| end <= self.flushed);
+        }
+        for done in self.done.iter_mut().flat_map(BTreeMap::values_mut) {
+            done.is_lost |= !keeps_answers && done.kept_at.is_some_and(|end| end > self.flushed);
+        }
+        if !matches!(how, End::Closed) {
+            self.registers.values_mut().for_each(|register| register.crashed(now, !keeps_answers));
+        }
+        // Ends of the log count from then on for what is there now.
+        for sent in self.sent.values_mut().filter(|sent| sent.is_sure) {
+            sent.end = Some(0);
+        }
+        for done in self.done.iter_mut().flat_map(BTreeMap::values_mut) {
+            done.kept_at = done.kept_at.map(|_| 0);
+        }
+        self.flushed = 0;
+    }
+
+    /// A start has found queues that end there.
+    pub fn queue_ends(&mut self, queue: Queue, end: i64, now: i64) {
+        if !self.may_be_ahead {
+            return;
+        }
+        for group in 0..GROUPS.len() {
+            let register = self.register(group, queue);
+            if register.most() > end {
+                register.may_be_set(end, now);
+            }
+            if let Some(done) = self.in_order_to.get_mut(&(group, queue)) {
+                *done = (*done).min(end);
+            }
+        }
+    }
+
+    /// Messages by producer and queue, of which the producer knows in which order they are.
+    pub fn in_order(&self) -> BTreeMap<(u16, i32), BTreeSet<u64>> {
+        let mut all: BTreeMap<(u16, i32), BTreeSet<u64>> = BTreeMap::new();
+        for (id, sent) in self.sent.iter().filter(|(_, sent)| !sent.is_given_up) {
+            all.entry((sent.producer, sent.queue)).or_default().insert(*id);
+        }
+        all
+    }
+}
