@@ -55,8 +55,6 @@ pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
         batch_topics: Some(broker::batch_topics),
         ..log_run::options(&world)
     };
-    world.has_readers(options.recovery.threads);
-    world.has_readers(options.recovery.threads);
     report.tell(|| format!("{:?}, {:?}, files of {} bytes", options.flush, options.pool, options.segment_bytes));
     let lives = 2 + world.dice.below(3);
     let mut run = Run { world: &mut world, report, options, history: History::default() };

@@ -43,8 +43,9 @@ pub struct Rules {
     pub sync_turns_max: u32,
     /// How often the machine has started again: what files hold in memory is gone then.
     pub boot: u32,
-    /// Several threads read at a start, and the machine decides which of them opens a file first: opening one to read is no call then.
-    pub has_readers: bool,
+    /// Whether a crash may come when a file is opened to read. Which thread opens one first, and how often, is not always the seed's choice; it
+    /// changes nothing on the disk.
+    pub counts_reading: bool,
 }
 
 /// See the module's head. Cheap to clone.
@@ -57,8 +58,8 @@ pub struct CrashDisk {
 struct Shared {
     root: PathBuf,
     rules: Rules,
-    /// As in the rules, which may be told of it later.
-    has_readers: AtomicBool,
+    /// As in the rules, until somebody says otherwise.
+    counts_reading: AtomicBool,
     random: Random,
     state: Mutex<State>,
 }
@@ -91,13 +92,13 @@ impl CrashDisk {
     pub fn new(root: &Path, rules: Rules, random: Random) -> io::Result<CrashDisk> {
         let nodes = Nodes::read(root)?;
         let state = State { nodes, calls: 0, crash_at: None, image: None, trace: Trace(0xcbf2_9ce4_8422_2325) };
-        let (root, has_readers, state) = (root.to_owned(), AtomicBool::new(rules.has_readers), Mutex::new(state));
-        Ok(CrashDisk { shared: Arc::new(Shared { root, rules, has_readers, random, state }) })
+        let (root, counts_reading, state) = (root.to_owned(), AtomicBool::new(rules.counts_reading), Mutex::new(state));
+        Ok(CrashDisk { shared: Arc::new(Shared { root, rules, counts_reading, random, state }) })
     }
 
-    /// From now on several threads read at once, see [`Rules::has_readers`].
-    pub fn has_readers(&self) {
-        self.shared.has_readers.store(true, Ordering::Relaxed);
+    /// From now on, see [`Rules::counts_reading`].
+    pub fn counts_no_reading(&self) {
+        self.shared.counts_reading.store(false, Ordering::Relaxed);
     }
 
     /// Calls so far.
@@ -161,7 +162,6 @@ impl Shared {
         if state.image.is_some() {
             return Ok(());
         }
-        state.calls += 1;
         state.trace.add(name.as_bytes());
         state.trace.add(path.as_os_str().as_encoded_bytes());
         // It names the process.
@@ -169,10 +169,19 @@ impl Shared {
             state.trace.add(numbers.map(u64::to_be_bytes).as_flattened());
             state.trace.add(bytes);
         }
+        self.count(&mut state)
+    }
+
+    /// Counts one that leaves no trace.
+    fn count(&self, state: &mut State) -> io::Result<()> {
+        if state.image.is_some() {
+            return Ok(());
+        }
+        state.calls += 1;
         if let Some((at, how)) = state.crash_at
             && state.calls >= at
         {
-            state.image = Some(self.image(&mut state, how)?);
+            state.image = Some(self.image(state, how)?);
         }
         Ok(())
     }
@@ -216,9 +225,11 @@ impl Disk for CrashDisk {
 
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let Some(relative) = self.shared.relative(path) else { return RealDisk.open(path, how) };
-        // Relaxed: set before anybody opens anything.
-        if !(self.shared.has_readers.load(Ordering::Relaxed) && how == OpenHow::Read) {
+        if how != OpenHow::Read {
             self.shared.call("open", relative, [how as u64, 0], &[])?;
+        } else if self.shared.counts_reading.load(Ordering::Relaxed) {
+            // Relaxed: set before anybody opens anything.
+            self.shared.count(&mut self.shared.state.lock())?;
         }
         let mut state = self.shared.state.lock();
         let file = RealDisk.open(path, how)?;

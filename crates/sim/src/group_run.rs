@@ -199,8 +199,8 @@ pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
         batch_topics: Some(broker::batch_topics),
         ..log_run::options(&world)
     };
-    world.has_readers(options.recovery.threads);
-    world.has_readers(options.recovery.threads);
+    world.counts_no_reading();
+    world.counts_no_reading();
     let rules = Rules::new(&world);
     report.tell(|| format!("{:?}, {:?}, files of {} bytes", options.flush, options.pool, options.segment_bytes));
     report.tell(|| format!("{:?}, pulls wait for {} ms, {:?}", rules.weather, rules.suspend_ms, rules.settings));

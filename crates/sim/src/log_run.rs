@@ -95,7 +95,6 @@ pub fn run(
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
     let mut options = StoreOptions { pool: pool(seed), ..options(&world) };
-    world.has_readers(options.recovery.threads);
     if plan.is_for_apache {
         (options.segment_bytes, options.queue_file_bytes) = (256 << 10, 20 * 1000);
     }

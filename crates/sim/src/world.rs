@@ -46,20 +46,17 @@ impl World {
         let (clock, hand) = Clock::manual(TimeMs(BEGIN_MS));
         let turns = Turns::new(clock.clone(), Random::seeded(dice.next_u64()));
         let names = if dice.below(2) == 0 { Names::InOrder } else { Names::ByFolder };
-        let rules = Rules { names, sync_turns_max: [0, 3, 30][dice.below(3) as usize], boot: 0, has_readers: false };
+        let rules = Rules { names, sync_turns_max: [0, 3, 30][dice.below(3) as usize], boot: 0, counts_reading: true };
         let dir = temporary()?;
         std::fs::create_dir(dir.path().join("0"))?;
         let disk = CrashDisk::new(&dir.path().join("0"), rules, Random::seeded(dice.next_u64()))?;
         Ok(World { dice, clock, hand, turns, disk, rules, dir, life: 0 })
     }
 
-    /// So many threads read the log at a start. To be said before the first life.
-    pub fn has_readers(&mut self, threads: usize) {
-        if threads < 2 {
-            return;
-        }
-        self.rules.has_readers = true;
-        self.disk.has_readers();
+    /// That a file is opened to read is no call in which a crash may come. To be said before the first life.
+    pub fn counts_no_reading(&mut self) {
+        self.rules.counts_reading = false;
+        self.disk.counts_no_reading();
     }
 
     /// Where the store of this life is.
@@ -108,7 +105,6 @@ impl World {
             report.find(Verdict::Panicked, panicked);
         }
         report.mix(self.disk.trace());
-        report.mix(self.disk.calls());
         self.disk.crash_now(how)?;
         let image = self.disk.take_image().unwrap_or_default();
         let before = self.root();

@@ -89,7 +89,7 @@ fn a_seed_played_twice_does_the_same_twice() {
 
 #[test]
 fn a_seed_of_a_broker_played_twice_does_the_same_twice() {
-    // With those that once did not: the order of the broker's tables showed.
+    // With those that once did not.
     let crashes = twice((5000..5006).chain([5008, 5014]), |seed| sim::play_broker(seed, true));
     assert!(crashes >= 16, "seeds have two crashes at least");
 }
