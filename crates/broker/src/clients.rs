@@ -265,11 +265,6 @@ impl<C: Clone> Clients<C> {
         self.consumers.pin().get(group).cloned()
     }
 
-    /// As whom the client of a connection consumes in a group.
-    pub(crate) fn name(&self, group: &str, connection_id: u64) -> Option<Arc<str>> {
-        self.consumers(group)?.at(connection_id).map(|member| Arc::clone(&member.client.client_id))
-    }
-
     /// The producers of a group, at this moment.
     pub fn producers(&self, group: &str) -> Option<Arc<Vec<Arc<Member<C>>>>> {
         self.producers.pin().get(group).cloned()

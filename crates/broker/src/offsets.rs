@@ -8,7 +8,6 @@ pub(crate) mod after_loss;
 mod carrier;
 mod notice;
 pub(crate) mod requests;
-mod witnesses;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -22,8 +21,6 @@ use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
 use self::notice::{Notice, Pending};
-pub(crate) use self::witnesses::Asker;
-use self::witnesses::Witnesses;
 use crate::hashing::{self, Hashing};
 use crate::topics::QUEUES_MAX;
 
@@ -194,8 +191,6 @@ pub struct Offsets {
     changed: Notify,
     commits: AtomicU64,
     version: ArcSwap<DataVersion>,
-    /// Who knows of the ends that a crash left.
-    witnesses: Witnesses,
     clock: Clock,
 }
 
@@ -208,7 +203,6 @@ impl Offsets {
             changed: Notify::new(),
             commits: AtomicU64::new(0),
             version: ArcSwap::from_pointee(DataVersion::default()),
-            witnesses: Witnesses::default(),
             clock,
         }
     }
@@ -221,14 +215,9 @@ impl Offsets {
         let entry = self.entry(group, topic);
         let is_news = entry.with(queue, |slot| slot.pending.lets_commit(offset) && set(slot, offset));
         if is_news {
-            self.is_news(&entry);
+            entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
+            self.mark(&entry);
         }
-    }
-
-    /// Something was committed that was not known.
-    fn is_news(&self, entry: &Arc<Entry>) {
-        entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
-        self.mark(entry);
     }
 
     /// How far a group has come.
@@ -474,10 +463,6 @@ impl Offsets {
         }
         let key = Key { group: group.into(), topic: topic.into() };
         Arc::clone(table.get_or_insert_with(key.clone(), || Entry::new(key.clone())))
-    }
-
-    fn existing(&self, group: &str, topic: &str) -> Option<Arc<Entry>> {
-        self.table.pin().get(&KeyRef { group, topic }).cloned()
     }
 
     fn look(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> i64) -> Option<i64> {

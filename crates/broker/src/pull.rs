@@ -22,7 +22,6 @@ use crate::clients::is_tag;
 use crate::groups::Group;
 use crate::hold::{Errand, Lane, Wake};
 use crate::late_subscription;
-use crate::offsets::Asker;
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::static_topic;
@@ -120,11 +119,8 @@ pub(crate) fn pull(
             return Ok(());
         }
     };
-    let connection = session.connection.id();
-    let asker = Asker { connection, name: &|| broker.clients.name(&order.group.name, connection) };
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
-        let (group, topic, queue_id) = (&order.group.name, order.topic.name(), order.queue_id());
-        broker.offsets.commit_of(asker, group, topic, queue_id, message.commit_offset);
+        broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id(), message.commit_offset);
     }
     if let Some(commit) =
         order.logical.as_ref().and_then(|logical| logical.commit(broker, &order.group.name, &order.topic))
@@ -132,7 +128,7 @@ pub(crate) fn pull(
         commit.note();
     }
     let (group, topic, queue_id) = (&order.group.name, order.topic.name(), order.queue_id());
-    if let Some(to) = broker.offsets.tell(asker, group, topic, queue_id, order.offset) {
+    if let Some(to) = broker.offsets.take_pending_reset(group, topic, queue_id, order.offset) {
         tracing::info!(%group, topic, queue_id, asked = order.offset, to, "a pull is told where its group goes on");
         let (min, max) = bounds(&order.lane);
         let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);

@@ -79,6 +79,7 @@ impl Rules {
         let is_held = !world.one_in(5);
         let is_told_at_once = !world.one_in(5);
         let suspend_ms = world.pick(&[1_500, 15_000]);
+        let parked_max = world.pick(&[1, 100_000, 100_000]);
         let settings = vec![
             ("channelExpiredTimeout", EXPIRED_MS.to_string()),
             ("rocketmq.broker.rebalance.lockMaxLiveTime", LOCK_MS.to_string()),
@@ -87,7 +88,7 @@ impl Rules {
             ("realTimeNotifyConsumerChange", is_told_at_once.to_string()),
             ("maxTransferCountOnMessageInMemory", world.pick(&[1, 3, 1_024]).to_string()),
             ("maxTransferBytesOnMessageInMemory", world.pick(&[6_000, 262_144]).to_string()),
-            ("parkedPullsPerConnectionMax", world.pick(&[1, 100_000, 100_000]).to_string()),
+            ("parkedPullsPerConnectionMax", parked_max.to_string()),
             ("journalOffsetsMillis", world.pick(&[0, 5, 1_000]).to_string()),
         ];
         let latency_ms_max = world.pick(&[1, 20, 200]);
@@ -101,7 +102,8 @@ impl Rules {
             send_ms_max: world.pick(&[200, 1_000, 3_000]),
             first_heartbeat_ms_max: world.pick(&[0, 3_000]),
             settings,
-            wake_ms_max: 2_500,
+            // Who may park one pull only asks again and again for its other queues, and waits while the answer to one is on its way.
+            wake_ms_max: if parked_max == 1 { 10_000 } else { 2_500 },
         }
     }
 

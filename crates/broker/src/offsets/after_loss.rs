@@ -3,9 +3,9 @@
 //! The journal that holds offsets is brought to the device apart from the log. With ASYNC_FLUSH a loss of power may leave it with a message as
 //! consumed that the log has lost; the next messages get the numbers of the lost ones, and the group would never see them. So such offsets are
 //! taken back to the end of their queue. Clients that were there before the loss still hold the higher offset, often one that they had not even
-//! committed: each queue in which a group has an offset remembers its end for a while, and whoever is behind it and was not known to be at it or
-//! before it is told to go on there ([`Notice::Ended`], `witnesses.rs`). That lives in memory: another crash leaves other ends. A group that
-//! lost nothing pulls where it was and notices nothing.
+//! committed: each queue in which a group has an offset remembers its end until the group has pulled at it or before it, and whoever is behind
+//! it is told to go on there ([`Notice::Ended`]). That lives in memory: another crash leaves other ends. A group that lost nothing pulls where
+//! it was and notices nothing.
 
 use protocol::{light, names};
 
@@ -29,7 +29,6 @@ impl Offsets {
     /// of those that are not to be looked at.
     fn cut(&self, end_of: impl Fn(&str, i32) -> Option<i64>) -> Vec<Cut> {
         let mut cuts = Vec::new();
-        self.remember_ends();
         for (key, entry) in &self.table.pin() {
             for (queue_id, from) in entry.committed() {
                 let Ok(queue) = usize::try_from(queue_id) else { continue };
@@ -100,15 +99,10 @@ pub(crate) fn cut(broker: &Broker) {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use env::Clock;
 
     use super::*;
-
-    /// A crash has left all queues with this end.
-    pub fn cut_at(offsets: &Offsets, end: i64) {
-        offsets.cut(|_, _| Some(end));
-    }
 
     #[test]
     fn offsets_behind_the_end_of_their_queue_are_taken_back_to_it() {

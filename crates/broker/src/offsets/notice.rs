@@ -10,8 +10,8 @@ pub(super) enum Notice {
     /// Somebody has set where the group goes on. The next pull is told, wherever it asks, and no commit counts until then.
     Reset(i64),
     /// The queue ended there when this process began to serve it, and the one before had crashed. A client that is further has seen messages
-    /// which are lost. It is told wherever it asks behind that end, and none of its commits behind it counts; which clients are not meant is
-    /// the matter of `witnesses.rs`. Whoever asks without being a client, as pops do, forgets the end with the first question that is not behind it.
+    /// which are lost. It is told wherever it asks behind that end, and none of its commits behind it counts, until the group has pulled at the
+    /// end or before it: whoever does that misses nothing.
     Ended(i64),
 }
 

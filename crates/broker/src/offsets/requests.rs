@@ -8,7 +8,6 @@ use protocol::request::{CloneGroupOffset, OffsetReply, QueryConsumerOffset, Upda
 
 use crate::admin::{reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::offsets::Asker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::offsets::Placed;
@@ -40,9 +39,7 @@ pub(crate) fn update(
         let remark = format!("topic {} has no queue {}", said.topic, said.queue_id);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    let (connection, offset) = (session.connection.id(), said.commit_offset);
-    let client = Asker { connection, name: &|| broker.clients.name(said.consumer_group, connection) };
-    if broker.offsets.passes_over(client, said.consumer_group, said.topic, said.queue_id, offset) {
+    if broker.offsets.is_passed_over(said.consumer_group, said.topic, said.queue_id, said.commit_offset) {
         let remark = Some("Offset has been previously reset");
         out.reply(request.reply_to(), ResponseCode::Success, remark, &(), &[]);
         return Ok(());
@@ -50,7 +47,7 @@ pub(crate) fn update(
     match target {
         Some(target) => target.note_at_once(broker, said.consumer_group),
         None if is_forgotten => broker.offsets.forget_queue(said.consumer_group, said.topic, said.queue_id),
-        None => broker.offsets.commit_of(client, said.consumer_group, said.topic, said.queue_id, offset),
+        None => broker.offsets.commit(said.consumer_group, said.topic, said.queue_id, said.commit_offset),
     }
     reply_ok(request, out);
     Ok(())
@@ -77,9 +74,6 @@ pub(crate) fn query(
         if !broker.store.journal().is_failing() {
             session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
         }
-        let connection = session.connection.id();
-        let client = Asker { connection, name: &|| broker.clients.name(asked.consumer_group, connection) };
-        broker.offsets.was_told(client, asked.consumer_group, asked.topic, asked.queue_id);
         out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
         return Ok(());
     }

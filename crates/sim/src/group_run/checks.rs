@@ -61,8 +61,11 @@ impl Run<'_> {
                 for id in 0..queues as i32 {
                     let queue = Queue { topic, id };
                     let Some(told) = self.offset(served, group, queue)? else { return Ok(()) };
-                    if told == NONE && self.history.may_be_ahead() {
-                        self.forget(served, group, queue);
+                    let there = served.store.queues_of(&topic_name(group, topic)).into_iter();
+                    let end =
+                        there.filter(|(there, _)| *there == id as u32).map(|(_, queue)| queue.max_offset()).next();
+                    if self.history.may_be_ahead() {
+                        self.forget(served, group, queue, (told != NONE).then_some(end.unwrap_or(0) as i64));
                     }
                 }
             }
@@ -70,12 +73,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Clients whose group has lost all that it committed in a queue begin anew. The broker does not know that they are ahead of it, and messages that
-    /// are stored under the numbers of lost ones would not come to them.
-    fn forget(&mut self, served: &Served, group: usize, queue: Queue) {
+    /// Clients that are ahead of what a loss of power left of a queue begin anew there, and all of them where their group has lost all that it ever
+    /// committed. Otherwise what is stored under the numbers of lost messages may not come to them (docs/testing.md).
+    fn forget(&mut self, served: &Served, group: usize, queue: Queue, end: Option<i64>) {
         let mut around = around!(self, None, served.store.end().0);
         for consumer in self.consumers.iter_mut().filter(|consumer| consumer.group == group) {
-            consumer.forget(&mut around, queue);
+            if end.is_none_or(|end| consumer.is_behind(queue, end)) {
+                consumer.forget(&mut around, queue);
+            }
         }
     }
 

@@ -153,6 +153,11 @@ impl Consumer {
         }
     }
 
+    /// Whether it has come further in a queue than that.
+    pub fn is_behind(&self, queue: Queue, end: i64) -> bool {
+        self.held.get(&queue).and_then(|held| held.next).is_some_and(|next| next > end)
+    }
+
     /// In words, for whoever looks why something does not come.
     pub fn tell(&self, now: i64) -> String {
         let mut said = format!("{} in {} {:?}, {:?}:", self.name, self.group().name, self.state, self.line.link());
@@ -325,9 +330,7 @@ impl Consumer {
                 let was_reset = answer.code == ResponseCode::PullOffsetMoved as i32;
                 if let Some(written) = commit {
                     let register = around.history.register(self.group, queue);
-                    // After a crash the broker passes over what a client commits that has not said its name on this connection yet.
-                    let may_be_passed_over = life > 0 || was_reset;
-                    if may_be_passed_over || answer.code == ResponseCode::SubscriptionNotExist as i32 {
+                    if was_reset || answer.code == ResponseCode::SubscriptionNotExist as i32 {
                         register.may_happen(written, around.now);
                     } else {
                         register.happened(written, around.now);

@@ -4,6 +4,9 @@
 
 use std::collections::BTreeSet;
 
+/// Nobody waits for an answer for so long.
+const FORGOTTEN_MS: i64 = 10_000;
+
 /// No offset.
 pub const NONE: i64 = -1;
 
@@ -17,6 +20,8 @@ struct Write {
     is_maybe: bool,
     /// Somebody was told of it: the broker promises that it stays.
     is_told: bool,
+    /// Since when it is known to be replaced.
+    replaced: Option<i64>,
 }
 
 /// See the module.
@@ -29,7 +34,8 @@ pub struct Register {
 
 impl Default for Register {
     fn default() -> Register {
-        let nothing = Write { value: NONE, sent: i64::MIN, done: Some(i64::MIN), is_maybe: false, is_told: true };
+        let nothing =
+            Write { value: NONE, sent: i64::MIN, done: Some(i64::MIN), is_maybe: false, is_told: true, replaced: None };
         Register { writes: vec![nothing], ever: BTreeSet::from([NONE]) }
     }
 }
@@ -45,7 +51,7 @@ impl Register {
     /// A write leaves.
     pub fn sent(&mut self, value: i64, now: i64) -> Written {
         self.ever.insert(value);
-        self.writes.push(Write { value, sent: now, done: None, is_maybe: false, is_told: false });
+        self.writes.push(Write { value, sent: now, done: None, is_maybe: false, is_told: false, replaced: None });
         Written { value, sent: now }
     }
 
@@ -78,9 +84,19 @@ impl Register {
                     && write.done.is_some_and(|done| other.sent > done)
             })
         };
-        let may_be = self.writes.iter().any(|write| write.value == value && write.sent <= now && !is_replaced(write));
-        // What had happened before the question, and was not told, is replaced for good.
-        self.writes.retain(|write| write.value == value || write.done.is_none_or(|done| done >= from));
+        let may_be = self.writes.iter().any(|write| {
+            write.value == value
+                && write.sent <= now
+                && write.replaced.is_none_or(|replaced| from <= replaced)
+                && !is_replaced(write)
+        });
+        // What had happened before the question, and was not told, is replaced for good; who asked before may be told of it yet.
+        for write in &mut self.writes {
+            if write.value != value && write.done.is_some_and(|done| done < from) {
+                write.replaced.get_or_insert(now);
+            }
+        }
+        self.writes.retain(|write| write.replaced.is_none_or(|replaced| now - replaced < FORGOTTEN_MS));
         for write in self.writes.iter_mut().filter(|write| write.value == value) {
             write.is_told = true;
         }
@@ -89,6 +105,7 @@ impl Register {
 
     /// The broker has crashed: what nobody was told of may be gone, or with `loses_told` anything. Nothing that is under way happens any more.
     pub fn crashed(&mut self, now: i64, loses_told: bool) {
+        self.writes.retain(|write| write.replaced.is_none());
         for write in &mut self.writes {
             let done = write.done.map_or(now, |done| done.min(now));
             write.done = Some(done);
@@ -104,7 +121,7 @@ impl Register {
 
     /// The broker may have set it to that.
     pub fn may_be_set(&mut self, value: i64, now: i64) {
-        self.writes.push(Write { value, sent: now, done: Some(now), is_maybe: true, is_told: false });
+        self.writes.push(Write { value, sent: now, done: Some(now), is_maybe: true, is_told: false, replaced: None });
     }
 
     /// The largest that may be told.
