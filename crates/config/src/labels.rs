@@ -1,7 +1,7 @@
 //! `metricsLabel`: labels that every metric has besides its own, written `name:value,name:value`.
 
 /// Labels of our own metrics, which nobody may set for all of them.
-pub const OWN: [&str; 19] = [
+pub const OWN: [&str; 20] = [
     "cause",
     "cluster",
     "consume_mode",
@@ -21,6 +21,7 @@ pub const OWN: [&str; 19] = [
     "threads",
     "topic",
     "version",
+    "waits_for",
 ];
 
 /// More would only make each line longer.
