@@ -6,13 +6,13 @@
 
 pub(crate) mod after_loss;
 mod carrier;
-mod notice;
+mod ended;
 pub(crate) mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use env::{Clock, TimeMs};
@@ -20,7 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
-use self::notice::{Notice, Pending};
+use self::ended::{Ended, Ends};
 use crate::hashing::{self, Hashing};
 use crate::topics::QUEUES_MAX;
 
@@ -79,8 +79,11 @@ impl papaya::Equivalent<Key> for KeyRef<'_> {
 struct Slot {
     committed: AtomicI64,
     pulled: AtomicI64,
-    /// What the next pull is told.
-    pending: Pending,
+    /// Where somebody has set that the group goes on. The next pull is told, wherever it asks, and no commit counts until then. [`NONE`]: nobody
+    /// has, or it was told.
+    reset: AtomicI64,
+    /// How a loss of power left it, if that matters to the group. Looked up when somebody first asks or commits after a loss.
+    ended: OnceLock<Option<Box<Ended>>>,
     is_marked: AtomicBool,
 }
 
@@ -89,9 +92,19 @@ impl Slot {
         Slot {
             committed: AtomicI64::new(NONE),
             pulled: AtomicI64::new(NONE),
-            pending: Pending::none(),
+            reset: AtomicI64::new(NONE),
+            ended: OnceLock::new(),
             is_marked: AtomicBool::new(false),
         }
+    }
+
+    fn is_reset(&self) -> bool {
+        self.reset.load(Ordering::Relaxed) >= 0
+    }
+
+    fn take_reset(&self) -> Option<i64> {
+        // Nearly always there is nothing; a swap would make every pull write.
+        self.is_reset().then(|| self.reset.swap(NONE, Ordering::Relaxed)).filter(|to| *to >= 0)
     }
 }
 
@@ -191,6 +204,8 @@ pub struct Offsets {
     changed: Notify,
     commits: AtomicU64,
     version: ArcSwap<DataVersion>,
+    /// Where queues ended, if this process began after a loss of power.
+    ends: OnceLock<Ends>,
     clock: Clock,
 }
 
@@ -203,17 +218,28 @@ impl Offsets {
             changed: Notify::new(),
             commits: AtomicU64::new(0),
             version: ArcSwap::from_pointee(DataVersion::default()),
+            ends: OnceLock::new(),
             clock,
         }
     }
 
-    /// Notes how far a group has come. A smaller offset than before is taken too; a negative one is not. While a reset is pending
-    /// nothing is noted: the client does not know of the reset yet, and would undo it. Nor is what lies behind the end that a crash left,
-    /// before the group has pulled there.
+    /// Notes how far a group has come, as the broker itself knows it. A smaller offset than before is taken too; a negative one is not. While a
+    /// reset is pending nothing is noted: whoever it is for does not know of it yet, and would undo it.
     pub fn commit(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
+        self.commit_if(group, topic, queue_id, offset, |_, _| true);
+    }
+
+    fn commit_if(
+        &self,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+        counts: impl FnOnce(&Entry, &Slot) -> bool,
+    ) {
         let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
         let entry = self.entry(group, topic);
-        let is_news = entry.with(queue, |slot| slot.pending.lets_commit(offset) && set(slot, offset));
+        let is_news = entry.with(queue, |slot| !slot.is_reset() && counts(&entry, slot) && set(slot, offset));
         if is_news {
             entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
             self.mark(&entry);
@@ -243,11 +269,12 @@ impl Offsets {
     }
 
     /// Sets where a group goes on, whatever its clients think: their next pull is told, and until then their commits are ignored.
-    pub fn reset(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
+    pub(crate) fn reset(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
         let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
+        self.forget_end(group, topic, queue_id);
         let entry = self.entry(group, topic);
         entry.with(queue, |slot| {
-            slot.pending.set(Notice::Reset(offset));
+            slot.reset.store(offset, Ordering::Relaxed);
             slot.pulled.store(NONE, Ordering::Relaxed);
             set(slot, offset);
         });
@@ -257,28 +284,13 @@ impl Offsets {
     }
 
     /// Whether a reset waits for the next pull.
-    pub fn is_reset_pending(&self, group: &str, topic: &str, queue_id: i32) -> bool {
-        self.pending(group, topic, queue_id, |pending| matches!(pending.get(), Notice::Reset(_))) == Some(true)
+    pub(crate) fn is_reset_pending(&self, group: &str, topic: &str, queue_id: i32) -> bool {
+        self.peek(group, topic, queue_id, Slot::is_reset) == Some(true)
     }
 
-    /// Whether a commit of this offset would be passed over: the client that sends it is to be told first where to go on.
-    pub(crate) fn is_passed_over(&self, group: &str, topic: &str, queue_id: i32, offset: i64) -> bool {
-        self.pending(group, topic, queue_id, |pending| pending.lets_commit(offset)) == Some(false)
-    }
-
-    /// Where a pull at `asked` is to go on instead: where the group was set to, which one pull is told; or the end that a crash left, as long as
-    /// nobody has pulled at it or before it.
-    pub fn take_pending_reset(&self, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
-        self.pending(group, topic, queue_id, |pending| pending.tell(asked)).flatten()
-    }
-
-    /// Somebody who knows decides where the group goes on in a queue: clients need not be told of the end that a crash left.
-    pub(crate) fn forget_end(&self, group: &str, topic: &str, queue_id: i32) {
-        self.pending(group, topic, queue_id, |pending| {
-            if let Notice::Ended(_) = pending.get() {
-                pending.set(Notice::None);
-            }
-        });
+    /// Where the group was set to, which one pull is told.
+    pub(crate) fn take_reset(&self, group: &str, topic: &str, queue_id: i32) -> Option<i64> {
+        self.peek(group, topic, queue_id, Slot::take_reset).flatten()
     }
 
     /// The committed offsets of a group in a topic, by queue.
@@ -289,6 +301,11 @@ impl Offsets {
     /// The topics that a group has offsets in.
     pub fn topics_of(&self, group: &str) -> BTreeSet<Arc<str>> {
         self.names(|key| (*key.group == *group).then_some(&key.topic))
+    }
+
+    /// The topics that any group has offsets in.
+    fn topics(&self) -> BTreeSet<Arc<str>> {
+        self.names(|key| Some(&key.topic))
     }
 
     /// The groups that have offsets in a topic.
@@ -314,7 +331,7 @@ impl Offsets {
         let Some(queue) = index(queue_id) else { return };
         let table = self.table.pin();
         let Some(entry) = table.get(&KeyRef { group, topic }) else { return };
-        let is_news = entry.peek(queue, |slot| !matches!(slot.pending.get(), Notice::Reset(_)) && set(slot, NONE));
+        let is_news = entry.peek(queue, |slot| !slot.is_reset() && set(slot, NONE));
         if is_news == Some(true) {
             self.mark(entry);
         }
@@ -466,12 +483,11 @@ impl Offsets {
     }
 
     fn look(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> i64) -> Option<i64> {
-        let queue = index(queue_id)?;
-        self.table.pin().get(&KeyRef { group, topic })?.peek(queue, f).filter(|offset| *offset >= 0)
+        self.peek(group, topic, queue_id, f).filter(|offset| *offset >= 0)
     }
 
-    fn pending<R>(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Pending) -> R) -> Option<R> {
-        self.table.pin().get(&KeyRef { group, topic })?.peek(index(queue_id)?, |slot| f(&slot.pending))
+    fn peek<R>(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> R) -> Option<R> {
+        self.table.pin().get(&KeyRef { group, topic })?.peek(index(queue_id)?, f)
     }
 
     fn names<'a>(&self, pick: impl Fn(&Key) -> Option<&Arc<str>> + 'a) -> BTreeSet<Arc<str>> {

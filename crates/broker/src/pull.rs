@@ -120,7 +120,8 @@ pub(crate) fn pull(
         }
     };
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
-        broker.offsets.commit(&order.group.name, order.topic.name(), order.queue_id(), message.commit_offset);
+        let (group, topic, queue_id) = (&order.group.name, order.topic.name(), order.queue_id());
+        broker.offsets.commit_by(session.connection.id(), group, topic, queue_id, message.commit_offset);
     }
     if let Some(commit) =
         order.logical.as_ref().and_then(|logical| logical.commit(broker, &order.group.name, &order.topic))
@@ -128,7 +129,7 @@ pub(crate) fn pull(
         commit.note();
     }
     let (group, topic, queue_id) = (&order.group.name, order.topic.name(), order.queue_id());
-    if let Some(to) = broker.offsets.take_pending_reset(group, topic, queue_id, order.offset) {
+    if let Some(to) = broker.offsets.tell(session.connection.id(), group, topic, queue_id, order.offset) {
         tracing::info!(%group, topic, queue_id, asked = order.offset, to, "a pull is told where its group goes on");
         let (min, max) = bounds(&order.lane);
         let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);

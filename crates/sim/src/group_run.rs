@@ -25,7 +25,7 @@ use crate::served::{LEVELS, Served, Setting};
 use crate::verdict::{Report, Verdict};
 use crate::world::World;
 use consumer::Consumer;
-use history::{History, Queue};
+use history::{Begun, History, Queue};
 use producer::Producer;
 
 /// Where everything is sent to, and how many queues it has.
@@ -72,6 +72,8 @@ struct Rules {
     settings: Vec<Setting>,
     /// How long what is there may wait for a member that waits for it.
     wake_ms_max: i64,
+    /// How much longer than usual a group may take until everybody knows who is there.
+    settled_late_ms_max: i64,
 }
 
 impl Rules {
@@ -93,6 +95,7 @@ impl Rules {
         ];
         let latency_ms_max = world.pick(&[1, 20, 200]);
         let weather = Weather { latency_ms_max, window_bytes: world.pick(&[2_000, 64 << 10]) };
+        let is_narrow = weather.window_bytes < 64 << 10;
         let work_ms_max = world.pick(&[5, 100]);
         Rules {
             weather,
@@ -104,6 +107,7 @@ impl Rules {
             settings,
             // Who may park one pull only asks again and again for its other queues, and waits while the answer to one is on its way.
             wake_ms_max: if parked_max == 1 { 10_000 } else { 2_500 },
+            settled_late_ms_max: if is_narrow { 60_000 } else { 0 },
         }
     }
 
@@ -150,10 +154,11 @@ impl Around<'_> {
         }
     }
 
-    fn begins_work(&mut self, group: usize, queue: Queue, member: &str, life: u32, (offset, id): (i64, u64)) {
+    fn begins_work(&mut self, group: usize, queue: Queue, member: &str, life: u32, begun: &Begun) {
         let (now, name) = (self.now, GROUPS[group].name);
+        let Begun { id, offset, .. } = begun;
         self.report.tell(|| format!("at {now} {member} of {name} begins with {id} at {offset} of {queue:?}"));
-        if let Some(what) = self.history.begins_work(group, queue, member, life, offset) {
+        if let Some(what) = self.history.begins_work(group, queue, member, life, begun) {
             self.report.find(Verdict::Unordered, format!("{name} in {queue:?}: {what}"));
         }
     }

@@ -159,6 +159,8 @@ pub struct Store {
     has_unsure_queues: AtomicBool,
     /// Nobody closed the store before this start.
     was_abnormal: bool,
+    /// And memory was not as that process left it.
+    may_have_lost: bool,
     abort: AbortFile,
     /// Joined in this order when the store closes.
     threads: Mutex<Vec<Handle>>,
@@ -235,6 +237,11 @@ impl Store {
     /// Whether nobody closed the store before this start: the process was killed, or the machine lost its power.
     pub fn was_abnormal(&self) -> bool {
         self.was_abnormal
+    }
+
+    /// Whether messages may be gone that readers had got: nobody closed the store, and it is not known that memory still had all that was written.
+    pub fn may_have_lost(&self) -> bool {
+        self.may_have_lost
     }
 
     /// Whether a send is acknowledged only when it is on the device, where nothing else is said of its topic or of itself.

@@ -3,13 +3,13 @@
 //! The journal that holds offsets is brought to the device apart from the log. With ASYNC_FLUSH a loss of power may leave it with a message as
 //! consumed that the log has lost; the next messages get the numbers of the lost ones, and the group would never see them. So such offsets are
 //! taken back to the end of their queue. Clients that were there before the loss still hold the higher offset, often one that they had not even
-//! committed: each queue in which a group has an offset remembers its end until the group has pulled at it or before it, and whoever is behind
-//! it is told to go on there ([`Notice::Ended`]). That lives in memory: another crash leaves other ends. A group that lost nothing pulls where
-//! it was and notices nothing.
+//! committed: those are watched (`ended.rs`). A group that lost nothing pulls where it was and notices nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use protocol::{light, names};
 
-use super::notice::Notice;
 use super::{Offsets, set};
 use crate::broker::Broker;
 use crate::pop::REVIVE_GROUP;
@@ -25,8 +25,8 @@ pub(crate) struct Cut {
 }
 
 impl Offsets {
-    /// Takes offsets that lie behind the end of their queue back to it, and has clients told who are. `end_of`: the end of a topic's queue; none
-    /// of those that are not to be looked at.
+    /// Takes offsets that lie behind the end of their queue back to it. `end_of`: the end of a topic's queue; none of those that are not to be
+    /// looked at.
     fn cut(&self, end_of: impl Fn(&str, i32) -> Option<i64>) -> Vec<Cut> {
         let mut cuts = Vec::new();
         for (key, entry) in &self.table.pin() {
@@ -34,13 +34,7 @@ impl Offsets {
                 let Ok(queue) = usize::try_from(queue_id) else { continue };
                 let Some(end) = end_of(&key.topic, queue_id) else { continue };
                 let to = highest(&key.group, end);
-                let is_cut = entry.peek(queue, |slot| {
-                    // The broker reads for its own groups, and knows no more than what is committed.
-                    if !names::is_system_group(&key.group) {
-                        slot.pending.set(Notice::Ended(end));
-                    }
-                    from > to && set(slot, to)
-                });
+                let is_cut = entry.peek(queue, |slot| from > to && set(slot, to));
                 if is_cut == Some(true) {
                     self.mark(entry);
                     cuts.push(Cut { topic: key.topic.to_string(), group: key.group.to_string(), queue_id, from, to });
@@ -75,6 +69,9 @@ pub(crate) fn cut(broker: &Broker) {
         (known.has_queue(queue_id) || queue.is_some()).then_some(end)
     };
     let cuts = broker.offsets.cut(end_of);
+    if broker.store.may_have_lost() {
+        broker.offsets.watch(ends(broker, end_of));
+    }
     let batches = broker.pops.orders.cut(end_of);
     let leases = broker.pops.cut(end_of);
     if leases > 0 {
@@ -98,6 +95,25 @@ pub(crate) fn cut(broker: &Broker) {
     }
 }
 
+/// Where each queue ends that a client may have known.
+fn ends(broker: &Broker, end_of: impl Fn(&str, i32) -> Option<i64>) -> HashMap<Arc<str>, Vec<i64>> {
+    let mut topics: HashMap<Arc<str>, Vec<i64>> = HashMap::new();
+    let there = broker.store.topics().into_iter();
+    let known = broker.topics.all().into_iter().map(|topic| Arc::<str>::from(topic.name()));
+    let committed = broker.offsets.topics().into_iter();
+    for topic in there.chain(known).chain(committed) {
+        if topics.contains_key(&topic) || names::is_system_topic(&topic) {
+            continue;
+        }
+        let count = broker.topics.get(&topic).map_or(0, |topic| topic.settings().read_queue_nums.max(0));
+        let last = broker.store.queues_of(&topic).into_iter().map(|(id, _)| id as i32 + 1).max().unwrap_or(0);
+        // One that is not looked at has none that matters.
+        let ends = (0..count.max(last)).map(|id| end_of(&topic, id).unwrap_or(i64::MAX)).collect();
+        topics.insert(topic, ends);
+    }
+    topics
+}
+
 #[cfg(test)]
 mod tests {
     use env::Clock;
@@ -118,48 +134,20 @@ mod tests {
     }
 
     #[test]
-    fn who_was_behind_the_end_is_told_of_it_until_the_group_pulls_there_and_nobody_else_is() {
-        let offsets = Offsets::new(Clock::real());
-        offsets.commit("ahead", "T", 0, 110);
-        // Its clients had come to 110 too, and had not said so yet.
-        offsets.commit("late", "T", 0, 90);
-        offsets.commit("elsewhere", "U", 0, 90);
-        assert_eq!(offsets.cut(|topic, _| (topic == "T").then_some(100)).len(), 1);
-        for group in ["ahead", "late"] {
-            let before = offsets.committed(group, "T", 0);
-            offsets.commit(group, "T", 0, 110);
-            assert_eq!(offsets.committed(group, "T", 0), before);
-            assert_eq!(offsets.take_pending_reset(group, "T", 0, 110), Some(100));
-            assert_eq!(offsets.take_pending_reset(group, "T", 0, 105), Some(100), "{group}: another client");
-            assert!(!offsets.is_reset_pending(group, "T", 0));
-            // Where it was told to go on, it is left alone.
-            offsets.commit(group, "T", 0, 100);
-            assert_eq!(offsets.take_pending_reset(group, "T", 0, 100), None);
-            assert_eq!(offsets.take_pending_reset(group, "T", 0, 110), None);
-            offsets.commit(group, "T", 0, 110);
-            assert_eq!(offsets.committed(group, "T", 0), Some(110));
-        }
-        offsets.commit("elsewhere", "U", 0, 110);
-        assert_eq!(offsets.take_pending_reset("elsewhere", "U", 0, 110), None);
-        assert_eq!(offsets.committed("elsewhere", "U", 0), Some(110));
-    }
-
-    #[test]
     fn what_somebody_decides_after_a_loss_counts() {
         let offsets = Offsets::new(Clock::real());
-        let groups = ["reset", "copied", "deleted", "told"];
+        let groups = ["reset", "copied", "told"];
         groups.iter().for_each(|group| offsets.commit(group, "T", 0, 110));
         offsets.cut(|_, _| Some(100));
+        offsets.watch([("T".into(), vec![100])].into());
         offsets.reset("reset", "T", 0, 105);
-        assert_eq!(offsets.take_pending_reset("reset", "T", 0, 130), Some(105));
+        assert_eq!(offsets.tell(1, "reset", "T", 0, 130), Some(105));
         offsets.commit("source", "T", 0, 105);
         offsets.copy("source", "copied", "T");
-        offsets.forget_group("deleted");
-        offsets.commit("deleted", "T", 0, 105);
         offsets.forget_end("told", "T", 0);
-        offsets.commit("told", "T", 0, 105);
-        for group in groups {
-            assert_eq!(offsets.take_pending_reset(group, "T", 0, 105), None, "{group}");
+        offsets.commit_by(1, "told", "T", 0, 105);
+        for group in ["reset", "copied", "told"] {
+            assert_eq!(offsets.tell(1, group, "T", 0, 107), None, "{group}");
             assert_eq!(offsets.committed(group, "T", 0), Some(105), "{group}");
         }
     }

@@ -39,7 +39,8 @@ pub(crate) fn update(
         let remark = format!("topic {} has no queue {}", said.topic, said.queue_id);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    if broker.offsets.is_passed_over(said.consumer_group, said.topic, said.queue_id, said.commit_offset) {
+    let connection = session.connection.id();
+    if broker.offsets.passes_over(connection, said.consumer_group, said.topic, said.queue_id, said.commit_offset) {
         let remark = Some("Offset has been previously reset");
         out.reply(request.reply_to(), ResponseCode::Success, remark, &(), &[]);
         return Ok(());
@@ -47,7 +48,9 @@ pub(crate) fn update(
     match target {
         Some(target) => target.note_at_once(broker, said.consumer_group),
         None if is_forgotten => broker.offsets.forget_queue(said.consumer_group, said.topic, said.queue_id),
-        None => broker.offsets.commit(said.consumer_group, said.topic, said.queue_id, said.commit_offset),
+        None => {
+            broker.offsets.commit_by(connection, said.consumer_group, said.topic, said.queue_id, said.commit_offset);
+        }
     }
     reply_ok(request, out);
     Ok(())
@@ -77,6 +80,8 @@ pub(crate) fn query(
         out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
         return Ok(());
     }
+    // It begins where it likes, and has nothing from before.
+    broker.offsets.begins(session.connection.id(), asked.consumer_group, asked.topic, asked.queue_id);
     if asked.set_zero_if_not_found == Some(false) {
         return Err(not_found("Not found, do not set to zero, maybe this group boot first"));
     }

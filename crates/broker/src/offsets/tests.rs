@@ -48,8 +48,8 @@ fn a_reset_is_told_to_one_pull_and_nobody_undoes_it_before() {
     offsets.commit("G", "T", 0, 55);
     assert_eq!(offsets.committed("G", "T", 0), Some(10));
     assert_eq!(offsets.last_pulled("G", "T", 0), None);
-    assert_eq!(offsets.take_pending_reset("G", "T", 0, 60), Some(10));
-    assert_eq!(offsets.take_pending_reset("G", "T", 0, 60), None);
+    assert_eq!(offsets.take_reset("G", "T", 0), Some(10));
+    assert_eq!(offsets.take_reset("G", "T", 0), None);
     offsets.commit("G", "T", 0, 11);
     assert_eq!(offsets.committed("G", "T", 0), Some(11));
 }

@@ -316,7 +316,7 @@ impl Shelf {
         let QueueRef { group, topic, queue_id } = name;
         let committed = self.offsets.committed(group, topic, queue_id);
         // What a crash left behind it needs no word to clients who ask us where to begin: what is committed is not behind the queue's end.
-        if let Some(to) = self.offsets.take_pending_reset(group, topic, queue_id, committed.unwrap_or(0)) {
+        if let Some(to) = self.offsets.take_reset(group, topic, queue_id) {
             self.pops.orders.clear(group, topic, queue_id);
             self.offsets.commit(group, topic, queue_id, to);
             return to;

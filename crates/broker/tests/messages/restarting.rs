@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::{
     CreateTopic, GetMaxOffset, OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset, ViewMessage,
@@ -152,9 +154,10 @@ async fn a_consumer_that_survived_a_loss_of_power_is_taken_back_to_what_it_has_n
         }
         commit(&again, 11).await;
         assert_eq!(committed(&again).await, left, "it was {said}");
+        // Where its group has come to: what it had got below the end, and not consumed, it drops.
         for _ in 0..2 {
             let told = again.pull(&from("Orders", 0, 11)).await;
-            assert_eq!((told.code, told.next, told.max, told.messages.len()), (21, 7, 13, 0), "it was {said}");
+            assert_eq!((told.code, told.next, told.max, told.messages.len()), (21, left, 13, 0), "it was {said}");
         }
         // With the pull that a client makes it may commit too.
         let behind = from("Orders", 0, 11);
@@ -162,13 +165,71 @@ async fn a_consumer_that_survived_a_loss_of_power_is_taken_back_to_what_it_has_n
         assert_eq!(again.pull(&PullMessage { sys_flag, commit_offset: 11, ..behind }).await.code, 21);
         assert_eq!(committed(&again).await, left);
         // It commits what it was told, and goes on there.
-        commit(&again, 7).await;
-        assert_eq!(bodies_from(&again, "Orders", 0, 7).await, (0..6).map(|n| format!("new {n}")).collect::<Vec<_>>());
+        commit(&again, left).await;
+        let old = (left..7).map(|n| n.to_string());
+        let all: Vec<String> = old.chain((0..6).map(|n| format!("new {n}"))).collect();
+        assert_eq!(bodies_from(&again, "Orders", 0, left).await, all);
         commit(&again, 13).await;
         assert_eq!(committed(&again).await, 13);
         // From now on it may go where it likes.
         assert_eq!(bodies_from(&again, "Orders", 0, 11).await, ["new 4", "new 5"]);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_is_ahead_misses_nothing_though_another_one_of_its_group_reads_on_from_the_end() {
+    let running = start(Setup { flush_interval: Duration::from_secs(3600), ..Setup::default() }).await;
+    for n in 0..9 {
+        running.put("Orders", 0, "", &n.to_string()).await;
+    }
+    let lost = running.all("Orders", 0).await[5].log_offset;
+    commit(&running, 9).await;
+    assert_eq!(committed(&running).await, 9);
+    let image = running.image();
+    cut_log(image.path(), lost);
+    let again = start_on(Setup::default(), image).await;
+    // The member that takes the queue asks where to go on; the one that had it is late with what it has to say.
+    assert_eq!(committed(&again).await, 5);
+    again.put("Orders", 0, "", "new 5").await;
+    let other = Client::new(ClientOptions::default());
+    let found = other.call(&again.address, request::PULL_MESSAGE, &from("Orders", 0, 5), Bytes::new(), DEADLINE).await;
+    assert_eq!(Pulled::of(found.unwrap()).next, 6);
+    commit(&again, 8).await;
+    assert_eq!(committed(&again).await, 5);
+    // It has the queue again.
+    for n in 6..9 {
+        again.put("Orders", 0, "", &format!("new {n}")).await;
+    }
+    let told = again.pull(&from("Orders", 0, 9)).await;
+    assert_eq!((told.code, told.next), (21, 5));
+    assert_eq!(bodies_from(&again, "Orders", 0, 5).await, ["new 5", "new 6", "new 7", "new 8"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_whose_offsets_a_loss_of_power_took_misses_nothing_and_one_that_begins_is_left_alone() {
+    let running = start(Setup { flush_interval: Duration::from_secs(3600), ..Setup::default() }).await;
+    for n in 0..9 {
+        running.put("Orders", 0, "", &n.to_string()).await;
+    }
+    let lost = running.all("Orders", 0).await[5].log_offset;
+    let image = running.image();
+    cut_log(image.path(), lost);
+    let again = start_on(Setup::default(), image).await;
+    for n in 5..12 {
+        again.put("Orders", 0, "", &format!("new {n}")).await;
+    }
+    // It had come to 9, and the journal with its commits is gone.
+    let told = again.pull(&from("Orders", 0, 9)).await;
+    assert_eq!((told.code, told.next), (21, 0));
+    let fields = QueryConsumerOffset {
+        consumer_group: "Young",
+        topic: "Orders",
+        queue_id: 0,
+        set_zero_if_not_found: Some(false),
+    };
+    assert_eq!(again.call(request::QUERY_CONSUMER_OFFSET, &fields, "").await.code, 22);
+    let last = again.pull(&PullMessage { consumer_group: "Young", ..from("Orders", 0, 11) }).await;
+    assert_eq!((last.code, last.next), (0, 12));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

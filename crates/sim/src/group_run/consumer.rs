@@ -18,7 +18,7 @@ use protocol::request::{
 };
 use protocol::sys_flag::pull;
 
-use super::history::{Queue, Topic};
+use super::history::{Begun, Queue, Topic};
 use super::line::{Event, Line};
 use super::register::{NONE, Written};
 use super::{Around, GROUPS, HEARTBEAT_MS, Order, QUEUES, RPC_MS, TOPIC};
@@ -62,6 +62,8 @@ enum Asked {
 struct Undone {
     id: u64,
     log_offset: i64,
+    /// In which life of the broker it came.
+    life: u32,
     /// When it will be; none: it waits for its turn, or for an answer.
     done_at: Option<i64>,
 }
@@ -146,16 +148,11 @@ impl Consumer {
     }
 
     /// Takes a queue anew with the next share.
-    pub fn forget(&mut self, around: &mut Around<'_>, queue: Queue) {
+    fn forget(&mut self, around: &mut Around<'_>, queue: Queue) {
         if self.held.remove(&queue).is_some() {
             around.history.stops_work(self.group, queue, &self.name);
             self.at_work = self.at_work.filter(|at_work| *at_work != queue);
         }
-    }
-
-    /// Whether it has come further in a queue than that.
-    pub fn is_behind(&self, queue: Queue, end: i64) -> bool {
-        self.held.get(&queue).and_then(|held| held.next).is_some_and(|next| next > end)
     }
 
     /// In words, for whoever looks why something does not come.
@@ -600,7 +597,8 @@ impl Consumer {
             }
             ResponseCode::PullOffsetMoved => {
                 around.report.tell(|| format!("at {now} {name} in {at} is told to go on at {next}"));
-                if !around.history.may_be_ahead() {
+                // After a crash, or a stop of which the device does not know, the broker believes nobody on a new connection.
+                if around.life == 0 {
                     around.report.find(Verdict::WentBack, format!("{at}: told to go on at {next}: {}", answer.remark));
                 }
                 self.forget(around, queue);
@@ -629,7 +627,7 @@ impl Consumer {
                 around.report.find(Verdict::Foreign, format!("{at} at {offset}: {what}"));
             }
             let done_at = (!in_order).then(|| now + i64::from(around.dice.below(around.rules.work_ms_max + 1)));
-            held.undone.insert(offset, Undone { id, log_offset: view.log_offset() as i64, done_at });
+            held.undone.insert(offset, Undone { id, log_offset: view.log_offset() as i64, life, done_at });
             rest = &rest[view.total_size()..];
         }
         if next != expected {
@@ -716,10 +714,11 @@ impl Consumer {
         let (queue, life) = may[around.dice.below(may.len() as u32) as usize];
         let done_at = now + i64::from(around.dice.below(around.rules.work_ms_max + 1));
         let Some(mut first) = self.held.get_mut(&queue).and_then(|held| held.undone.first_entry()) else { return };
-        let (offset, id) = (*first.key(), first.get().id);
+        let (offset, id, came_in) = (*first.key(), first.get().id, first.get().life);
         first.get_mut().done_at = Some(done_at);
         self.at_work = Some(queue);
-        around.begins_work(self.group, queue, &self.name, life, (offset, id));
+        let is_old = came_in < around.life;
+        around.begins_work(self.group, queue, &self.name, life, &Begun { offset, id, is_old });
     }
 }
 

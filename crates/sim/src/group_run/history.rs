@@ -61,6 +61,14 @@ struct AtWork {
     life: u32,
 }
 
+/// A message that a member begins with, in order.
+pub struct Begun {
+    pub offset: i64,
+    pub id: u64,
+    /// It came before the broker started: it may be lost there, and its number another one's.
+    pub is_old: bool,
+}
+
 /// See the module.
 #[derive(Default)]
 pub struct History {
@@ -157,20 +165,24 @@ impl History {
             .map(|(id, sent)| (*id, sent))
     }
 
-    /// Whether groups may have seen more of a queue than there is.
-    pub fn may_be_ahead(&self) -> bool {
-        self.may_be_ahead
-    }
-
     /// Somebody begins with a message, under a lock from that life of the broker. Says what is wrong about it.
-    pub fn begins_work(&mut self, group: usize, queue: Queue, member: &str, life: u32, offset: i64) -> Option<String> {
+    pub fn begins_work(
+        &mut self,
+        group: usize,
+        queue: Queue,
+        member: &str,
+        life: u32,
+        begun: &Begun,
+    ) -> Option<String> {
         let work = AtWork { member: member.to_owned(), life };
         let before = self.at_work.insert((group, queue), work);
         let done = self.in_order_to.entry((group, queue)).or_default();
-        if offset > *done {
+        let offset = begun.offset;
+        if offset <= *done {
+            *done = (*done).max(offset + 1);
+        } else if !(begun.is_old && self.may_be_ahead) {
             return Some(format!("{offset} comes, and {done} was not consumed"));
         }
-        *done = (*done).max(offset + 1);
         // A broker that starts knows of no locks.
         let before = before.filter(|before| before.member != member && before.life == life)?;
         Some(format!("{member} begins at {offset} while {} is at it", before.member))

@@ -140,6 +140,7 @@ impl Store {
             checkpoint: Mutex::new(checkpoint),
             has_unsure_queues: AtomicBool::new(was_abnormal),
             was_abnormal,
+            may_have_lost: was_abnormal && before.noted.is_none(),
             abort,
             threads: Mutex::new(threads),
             lock: Mutex::new(Some(lock)),
