@@ -445,6 +445,9 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         let settings = broker.settings.load();
         for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed.len()) {
             sends.receipts.refuse(receipt, refusal, &settings, out);
+            if is_oneway {
+                broker.unheard.note(refusal, broker.clock.now().0);
+            }
         }
         sends.receipts.list.retain(|receipt| receipt.records.end <= landed.len());
     }

@@ -47,6 +47,7 @@ use crate::tables;
 use crate::timer::{self, Timers};
 use crate::topics::Topics;
 use crate::transaction::{self, Transactions};
+use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
@@ -124,6 +125,7 @@ pub struct Broker {
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
     pub(crate) unreadable: Unreadable,
+    pub(crate) unheard: Unheard,
     pub(crate) cold_limits: ColdLimits,
     /// Where the log ended when this process began to serve it.
     pub(crate) log_end_at_start: LogOffset,
@@ -237,6 +239,7 @@ impl Broker {
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
             unreadable: Unreadable::default(),
+            unheard: Unheard::default(),
             cold_limits: ColdLimits::default(),
             log_end_at_start: store.end(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),

@@ -56,6 +56,7 @@ mod timer;
 mod together;
 mod topics;
 mod transaction;
+mod unheard;
 mod unreadable;
 mod upkeep;
 mod view;

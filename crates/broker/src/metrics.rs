@@ -80,6 +80,14 @@ impl Broker {
         for (waits_for, count) in self.unreadable.all() {
             page.value(&[("waits_for", waits_for)], count);
         }
+        page.metric(
+            "gantry_oneway_refused_total",
+            Kind::Counter,
+            "One-way sends that were refused, which their producers are not told",
+        );
+        for (code, count) in self.unheard.all() {
+            page.value(&[("response_code", &code.to_string())], count);
+        }
         page.metric("gantry_major_faults_total", Kind::Counter, "Page faults that waited for a device");
         page.value(&[("threads", "all")], process.major_faults);
         page.value(&[("threads", "network")], process.network_major_faults);

@@ -87,6 +87,9 @@ pub(crate) fn is_batch(request: &Request<'_>, message: &SendMessage<'_>) -> bool
 
 /// Writes a refusal with the fields that producers expect in every answer to a send.
 pub(crate) fn refuse(broker: &Broker, request: &Request<'_>, refusal: &Refusal, out: &mut Outgoing) {
+    if request.header.is_oneway() {
+        broker.unheard.note(refusal, broker.clock.now().0);
+    }
     let settings = broker.settings.load();
     let is_recall = request.header.code == request::RECALL_MESSAGE;
     let extra = if is_recall { recall_extra(&settings) } else { reply_extra(&settings) };

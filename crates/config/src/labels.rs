@@ -1,7 +1,7 @@
 //! `metricsLabel`: labels that every metric has besides its own, written `name:value,name:value`.
 
 /// Labels of our own metrics, which nobody may set for all of them.
-pub const OWN: [&str; 20] = [
+pub const OWN: [&str; 21] = [
     "cause",
     "cluster",
     "consume_mode",
@@ -16,6 +16,7 @@ pub const OWN: [&str; 20] = [
     "node_type",
     "part",
     "protocol_type",
+    "response_code",
     "storage_medium",
     "storage_type",
     "threads",

@@ -135,3 +135,21 @@ async fn a_pull_that_breaks_a_rule_is_refused_with_apaches_code() {
         assert!(found.remark.as_deref().unwrap_or_default().contains(remark), "{what}: {:?}", found.remark);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_way_sends_that_are_refused_are_counted_since_nobody_is_told() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "good").await;
+    let inner = properties(&[("INNER_NUM", "2")]);
+    for message in [to("Orders", 99, ""), to("Orders", 0, &inner), to("SCHEDULE_TOPIC_XXXX", 0, "")] {
+        let address = &running.address;
+        running.client.oneway(address, request::SEND_MESSAGE_V2, &message, "x".into()).await.unwrap();
+    }
+    // On the same connection: it comes behind them.
+    running.put("Orders", 0, "", "after").await;
+    let page = running.metrics();
+    let counted = page.lines().filter(|line| line.starts_with("gantry_oneway_refused_total{"));
+    let codes: Vec<&str> = counted.filter_map(|line| line.split_once("response_code=")).map(|(_, rest)| rest).collect();
+    assert_eq!(codes, ["\"13\"} 1", "\"16\"} 1", "\"29\"} 1"]);
+    assert_eq!(running.all("Orders", 0).await.len(), 2);
+}
