@@ -191,22 +191,14 @@ pub(crate) fn pull_fields<'a>(
     wait: Duration,
 ) -> PullMessage<'a> {
     PullMessage {
-        consumer_group: group,
-        topic: &queue.topic,
-        queue_id: queue.queue_id,
-        queue_offset: offset,
         max_msg_nums: max,
         sys_flag: 0,
-        commit_offset: 0,
         suspend_timeout_millis: i64::try_from(wait.as_millis()).unwrap_or(i64::MAX),
         subscription: Some(expression),
-        sub_version: 0,
         expression_type: Some("TAG"),
         max_msg_bytes: Some(i32::MAX),
-        request_source: None,
-        proxy_forward_client_id: None,
-        lite_topic: None,
         broker_name: Some(&queue.broker_name),
+        ..PullMessage::at(group, &queue.topic, queue.queue_id, offset)
     }
 }
 

@@ -18,7 +18,6 @@ use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::record::{self, Scanned};
 use protocol::request::{PullMessage, SendMessage};
-use protocol::sys_flag::pull as bits;
 use support::{PATIENCE, Running, gantry};
 
 const LIMIT: u64 = 64 << 20;
@@ -209,24 +208,7 @@ async fn read(broker: &str) {
             let client = Client::new(ClientOptions::default());
             let mut number = 0;
             while number < MESSAGES {
-                let pull = PullMessage {
-                    consumer_group: "CG",
-                    topic: TOPIC,
-                    queue_id,
-                    queue_offset: number as i64,
-                    max_msg_nums: 32,
-                    sys_flag: bits::SUBSCRIPTION,
-                    commit_offset: 0,
-                    suspend_timeout_millis: 0,
-                    subscription: Some("*"),
-                    sub_version: 0,
-                    expression_type: None,
-                    max_msg_bytes: None,
-                    request_source: None,
-                    proxy_forward_client_id: None,
-                    lite_topic: None,
-                    broker_name: None,
-                };
+                let pull = PullMessage::at("CG", TOPIC, queue_id, number as i64);
                 let found = client.call(&broker, request::PULL_MESSAGE, &pull, Bytes::new(), PATIENCE).await.unwrap();
                 assert_eq!(found.code, 0, "{number} of {MESSAGES}: {:?}", found.remark);
                 let mut rest: &[u8] = &found.body;

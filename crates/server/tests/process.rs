@@ -16,7 +16,6 @@ use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::record::{self, Scanned};
 use protocol::request::{PullMessage, SendMessage};
-use protocol::sys_flag::pull as bits;
 use support::{PATIENCE, Running, fails, gantry};
 
 #[test]
@@ -95,24 +94,7 @@ async fn stored(broker: &str) -> (BTreeSet<usize>, usize) {
     for queue_id in 0..QUEUES {
         let mut offset = 0;
         loop {
-            let pull = PullMessage {
-                consumer_group: "CG",
-                topic: TOPIC,
-                queue_id,
-                queue_offset: offset,
-                max_msg_nums: 1000,
-                sys_flag: bits::SUBSCRIPTION,
-                commit_offset: 0,
-                suspend_timeout_millis: 0,
-                subscription: Some("*"),
-                sub_version: 0,
-                expression_type: None,
-                max_msg_bytes: None,
-                request_source: None,
-                proxy_forward_client_id: None,
-                lite_topic: None,
-                broker_name: None,
-            };
+            let pull = PullMessage { max_msg_nums: 1000, ..PullMessage::at("CG", TOPIC, queue_id, offset) };
             let found = client.call(broker, request::PULL_MESSAGE, &pull, Bytes::new(), PATIENCE).await.unwrap();
             if found.code != 0 {
                 break;

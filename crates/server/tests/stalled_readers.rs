@@ -11,7 +11,6 @@ use protocol::code::request;
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
 use protocol::request::PullMessage;
-use protocol::sys_flag::pull as bits;
 use support::asking::Asking;
 use support::{PATIENCE, Running};
 use tokio::io::AsyncWriteExt;
@@ -37,24 +36,7 @@ async fn stalled(broker: &str) -> TcpStream {
     let mut stream = socket.connect(broker.parse().unwrap()).await.unwrap();
     let mut asked = BytesMut::new();
     for number in 0..PULLS {
-        let pull = PullMessage {
-            consumer_group: "STALLED",
-            topic: TOPIC,
-            queue_id: 0,
-            queue_offset: (number * 4) as i64,
-            max_msg_nums: 32,
-            sys_flag: bits::SUBSCRIPTION,
-            commit_offset: 0,
-            suspend_timeout_millis: 0,
-            subscription: Some("*"),
-            sub_version: 0,
-            expression_type: None,
-            max_msg_bytes: None,
-            request_source: None,
-            proxy_forward_client_id: None,
-            lite_topic: None,
-            broker_name: None,
-        };
+        let pull = PullMessage::at("STALLED", TOPIC, 0, (number * 4) as i64);
         let head = Head { code: request::PULL_MESSAGE, flag: 0, opaque: number as i32, remark: None };
         write_frame(&mut asked, Serialization::Json, &head, &pull, 0);
     }

@@ -155,22 +155,13 @@ impl Question {
 
     fn fields(&self) -> PullMessage<'_> {
         PullMessage {
-            consumer_group: &self.group,
-            topic: &self.topic,
-            queue_id: self.queue_id,
-            queue_offset: self.queue_offset,
             max_msg_nums: self.max_msg_nums,
             sys_flag: self.sys_flag,
-            commit_offset: 0,
-            suspend_timeout_millis: 0,
             subscription: self.subscription.as_deref(),
             sub_version: self.sub_version,
             expression_type: self.expression_type.as_deref(),
             max_msg_bytes: self.max_msg_bytes,
-            request_source: None,
-            proxy_forward_client_id: None,
-            lite_topic: None,
-            broker_name: None,
+            ..PullMessage::at(&self.group, &self.topic, self.queue_id, self.queue_offset)
         }
     }
 }

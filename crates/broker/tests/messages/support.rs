@@ -334,24 +334,7 @@ pub fn to<'a>(topic: &'a str, queue_id: i32, properties: &'a str) -> SendMessage
 
 /// What a consumer says that brings its subscription along.
 pub fn from(topic: &str, queue_id: i32, offset: i64) -> PullMessage<'_> {
-    PullMessage {
-        consumer_group: "CG",
-        topic,
-        queue_id,
-        queue_offset: offset,
-        max_msg_nums: 32,
-        sys_flag: bits::SUBSCRIPTION,
-        commit_offset: 0,
-        suspend_timeout_millis: 0,
-        subscription: Some("*"),
-        sub_version: 0,
-        expression_type: None,
-        max_msg_bytes: None,
-        request_source: None,
-        proxy_forward_client_id: None,
-        lite_topic: None,
-        broker_name: None,
-    }
+    PullMessage::at("CG", topic, queue_id, offset)
 }
 
 /// The same, ready to wait.

@@ -151,22 +151,10 @@ pub fn pull_and_commit(queue_id: i32, offset: i64, wait_ms: i64) -> Bytes {
 
 fn pull_with(queue_id: i32, offset: i64, wait_ms: i64, sys_flag: i32) -> Bytes {
     let fields = PullMessage {
-        consumer_group: "consumers",
-        topic: TOPIC,
-        queue_id,
-        queue_offset: offset,
-        max_msg_nums: 32,
         sys_flag,
         commit_offset: offset,
         suspend_timeout_millis: wait_ms,
-        subscription: Some("*"),
-        sub_version: 0,
-        expression_type: None,
-        max_msg_bytes: None,
-        request_source: None,
-        proxy_forward_client_id: None,
-        lite_topic: None,
-        broker_name: None,
+        ..PullMessage::at("consumers", TOPIC, queue_id, offset)
     };
     let mut out = BytesMut::new();
     frame(&mut out, request::PULL_MESSAGE, queue_id, &fields, &[]);

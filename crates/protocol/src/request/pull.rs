@@ -1,6 +1,7 @@
 //! Pulling and looking at messages: 11, 361, 33, 12, 321.
 
 use super::headers;
+use crate::sys_flag::pull;
 
 headers! {
     /// 11 and 361: messages of one queue.
@@ -71,5 +72,29 @@ headers! {
         index: i64 = "index" or 0,
         count: i32 = "count" or 0,
         consumer_group: Option<&'a str> = "consumerGroup",
+    }
+}
+
+impl<'a> PullMessage<'a> {
+    /// A pull at an offset that brings its subscription along: messages of all tags, 32 at most, those that are there.
+    pub fn at(consumer_group: &'a str, topic: &'a str, queue_id: i32, queue_offset: i64) -> PullMessage<'a> {
+        PullMessage {
+            consumer_group,
+            topic,
+            queue_id,
+            queue_offset,
+            max_msg_nums: 32,
+            sys_flag: pull::SUBSCRIPTION,
+            commit_offset: 0,
+            suspend_timeout_millis: 0,
+            subscription: Some("*"),
+            sub_version: 0,
+            expression_type: None,
+            max_msg_bytes: None,
+            request_source: None,
+            proxy_forward_client_id: None,
+            lite_topic: None,
+            broker_name: None,
+        }
     }
 }

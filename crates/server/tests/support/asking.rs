@@ -6,7 +6,6 @@ use protocol::batch::{self, InnerMessage};
 use protocol::code::request;
 use protocol::record::{self, Scanned};
 use protocol::request::{CreateTopic, PullMessage, SendMessage};
-use protocol::sys_flag::pull as bits;
 
 use super::{PATIENCE, Running};
 
@@ -74,24 +73,7 @@ impl Asking {
         queue_id: i32,
         offset: u64,
     ) -> Result<(i32, u64, Vec<(u64, String)>), CallError> {
-        let pull = PullMessage {
-            consumer_group: "CG",
-            topic,
-            queue_id,
-            queue_offset: offset as i64,
-            max_msg_nums: 1000,
-            sys_flag: bits::SUBSCRIPTION,
-            commit_offset: 0,
-            suspend_timeout_millis: 0,
-            subscription: Some("*"),
-            sub_version: 0,
-            expression_type: None,
-            max_msg_bytes: None,
-            request_source: None,
-            proxy_forward_client_id: None,
-            lite_topic: None,
-            broker_name: None,
-        };
+        let pull = PullMessage { max_msg_nums: 1000, ..PullMessage::at("CG", topic, queue_id, offset as i64) };
         let found = self.client.call(&self.broker, request::PULL_MESSAGE, &pull, Bytes::new(), PATIENCE).await?;
         let next = found.fields.get("nextBeginOffset").map_or(offset, |text| text.parse().unwrap());
         let mut messages = Vec::new();

@@ -83,10 +83,6 @@ impl Consumer {
             let commits = around.rules.pulls_commit && commit_offset > 0;
             let commit = commits.then(|| around.history.register(self.group, queue).sent(commit_offset, now));
             let fields = PullMessage {
-                consumer_group: group,
-                topic: &topic,
-                queue_id: queue.id,
-                queue_offset: from,
                 max_msg_nums: 1 + around.dice.below(32) as i32,
                 sys_flag: pull::SUSPEND | if commits { pull::COMMIT_OFFSET } else { 0 },
                 commit_offset,
@@ -94,11 +90,7 @@ impl Consumer {
                 subscription: None,
                 sub_version: 1,
                 expression_type: Some("TAG"),
-                max_msg_bytes: None,
-                request_source: None,
-                proxy_forward_client_id: None,
-                lite_topic: None,
-                broker_name: None,
+                ..PullMessage::at(group, &topic, queue.id, from)
             };
             let asked = Asked::Pull { queue, term, from, life: around.life, commit };
             let what = (request::PULL_MESSAGE, around.rules.suspend_ms * 2);
