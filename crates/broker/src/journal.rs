@@ -34,7 +34,7 @@ pub(crate) struct Figure {
 }
 
 /// The settings, and what there is beside them.
-pub(crate) fn figures(broker: &Broker) -> [Figure; 22] {
+pub(crate) fn figures(broker: &Broker) -> [Figure; 23] {
     let journal = broker.store.journal();
     let (stats, options) = (journal.stats(), journal.options());
     let now = |name, value, about| Figure { name, is_count: false, about, value };
@@ -57,6 +57,11 @@ pub(crate) fn figures(broker: &Broker) -> [Figure; 22] {
         count("journalBundles", stats.bundles, "Writes, each of one change or of several together"),
         now("journalBundleDelayMillis", millis(options.bundle_delay), "How long a write waits for more"),
         now("journalCompleteDelayMillis", millis(options.complete_delay), "The same when somebody waits for it"),
+        now(
+            "journalOffsetsMillis",
+            broker.store_settings.load().journal_offsets_millis,
+            "How long committed offsets gather before they become a change",
+        ),
         now("journalWaiting", journal.written().waiters() as u64, "Who waits for a change to be written"),
         count("journalSyncs", stats.syncs, "Times the device was asked to make changes safe"),
         now("journalPendingBytes", stats.pending_bytes, "Bytes of changes that wait to be written"),

@@ -302,6 +302,11 @@ impl Settings {
         }
     }
 
+    /// The same for people to see: passwords are not.
+    pub fn shown(&self, name: &str) -> String {
+        if is_secret(name) && self.given(name).is_some() { "******".to_owned() } else { self.text(name) }
+    }
+
     /// Changes a live setting. Nothing is changed when it answers with an error.
     pub fn set(&mut self, name: &str, value: &str) -> Result<Change, ConfigError> {
         let name = keys::RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| *new);
@@ -327,11 +332,7 @@ impl Settings {
             if !is_given && key.state != State::Used {
                 continue;
             }
-            let value = if is_secret(key.name) && self.given(key.name).is_some() {
-                "******".to_owned()
-            } else {
-                self.text(key.name)
-            };
+            let value = self.shown(key.name);
             let no_effect = match key.state {
                 State::Used => "",
                 State::Accepted(_) | State::NotNeeded(_) | State::Off(_) | State::Refused(_) => ", no effect",

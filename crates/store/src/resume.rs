@@ -4,7 +4,9 @@
 //! takes nothing along that it had handed to the kernel. So now and then, when all units of the log up to some offset are in their files, that
 //! offset is written here, and never synced: it is of use only where the same memory has it that has those files. Whether it is the same,
 //! [`Disk::memory_of`] knows (the machine has not started again, and nobody wrote, copied or restored the file `abort` since), and the pages
-//! of the log that were not on the device yet are looked for, too: whoever unmounts a volume, or takes it away, takes them along.
+//! that were not on the device yet are looked for, too: whoever unmounts a volume, or takes it away, takes them along. Those are the pages of the log
+//! until it was flushed up to the offset, which is noted then; the governor may have let go of them since. And in any case the page of this file
+//! itself, which nobody else reads.
 //!
 //! If a sync ever fails, the file goes: then nobody knows what of all this the kernel has dropped, and the check-point knows what it has not.
 
@@ -15,15 +17,13 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::governor;
 use crate::segment::Segment;
 
 /// What the file begins with; another number, if what follows means something else.
 const TITLE: &str = "resume 1";
 /// It is shorter than this.
 const BYTES_MAX: usize = 1024;
-/// Bytes of the log that have to be in memory though they are on the device.
-const PROOF: u64 = 4096;
-
 /// Two log offsets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -46,7 +46,7 @@ struct State {
     /// What this process's marks are tied to. None: there are none.
     memory: Option<String>,
     file: Option<Arc<dyn DiskFile>>,
-    noted: u64,
+    noted: Mark,
 }
 
 impl Resume {
@@ -59,6 +59,9 @@ impl Resume {
     pub fn recall(&self, abort: &Path) -> Option<Mark> {
         let memory = self.disk.memory_of(abort)?;
         let file = self.disk.open(&self.path, OpenHow::Read).ok()?;
+        if governor::resident(file.descriptor(), 0, BYTES_MAX as u64).ok()?.cached == 0 {
+            return None;
+        }
         let mut bytes = [0; BYTES_MAX];
         let read = file.read_at(&mut bytes, 0).ok()?;
         decode(&bytes[..read], &memory)
@@ -74,7 +77,15 @@ impl Resume {
 
     /// Up to where this process has noted it.
     pub fn noted(&self) -> u64 {
-        self.state.lock().noted
+        self.state.lock().noted.written
+    }
+
+    /// The log is on the device below `flushed`: says so, once that is all that was noted.
+    pub fn flushed_to(&self, flushed: u64) {
+        let Mark { written, flushed: before } = self.state.lock().noted;
+        if before < written && written <= flushed {
+            self.note(Mark { written, flushed: written });
+        }
     }
 
     /// Notes it. A file that cannot be written is none: the next start reads more.
@@ -90,7 +101,7 @@ impl Resume {
             }),
         };
         match written {
-            Ok(()) => *noted = mark.written,
+            Ok(()) => *noted = mark,
             Err(error) => {
                 warn!(path = %self.path.display(), %error, "a start after a kill will read more of the log");
                 self.forget_in(&mut state);
@@ -113,13 +124,12 @@ impl Resume {
     }
 }
 
-/// Whether memory has the newest stretch of the log before the mark, all that was not on the device included.
+/// Whether memory has what of the log before the mark was not on the device.
 pub(crate) fn is_in_memory(segments: &[Arc<Segment>], mark: Mark) -> bool {
-    let from = mark.flushed.min(mark.written.saturating_sub(PROOF));
     segments
         .iter()
-        .filter(|segment| segment.end() > from && segment.base() < mark.written)
-        .all(|segment| segment.has_in_memory(from, mark.written))
+        .filter(|segment| segment.end() > mark.flushed && segment.base() < mark.written)
+        .all(|segment| segment.has_in_memory(mark.flushed, mark.written))
 }
 
 fn encode(mark: Mark, memory: &str) -> Vec<u8> {
@@ -157,6 +167,10 @@ mod tests {
         let shorter = Mark { written: 8, flushed: 7 };
         resume.note(shorter);
         assert_eq!(resume.recall(&abort), Some(shorter));
+        resume.flushed_to(7);
+        assert_eq!(resume.recall(&abort), Some(shorter));
+        resume.flushed_to(9);
+        assert_eq!(resume.recall(&abort), Some(Mark { written: 8, flushed: 8 }));
 
         let copy = dir.path().join("copy");
         std::fs::copy(&abort, &copy).unwrap();

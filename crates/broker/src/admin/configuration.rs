@@ -90,11 +90,11 @@ pub(crate) fn update(
     if changes.iter().any(|(key, _)| is_black(&black_list, key)) {
         return Err(Refusal::new(ResponseCode::NoPermission, "Can not update config in black list."));
     }
-    {
+    let told: Vec<String> = {
         let mut state = broker.configuration.state.lock();
         let (settings, broker_settings, store_settings) = changed(&state.settings, &changes)
             .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
-        state.settings = settings;
+        let before = std::mem::replace(&mut state.settings, settings);
         state.version.advance(broker.clock.now().0);
         broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
         broker.settings.store(broker_settings.into());
@@ -111,8 +111,10 @@ pub(crate) fn update(
         if let Some(file) = &broker.configuration.file {
             file.pending.lock().extend(changes.iter().cloned());
         }
-    }
-    tracing::info!(peer = %session.connection.peer(), keys = ?changes.iter().map(|(key, _)| key).collect::<Vec<_>>(), "settings changed by request");
+        let tell = |key: &str| format!("{key}={} (was {})", state.settings.shown(key), before.shown(key));
+        changes.iter().map(|(key, _)| tell(key)).collect()
+    };
+    tracing::info!(peer = %session.connection.peer(), changes = told.join(", "), "settings changed by request");
     if changes.iter().any(|(key, _)| key == "brokerPermission") {
         // Every topic looks different to clients now; a name server looks at topics only when their version is another one.
         let mut version = broker.topics.version();

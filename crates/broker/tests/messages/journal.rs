@@ -45,6 +45,17 @@ fn metric(page: &str, name: &str) -> u64 {
     line.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
+/// As metrics are named.
+fn snake(name: &str) -> String {
+    name.chars().fold(String::new(), |mut told, letter| {
+        if letter.is_ascii_uppercase() {
+            told.push('_');
+        }
+        told.push(letter.to_ascii_lowercase());
+        told
+    })
+}
+
 #[tokio::test]
 async fn settings_of_the_journal_are_changed_while_it_runs_and_shown_with_what_they_do() {
     let running = start(Setup::default()).await;
@@ -58,9 +69,17 @@ async fn settings_of_the_journal_are_changed_while_it_runs_and_shown_with_what_t
         ("journalIdleMillis", 10_000),
         ("journalPendingBytesMax", 4 << 20),
         ("journalRoomBytes", 256 << 10),
-        ("journalSnapshots", 0),
+        ("journalOffsetsMillis", 5),
     ] {
         assert_eq!(number(&before, name), value, "{name}");
+    }
+    assert_eq!(number(&before, "journalSnapshots"), 0);
+    let page = running.metrics();
+    let keys = config::keys::TABLES.iter().flat_map(|table| table.iter());
+    for key in keys.filter(|key| key.section == config::key::Section::Journal) {
+        assert!(key.is_live, "{}", key.name);
+        number(&before, key.name);
+        metric(&page, &format!("gantry_{}", snake(key.name)));
     }
     set(&running, "journalSnapshotMinBytes=4096\njournalSnapshotRatioPercent=0\njournalMaintenancePercent=100\n").await;
     let deadline = Instant::now() + DEADLINE;

@@ -74,6 +74,8 @@ impl Store {
                 pending_before = shared.queues.pending_bytes();
                 if is_note_due && let Ok(Flushed::All) = flushed {
                     shared.resume.note(mark);
+                } else {
+                    shared.resume.flushed_to(mark.flushed);
                 }
                 let failed = flushed.err().map(|error| error.to_string());
                 let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());

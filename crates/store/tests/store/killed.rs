@@ -15,12 +15,20 @@ fn noting(root: &Path) -> StoreOptions {
 
 /// Opens it as soon as the threads of the store that was dropped have ended.
 fn reopen(root: &Path) -> (Arc<Store>, Recovered) {
+    reopen_after(root, &|| {})
+}
+
+/// The same, with something done before each try.
+fn reopen_after(root: &Path, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) {
     let mut opened = None;
-    eventually("the store's lock", || match try_open(noting(root)) {
-        Err(StoreError::Locked { .. }) => false,
-        done => {
-            opened = Some(done.unwrap());
-            true
+    eventually("the store's lock", || {
+        done_before();
+        match try_open(noting(root)) {
+            Err(StoreError::Locked { .. }) => false,
+            done => {
+                opened = Some(done.unwrap());
+                true
+            }
         }
     });
     opened.unwrap()
@@ -52,6 +60,54 @@ fn a_start_after_a_kill_reads_on_where_the_kernel_has_all() {
     let (store, _) = reopen(dir.path());
     store.close().unwrap();
     assert!(!dir.path().join("resume").exists(), "a store that was closed needs none");
+}
+
+/// Waits until the note says that the log is on the device as far as it is noted.
+fn until_noted_as_flushed(root: &Path) {
+    eventually("a note of the flush", || {
+        let note = std::fs::read_to_string(root.join("resume")).unwrap_or_default();
+        let mark = note.lines().nth(1).and_then(|line| line.split_once(' '));
+        mark.is_some_and(|(written, flushed)| written != "0" && written == flushed)
+    });
+}
+
+/// Has the kernel let go of a file's pages.
+fn let_go(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+#[test]
+fn a_log_that_memory_has_let_go_of_since_it_was_flushed_is_not_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    let messages = append_until_noted(&store, dir.path());
+    until_noted_as_flushed(dir.path());
+    drop(store);
+    // As a governor with a small limit does.
+    let let_go_of_log = || {
+        let files = std::fs::read_dir(dir.path().join("commitlog")).unwrap();
+        files.for_each(|file| let_go(&file.unwrap().path()));
+    };
+    let (store, found) = reopen_after(dir.path(), &let_go_of_log);
+    assert!((1..1000).contains(&found.records_scanned), "{}", found.records_scanned);
+    assert_run(&store, 0..messages);
+}
+
+#[test]
+fn a_volume_that_was_taken_away_and_put_back_is_looked_at_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    let messages = append_until_noted(&store, dir.path());
+    until_noted_as_flushed(dir.path());
+    drop(store);
+    std::fs::remove_file(dir.path().join("checkpoint")).unwrap();
+    // Its pages went with it, those of the note as well.
+    let_go(&dir.path().join("resume"));
+    let (store, found) = reopen(dir.path());
+    assert_eq!(found.records_scanned, messages);
+    assert_run(&store, 0..messages);
 }
 
 #[test]
