@@ -1,6 +1,6 @@
-//! Why throughput fell: what senders and readers waited for, by cause, and a look at it every ten seconds.
+//! Why throughput fell: what senders and readers waited for, by cause, and a look at it every `throughputWindowMillis`.
 //!
-//! A window in which fewer messages were stored than nine tenths of what is usual (the median of the windows of five minutes) is a fall if
+//! A window in which fewer messages were stored than nine tenths of what is usual (the median of the thirty before, of five minutes as it is set) is a fall if
 //! somebody waited for something for longer than usual: that is its cause. If nobody did, less was sent, and that is no fall.
 
 use std::collections::VecDeque;
@@ -67,7 +67,7 @@ impl Waits {
     }
 }
 
-/// Windows that say what is usual: five minutes of them.
+/// Windows that say what is usual: five minutes of them, if nobody sets another length.
 const WINDOWS: usize = 30;
 /// Fewer say nothing.
 const WINDOWS_MIN: usize = 6;

@@ -119,6 +119,7 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("repeatedSendsMax", settings.repeated_sends_max.to_string()),
         ("roomWaitMillisPeak", limits.room_wait_ms_peak.load(Ordering::Relaxed).to_string()),
         ("roomTimeoutMillis", settings.room_timeout_millis.to_string()),
+        ("throughputWindowMillis", settings.throughput_window_millis.to_string()),
         ("unflushedBurstsPerConnectionPeak", peak(&limits.unflushed_peak)),
         ("sendTogetherPartsPeak", peak(&limits.parts_peak)),
         ("sendTogetherPartsMax", settings.send_together_parts_max.to_string()),

@@ -60,6 +60,7 @@ impl Upkeep {
         let mut tasks = self.tasks.lock();
         let stop = self.stop.subscribe();
         tasks.spawn(vital("offsets", keep_offsets(Arc::clone(broker), stop.clone())));
+        tasks.spawn(vital("throughput", watch_throughput(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("housekeeping", keep_house(Arc::clone(broker), stop.clone())));
         tasks.spawn(vital("configuration files", keep_files(Arc::clone(broker), stop.clone())));
         if broker.store.has_light_queues() {
@@ -142,10 +143,33 @@ async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     }
 }
 
+/// Says why fewer messages are stored than usual.
+async fn watch_throughput(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+    let (mut falls, mut looked_at, mut window) = (Falls::default(), broker.clock.elapsed(), 0);
+    while !*stop.borrow() {
+        let set = broker.settings.load().throughput_window_millis;
+        if std::mem::replace(&mut window, set) != set {
+            // Windows of another length say nothing of this one.
+            falls = Falls::default();
+        }
+        tokio::select! {
+            biased;
+            _ = stop.changed() => return,
+            () = tokio::time::sleep(Duration::from_millis(window)) => {}
+        }
+        let now = broker.clock.elapsed();
+        let took = now.saturating_sub(std::mem::replace(&mut looked_at, now));
+        let messages = broker.stats.totals().put_messages;
+        if let Some(Fall { messages, usual, cause, waited }) = falls.look(messages, broker.waited(), took) {
+            let (cause, waited_ms, window_ms) = (cause.name(), waited.as_millis() as u64, took.as_millis() as u64);
+            tracing::warn!(cause, waited_ms, messages, usual, window_ms, "fewer messages are stored than usual");
+        }
+    }
+}
+
 /// Samples, and whatever expires.
 async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let every = Duration::from_millis(SAMPLE_MS.unsigned_abs());
-    let (mut falls, mut looked_at) = (Falls::default(), broker.clock.elapsed());
     let mut minutes = Minutes::default();
     while !*stop.borrow() {
         tokio::select! {
@@ -154,20 +178,6 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             () = tokio::time::sleep(every) => {}
         }
         beside(&broker, |broker| broker.stats.sample()).await;
-        let now = broker.clock.elapsed();
-        let took = now.saturating_sub(std::mem::replace(&mut looked_at, now));
-        let messages = broker.stats.totals().put_messages;
-        if let Some(Fall { messages, usual, cause, waited }) = falls.look(messages, broker.waited(), took) {
-            let (cause, waited_ms) = (cause.name(), waited.as_millis() as u64);
-            tracing::warn!(
-                cause,
-                waited_ms,
-                messages,
-                usual,
-                seconds = took.as_secs(),
-                "fewer messages are stored than usual"
-            );
-        }
         if let Some(minute) = minutes.look(&broker.stats) {
             tell(&minute);
         }

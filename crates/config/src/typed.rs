@@ -359,6 +359,8 @@ settings! {
         open_half_messages_max: usize = "openHalfMessagesMax";
         /// How long a send waits for room in the log, in ms.
         room_timeout_millis: u64 = "roomTimeoutMillis";
+        /// Messages and waits are compared by windows of so many ms.
+        throughput_window_millis: u64 = "throughputWindowMillis";
         /// A send that was there within so many ms is not stored again; 0: off.
         repeated_send_window_millis: u64 = "repeatedSendWindowMillis";
         /// Sends that are remembered for it.

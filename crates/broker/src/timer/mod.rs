@@ -5,7 +5,8 @@
 //!
 //! Exactly once over kill -9: a delivered record names the one that waited in its prepared offset, as `!log_offset`, as delayed messages do.
 //! The check-point passes a slot only when all of its deliveries are on the device; the journal holds a place in the log behind which every
-//! delivery lies that the check-point may not know of. A start reads the log from there and skips what it finds delivered.
+//! delivery lies that the check-point may not know of. A start reads the log from there and skips what it finds delivered. What the device does not
+//! give is in the journal, too, and tried again (`task/aside.rs`).
 
 mod agenda;
 mod asked;
@@ -33,9 +34,10 @@ use crate::topics::{Topic, Topics};
 
 pub(crate) use asked::when;
 pub(crate) use recall::{handle, recall};
+use task::Rows;
 pub(crate) use task::deliver;
 
-/// The journal's only key of [`tables::TIMERS`].
+/// The journal's key of the place to read from; others of [`tables::TIMERS`] are longer.
 const SCAN_FROM: &[u8] = b"scan";
 /// Topics of which the messages that wait are counted; further ones are not told apart.
 const COUNTED_TOPICS_MAX: usize = 10_000;
@@ -51,6 +53,8 @@ pub(crate) struct Timers {
     flush_interval_ms: u64,
     /// Where the log is read from after a crash, as far as the journal knows.
     scan_from: AtomicU64,
+    /// What the device did not give.
+    aside: Rows,
     pub(crate) figures: Figures,
     /// How many messages wait for each topic. Guards nothing else.
     counts: Mutex<HashMap<Box<str>, Count>>,
@@ -103,6 +107,8 @@ struct Loaded {
     scan_from: LogOffset,
     /// The first message of the queue that is not taken in.
     next: u64,
+    /// Where the queue ended.
+    max: u64,
     /// The first slot that is not done with, in ms.
     read: i64,
     /// Log offsets of messages that were delivered, or stored again, though the check-point may not know it.
@@ -136,10 +142,10 @@ impl Timers {
         let marks = files.marks();
         let topic = topics.timer();
         let mut scan_from = None;
-        store.journal().load(tables::TIMERS, |key, value| {
-            if let (SCAN_FROM, Ok(value)) = (key, value.try_into()) {
-                scan_from = Some(u64::from_be_bytes(value));
-            }
+        let aside = Rows::default();
+        store.journal().load(tables::TIMERS, |key, value| match (key, value.try_into()) {
+            (SCAN_FROM, Ok(value)) => scan_from = Some(u64::from_be_bytes(value)),
+            _ => aside.load(key, value),
         });
         let end = store.end();
         // Without the entry nothing was ever delivered by us; a log that is shorter than it was has lost those deliveries.
@@ -166,8 +172,10 @@ impl Timers {
         let counts = counts(&files, topics, now)?;
         // Slots before the first that holds something are passed over, as far as their time has come: what is still to be sent may be due sooner.
         let read = marks.read_time.max(files.first_slot().map_or(now, |first| first.min(now)));
+        let pending = files.pending().saturating_add(aside.len() as u64);
+        let max = store.existing_queue(topic.name(), 0).map_or(0, |queue| queue.max_offset());
         let figures = Figures {
-            pending: AtomicI64::new(i64::try_from(files.pending()).unwrap_or(i64::MAX)),
+            pending: AtomicI64::new(i64::try_from(pending).unwrap_or(i64::MAX)),
             read_time: AtomicI64::new(read),
             next: AtomicU64::new(next),
         };
@@ -179,9 +187,10 @@ impl Timers {
             window: settings.timer_roll_window_slot.saturating_mul(precision),
             flush_interval_ms: settings.timer_flush_interval_ms,
             scan_from: AtomicU64::new(scan_from.0),
+            aside,
             figures,
             counts: Mutex::new(counts),
-            loaded: Mutex::new(Some(Loaded { scan_from, next, read, delivered })),
+            loaded: Mutex::new(Some(Loaded { scan_from, next, max, read, delivered })),
             is_stopping: AtomicBool::new(false),
             has_stopped: Notify::new(),
         })
@@ -258,7 +267,7 @@ impl Timers {
         let next = self.figures.next.load(Ordering::Relaxed);
         let queue = store.existing_queue(names::TIMER_TOPIC, 0)?;
         let first_new = queue.unit_at(next.max(queue.min_offset())).ok().flatten().map(|unit| unit.at);
-        oldest.into_iter().chain(first_new).min()
+        oldest.into_iter().chain(first_new).chain(self.aside.first()).min()
     }
 
     /// Lets the task finish the slot that it is in, and waits for it.
@@ -304,7 +313,10 @@ fn counts(files: &TimerFiles, topics: &Topics, now: i64) -> Result<HashMap<Box<s
 
 impl Table for Timers {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        f(SCAN_FROM, &self.scan_from.load(Ordering::Acquire).to_be_bytes());
+        // The place to read from first: read behind the rows, it could lie behind what became of one that is still there.
+        let scan_from = self.scan_from.load(Ordering::Acquire);
+        self.aside.for_each(f);
+        f(SCAN_FROM, &scan_from.to_be_bytes());
     }
 }
 

@@ -1,6 +1,9 @@
 //! The task: takes in what is new in the queue, reads the slots whose time comes near, delivers what is due.
 //!
-//! It sleeps until the queue grows, something is due or something is flushed. Files are read and written on threads that may wait.
+//! It sleeps until the queue grows, something is due or something is flushed. Files are read and written on threads that may wait. What the
+//! device did not give is set aside (`task/aside.rs`).
+
+mod aside;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,7 +30,9 @@ use crate::light;
 use crate::static_topic::late::{self, Destination};
 use crate::static_topic::mapping::Mapping;
 use crate::tables;
-use crate::unreadable::{Tries, WaitsFor};
+use crate::unreadable::Tries;
+use aside::Aside;
+pub(super) use aside::Rows;
 
 /// Messages taken in with one write of the files.
 const TAKE_IN_MAX: usize = 512;
@@ -46,18 +51,25 @@ const UNREAD_MAX: usize = 8;
 /// After a failure of the store or of the files, so much later again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Messages that are dealt with as soon as the log is flushed up to `end`.
+/// Something that is done with as soon as the log is flushed up to `end`.
 struct Unflushed {
     end: LogOffset,
-    slot: i64,
-    count: usize,
+    done: Done,
 }
 
-/// A place in the log to read from after a crash: every delivery before it is of a slot up to `slot`.
+enum Done {
+    /// So many messages of a slot.
+    Slot(i64, usize),
+    /// A message that was aside, by its place in the log.
+    Aside(u64),
+}
+
+/// A place in the log to read from after a crash: every delivery before it is of a slot up to `slot`, and of a message before `next` in the queue.
 #[derive(Clone, Copy)]
 struct ScanFrom {
     at: LogOffset,
     slot: i64,
+    next: u64,
 }
 
 struct Task {
@@ -72,11 +84,17 @@ struct Task {
     next_slot: Option<i64>,
     /// What was taken back, by slot.
     taken_back: BTreeMap<i64, HashSet<Box<str>>>,
-    /// What the device did not give, by slot and place in the log.
-    aside: Tries<(i64, u64)>,
+    /// What the device did not give.
+    aside: Aside,
+    /// Up to where the device has to have the journal before anything says that what is aside was passed.
+    rows_put: u64,
+    /// What it did not give when too many were aside, by slot and place in the log.
+    held: Tries<(i64, u64)>,
     delivered: HashSet<u64>,
-    /// When `read` has come this far, nothing that was delivered before the start is met again.
-    started_at: i64,
+    /// When `read` and `next` have come this far, nothing that was delivered before the start is met again.
+    started_at: (i64, u64),
+    /// Where the log ended at the start: whatever is in `delivered` was delivered before.
+    started_end: LogOffset,
     unflushed: VecDeque<Unflushed>,
     /// The latest slot of which a message was dealt with.
     last_slot: i64,
@@ -105,9 +123,12 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         goal: None,
         next_slot,
         taken_back: BTreeMap::new(),
-        aside: Tries::default(),
+        aside: Aside::default(),
+        rows_put: 0,
+        held: Tries::default(),
         delivered: loaded.delivered,
-        started_at: broker.clock.now().0,
+        started_at: (broker.clock.now().0, loaded.max),
+        started_end: broker.store.end(),
         unflushed: VecDeque::new(),
         last_slot: i64::MIN,
         noted: (marks.read_time, u64::try_from(marks.queue_offset).unwrap_or(0)),
@@ -125,6 +146,7 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
     let journal = task.broker.store.journal();
     let position = journal.put(tables::TIMERS, SCAN_FROM, &loaded.scan_from.0.to_be_bytes());
     journal.written().reached(position).await;
+    task.begin_aside();
     task.run().await;
     task.timers.has_stopped.notify_waiters();
 }
@@ -160,6 +182,14 @@ impl Task {
                         // Neither side starves the other.
                         self.take_in(now).await;
                     }
+                }
+                Step::WaitUntil(_) | Step::Idle
+                    if !is_stopping
+                        && !settings.timer_stop_dequeue
+                        && let Some(at) = self.aside.take_due(now) =>
+                {
+                    // One, so that a device that takes its time to fail does not hold up the others.
+                    self.try_again(at, now).await;
                 }
                 Step::WaitUntil(time) => {
                     let ms = u64::try_from(time - now).unwrap_or(0).max(1);
@@ -202,8 +232,13 @@ impl Task {
     }
 
     fn is_within_slot(&self) -> bool {
-        let aside = |slot: i64| self.aside.keys().filter(|(of, _)| *of == slot).count();
-        !self.unflushed.is_empty() || self.agenda.has_open_up_to(self.last_slot, aside)
+        let held = |slot: i64| self.held.keys().filter(|(of, _)| *of == slot).count();
+        !self.unflushed.is_empty() || self.agenda.has_open_up_to(self.last_slot, held)
+    }
+
+    /// Whether nothing is met any more that was delivered before the start.
+    fn is_past_start(&self) -> bool {
+        self.agenda.read() > self.started_at.0 && self.next >= self.started_at.1
     }
 
     /// Waits for a new message, the time, or a flush that lets the check-point move.
@@ -216,6 +251,9 @@ impl Task {
             (None, None) if self.delivered.is_empty() => self.scan_from.0 + SCAN_BYTES_MAX,
             (None, _) => u64::MAX,
         };
+        let now = self.broker.clock.now().0;
+        let until_next = self.aside.next_due().map(|due| Duration::from_millis(u64::try_from(due - now).unwrap_or(0)));
+        let limit = limit.into_iter().chain(until_next).min();
         let interval = Duration::from_millis(self.timers.flush_interval_ms);
         let limit = if self.is_dirty() { Some(limit.map_or(interval, |limit| limit.min(interval))) } else { limit };
         tokio::select! {
@@ -230,16 +268,19 @@ impl Task {
     fn note_flushed(&mut self) {
         let flushed = self.broker.store.flushed().get();
         while let Some(first) = self.unflushed.pop_front_if(|first| first.end.0 <= flushed) {
-            self.agenda.done(first.slot, first.count);
+            match first.done {
+                Done::Slot(slot, count) => self.agenda.done(slot, count),
+                Done::Aside(at) => self.forget_aside(at),
+            }
         }
         let read = self.agenda.read();
         self.taken_back = self.taken_back.split_off(&read);
-        if self.aside.len() > 0 && self.taken_back.len() > TAKEN_BACK_MAX {
+        if self.held.len() > 0 && self.taken_back.len() > TAKEN_BACK_MAX {
             // The first slot stays open for long: what was taken back in those behind it that are done with concerns nobody.
             let current = self.last_slot;
             self.taken_back.retain(|slot, _| *slot >= current || self.agenda.is_open(*slot));
         }
-        if !self.delivered.is_empty() && read > self.started_at && self.goal.is_none() {
+        if !self.delivered.is_empty() && self.is_past_start() {
             self.delivered = HashSet::new();
         }
     }
@@ -263,7 +304,7 @@ impl Task {
         if self.noting.is_none() && state != self.noted && (is_last || is_time && self.is_dirty()) {
             self.noted_at = now;
             let (files, time) = (Arc::clone(&self.timers.files), self.broker.clock.now().0);
-            let noting = blocking::spawn(move || {
+            let write = move || {
                 let checkpoint = files.lock().checkpoint(state.0, state.1, time);
                 let written = checkpoint.write();
                 if let Err(error) = &written {
@@ -272,7 +313,18 @@ impl Task {
                     files.lock().checkpointed(&checkpoint);
                 }
                 written.is_ok()
-            });
+            };
+            // What is aside is in the journal only.
+            let noting = if store.journal().synced().get() >= self.rows_put {
+                blocking::spawn(write)
+            } else {
+                let (store, rows_put) = (Arc::clone(&store), self.rows_put);
+                store.journal().want_sync();
+                tokio::spawn(async move {
+                    let synced = store.journal().synced().reached(rows_put);
+                    tokio::time::timeout(RETRY, synced).await.is_ok() && blocking::spawn(write).await.unwrap_or(false)
+                })
+            };
             self.noting = Some((noting, state));
         }
         if is_last
@@ -284,10 +336,15 @@ impl Task {
         let end = store.end();
         // Deliveries that the start has found stay behind it until they have been skipped.
         if self.scan_from_next.is_none() && self.delivered.is_empty() && end.0 >= self.scan_from.0 + SCAN_BYTES_MAX {
-            self.scan_from_next = Some(ScanFrom { at: end, slot: self.last_slot });
+            self.scan_from_next = Some(ScanFrom { at: end, slot: self.last_slot, next: self.next });
         }
         let flushed = store.flushed().get();
-        if let Some(next) = self.scan_from_next.take_if(|next| self.noted.0 > next.slot && flushed >= next.at.0) {
+        let is_noted = |next: &mut ScanFrom| {
+            // The journal has heard of all messages before it that were aside.
+            let is_known = self.unflushed.front().is_none_or(|first| first.end > next.at);
+            self.noted.0 > next.slot && self.noted.1 >= next.next && flushed >= next.at.0 && is_known
+        };
+        if let Some(next) = self.scan_from_next.take_if(is_noted) {
             self.scan_from = next.at;
             self.timers.scan_from.store(next.at.0, Ordering::Release);
             store.journal().put(tables::TIMERS, SCAN_FROM, &next.at.0.to_be_bytes());
@@ -335,8 +392,19 @@ impl Task {
         let mut taken = Vec::with_capacity(read.len());
         let mut offset = self.next;
         let mut has_failed = false;
+        let mut unread = 0;
         for unit in read.iter().take_while(|unit| unit.end().0 <= confirmed) {
             if !unit.is_message() {
+                offset += 1;
+                continue;
+            }
+            let was_delivered = self.delivered.contains(&unit.at.0);
+            if was_delivered || self.timers.aside.has(unit.at.0) {
+                // A crash was between that and the check-point, which may pass it only when the device has what says so.
+                has_failed = !self.has_all_rows().await || was_delivered && !self.has_start_flushed().await;
+                if has_failed {
+                    break;
+                }
                 offset += 1;
                 continue;
             }
@@ -345,17 +413,24 @@ impl Task {
                     let taken_in = view_of(&slice).and_then(|view| self.unit_of(&view, unit, now));
                     taken.extend(taken_in.map(|unit| (offset, unit)));
                 }
-                Ok(RecordAt::Gone) => tracing::warn!(at = unit.at.0, "timer message is no longer in the log"),
+                Ok(RecordAt::Gone) if unit.at < store.min_offset() => {
+                    tracing::warn!(at = unit.at.0, "timer message is no longer in the log");
+                }
                 Ok(RecordAt::Damaged) => {
                     tracing::error!(
                         at = unit.at.0,
                         "timer message is damaged; it is not taken in, and those behind it are"
                     );
                 }
-                Err(error) => {
-                    tracing::error!(%error, "timer message cannot be read, trying again");
-                    has_failed = true;
-                    break;
+                // What stands before it is taken in first, and then others have their turn.
+                _ if !taken.is_empty() || unread == UNREAD_MAX => break,
+                missing => {
+                    let error = missing.err().map(|error| error.to_string());
+                    if !self.set_aside_in_queue(offset, unit.at, error, now).await {
+                        has_failed = true;
+                        break;
+                    }
+                    unread += 1;
                 }
             }
             offset += 1;
@@ -388,6 +463,12 @@ impl Task {
         if has_failed {
             sleep(Some(RETRY)).await;
         }
+    }
+
+    /// Waits until what the start found in the log is on the device. False when that takes its time, and the caller has to come again.
+    async fn has_start_flushed(&self) -> bool {
+        let flushed = self.broker.store.flushed().reached(self.started_end.0);
+        tokio::time::timeout(RETRY, flushed).await.is_ok()
     }
 
     /// What the files keep of a message. None for what is no timer message.
@@ -451,6 +532,9 @@ impl Task {
                 self.finish(entry);
                 continue;
             }
+            if self.is_aside(&entry) {
+                continue;
+            }
             let slice = match fetch::record(&store, LogOffset(entry.at)).await {
                 Ok(RecordAt::Record(slice)) => {
                     self.is_readable(&entry);
@@ -474,7 +558,7 @@ impl Task {
                     continue;
                 }
                 missing => {
-                    self.set_aside(entry, missing.err(), now);
+                    self.set_aside(entry, missing.err().map(|error| error.to_string()), now);
                     unread += 1;
                     continue;
                 }
@@ -493,7 +577,7 @@ impl Task {
         self.mappings.clear();
         let landed = self.batch.landed().len();
         for (entry, landed) in pushed.iter().zip(self.batch.landed()) {
-            self.unflushed.push_back(Unflushed { end: landed.end, slot: entry.slot, count: 1 });
+            self.unflushed.push_back(Unflushed { end: landed.end, done: Done::Slot(entry.slot, 1) });
         }
         self.leave(&pushed[..landed]);
         let mut rest = pushed[landed..].iter();
@@ -515,29 +599,10 @@ impl Task {
         refused.is_none()
     }
 
-    /// The device does not give a message whose time has come. Its slot stays open, and the check-point before it, so a start finds it again; others
-    /// go on.
-    fn set_aside(&mut self, entry: Entry, error: Option<StoreError>, now: i64) {
-        let error = error.map(|error| error.to_string());
-        let (at, due) = (entry.at, entry.due);
-        if entry.kind == Kind::Delete {
-            // What it takes back is due now.
-            tracing::error!(at, error, "the recall of a timer message cannot be read; what it takes back is delivered");
-            return self.finish(entry);
-        }
-        let (is_first, pause) = self.aside.failed((entry.slot, at));
-        if is_first {
-            let what = "timer message cannot be read; others go on, and it is tried again with growing pauses";
-            tracing::error!(at, due, error, "{what}");
-        }
-        self.agenda.postpone(entry, now.saturating_add(pause));
-        self.broker.unreadable.are(WaitsFor::Timer, self.aside.len());
-    }
-
     fn is_readable(&mut self, entry: &Entry) {
-        if self.aside.is_done(&(entry.slot, entry.at)) {
+        if self.held.is_done(&(entry.slot, entry.at)) {
             tracing::info!(at = entry.at, "timer message can be read again");
-            self.broker.unreadable.are(WaitsFor::Timer, self.aside.len());
+            self.count_unreadable();
         }
     }
 
@@ -545,10 +610,12 @@ impl Task {
     fn finish(&mut self, entry: Entry) {
         let end = self.broker.store.end();
         self.leave(&[entry]);
-        match self.unflushed.back_mut().filter(|last| last.slot == entry.slot && last.end == end) {
-            Some(last) => last.count += 1,
+        match self.unflushed.back_mut() {
+            Some(Unflushed { end: last, done: Done::Slot(slot, count) }) if *last == end && *slot == entry.slot => {
+                *count += 1;
+            }
             // In the order of the others, which note ends of the log too.
-            None => self.unflushed.push_back(Unflushed { end, slot: entry.slot, count: 1 }),
+            _ => self.unflushed.push_back(Unflushed { end, done: Done::Slot(entry.slot, 1) }),
         }
     }
 
@@ -569,6 +636,7 @@ impl Task {
         if entry.kind == Kind::Delete {
             let key = deletes(&view).unwrap_or_default();
             self.taken_back.entry(entry.slot).or_default().insert(key.into());
+            self.keep_recall(entry.slot, key);
             return None;
         }
         if deletes(&view).is_none() {

@@ -43,6 +43,7 @@ async fn the_limit_of_parked_pulls_is_set_while_running_and_shown_with_how_many_
         ("connections", "1"),
         ("unflushedBurstsPerConnectionMax", "256"),
         ("roomTimeoutMillis", "3000"),
+        ("throughputWindowMillis", "10000"),
     ] {
         assert_eq!(figure(&running, name).await.as_deref(), Some(value), "{name}");
     }
@@ -53,7 +54,7 @@ async fn the_limit_of_parked_pulls_is_set_while_running_and_shown_with_how_many_
 #[tokio::test]
 async fn a_limit_out_of_its_range_is_refused() {
     let running = start(Setup::default()).await;
-    for line in ["parkedPullsMax=0\n", "roomTimeoutMillis=5\n"] {
+    for line in ["parkedPullsMax=0\n", "roomTimeoutMillis=5\n", "throughputWindowMillis=99\n"] {
         let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), line).await;
         assert_ne!(changed.code, 0, "{line}");
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use broker::{PageOptions, ProcessFigures};
 use env::ManualClock;
-use protocol::request::PopMessage;
+use protocol::code::request;
+use protocol::request::{PopMessage, RecallMessage};
 
 use super::popping::{self, pop, pop_any};
 use crate::support::*;
@@ -115,14 +116,140 @@ async fn a_timer_message_that_cannot_be_read_holds_up_no_other_and_comes_once_wh
     let dir = running.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     let running = start_on(setup, dir).await;
-    hand.advance(Duration::from_secs(10));
-    assert_eq!(running.wait_for("Orders", 1, 4).await[3].body, "1");
+    assert_eq!(in_time(&running, &hand, ("Orders", 1), 4).await[3].body, "1");
     running.put("Orders", 1, &properties(&[("TIMER_DELAY_MS", "1000")]), "last").await;
     hand.advance(Duration::from_secs(2));
     let all = running.wait_for("Orders", 1, 5).await;
     assert!(counted(&all).values().all(|count| *count == 1) && all.len() == 5, "{:?}", bodies(&all));
     until("none waits any more", || unreadable(&running, "timer") == 0).await;
     running.stop().await;
+}
+
+const TIMER: &str = "rmq_sys_wheel_timer";
+
+/// Sends what is due so many ms after the clock's beginning, and returns its handle.
+async fn send_timed(running: &Running, due: i64, body: &str) -> String {
+    let timed = properties(&[("TIMER_DELIVER_MS", &(STANDS_AT + due).to_string()), ("UNIQ_KEY", body)]);
+    let response = running.send(&to("Orders", 1, &timed), body).await;
+    assert_eq!((response.code, &response.remark), (0, &None));
+    response.fields.get("recallHandle").unwrap().to_owned()
+}
+
+async fn take_back(running: &Running, handle: &str) {
+    let fields = RecallMessage { producer_group: Some("PG"), topic: "Orders", recall_handle: handle };
+    let response = running.call(request::RECALL_MESSAGE, &fields, "").await;
+    assert_eq!((response.code, &response.remark), (0, &None));
+}
+
+/// The slot that the next start reads from, after the clock's beginning, in ms.
+async fn noted_slot(running: &Running) -> i64 {
+    let response = running.call(request::GET_TIMER_CHECK_POINT, &(), "").await;
+    i64::from_be_bytes(*response.body.first_chunk().unwrap()) - STANDS_AT
+}
+
+async fn until_passed(running: &Running, hand: &ManualClock, slot: i64) {
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while noted_slot(running).await <= slot {
+        assert!(tokio::time::Instant::now() < deadline, "a start would read from {}", noted_slot(running).await);
+        hand.advance(Duration::from_millis(100));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_message_that_cannot_be_read_keeps_no_start_at_its_slot_and_comes_once_over_kills() {
+    let recalls = Setup { more: &[("recallMessageEnable", "true")], ..Setup::default() };
+    let (setup, hand) = recalls.standing();
+    let device = setup.device.clone();
+    let running = start(setup.clone()).await;
+    for body in ["0", "1", "2"] {
+        send_timed(&running, 3_000, body).await;
+    }
+    let handle = send_timed(&running, 3_000, "taken-back").await;
+    take_back(&running, &handle).await;
+    let waiting = running.all(TIMER, 0).await;
+    let dir = running.stop().await;
+
+    let running = start_on(setup.clone(), dir).await;
+    device.break_log_at(&[waiting[1].log_offset + 30, waiting[3].log_offset + 30]);
+    hand.advance(Duration::from_millis(3_100));
+    assert_eq!(bodies(&running.wait_for("Orders", 1, 2).await), ["0", "2"]);
+    until("they are counted", || unreadable(&running, "timer") == 2).await;
+    // The check-point may say so, or not yet.
+    let at_once = running.image();
+    until_passed(&running, &hand, 3_000).await;
+    let later = running.image();
+    running.stop().await;
+    device.break_log_at(&[]);
+    for dir in [at_once, later] {
+        let running = start_on(setup.clone(), dir).await;
+        let found = in_time(&running, &hand, ("Orders", 1), 3).await;
+        assert_eq!(bodies(&found), ["0", "2", "1"]);
+        until("none waits any more", || unreadable(&running, "timer") == 0).await;
+        let killed = running.image();
+        running.stop().await;
+        let running = start_on(setup.clone(), killed).await;
+        assert_eq!(unreadable(&running, "timer"), 0);
+        running.put("Orders", 1, &properties(&[("TIMER_DELAY_MS", "1000")]), "last").await;
+        let all = in_time(&running, &hand, ("Orders", 1), 4).await;
+        assert_eq!(bodies(&all), ["0", "2", "1", "last"]);
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_message_that_cannot_be_read_when_it_is_taken_in_holds_up_none_behind_it_and_comes_once() {
+    let (given, hand) = Setup { more: &[("recallMessageEnable", "true")], ..Setup::default() }.standing();
+    let device = given.device.clone();
+    let stopped = Setup { more: &[("recallMessageEnable", "true"), ("timerStopEnqueue", "true")], ..given.clone() };
+    let running = start(stopped.clone()).await;
+    let mut handles = Vec::new();
+    for (due, body) in [(3_000, "0"), (3_000, "1"), (3_000, "2"), (40_000, "far"), (3_000, "taken-back"), (3_500, "3")]
+    {
+        handles.push(send_timed(&running, due, body).await);
+    }
+    let waiting = running.all(TIMER, 0).await;
+    let dir = running.stop().await;
+
+    let running = start_on(given.clone(), dir).await;
+    device.break_log_at(&[1, 3, 4].map(|broken: usize| waiting[broken].log_offset + 30));
+    until("they are counted", || unreadable(&running, "timer") == 3).await;
+    take_back(&running, &handles[4]).await;
+    hand.advance(Duration::from_millis(3_600));
+    let mut first = running.wait_for("Orders", 1, 3).await;
+    first.sort_by_key(|message| message.body.clone());
+    assert_eq!(bodies(&first), ["0", "2", "3"]);
+    // What is new comes too.
+    send_timed(&running, 5_000, "new").await;
+    hand.advance(Duration::from_millis(1_500));
+    assert_eq!(running.wait_for("Orders", 1, 4).await[3].body, "new");
+
+    let killed = running.image();
+    until_passed(&running, &hand, 5_000).await;
+    let passed = running.image();
+    let dir = running.stop().await;
+    device.break_log_at(&[]);
+    let begun = given.clock.clone().unwrap().now().0;
+    assert!(begun < STANDS_AT + 30_000, "the one that is due later is to be readable before");
+    for dir in [killed, passed, dir] {
+        let running = start_on(given.clone(), dir).await;
+        until("the next start knows of them", || unreadable(&running, "timer") == 3).await;
+        let found = in_time(&running, &hand, ("Orders", 1), 5).await;
+        assert_eq!(found[4].body, "1");
+        until("none waits any more", || unreadable(&running, "timer") == 0).await;
+        // It was stored once more, and waits for its time.
+        let killed = running.image();
+        running.stop().await;
+        let running = start_on(given.clone(), killed).await;
+        let found = in_time(&running, &hand, ("Orders", 1), 6).await;
+        assert_eq!(found[5].body, "far");
+        assert!(found[5].store_timestamp >= STANDS_AT + 40_000, "{}", found[5].store_timestamp);
+        running.put("Orders", 1, &properties(&[("TIMER_DELAY_MS", "1000")]), "last").await;
+        let all = in_time(&running, &hand, ("Orders", 1), 7).await;
+        assert_eq!(all[6].body, "last");
+        assert!(counted(&all).values().all(|count| *count == 1), "{:?}", bodies(&all));
+        running.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,6 +9,8 @@ const PULLS: Kind = Kind::Number { min: 1, max: 10_000_000, scaled: true };
 const BURSTS: Kind = Kind::Number { min: 1, max: 65_536, scaled: true };
 /// Less than a look at the room takes would refuse at once; clients wait for minutes at most.
 const ROOM: Kind = Kind::Number { min: 100, max: 600_000, scaled: false };
+/// In less a turn of the machine's scheduler is seen; an hour has no five minutes before it.
+const THROUGHPUT: Kind = Kind::Number { min: 100, max: 600_000, scaled: false };
 /// Beyond an hour nobody sends again by himself.
 const WINDOW: Kind = Kind::Number { min: 0, max: 3_600_000, scaled: false };
 const SENDS: Kind = Kind::Number { min: 1, max: 100_000_000, scaled: true };
@@ -42,6 +44,7 @@ table! {
     live "popLeasesMax"                    LEASES        = "1000000" "pops whose messages are neither acknowledged nor over, some 300 bytes each; above it nothing is popped";
     live "openHalfMessagesMax"             SENDS         = "1000000" "half messages that wait for their end, some 100 bytes each; more are refused";
     live "roomTimeoutMillis"               ROOM          = "3000"    "how long a send waits for room in the log before it is refused";
+    live "throughputWindowMillis"          THROUGHPUT    = "10000"   "how long messages that are stored are counted, and waits, before both are compared with the windows before; a fall of a tenth is named with its cause";
     used "repeatedSendWindowMillis"        WINDOW        = "0"       "a message of the same topic and UNIQ_KEY that comes again within so many ms is answered with the place of the first and not stored twice (batches and retries excepted); 0: off";
     used "repeatedSendsMax"                SENDS         = "100000"  "sends that this window remembers, some 300 bytes each; above it the oldest are forgotten";
     used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH: bursts of one connection that wait for the device; above it the connection is not read";

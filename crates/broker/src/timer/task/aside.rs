@@ -1,0 +1,391 @@
+//! Timer messages that the device did not give when they were to be taken in, or delivered: set aside, so that their queue and their slot go on,
+//! and tried again with growing pauses.
+//!
+//! The journal has a row for each. It is on the device before the timer log or the check-point passes the message, and gone when what became of
+//! the message is on the device. Recalls that are dealt with meanwhile have rows, too: whom they take back may be aside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+use protocol::properties::name;
+use protocol::{LogOffset, names};
+use store::{Journal, RecordAt};
+
+use super::super::agenda::{Entry, Kind};
+use super::super::{asked, deletes, out_ms};
+use super::{Done, RETRY, Task, Unflushed, view_of};
+use crate::fetch;
+use crate::tables;
+use crate::unreadable::{Tries, WaitsFor};
+
+/// So many are set aside, a row of the journal each. With more of them the queue waits for the first, and slots stay open.
+const ASIDE_MAX: usize = 10_000;
+/// So many recalls are kept for them.
+const RECALLS_MAX: usize = 10_000;
+/// Why a message that the log should have is not there.
+const NOT_THERE: &str = "it is not where it should be";
+
+#[derive(Debug, Default)]
+struct State {
+    /// By place in the log: when each was taken in, or set aside, in ms.
+    messages: BTreeMap<u64, i64>,
+    /// By slot: what was taken back.
+    recalls: BTreeSet<(i64, Box<str>)>,
+}
+
+/// What the journal knows of.
+#[derive(Debug, Default)]
+pub(in crate::timer) struct Rows {
+    /// Guards itself only.
+    state: Mutex<State>,
+}
+
+fn recall_row(slot: i64, key: &str) -> Vec<u8> {
+    // Longer than the row of a message: the key of a recall is not empty.
+    [&slot.to_be_bytes(), key.as_bytes()].concat()
+}
+
+impl Rows {
+    /// Takes a row of the journal, if it is one of these.
+    pub(in crate::timer) fn load(&self, key: &[u8], value: &[u8]) {
+        let Some((number, key)) = key.split_first_chunk::<8>() else { return };
+        let state = &mut *self.state.lock();
+        if !key.is_empty() {
+            state.recalls.insert((i64::from_be_bytes(*number), String::from_utf8_lossy(key).into()));
+        } else if let Ok(taken_in) = value.try_into() {
+            state.messages.insert(u64::from_be_bytes(*number), i64::from_be_bytes(taken_in));
+        }
+    }
+
+    pub(in crate::timer) fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        let (messages, recalls) = {
+            let state = self.state.lock();
+            (state.messages.clone(), state.recalls.clone())
+        };
+        messages.iter().for_each(|(at, taken_in)| f(&at.to_be_bytes(), &taken_in.to_be_bytes()));
+        recalls.iter().for_each(|(slot, key)| f(&recall_row(*slot, key), &[]));
+    }
+
+    pub(in crate::timer) fn len(&self) -> usize {
+        self.state.lock().messages.len()
+    }
+
+    /// Where the first of them lies in the log.
+    pub(in crate::timer) fn first(&self) -> Option<LogOffset> {
+        self.state.lock().messages.keys().next().map(|at| LogOffset(*at))
+    }
+
+    fn places(&self) -> Vec<u64> {
+        self.state.lock().messages.keys().copied().collect()
+    }
+
+    fn get(&self, at: u64) -> Option<i64> {
+        self.state.lock().messages.get(&at).copied()
+    }
+
+    pub(super) fn has(&self, at: u64) -> bool {
+        self.get(at).is_some()
+    }
+
+    /// Adds a message. Returns the position in the journal; none if there are too many.
+    fn add(&self, journal: &Journal, at: u64, taken_in: i64) -> Option<u64> {
+        let messages = &mut self.state.lock().messages;
+        if messages.len() >= ASIDE_MAX {
+            return None;
+        }
+        messages.insert(at, taken_in);
+        Some(journal.put(tables::TIMERS, &at.to_be_bytes(), &taken_in.to_be_bytes()))
+    }
+
+    /// Keeps recalls of a slot. Returns the position in the journal; none if there are too many.
+    fn keep<'a>(&self, journal: &Journal, slot: i64, keys: impl ExactSizeIterator<Item = &'a str>) -> Option<u64> {
+        let recalls = &mut self.state.lock().recalls;
+        if recalls.len() + keys.len() > RECALLS_MAX {
+            return None;
+        }
+        let mut position = 0;
+        for key in keys.filter(|key| !key.is_empty()) {
+            if recalls.insert((slot, key.into())) {
+                position = journal.put(tables::TIMERS, &recall_row(slot, key), &[]);
+            }
+        }
+        Some(position)
+    }
+
+    /// Whether a recall is kept that was due in this slot or behind it, as one is that came late.
+    fn takes_back(&self, slot: i64, topic: &str, uniq_key: &str) -> bool {
+        let with_topic = format!("{topic}+{uniq_key}");
+        let state = self.state.lock();
+        let mut kept = state.recalls.range((slot, Box::default())..);
+        kept.any(|(_, key)| **key == *uniq_key || **key == *with_topic)
+    }
+
+    /// What became of it is on the device. Recalls are kept as long as one is left that they may take back.
+    fn forget(&self, journal: &Journal, at: u64) {
+        let state = &mut *self.state.lock();
+        state.messages.remove(&at);
+        journal.delete(tables::TIMERS, &at.to_be_bytes());
+        if state.messages.is_empty() {
+            for (slot, key) in std::mem::take(&mut state.recalls) {
+                journal.delete(tables::TIMERS, &recall_row(slot, &key));
+            }
+        }
+    }
+}
+
+/// When each is tried again. One whose fate is in the log and not flushed yet has a row and is not here.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    due: BTreeSet<(i64, u64)>,
+    tries: Tries<u64>,
+    /// Those that are counted for their topic.
+    counted: HashSet<u64>,
+}
+
+impl Aside {
+    /// Whether it failed for the first time.
+    fn failed(&mut self, at: u64, now: i64) -> bool {
+        let (is_first, pause) = self.tries.failed(at);
+        self.due.insert((now.saturating_add(pause), at));
+        is_first
+    }
+
+    /// The first that is due; it is not here any more.
+    pub(super) fn take_due(&mut self, now: i64) -> Option<u64> {
+        self.due.first().filter(|(due, _)| *due <= now)?;
+        self.due.pop_first().map(|(_, at)| at)
+    }
+
+    pub(super) fn next_due(&self) -> Option<i64> {
+        self.due.first().map(|(due, _)| *due)
+    }
+}
+
+impl Task {
+    /// With those that a start finds.
+    pub(super) fn begin_aside(&mut self) {
+        let timers = Arc::clone(&self.timers);
+        let (now, end) = (self.broker.clock.now().0, self.broker.store.end());
+        for at in timers.aside.places() {
+            if self.delivered.contains(&at) {
+                // Before a crash.
+                self.unflushed.push_back(Unflushed { end, done: Done::Aside(at) });
+            } else {
+                self.aside.failed(at, now);
+            }
+            // What the kernel has of a row the device may not have.
+            self.rows_put = self.broker.store.journal().position();
+        }
+        self.count_unreadable();
+    }
+
+    pub(super) fn count_unreadable(&self) {
+        self.broker.unreadable.are(WaitsFor::Timer, self.timers.aside.len() + self.held.len());
+    }
+
+    /// Waits until the device has all rows. False when it takes its time, and the caller has to come again.
+    pub(super) async fn has_all_rows(&self) -> bool {
+        let journal = self.broker.store.journal();
+        if journal.synced().get() >= self.rows_put {
+            return true;
+        }
+        journal.want_sync();
+        tokio::time::timeout(RETRY, journal.synced().reached(self.rows_put)).await.is_ok()
+    }
+
+    /// Sets aside a message that is to be taken in, so that those behind it are. False when it has to be waited for.
+    pub(super) async fn set_aside_in_queue(
+        &mut self,
+        offset: u64,
+        at: LogOffset,
+        error: Option<String>,
+        now: i64,
+    ) -> bool {
+        let why = error.as_deref().unwrap_or(NOT_THERE);
+        let Some(position) = self.timers.aside.add(self.broker.store.journal(), at.0, now) else {
+            let most = ASIDE_MAX;
+            tracing::error!(
+                offset,
+                at = at.0,
+                why,
+                most,
+                "too many timer messages cannot be read; those behind this one wait"
+            );
+            return false;
+        };
+        self.rows_put = self.rows_put.max(position);
+        self.timers.figures.pending.fetch_add(1, Ordering::Relaxed);
+        self.aside.failed(at.0, now);
+        let what =
+            "timer message cannot be read; those behind it are taken in, and it is tried again with growing pauses";
+        tracing::error!(offset, at = at.0, why, "{what}");
+        self.count_unreadable();
+        // Behind it there are units soon, which say that it was passed.
+        self.has_all_rows().await
+    }
+
+    /// The device does not give a message whose time has come. Its slot goes on without it; if too many are aside, it stays open and holds the
+    /// check-point, so that a start finds the message again.
+    pub(super) fn set_aside(&mut self, entry: Entry, error: Option<String>, now: i64) {
+        let (at, due) = (entry.at, entry.due);
+        let why = error.as_deref().unwrap_or(NOT_THERE);
+        if entry.kind == Kind::Delete {
+            // What it takes back is due now.
+            tracing::error!(at, why, "the recall of a timer message cannot be read; what it takes back is delivered");
+            return self.finish(entry);
+        }
+        let what = "timer message cannot be read; others go on, and it is tried again with growing pauses";
+        let kept = self.keep_recalls_of(entry.slot);
+        let added = kept.and_then(|_| self.timers.aside.add(self.broker.store.journal(), at, entry.taken_in));
+        if let Some(position) = added {
+            self.rows_put = self.rows_put.max(position).max(kept.unwrap_or(0));
+            self.held.is_done(&(entry.slot, at));
+            self.aside.counted.insert(at);
+            if self.aside.failed(at, now) {
+                tracing::error!(at, due, why, "{what}");
+            }
+            self.agenda.done(entry.slot, 1);
+        } else {
+            let (is_first, pause) = self.held.failed((entry.slot, at));
+            if is_first {
+                let most = ASIDE_MAX;
+                tracing::error!(
+                    at,
+                    due,
+                    why,
+                    most,
+                    "{what}; too many are aside, and a start reads the log from its slot on"
+                );
+            }
+            self.agenda.postpone(entry, now.saturating_add(pause));
+        }
+        self.count_unreadable();
+    }
+
+    fn keep_recalls_of(&self, slot: i64) -> Option<u64> {
+        let Some(keys) = self.taken_back.get(&slot) else { return Some(0) };
+        self.timers.aside.keep(self.broker.store.journal(), slot, keys.iter().map(|key| &**key))
+    }
+
+    /// A recall is dealt with: whom it takes back may be aside.
+    pub(super) fn keep_recall(&mut self, slot: i64, key: &str) {
+        if self.timers.aside.len() == 0 {
+            return;
+        }
+        match self.timers.aside.keep(self.broker.store.journal(), slot, [key].into_iter()) {
+            Some(position) => self.rows_put = self.rows_put.max(position),
+            None => {
+                let most = RECALLS_MAX;
+                tracing::error!(
+                    key,
+                    most,
+                    "too many recalls; if what this one takes back cannot be read now, it is delivered"
+                );
+            }
+        }
+    }
+
+    /// A message that has a row came up once more: a crash was between the row and the check-point.
+    pub(super) fn is_aside(&mut self, entry: &Entry) -> bool {
+        if entry.kind == Kind::Delete || !self.timers.aside.has(entry.at) {
+            return false;
+        }
+        self.aside.counted.insert(entry.at);
+        self.agenda.done(entry.slot, 1);
+        self.leave(std::slice::from_ref(entry));
+        true
+    }
+
+    /// Tries one again that was set aside. Only when all that was stored before now is taken in, and all that is due is dealt with: so every
+    /// recall is known whose slot has begun.
+    pub(super) async fn try_again(&mut self, at: u64, now: i64) {
+        let (store, timers) = (Arc::clone(&self.broker.store), Arc::clone(&self.timers));
+        let Some(taken_in) = timers.aside.get(at) else { return };
+        let slice = match fetch::record(&store, LogOffset(at)).await {
+            Ok(RecordAt::Record(slice)) => slice,
+            Ok(RecordAt::Damaged) => {
+                tracing::error!(at, "timer message is damaged; it is not delivered, and those behind it are");
+                return self.give_up(at);
+            }
+            Ok(RecordAt::Gone) if at < store.min_offset().0 => {
+                tracing::error!(at, "timer message could not be read until the log had it no more");
+                return self.give_up(at);
+            }
+            Ok(RecordAt::Gone) | Err(_) => {
+                self.aside.failed(at, now);
+                return;
+            }
+        };
+        let view = view_of(&slice).filter(|view| view.topic() == names::TIMER_TOPIC);
+        let Some((view, out)) = view.and_then(|view| Some((view, out_ms(&view)?))) else {
+            tracing::error!(at, "what waits at this place is no timer message; it is passed over");
+            return self.give_up(at);
+        };
+        let slot = out - out.rem_euclid(timers.precision);
+        let due = asked::due_ms(&view, out, timers.precision);
+        let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
+        let is_recall = deletes(&view).is_some();
+        if now > slot && is_recall {
+            tracing::error!(
+                at,
+                "the recall of a timer message could not be read in time; what it takes back is delivered"
+            );
+            return self.give_up(at);
+        }
+        if now > slot && due > now {
+            self.aside.due.insert((due, at));
+            return;
+        }
+        if !is_recall && !self.aside.counted.remove(&at) {
+            timers.count(topic, 1, now);
+        }
+        // One that is not due is stored once more, and waits as any other.
+        let kind = if now > slot { Kind::Deliver } else { Kind::Roll };
+        let entry = Entry { due, at, kind, slot, taken_in };
+        self.batch.clear();
+        self.mappings.clear();
+        let uniq_key = view.property(name::UNIQ_KEY).unwrap_or_default();
+        let lane = if !is_recall && timers.aside.takes_back(slot, topic, uniq_key) {
+            timers.count(topic, -1, now);
+            None
+        } else {
+            self.deal_with(&entry, &slice, now)
+        };
+        let Some(lane) = lane else { return self.give_up(at) };
+        let refused = self.broker.append(&mut self.batch).await.err();
+        self.mappings.clear();
+        let Some(end) = self.batch.landed().last().map(|landed| landed.end) else {
+            tracing::warn!(remark = refused.map(|refusal| refusal.remark), "timer messages wait for the store");
+            self.aside.failed(at, now);
+            return;
+        };
+        tracing::info!(at, due, "timer message can be read again");
+        self.broker.wake(vec![lane], self.batch.light_queues(), end);
+        self.is_dealt_with(&entry, end);
+    }
+
+    fn give_up(&mut self, at: u64) {
+        let entry = Entry { due: 0, at, kind: Kind::Deliver, slot: 0, taken_in: 0 };
+        self.is_dealt_with(&entry, self.broker.store.end());
+    }
+
+    fn is_dealt_with(&mut self, entry: &Entry, end: LogOffset) {
+        self.aside.tries.is_done(&entry.at);
+        self.aside.counted.remove(&entry.at);
+        if !self.is_past_start() {
+            // The check-point of the start may lie before it.
+            self.delivered.insert(entry.at);
+        }
+        self.leave(std::slice::from_ref(entry));
+        self.unflushed.push_back(Unflushed { end, done: Done::Aside(entry.at) });
+    }
+
+    /// What became of it is on the device.
+    pub(super) fn forget_aside(&self, at: u64) {
+        self.timers.aside.forget(self.broker.store.journal(), at);
+        self.count_unreadable();
+    }
+}
