@@ -119,6 +119,26 @@ fn expired_files_go_when_asked_for_whatever_the_hour_and_others_stay() {
 }
 
 #[test]
+fn a_file_that_is_not_on_the_device_stays() {
+    let kept = kept(|_| {});
+    eventually("a flush", || kept.store.flushed().get() == kept.store.end().0);
+    kept.disk.stall();
+    for _ in 0..300 {
+        append_at(&kept.store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
+    }
+    // Its name may come back with a loss of power, without what was in it; and the log would end there.
+    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    let flushed = kept.store.flushed().get();
+    assert!(flushed < kept.old_files() * SEGMENT);
+    eventually("forced deletion", || kept.store.min_offset().0 == flushed / SEGMENT * SEGMENT);
+    let looks = kept.disk.faults.looks.load(Ordering::SeqCst);
+    eventually("further looks", || kept.disk.faults.looks.load(Ordering::SeqCst) > looks + 5);
+    assert!(kept.store.min_offset().0 <= flushed);
+    kept.disk.resume();
+    eventually("the rest", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
 fn nothing_is_forced_where_that_is_forbidden() {
     let kept = kept(|retention| retention.clean_forcibly = false);
     kept.disk.faults.used_percent.store(88, Ordering::SeqCst);
