@@ -423,8 +423,6 @@ fn files_of_a_deleted_topic_stay_until_the_journal_holds_the_deletion_and_nobody
 struct Broken {
     cannot_remove: AtomicBool,
     cannot_sync: AtomicBool,
-    /// A file that cannot be removed.
-    stuck: parking_lot::Mutex<Option<std::path::PathBuf>>,
 }
 
 impl Broken {
@@ -450,8 +448,7 @@ impl Disk for Broken {
         RealDisk.rename(from, to)
     }
     fn remove(&self, path: &Path) -> std::io::Result<()> {
-        let is_stuck = self.stuck.lock().as_deref() == Some(path);
-        if is_stuck { Err(std::io::Error::other("broken")) } else { RealDisk.remove(path) }
+        RealDisk.remove(path)
     }
     fn remove_tree(&self, dir: &Path) -> std::io::Result<()> {
         Broken::check(&self.cannot_remove)?;

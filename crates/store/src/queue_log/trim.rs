@@ -6,6 +6,7 @@ use protocol::LogOffset;
 
 use super::batch::Place;
 use super::queue::ConsumeQueue;
+use super::tail::Tail;
 use super::unit::Unit;
 use super::{QueueError, QueueLogs};
 
@@ -113,7 +114,9 @@ impl ConsumeQueue {
         let files_end = self.files_end.load(Ordering::Acquire);
         let first_file = self.first_file.load(Ordering::Acquire);
         let units_per_file = self.layout().units_per_file();
-        let keep_from = self.layout().file_start(new_min).min(files_end.saturating_sub(units_per_file));
+        // Units that wait for a file keep it, gone or not: after a loss of power there may be others ahead of it.
+        let written = self.tail.lock().as_deref().map_or(next, Tail::written);
+        let keep_from = self.layout().file_start(new_min.min(written)).min(files_end.saturating_sub(units_per_file));
         if keep_from <= first_file {
             return Ok(0);
         }
