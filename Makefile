@@ -33,12 +33,18 @@ unit:
 	scripts/setup unit
 	cargo test --profile fast --workspace
 
-# Seeds of the simulator (docs/testing.md). ARGS="--seed 7" tells one seed's story; --broker and --group play brokers, and groups over a network.
+# Seeds of the simulator (docs/testing.md). ARGS="--seed 7" tells one seed's story; --broker and --group play brokers, and groups over a
+# network, --retention and --fail stores whose old files go, and on devices that fail.
 sim:
 	scripts/setup build
 	cargo run --profile fast -p sim -- $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	cargo run --profile fast -p sim -- --retention --seeds 300
+	cargo run --profile fast -p sim -- --fail --seeds 300
+	cargo run --profile fast -p sim -- --retention --fail --seeds 300
+endif
 
-# As many seeds as there is time for, beginning where the clock says: stores, brokers and groups in turn. One that finds something is named with what
+# As many seeds as there is time for, beginning where the clock says: stores, brokers, groups, retention and failing calls in turn. One that finds something is named with what
 # plays it again. Then the server in cages of 128 and 256 MiB, a quarter of an hour, which needs root.
 SECONDS ?= 3600
 soak:

@@ -6,6 +6,7 @@
 //!
 //! Names are changes of folders, in order. What of them a crash leaves, and what a sync of a folder brings to the device, is one of two [`Names`].
 
+mod failing;
 mod file;
 mod image;
 mod nodes;
@@ -21,6 +22,8 @@ use store::DiskUse;
 use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use store::turns;
 
+pub use failing::Failure;
+use failing::{Asks, Failing};
 use file::CrashFile;
 pub use image::{Crash, Image};
 use nodes::{Change, Nodes};
@@ -72,6 +75,10 @@ struct State {
     crash_at: Option<(u64, Crash)>,
     image: Option<Image>,
     trace: Trace,
+    failing: Option<Failing>,
+    failures: u64,
+    unsynced: Option<PathBuf>,
+    used_percent: u8,
 }
 
 /// A number for all calls so far and what they wrote: equal for two runs that did the same.
@@ -91,7 +98,17 @@ impl CrashDisk {
     /// Of a folder; what is in it now is on the device.
     pub fn new(root: &Path, rules: Rules, random: Random) -> io::Result<CrashDisk> {
         let nodes = Nodes::read(root)?;
-        let state = State { nodes, calls: 0, crash_at: None, image: None, trace: Trace(0xcbf2_9ce4_8422_2325) };
+        let state = State {
+            nodes,
+            calls: 0,
+            crash_at: None,
+            image: None,
+            trace: Trace(0xcbf2_9ce4_8422_2325),
+            failing: None,
+            failures: 0,
+            unsynced: None,
+            used_percent: 10,
+        };
         let (root, counts_reading, state) = (root.to_owned(), AtomicBool::new(rules.counts_reading), Mutex::new(state));
         Ok(CrashDisk { shared: Arc::new(Shared { root, rules, counts_reading, random, state }) })
     }
@@ -99,6 +116,11 @@ impl CrashDisk {
     /// From now on, see [`Rules::counts_reading`].
     pub fn counts_no_reading(&self) {
         self.shared.counts_reading.store(false, Ordering::Relaxed);
+    }
+
+    /// So full it is from now on.
+    pub fn fill(&self, used_percent: u8) {
+        self.shared.state.lock().used_percent = used_percent;
     }
 
     /// Calls so far.
@@ -202,8 +224,12 @@ impl Disk for CrashDisk {
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
+        let relative = self.shared.relative(path);
+        if let Some(relative) = relative.filter(|_| !path.exists()) {
+            self.shared.may(Asks::Room, relative)?;
+        }
         RealDisk.create_dir(path)?;
-        let Some(relative) = self.shared.relative(path) else { return Ok(()) };
+        let Some(relative) = relative else { return Ok(()) };
         let mut state = self.shared.state.lock();
         let mut folder = Nodes::ROOT;
         for part in relative.components() {
@@ -231,6 +257,9 @@ impl Disk for CrashDisk {
             // Relaxed: set before anybody opens anything.
             self.shared.count(&mut self.shared.state.lock())?;
         }
+        if how == OpenHow::Create && !path.exists() {
+            self.shared.may(Asks::Room, relative)?;
+        }
         let mut state = self.shared.state.lock();
         let file = RealDisk.open(path, how)?;
         let node = state.nodes.file_or_made(relative, path)?;
@@ -242,6 +271,7 @@ impl Disk for CrashDisk {
             return RealDisk.rename(from, to);
         };
         self.shared.call("rename", new, [0, 0], old.as_os_str().as_encoded_bytes())?;
+        self.shared.may(Asks::Room, new)?;
         let mut state = self.shared.state.lock();
         RealDisk.rename(from, to)?;
         state.nodes.renamed(old, new);
@@ -251,6 +281,7 @@ impl Disk for CrashDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let Some(relative) = self.shared.relative(path) else { return RealDisk.remove(path) };
         self.shared.call("remove", relative, [0, 0], &[])?;
+        self.shared.may(Asks::Change, relative)?;
         let mut state = self.shared.state.lock();
         RealDisk.remove(path)?;
         state.nodes.removed(relative);
@@ -260,6 +291,7 @@ impl Disk for CrashDisk {
     fn remove_tree(&self, dir: &Path) -> io::Result<()> {
         let Some(relative) = self.shared.relative(dir) else { return RealDisk.remove_tree(dir) };
         self.shared.call("remove tree", relative, [0, 0], &[])?;
+        self.shared.may(Asks::Change, relative)?;
         let mut state = self.shared.state.lock();
         RealDisk.remove_tree(dir)?;
         state.nodes.removed_tree(relative);
@@ -274,6 +306,7 @@ impl Disk for CrashDisk {
         let changes = self.shared.state.lock().nodes.changes_of(relative, self.shared.rules.names);
         // Nobody else has a turn meanwhile: files of deleted topics go under a lock.
         self.shared.call("synced dir", relative, [0, 0], &[])?;
+        self.shared.may(Asks::Sync, relative)?;
         self.shared.state.lock().nodes.commit(&changes);
         Ok(())
     }
@@ -287,7 +320,14 @@ impl Disk for CrashDisk {
         };
         self.shared.sync_takes_time();
         self.shared.call("synced file system", relative, [0, 0], &[])?;
+        let failed = self.shared.may(Asks::Sync, relative);
         let mut state = self.shared.state.lock();
+        if let Err(error) = failed {
+            for captured in contents {
+                state.nodes.drop_some(captured, &self.shared.random);
+            }
+            return Err(error);
+        }
         for captured in contents {
             state.nodes.settle(captured);
         }
@@ -296,7 +336,8 @@ impl Disk for CrashDisk {
     }
 
     fn space(&self, _path: &Path) -> io::Result<DiskUse> {
-        Ok(DiskUse { total: 100 << 30, available: 90 << 30 })
+        let used_percent = u64::from(self.shared.state.lock().used_percent);
+        Ok(DiskUse { total: 100 << 30, available: (100 - used_percent) << 30 })
     }
 }
 

@@ -3,10 +3,13 @@
 //! What is known of each message is where it landed and how far it was promised to be safe. After each start all queues are read and held against that;
 //! what the crash was allowed to take is forgotten, and the run goes on with the rest (`checks.rs`).
 
+mod ageing;
 mod checks;
 mod left;
+mod trouble;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +25,13 @@ use crate::disk::Crash;
 use crate::tables::Tables;
 use crate::verdict::{Report, Verdict};
 use crate::world::World;
+use ageing::Ageing;
 pub use left::{Left, LeftMessage};
 
 const TOPICS: [&str; 3] = ["orders", "payments", "parcels"];
 const QUEUES: u32 = 2;
+/// Other dice than those of the run.
+const BESIDES: u64 = 0x5EED_0F01_D1E5_0FD1;
 /// Turns after which what should happen by itself has not.
 const TURNS_MAX: u32 = 20_000;
 
@@ -40,6 +46,8 @@ struct Message {
     bytes: usize,
     /// How often its topic had been deleted before.
     generation: u32,
+    /// When, by the store.
+    stored_ms: i64,
 }
 
 /// How often a topic was deleted, and since when that is certain.
@@ -52,12 +60,16 @@ struct Deleted {
     certain: u32,
 }
 
-/// What a run leaves out.
+/// What a run leaves out, and what it plays besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// What Apache RocketMQ cannot go on with. No topic is deleted: that stands in our journal. And files are not as small as
     /// elsewhere: 5.5.0 looks for the log's end in its newest ten files (`commitLogRecoverMaxNum`), and for that of a queue in its newest three.
     pub is_for_apache: bool,
+    /// Old files go.
+    pub ages: bool,
+    /// The device refuses calls for a while.
+    pub fails: bool,
 }
 
 struct Run<'a> {
@@ -73,6 +85,15 @@ struct Run<'a> {
     flushed: u64,
     log_written: u64,
     written: u64,
+    /// Decides what these runs have besides: the others keep their stories.
+    dice: Random,
+    ageing: Ageing,
+    /// The log's end, as it was seen last.
+    log_end: u64,
+    /// The store of this life did not open: nothing is known of what is there but what was known before.
+    is_unopened: bool,
+    /// So many calls of this life failed before the device was said to work again, and the store has had its time since.
+    forgiven: u64,
 }
 
 /// How a life ended.
@@ -82,6 +103,19 @@ pub enum End {
     Closed,
     /// Not.
     Crashed(Crash),
+}
+
+impl End {
+    /// Of a life, and one behind it that had nothing to say.
+    fn or_worse(self, how: Crash) -> End {
+        match (self, how) {
+            (End::Closed, Crash::Killed) => End::Closed,
+            (End::Crashed(Crash::Killed), Crash::Killed) => self,
+            (End::Closed | End::Crashed(_), Crash::Power) | (End::Crashed(Crash::Power), Crash::Killed) => {
+                End::Crashed(Crash::Power)
+            }
+        }
+    }
 }
 
 /// Runs the seed's story. `keep` is shown what each crash left.
@@ -122,7 +156,17 @@ pub fn run(
         flushed: 0,
         log_written: 0,
         written: 0,
+        dice: Random::seeded(seed ^ BESIDES),
+        ageing: Ageing::default(),
+        log_end: 0,
+        is_unopened: false,
+        forgiven: 0,
     };
+    if plan.ages {
+        run.age();
+        let rules = &run.options.retention;
+        run.report.tell(|| format!("{rules:?}"));
+    }
     let mut before = End::Closed;
     for life in 0..lives {
         let end = run.live(before, life + 1 == lives)?;
@@ -138,7 +182,7 @@ pub fn run(
             break;
         }
         keep(&run.left(life, end, &image))?;
-        before = end;
+        before = if run.is_unopened { before.or_worse(how) } else { end };
     }
     Ok(())
 }
@@ -204,13 +248,12 @@ impl Run<'_> {
             random: Random::seeded(self.world.dice.next_u64()),
             disk: Arc::new(self.world.disk.clone()),
         };
-        let (store, found) = match Store::open(self.options.clone(), env) {
-            Ok(opened) => opened,
-            Err(error) => {
-                self.report.find(Verdict::Refused, format!("the store does not open: {error}"));
-                return Ok(End::Crashed(how));
-            }
-        };
+        let opened = self.open(env, how)?;
+        self.is_unopened = opened.is_none();
+        let Some((store, found)) = opened else { return Ok(End::Crashed(how)) };
+        if self.plan.ages {
+            self.ages_from_now(&store);
+        }
         self.report
             .tell(|| format!("opened after {before:?}: the log ends at {}, {:?}", store.end().0, found.findings));
         self.check_start(&store, before);
@@ -224,9 +267,19 @@ impl Run<'_> {
         if self.world.one_in(2) {
             self.world.disk.crash_in(1 + u64::from(self.world.dice.below(400)), how);
         }
-        let steps = 10 + self.world.dice.below(60);
+        let mut steps = 10 + self.world.dice.below(60);
+        if self.plan.ages {
+            steps *= 2;
+        }
         for _ in 0..steps {
             self.step(&store)?;
+            if self.plan.fails && self.report.is_well() {
+                self.step_of_trouble(&store);
+                self.check_ended();
+            }
+            if self.plan.ages && !self.world.disk.has_crashed() && self.report.is_well() {
+                self.step_of_ageing(&store);
+            }
             if self.world.disk.has_crashed() || !self.report.is_well() {
                 return Ok(End::Crashed(how));
             }
@@ -240,8 +293,23 @@ impl Run<'_> {
     }
 
     fn close(&mut self, store: &Arc<Store>, how: Crash) -> End {
-        let closed = store.close();
+        let closed = catch_unwind(AssertUnwindSafe(|| store.close()));
+        self.see(store);
+        if self.plan.fails {
+            self.check_ended();
+        }
+        let closed = match closed {
+            Ok(closed) => closed,
+            Err(_) if self.world.turns.has_ended_process() => return End::Crashed(how),
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
         if self.world.disk.has_crashed() {
+            return End::Crashed(how);
+        }
+        if let Err(error) = &closed
+            && self.world.disk.failures() > 0
+        {
+            self.report.tell(|| format!("the store does not close: {error}"));
             return End::Crashed(how);
         }
         if let Err(error) = closed {
@@ -262,7 +330,8 @@ impl Run<'_> {
                 self.world.give(turns);
             }
             62..75 => {
-                self.world.pass(self.world.pick(&[1, 10, 100, 1_000, 11_000]));
+                let ms = self.world.pick(&[1, 10, 100, 1_000, 11_000]);
+                self.pass(ms);
                 let turns = self.world.dice.below(40);
                 self.world.give(turns);
             }
@@ -284,6 +353,9 @@ impl Run<'_> {
 
     /// Takes note of what the store promises, unless the crash was before.
     fn see(&mut self, store: &Store) {
+        self.log_end = store.end().0;
+        self.ageing.gone = self.ageing.gone.max(store.min_offset().0);
+        self.note_ageing(self.log_end);
         let (flushed, written) = (store.flushed().get(), store.journal().written().get());
         let log_written = store.written().get();
         if !self.world.disk.has_crashed() {
@@ -300,6 +372,7 @@ impl Run<'_> {
         let host = std::net::SocketAddr::from(([127, 0, 0, 1], 10911));
         let target = match store.queue(TOPICS[topic], queue) {
             Ok(target) => target,
+            Err(_) if self.may_refuse() => return,
             Err(error) => return self.report.find(Verdict::Refused, format!("no queue: {error}")),
         };
         let mut batch = RecordBatch::new();
@@ -328,18 +401,24 @@ impl Run<'_> {
         let mut turns = 0;
         let appended = loop {
             match store.append(&mut batch, self.world.clock.now()) {
-                Err(AppendError::NoRoomYet { .. } | AppendError::PoolFull { .. }) if turns < TURNS_MAX => {
+                Err(AppendError::NoRoomYet { .. } | AppendError::PoolFull { .. })
+                    if turns < TURNS_MAX && !(self.plan.fails && self.world.disk.has_crashed()) =>
+                {
                     self.world.give(1);
                     turns += 1;
                     if turns % 100 == 0 {
                         // A thread may rest for a while.
-                        self.world.pass(100);
+                        self.pass(100);
                     }
                 }
                 done => break done,
             }
         };
-        if let Err(error) = appended {
+        if let Err(error) = &appended
+            && self.may_refuse()
+        {
+            self.report.tell(|| format!("refused: {error}"));
+        } else if let Err(error) = appended {
             self.report.find(Verdict::Refused, format!("a message is not taken: {error}"));
         }
         for ((id, bytes), landed) in sent.iter().zip(batch.landed()) {
@@ -350,6 +429,7 @@ impl Run<'_> {
                 end: landed.end.0,
                 bytes: *bytes,
                 generation: self.deleted[topic].generation,
+                stored_ms: landed.store_timestamp,
             };
             self.messages.insert(*id, message);
         }
@@ -368,7 +448,7 @@ impl Run<'_> {
             }
             self.world.give(1);
             if turn % 50 == 49 {
-                self.world.pass(100);
+                self.pass(100);
             }
         }
         self.report.find(Verdict::Late, format!("the log is flushed to {} of {end}", store.flushed().get()));
@@ -378,7 +458,7 @@ impl Run<'_> {
         self.wait_for_flush(store);
         // Queues are written, and the check-point moves.
         for _ in 0..20 {
-            self.world.pass(700);
+            self.pass(700);
             self.world.give(20);
         }
     }

@@ -33,9 +33,15 @@ struct Arguments {
     /// Play groups of consumers over a network.
     #[arg(long, conflicts_with_all = ["images", "for_apache", "broker"])]
     group: bool,
-    /// Play all three in turn, a seed of each: stores, brokers, groups.
+    /// Play all kinds in turn, a seed of each: stores, brokers, groups, and stores with old files that go, failing calls, and both.
     #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "seed"])]
     all: bool,
+    /// Old files go meanwhile, by age and by need.
+    #[arg(long, conflicts_with_all = ["for_apache", "broker", "group", "all"])]
+    retention: bool,
+    /// The device refuses calls meanwhile: it is full, or broken, or cannot keep what it was given.
+    #[arg(long, conflicts_with_all = ["for_apache", "broker", "group", "all"])]
+    fail: bool,
     /// Keep what each crash left below this folder: a folder each, and a file that says what has to be in it.
     #[arg(long)]
     images: Option<PathBuf>,
@@ -47,16 +53,29 @@ struct Arguments {
 /// What is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Store,
+    Store { ages: bool, fails: bool },
     Broker,
     Group,
 }
+
+/// Those that are played in turn.
+const ALL: [Kind; 6] = [
+    Kind::Store { ages: false, fails: false },
+    Kind::Broker,
+    Kind::Group,
+    Kind::Store { ages: true, fails: false },
+    Kind::Store { ages: false, fails: true },
+    Kind::Store { ages: true, fails: true },
+];
 
 impl Kind {
     /// The option that plays it again.
     fn option(self) -> &'static str {
         match self {
-            Kind::Store => "",
+            Kind::Store { ages: false, fails: false } => "",
+            Kind::Store { ages: true, fails: false } => "--retention ",
+            Kind::Store { ages: false, fails: true } => "--fail ",
+            Kind::Store { ages: true, fails: true } => "--retention --fail ",
             Kind::Broker => "--broker ",
             Kind::Group => "--group ",
         }
@@ -69,18 +88,18 @@ impl Arguments {
         match () {
             () if self.broker => Kind::Broker,
             () if self.group => Kind::Group,
-            () if self.all => [Kind::Store, Kind::Broker, Kind::Group][(nth % 3) as usize],
-            () => Kind::Store,
+            () if self.all => ALL[(nth % ALL.len() as u64) as usize],
+            () => Kind::Store { ages: self.retention, fails: self.fail },
         }
     }
 
     fn play(&self, kind: Kind, seed: u64, tells: bool) -> Report {
-        match kind {
-            Kind::Store => {}
+        let (ages, fails) = match kind {
+            Kind::Store { ages, fails } => (ages, fails),
             Kind::Broker => return sim::play_broker(seed, tells),
             Kind::Group => return sim::play_group(seed, tells),
-        }
-        let plan = Plan { is_for_apache: self.for_apache };
+        };
+        let plan = Plan { is_for_apache: self.for_apache, ages, fails };
         sim::play_and_keep(seed, plan, tells, &mut |left| {
             if let Some(images) = &self.images {
                 left.write(&images.join(format!("{seed}-{}", left.life)))?;

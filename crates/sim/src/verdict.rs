@@ -23,6 +23,8 @@ pub enum Verdict {
     Refused,
     /// Something that should happen by itself did not.
     Late,
+    /// The process goes on though it cannot know what is on the device.
+    WentOn,
     /// An assertion of the store or the broker does not hold.
     Panicked,
 }

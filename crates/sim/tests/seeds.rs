@@ -1,6 +1,7 @@
 //! Seeds that are played with every change, and what the simulator promises of itself.
 
 use parking_lot::Mutex;
+use sim::log_run::Plan;
 use sim::verdict::Report;
 
 /// Each of these once found something that was wrong; docs/testing.md says what.
@@ -11,6 +12,20 @@ const FOUND_SOMETHING_IN_BROKERS: [u64; 10] = [29, 57, 87, 100, 126, 279, 341, 3
 
 /// The same, of groups.
 const FOUND_SOMETHING_IN_GROUPS: [u64; 4] = [8, 37, 86, 97];
+
+/// The same, of stores whose old files go.
+const FOUND_SOMETHING_IN_RETENTION: [u64; 2] = [190, 1235];
+
+/// The same, of stores whose old files go while calls fail.
+const FOUND_SOMETHING_IN_BOTH: [u64; 1] = [141];
+
+const RETENTION: Plan = Plan { is_for_apache: false, ages: true, fails: false };
+const FAILING: Plan = Plan { is_for_apache: false, ages: false, fails: true };
+const BOTH: Plan = Plan { is_for_apache: false, ages: true, fails: true };
+
+fn by(plan: Plan, tells: bool) -> impl Fn(u64) -> Report {
+    move |seed| sim::play_and_keep(seed, plan, tells, &mut |_| Ok(()))
+}
 
 fn play(seeds: impl Iterator<Item = u64> + Send) -> Vec<String> {
     play_by(seeds, |seed| sim::play(seed, false))
@@ -44,6 +59,20 @@ fn a_thousand_seeds_find_nothing() {
 #[test]
 fn seeds_that_once_found_something_find_nothing() {
     assert_eq!(play(FOUND_SOMETHING.into_iter()), Vec::<String>::new());
+}
+
+#[test]
+fn stores_whose_old_files_go_keep_what_is_not_old() {
+    let found = play_by((0..80).chain(FOUND_SOMETHING_IN_RETENTION), by(RETENTION, false));
+    assert!(found.is_empty(), "{}\ncargo run --profile fast -p sim -- --retention --seed N", found.join("\n"));
+}
+
+#[test]
+fn stores_on_devices_that_fail_keep_what_they_promised() {
+    let found = play_by(0..150, by(FAILING, false));
+    assert!(found.is_empty(), "{}\ncargo run --profile fast -p sim -- --fail --seed N", found.join("\n"));
+    let found = play_by((0..80).chain(FOUND_SOMETHING_IN_BOTH), by(BOTH, false));
+    assert!(found.is_empty(), "{}\ncargo run --profile fast -p sim -- --retention --fail --seed N", found.join("\n"));
 }
 
 #[test]
@@ -85,6 +114,12 @@ fn twice(seeds: impl Iterator<Item = u64>, play: impl Fn(u64) -> Report) -> u32 
 fn a_seed_played_twice_does_the_same_twice() {
     let crashes = twice(5000..5012, |seed| sim::play(seed, true));
     assert!(crashes >= 24, "seeds have two crashes at least");
+}
+
+#[test]
+fn a_seed_of_retention_and_of_failing_calls_played_twice_does_the_same_twice() {
+    let crashes = twice(5000..5008, by(BOTH, true));
+    assert!(crashes >= 16, "seeds have two crashes at least");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use tracing::error;
 use crate::options::FlushMode;
 use crate::segment::Segment;
 use crate::store::Shared;
+use crate::turns;
 
 /// From so many bytes on, pages are taken out of our page table before they are written: all at once. Otherwise the kernel makes each of them
 /// read-only by itself, and interrupts the other processors for each.
@@ -146,7 +147,7 @@ pub(crate) fn sync(shared: &Shared, segment: &Segment, from: u64, to: u64) {
         // on the device, so nothing may be acknowledged any more; the next start finds out.
         shared.resume.forget();
         error!(path = %segment.path().display(), %error, "the log cannot be flushed: ending the process");
-        std::process::abort();
+        turns::end_process();
     }
 }
 

@@ -17,6 +17,7 @@ use tracing::error;
 use crate::error::AppendError;
 use crate::segment::Segment;
 use crate::store::Shared;
+use crate::turns;
 use crate::worker::Bell;
 
 /// How long buffers that are not in use are kept.
@@ -204,7 +205,7 @@ pub(crate) fn commit(shared: &Shared) {
             // finds where the log ends.
             shared.resume.forget();
             error!(path = %segment.path().display(), %error, "the log cannot be written: ending the process");
-            std::process::abort();
+            turns::end_process();
         }
         segment.publish(end);
         // First the buffer, then the end: who found the pool full waits for the end.

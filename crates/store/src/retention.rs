@@ -2,7 +2,7 @@
 //!
 //! A file is expired when its newest record is older than `fileReservedTime`. Expired files go at the hour of `deleteWhen`, or at
 //! once when the device is fuller than `diskMaxUsedSpaceRatio`; `deleteFileBatchMax` of them in one look at most. All of them go when an
-//! operator asks (329). What an active
+//! operator asks (329). What the device does not have yet stays. What an active
 //! consumer group has not consumed yet stays (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`,
 //! where the device comes first and the log says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until
 //! there is room again.
@@ -111,7 +111,8 @@ fn why_remove(
     used_percent: u8,
     is_asked: bool,
 ) -> Option<Why> {
-    if oldest.end() > shared.log.end.get() {
+    // What is not on the device stays: its name may come back with a loss of power, without what was in it, and the log would end there.
+    if oldest.end() > shared.flushed.get() {
         return None;
     }
     if used_percent > retention.disk_clean_forcibly_percent && retention.clean_forcibly {

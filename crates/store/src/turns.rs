@@ -39,7 +39,19 @@ struct Table {
     clock: Clock,
     random: Random,
     panicked: Mutex<Option<String>>,
+    process: Mutex<Process>,
 }
+
+/// What threads that take turns are part of.
+#[derive(Default)]
+struct Process {
+    has_ended: bool,
+    /// To be called when it ends.
+    then: Option<Box<dyn FnOnce() + Send>>,
+}
+
+/// What unwinds a thread that has ended the process.
+struct Ended;
 
 /// A thread that takes turns.
 struct Seat {
@@ -70,8 +82,18 @@ pub struct InCharge {
 impl Turns {
     /// Nobody takes turns yet. Waits end by `clock`; `random` decides whose turn is next.
     pub fn new(clock: Clock, random: Random) -> Turns {
-        let (seats, panicked) = (Mutex::default(), Mutex::default());
-        Turns { table: Arc::new(Table { seats, clock, random, panicked }) }
+        let (seats, panicked, process) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Turns { table: Arc::new(Table { seats, clock, random, panicked, process }) }
+    }
+
+    /// Another process begins. If it [ends itself](end_process), `then` is called at that moment.
+    pub fn begin_process(&self, then: impl FnOnce() + Send + 'static) {
+        *self.table.process.lock() = Process { has_ended: false, then: Some(Box::new(then)) };
+    }
+
+    /// Whether the process has ended itself. Its threads may still be there: what they do counts no more.
+    pub fn has_ended_process(&self) -> bool {
+        self.table.process.lock().has_ended
     }
 
     /// From now on threads that this thread starts take turns, until the result is dropped. They are to have ended by then: nobody else gives
@@ -159,6 +181,21 @@ pub fn pause() -> bool {
         None => drop(place.table.give()),
     }
     true
+}
+
+/// Ends the process, since going on could acknowledge what is lost. Where turns are given it ends the thread that calls, and tells whoever is in
+/// charge: the simulator outlives its processes.
+pub(crate) fn end_process() -> ! {
+    let Some(place) = place() else { std::process::abort() };
+    let then = {
+        let mut process = place.table.process.lock();
+        process.has_ended = true;
+        process.then.take()
+    };
+    if let Some(then) = then {
+        then();
+    }
+    std::panic::resume_unwind(Box::new(Ended))
 }
 
 /// Whether this thread takes turns. The one that gives them does not.
@@ -262,7 +299,8 @@ impl Joins {
     /// In the thread: its work is over. Says whether somebody else takes note of a panic.
     pub fn get_up(&self, has_panicked: bool) -> bool {
         let Some((table, seat)) = &self.seat else { return false };
-        if has_panicked {
+        // Not where the process has ended: it is all over for its threads.
+        if has_panicked && !table.process.lock().has_ended {
             table.panicked.lock().get_or_insert_with(|| format!("the thread {} panicked", seat.name));
         }
         PLACE.set(None);

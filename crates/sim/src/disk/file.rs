@@ -9,6 +9,7 @@ use memmap2::MmapRaw;
 use store::disk::DiskFile;
 
 use super::Shared;
+use super::failing::Asks;
 
 const PAGE: u64 = 4096;
 
@@ -31,8 +32,13 @@ impl CrashFile {
         let captured = self.shared.state.lock().nodes.capture(self.node, start, end)?;
         self.shared.sync_takes_time();
         self.shared.call("synced", &self.path, [start, end.unwrap_or(u64::MAX)], &[])?;
-        self.shared.state.lock().nodes.settle(captured);
-        Ok(())
+        let failed = self.shared.may(Asks::Sync, &self.path);
+        let nodes = &mut self.shared.state.lock().nodes;
+        match failed {
+            Ok(()) => nodes.settle(captured),
+            Err(_) => nodes.drop_some(captured, &self.shared.random),
+        }
+        failed
     }
 }
 
@@ -47,6 +53,13 @@ impl DiskFile for CrashFile {
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.shared.call("write", &self.path, [at, bytes.len() as u64], bytes)?;
+        // The log's files have their blocks before they are written.
+        let has_room = self.path.starts_with("commitlog") && at + bytes.len() as u64 <= self.file.len()?;
+        if let Err(error) = self.shared.may(if has_room { Asks::Change } else { Asks::Room }, &self.path) {
+            self.file.write_at(&bytes[..self.shared.part_of(bytes.len())], at)?;
+            return Err(error);
+        }
+        self.shared.state.lock().nodes.wrote(self.node, at, bytes.len());
         if !self.path.starts_with("commitlog") || bytes.iter().all(|byte| *byte == 0) {
             return self.file.write_at(bytes, at);
         }
@@ -61,8 +74,9 @@ impl DiskFile for CrashFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.shared.call("set len", &self.path, [len, 0], &[])?;
-        let mut state = self.shared.state.lock();
         let before = self.file.len()?;
+        self.shared.may(if len > before { Asks::Room } else { Asks::Change }, &self.path)?;
+        let mut state = self.shared.state.lock();
         if len < before {
             state.nodes.cut(self.node, len);
         } else if len > before {
@@ -89,6 +103,7 @@ impl DiskFile for CrashFile {
 
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
         self.shared.call("allocate", &self.path, [at, bytes], &[])?;
+        self.shared.may(Asks::Room, &self.path)?;
         let mut state = self.shared.state.lock();
         if self.file.len()? < at + bytes {
             state.nodes.grew(self.node, &self.path, at + bytes);
@@ -98,6 +113,7 @@ impl DiskFile for CrashFile {
 
     fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
         self.shared.call("punch", &self.path, [at, bytes], &[])?;
+        self.shared.may(Asks::Change, &self.path)?;
         self.file.punch(at, bytes)
     }
 }

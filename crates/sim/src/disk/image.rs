@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use env::Random;
 
-use super::nodes::{Node, Nodes, SECTOR};
+use super::nodes::{Node, Nodes, SECTOR, is_dropped};
 use super::{Shared, State};
 
 /// How a run ends without being stopped.
@@ -75,7 +75,7 @@ impl Shared {
 
 /// What is left of a file.
 fn left_of(nodes: &Nodes, node: u64, fate: Fate, random: &Random) -> io::Result<Vec<u8>> {
-    let Some(Node::File { safe, cut, .. }) = nodes.all.get(&node) else { return Ok(Vec::new()) };
+    let Some(Node::File { safe, cut, dropped, .. }) = nodes.all.get(&node) else { return Ok(Vec::new()) };
     let now = nodes.bytes(node)?;
     let mut left = safe.clone();
     let mut end = now.len();
@@ -110,7 +110,7 @@ fn left_of(nodes: &Nodes, node: u64, fate: Fate, random: &Random) -> io::Result<
     let different = |place: usize| {
         let at = place * SECTOR;
         let to = (at + SECTOR).min(end);
-        left[at..to] != now[at..to]
+        left[at..to] != now[at..to] && !is_dropped(dropped, at, &now[at..to])
     };
     let places: Vec<usize> = (0..end.div_ceil(SECTOR)).filter(|place| different(*place)).collect();
     let front = random.below(places.len() as u32 + 1) as usize;

@@ -41,7 +41,17 @@ pub(super) enum Node {
         taken: Vec<u64>,
         /// It was cut to this length since the last sync, and the number of that.
         cut: Option<(u64, u64)>,
+        /// Sectors, and what of them the kernel took for written when a sync failed: as long as they stay so, no sync brings them.
+        dropped: BTreeMap<usize, Vec<u8>>,
     },
+}
+
+type Dropped = BTreeMap<usize, Vec<u8>>;
+
+/// Whether the bytes from `at` on, all of one sector, are what a failed sync has left behind there.
+pub(super) fn is_dropped(dropped: &Dropped, at: usize, bytes: &[u8]) -> bool {
+    let within = at % SECTOR;
+    dropped.get(&(at / SECTOR)).is_some_and(|sector| sector.get(within..within + bytes.len()) == Some(bytes))
 }
 
 #[derive(Debug)]
@@ -108,7 +118,7 @@ impl Nodes {
 
     fn make_file(&mut self, path: &Path) -> io::Result<u64> {
         let file = File::open(path)?;
-        Ok(self.add(Node::File { file, safe: Vec::new(), taken: Vec::new(), cut: None }))
+        Ok(self.add(Node::File { file, safe: Vec::new(), taken: Vec::new(), cut: None, dropped: Dropped::new() }))
     }
 
     fn set(&mut self, sets: Vec<(u64, String, Option<u64>)>) {
@@ -240,9 +250,35 @@ impl Nodes {
         self.all.iter().filter(|(_, node)| matches!(node, Node::File { .. })).map(|(node, _)| *node).collect()
     }
 
+    /// It was written anew there: the next sync brings it.
+    pub fn wrote(&mut self, node: u64, at: u64, bytes: usize) {
+        let Some(Node::File { dropped, .. }) = self.all.get_mut(&node) else { return };
+        if !dropped.is_empty() {
+            let places = at as usize / SECTOR..(at as usize + bytes).div_ceil(SECTOR);
+            dropped.retain(|place, _| !places.contains(place));
+        }
+    }
+
+    /// A sync has failed: some of what it was to bring is on the device, and the rest will not be.
+    pub fn drop_some(&mut self, captured: Captured, random: &Random) {
+        let Some(Node::File { safe, dropped, .. }) = self.all.get_mut(&captured.node) else { return };
+        let start = captured.start as usize;
+        for place in start / SECTOR..(start + captured.bytes.len()).div_ceil(SECTOR) {
+            let (from, to) = ((place * SECTOR).max(start), ((place + 1) * SECTOR).min(start + captured.bytes.len()));
+            let now = &captured.bytes[from - start..to - start];
+            if safe.get(from..to) == Some(now) || random.below(2) == 0 {
+                continue;
+            }
+            let mut sector = vec![0; from - place * SECTOR];
+            sector.extend_from_slice(now);
+            dropped.insert(place, sector);
+        }
+        self.settle(captured);
+    }
+
     pub fn settle(&mut self, captured: Captured) {
         let Captured { node, start, bytes, len, began, cut: was_cut } = captured;
-        let Some(Node::File { safe, taken, cut, .. }) = self.all.get_mut(&node) else { return };
+        let Some(Node::File { safe, taken, cut, dropped, .. }) = self.all.get_mut(&node) else { return };
         if let Some((cut_to, number)) = was_cut
             && cut.is_some_and(|(_, newest)| newest == number)
         {
@@ -257,7 +293,8 @@ impl Nodes {
         while at < start + bytes.len() {
             let to = ((at / SECTOR + 1) * SECTOR).min(start + bytes.len());
             let taken = &mut taken[at / SECTOR];
-            if *taken <= began {
+            let is_dropped = is_dropped(dropped, at, &bytes[at - start..to - start]);
+            if *taken <= began && !is_dropped {
                 *taken = began;
                 safe[at..to].copy_from_slice(&bytes[at - start..to - start]);
             }
@@ -273,7 +310,7 @@ impl Nodes {
         let Some(node) = files.get(random.below(files.len() as u32) as usize).copied() else { return Ok(()) };
         let mut now = self.bytes(node)?;
         let is_growing = self.is_growing(node);
-        let Some(Node::File { safe, taken, cut, .. }) = self.all.get_mut(&node) else { return Ok(()) };
+        let Some(Node::File { safe, taken, cut, dropped, .. }) = self.all.get_mut(&node) else { return Ok(()) };
         if is_growing {
             now.truncate(safe.len());
         }
@@ -283,7 +320,10 @@ impl Nodes {
         let one_in = [1, 2, 5][random.below(3) as usize];
         for (place, sector) in now.chunks(SECTOR).enumerate() {
             let at = place * SECTOR;
-            if safe.get(at..at + sector.len()) == Some(sector) || random.below(one_in) != 0 {
+            if safe.get(at..at + sector.len()) == Some(sector)
+                || is_dropped(dropped, at, sector)
+                || random.below(one_in) != 0
+            {
                 continue;
             }
             if safe.len() < at + sector.len() {

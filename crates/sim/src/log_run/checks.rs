@@ -10,7 +10,7 @@ use super::{Deleted, End, Message, Run, TOPICS, body};
 use crate::disk::Crash;
 use crate::verdict::Verdict;
 
-const LIMITS: ReadLimits = ReadLimits {
+pub(super) const LIMITS: ReadLimits = ReadLimits {
     max_count: 32,
     count_memory: 32,
     bytes_memory: 1 << 20,
@@ -19,6 +19,9 @@ const LIMITS: ReadLimits = ReadLimits {
     scan_bytes: 16_000,
     may_fault: true,
 };
+
+/// Files below a queue's lower end while the store runs.
+const LEFT_MAX: usize = 6;
 
 impl Run<'_> {
     /// Whether a deletion counts after such an end.
@@ -52,9 +55,16 @@ impl Run<'_> {
         }
         let end = store.end().0;
         let found = self.read(store);
+        self.ageing.gone = self.ageing.gone.max(store.min_offset().0);
+        if self.plan.ages {
+            self.check_lower_ends(store, 1);
+        }
         for (id, message) in &self.messages {
             let deleted = &self.deleted[message.topic];
             if found.contains(id) || message.generation < deleted.generation {
+                continue;
+            }
+            if message.end <= self.ageing.gone {
                 continue;
             }
             let is_promised = self.is_promised(message, before);
@@ -82,11 +92,16 @@ impl Run<'_> {
 
     /// Without a crash everything is there.
     pub(super) fn check_living(&mut self, store: &Arc<Store>) {
-        let confirmed = store.confirmed().get();
+        self.see(store);
+        if self.plan.ages {
+            self.check_lower_ends(store, if self.plan.fails { usize::MAX } else { LEFT_MAX });
+        }
+        let (min, confirmed) = (store.min_offset().0, store.confirmed().get());
         let found = self.read(store);
         let missing = self.messages.iter().find(|(id, message)| {
             message.generation == self.deleted[message.topic].generation
                 && message.end <= confirmed
+                && message.end > min
                 && !found.contains(id)
         });
         if let Some((id, message)) = missing {

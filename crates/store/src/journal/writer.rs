@@ -556,6 +556,6 @@ pub(super) fn begin_file(disk: &dyn Disk, dir: &Path, position: u64) -> Result<A
 fn or_die(synced: Result<(), JournalError>) {
     if let Err(error) = synced {
         error!(%error, "ending the process: what is on the device is unknown after a failed sync");
-        std::process::abort();
+        turns::end_process();
     }
 }

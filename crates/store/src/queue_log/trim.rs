@@ -6,6 +6,7 @@ use protocol::LogOffset;
 
 use super::batch::Place;
 use super::queue::ConsumeQueue;
+use super::tail::Tail;
 use super::unit::Unit;
 use super::{QueueError, QueueLogs};
 
@@ -25,15 +26,21 @@ pub(crate) enum Cut {
 
 impl QueueLogs {
     /// Follows the log's lower end: what points below `min_log_offset` is no longer in the queues. Returns how many files
-    /// went; a queue keeps its last file, which remembers its offset.
+    /// went; a queue keeps its last file, which remembers its offset. A queue that cannot follow does not keep the others from it; the first
+    /// error is returned.
     pub fn trim_below(&self, min_log_offset: LogOffset) -> Result<usize, QueueError> {
-        let mut files = 0;
+        let (mut files, mut first_error) = (0, None);
         for queue in self.queues() {
             // Between two queues others may do maintenance.
             let _files = self.shared.maintenance.lock();
-            files += queue.trim_below(min_log_offset)?;
+            match queue.trim_below(min_log_offset) {
+                Ok(gone) => files += gone,
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
         }
-        Ok(files)
+        first_error.map_or(Ok(files), Err)
     }
 
     /// Follows the log's upper end after recovery: what points at `log_end` or above at the end of a queue is no longer in it. Returns
@@ -107,13 +114,21 @@ impl ConsumeQueue {
         let files_end = self.files_end.load(Ordering::Acquire);
         let first_file = self.first_file.load(Ordering::Acquire);
         let units_per_file = self.layout().units_per_file();
-        let keep_from = self.layout().file_start(new_min).min(files_end.saturating_sub(units_per_file));
+        // Units that wait for a file keep it, gone or not: after a loss of power there may be others ahead of it.
+        let written = self.tail.lock().as_deref().map_or(next, Tail::written);
+        let keep_from = self.layout().file_start(new_min.min(written)).min(files_end.saturating_sub(units_per_file));
         if keep_from <= first_file {
             return Ok(0);
         }
         // First the readers' bound, then the files: a reader that was faster finds no file and ends.
         self.first_file.store(keep_from, Ordering::Release);
-        self.remove_files(first_file, keep_from)?;
+        for file in (first_file..keep_from).step_by(units_per_file as usize) {
+            if let Err(error) = self.remove_files(file, file + units_per_file) {
+                // It goes the next time, and those behind it then: a start would take a gap between them for the queue's end.
+                self.first_file.store(file, Ordering::Release);
+                return Err(error);
+            }
+        }
         Ok(((keep_from - first_file) / units_per_file) as usize)
     }
 

@@ -14,7 +14,7 @@ use crate::error::StoreError;
 use crate::index::KeyIndex;
 use crate::queue_log::{Flushed, QueueError};
 use crate::resume::Mark;
-use crate::{flush, governor, index, pool, prepare, retention, worker};
+use crate::{flush, governor, index, pool, prepare, retention, turns, worker};
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);
@@ -142,7 +142,7 @@ impl Store {
                 // As with the log: the check-point must not move, and the next start reads the log from there.
                 shared.resume.forget();
                 error!(error = %unsure, "ending the process");
-                std::process::abort();
+                turns::end_process();
             }
             synced => synced?,
         };

@@ -119,6 +119,26 @@ fn expired_files_go_when_asked_for_whatever_the_hour_and_others_stay() {
 }
 
 #[test]
+fn a_file_that_is_not_on_the_device_stays() {
+    let kept = kept(|_| {});
+    eventually("a flush", || kept.store.flushed().get() == kept.store.end().0);
+    kept.disk.stall();
+    for _ in 0..300 {
+        append_at(&kept.store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
+    }
+    // Its name may come back with a loss of power, without what was in it; and the log would end there.
+    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    let flushed = kept.store.flushed().get();
+    assert!(flushed < kept.old_files() * SEGMENT);
+    eventually("forced deletion", || kept.store.min_offset().0 == flushed / SEGMENT * SEGMENT);
+    let looks = kept.disk.faults.looks.load(Ordering::SeqCst);
+    eventually("further looks", || kept.disk.faults.looks.load(Ordering::SeqCst) > looks + 5);
+    assert!(kept.store.min_offset().0 <= flushed);
+    kept.disk.resume();
+    eventually("the rest", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
 fn nothing_is_forced_where_that_is_forbidden() {
     let kept = kept(|retention| retention.clean_forcibly = false);
     kept.disk.faults.used_percent.store(88, Ordering::SeqCst);
@@ -151,6 +171,62 @@ fn a_file_that_cannot_be_removed_stays_part_of_the_log() {
     kept.is_untouched_for_a_while();
     kept.disk.faults.cannot_remove.store(false, Ordering::SeqCst);
     eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
+fn a_queue_whose_file_cannot_be_removed_keeps_no_other_from_following_and_no_gap_behind_it() {
+    let kept = kept(|_| {});
+    let stuck = queue_file(kept.dir.path(), TOPIC, 0, 2000);
+    *kept.disk.faults.stuck.lock() = Some(stuck.clone());
+    let others = ["a", "m", "z"];
+    for topic in others {
+        append_at(&kept.store, MIDNIGHT, topic, 0, &[0; 1000]);
+    }
+    for _ in 0..300 {
+        append_at(&kept.store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
+    }
+    eventually("units in files", || queue_file(kept.dir.path(), TOPIC, 0, 10_000).exists());
+    kept.advance(4 * HOUR);
+    let old_end = kept.old_files() * SEGMENT;
+    eventually("deletion", || kept.store.min_offset().0 == old_end);
+    for topic in others.into_iter().chain([TOPIC]) {
+        let queue = kept.store.queue(topic, 0).unwrap();
+        let first = || queue.unit_at(queue.min_offset()).unwrap();
+        eventually("the queue's lower end", || first().is_none_or(|unit| unit.at.0 >= old_end));
+    }
+    assert!(stuck.exists());
+    kept.store.close().unwrap();
+    *kept.disk.faults.stuck.lock() = None;
+    let (store, found) = open(kept.dir.path());
+    assert_eq!(found.findings, Vec::<String>::new());
+    drop(store);
+    assert!(!stuck.exists());
+}
+
+#[test]
+fn units_that_wait_for_a_file_keep_it_though_there_is_one_ahead() {
+    let kept = kept(|_| {});
+    let next = kept.store.queue(TOPIC, 0).unwrap().max_offset();
+    assert_eq!(next, 300);
+    for _ in 0..50 {
+        append_at(&kept.store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
+    }
+    kept.store.close().unwrap();
+    // A loss of power leaves such: made, and nothing of what was written there, or before it.
+    std::fs::write(queue_file(kept.dir.path(), TOPIC, 0, 8000), [0; 2000]).unwrap();
+    let options = StoreOptions { clean_interval: Duration::from_millis(5), ..options(kept.dir.path()) };
+    let retention = Retention { file_reserved: Duration::ZERO, ..Retention::default() };
+    let (store, _) = open_on(&kept.disk, StoreOptions { retention, ..options });
+    kept.disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    for _ in 0..200 {
+        append_at(&store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
+    }
+    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    eventually("forced deletion", || store.min_offset().0 == store.end().0 / SEGMENT * SEGMENT);
+    let queue = store.queue(TOPIC, 0).unwrap();
+    eventually("the queue's lower end", || queue.min_offset() > 400);
+    kept.disk.faults.cannot_write_queues.store(false, Ordering::SeqCst);
+    store.close().unwrap();
 }
 
 #[test]

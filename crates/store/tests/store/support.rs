@@ -240,6 +240,8 @@ pub struct Faults {
     pub allocatable: Mutex<Option<u64>>,
     pub cannot_allocate: AtomicBool,
     pub cannot_remove: AtomicBool,
+    /// A file that cannot be removed.
+    pub stuck: Mutex<Option<PathBuf>>,
     /// Names of files of the log cannot be made durable.
     pub cannot_sync_log_dir: AtomicBool,
     /// Writes that files of the key index may still have; none: any number.
@@ -348,7 +350,8 @@ impl Disk for FaultyDisk {
         RealDisk.rename(from, to)
     }
     fn remove(&self, path: &Path) -> io::Result<()> {
-        if self.faults.cannot_remove.load(Ordering::SeqCst) {
+        let is_stuck = self.faults.stuck.lock().as_deref() == Some(path);
+        if is_stuck || self.faults.cannot_remove.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         if path.components().any(|part| part.as_os_str() == "commitlog") {
