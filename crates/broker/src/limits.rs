@@ -125,6 +125,8 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("sendTogetherPartsMax", settings.send_together_parts_max.to_string()),
         ("unflushedBurstsPerConnectionMax", settings.unflushed_bursts_per_connection_max.to_string()),
     ];
+    figures.push(("commitLogBytes", broker.store.log_bytes().to_string()));
+    figures.push(("commitLogBytesMax", broker.store_settings.load().commit_log_bytes_max.to_string()));
     if let (Some(pool), Some(free)) = (broker.store.options().pool, broker.store.free_buffers()) {
         figures.push(("writePoolBuffers", pool.buffers.saturating_sub(free).to_string()));
         figures.push(("writePoolBuffersMax", pool.buffers.to_string()));

@@ -29,6 +29,7 @@ pub fn retention(settings: &StoreSettings) -> Retention {
         disk_clean_forcibly_percent: percent(settings.disk_space_clean_forcibly_ratio),
         disk_warning_percent: percent(settings.disk_space_warning_level_ratio),
         clean_forcibly: settings.clean_file_forcibly_enable,
+        log_bytes_max: Some(settings.commit_log_bytes_max).filter(|bytes| *bytes > 0),
     }
 }
 

@@ -441,6 +441,8 @@ settings! {
         disk_space_warning_level_ratio: u32 = "diskSpaceWarningLevelRatio";
         /// May files go that have not expired?
         clean_file_forcibly_enable: bool = "cleanFileForciblyEnable";
+        /// Bytes of the log above which the oldest files are expired; 0: no limit.
+        commit_log_bytes_max: u64 = "commitLogBytesMax";
         /// Pause between looks at the disk, in ms.
         clean_resource_interval: u64 = "cleanResourceInterval";
         /// Are there light queues? With the next one only.

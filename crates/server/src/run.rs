@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use broker::Broker;
-use config::Settings;
+use config::{Settings, StoreSettings};
 use env::{Clock, Random};
 use names::Names;
 use net::{Budget, Listener, ListenerOptions, ListenerTag, Places, Port, Service};
@@ -297,7 +297,7 @@ impl RunningBroker {
         let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&broker_settings.broker_ip1, main_port).await?;
 
-        check_room(&store_settings.store_path_root_dir)?;
+        check_room(&store_settings)?;
         let mut options = settings::store_options(&store_settings, memory)?;
         options.queue_descriptors_max = descriptors.queues;
         let flush_timeout = Duration::from_millis(store_settings.sync_flush_timeout);
@@ -407,16 +407,36 @@ fn name_servers(own: Option<SocketAddr>, others: &[String]) -> Vec<String> {
     all
 }
 
-/// A store on a full disk would open, and fail its first producer.
-fn check_room(root: &Path) -> anyhow::Result<()> {
-    let failed = || format!("cannot use {} as the store's folder (storePathRootDir)", root.display());
-    std::fs::create_dir_all(root).with_context(failed)?;
-    let disk = rustix::fs::statvfs(root).with_context(failed)?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+/// A store on a full disk would open, and fail its first producer. Of several folders of the log one with room is enough.
+fn check_room(settings: &StoreSettings) -> anyhow::Result<()> {
+    let root = &settings.store_path_root_dir;
+    has_room(root, "storePathRootDir", free_bytes(root, "storePathRootDir")?)?;
+    let mut roomiest: Option<(&Path, u64)> = None;
+    for dir in &settings.store_path_commit_log {
+        if settings.read_only_commit_log_store_paths.contains(dir) {
+            continue;
+        }
+        let free = free_bytes(dir, "storePathCommitLog")?;
+        if roomiest.is_none_or(|(_, most)| free > most) {
+            roomiest = Some((dir, free));
+        }
+    }
+    roomiest.map_or(Ok(()), |(dir, free)| has_room(dir, "storePathCommitLog", free))
+}
+
+fn free_bytes(dir: &Path, setting: &str) -> anyhow::Result<u64> {
+    let failed = || format!("cannot use {} as a folder of the store ({setting})", dir.display());
+    std::fs::create_dir_all(dir).with_context(failed)?;
+    let disk = rustix::fs::statvfs(dir).with_context(failed)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+fn has_room(dir: &Path, setting: &str, free: u64) -> anyhow::Result<()> {
     if free < ROOM_BYTES_MIN {
         bail!(
-            "the disk of {} is full: {free} bytes are free, at least {ROOM_BYTES_MIN} are needed; free space, or set storePathRootDir",
-            root.display()
+            "the disk of {} ({setting}) is full: {free} bytes are free, a start needs {ROOM_BYTES_MIN}. Free space there (the oldest files of the \
+             log may be removed by hand while the broker is down), make the disk larger, or move the folder and set {setting}",
+            dir.display()
         );
     }
     Ok(())
@@ -436,7 +456,21 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_made_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let said = format!("{:#}", check_room(&file.path().join("store")).unwrap_err());
+        let said = format!("{:#}", free_bytes(&file.path().join("store"), "storePathRootDir").unwrap_err());
         assert!(said.contains("storePathRootDir") && said.contains(file.path().to_str().unwrap()), "{said}");
+    }
+    #[test]
+    fn a_full_disk_is_refused_with_its_folder_what_is_free_what_is_needed_and_what_to_do() {
+        let said = has_room(Path::new("/log"), "storePathCommitLog", 12 << 20).unwrap_err().to_string();
+        for part in [
+            "/log (storePathCommitLog)",
+            "12582912 bytes are free",
+            "needs 16777216",
+            "Free space",
+            "set storePathCommitLog",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        has_room(Path::new("/log"), "storePathCommitLog", 16 << 20).unwrap();
     }
 }

@@ -65,6 +65,10 @@ pub trait Disk: Debug + Send + Sync {
         let (seconds, nanoseconds) = (file.ctime(), file.ctime_nsec());
         Some(format!("{} {}/{} {seconds}.{nanoseconds:09}", boot.trim(), file.dev(), file.ino()))
     }
+    /// Names the file system that holds `path`, as long as it is mounted.
+    fn device(&self, path: &Path) -> io::Result<u64> {
+        Ok(fs::metadata(path)?.dev())
+    }
     /// How full the device is that holds `path`.
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
         DiskUse::of(path)

@@ -138,7 +138,7 @@ pub enum AppendError {
 pub enum NotWritable {
     /// The device is too full.
     #[error(
-        "{} is {used_percent} % full, the limit is {limit_percent} % (diskSpaceWarningLevelRatio): free space, or shorten fileReservedTime",
+        "{} is {used_percent} % full, the limit is {limit_percent} % (diskSpaceWarningLevelRatio): free space, or keep less (fileReservedTime, commitLogBytesMax)",
         .path.display()
     )]
     DiskFull {

@@ -15,6 +15,7 @@ pub mod disk;
 mod error;
 mod flush;
 mod fold;
+mod fullness;
 mod governor;
 mod heap;
 mod index;

@@ -5,10 +5,11 @@
 //! that files may be moved from one folder to another while the broker is down.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, DiskUse};
+use crate::error::StoreError;
+use crate::fullness::cannot_measure;
 
 /// Where the log's files are, and where the next one goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,13 +64,14 @@ impl LogDirs {
         turns[(number % turns.len() as u64) as usize]
     }
 
-    /// How full the emptiest of those is that take new files: as long as one has room, the log has.
-    pub(crate) fn space(&self, disk: &dyn Disk) -> io::Result<DiskUse> {
-        let mut emptiest = disk.space(self.first())?;
+    /// The emptiest of those that take new files, and how full it is: as long as one has room, the log has.
+    pub(crate) fn emptiest(&self, disk: &dyn Disk) -> Result<(&Path, DiskUse), StoreError> {
+        let space = |dir: &'_ Path| disk.space(dir).map_err(|source| cannot_measure(dir, source));
+        let mut emptiest = (self.first(), space(self.first())?);
         for dir in &self.taking[1..] {
-            let space = disk.space(dir)?;
-            if space.used_percent() < emptiest.used_percent() {
-                emptiest = space;
+            let space = space(dir)?;
+            if space.used_percent() < emptiest.1.used_percent() {
+                emptiest = (dir, space);
             }
         }
         Ok(emptiest)

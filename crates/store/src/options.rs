@@ -180,6 +180,8 @@ pub struct Retention {
     pub disk_warning_percent: u8,
     /// `cleanFileForciblyEnable`.
     pub clean_forcibly: bool,
+    /// `commitLogBytesMax`: what goes beyond it is expired, and goes at any hour; none: however long the log is.
+    pub log_bytes_max: Option<u64>,
 }
 
 impl Default for Retention {
@@ -194,6 +196,7 @@ impl Default for Retention {
             disk_clean_forcibly_percent: 85,
             disk_warning_percent: 90,
             clean_forcibly: true,
+            log_bytes_max: None,
         }
     }
 }

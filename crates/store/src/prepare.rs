@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use crate::error::NotWritable;
 use crate::flush;
+use crate::fullness::with_space;
 use crate::segment::Segment;
 use crate::store::Shared;
 
@@ -170,16 +171,6 @@ fn note(shared: &Shared, at: u64, bytes: u64, path: &std::path::Path, reason: St
     if no_room.is_none() {
         warn!(at, bytes, path = %path.display(), reason, "no room for the log");
     }
-    // What the system says is the same for a full device, a full quota and a file that may not be so long: how full the device is tells them
-    // apart.
-    let reason = match shared.disk.space(path.parent().unwrap_or(path)) {
-        Ok(space) => format!(
-            "{reason}; {} % of the device are in use, {} of {} bytes are left",
-            space.used_percent(),
-            space.available,
-            space.total
-        ),
-        Err(_) => reason,
-    };
+    let reason = with_space(&*shared.disk, path.parent().unwrap_or(path), reason);
     *no_room = Some(NotWritable::NoRoom { path: path.to_owned(), bytes, reason });
 }

@@ -1,11 +1,12 @@
 //! The `retention` thread: old files go, oldest first, one at a time.
 //!
 //! A file is expired when its newest record is older than `fileReservedTime`. Expired files go at the hour of `deleteWhen`, or at
-//! once when the device is fuller than `diskMaxUsedSpaceRatio`; `deleteFileBatchMax` of them in one look at most. All of them go when an
-//! operator asks (329). What the device does not have yet stays. What an active
+//! once when a file system is fuller than `diskMaxUsedSpaceRatio`; `deleteFileBatchMax` of them in one look at most. All of them go when an
+//! operator asks (329). What makes the log longer than `commitLogBytesMax` is expired too, and goes at any hour. What the device does not have
+//! yet stays. What an active
 //! consumer group has not consumed yet stays (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`,
 //! where the device comes first and the log says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until
-//! there is room again.
+//! there is room again. Which file systems count is said in `fullness.rs`.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use protocol::record::{self, Scanned};
 use tracing::{info, warn};
 
 use crate::error::NotWritable;
+use crate::fullness::{Fullness, Places};
 use crate::options::Retention;
 use crate::segment::Segment;
 use crate::store::Shared;
@@ -23,45 +25,71 @@ use crate::store::Shared;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a file may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+#[derive(Clone, Copy, Debug)]
+enum Why<'a> {
     Expired,
-    DiskFull,
+    LogTooLong,
+    DiskFull(Fullness<'a>),
+}
+
+/// What became of the oldest file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Removed,
+    /// There is none that may go, or it does not let itself be removed.
+    Stays,
+    /// It would go because the log is too long, but somebody has not consumed it.
+    IsNeeded,
 }
 
 pub(crate) fn run(shared: &Shared) {
+    let mut is_held = false;
     while !shared.is_stopping() {
-        look(shared);
+        let is_held_now = look(shared);
+        if is_held_now && !is_held {
+            warn!(
+                bytes = shared.log.end.get().saturating_sub(shared.log.min()),
+                "the log is longer than commitLogBytesMax, and its oldest file is kept: an active group has not consumed it"
+            );
+        }
+        is_held = is_held_now;
         shared.retention_bell.wait(Some(shared.options.clean_interval), || shared.is_stopping());
     }
 }
 
-/// One look at the device and at the oldest files.
-pub(crate) fn look(shared: &Shared) {
+/// One look at the devices and at the oldest files. Says whether the log stays longer than it may be because of what is in it.
+fn look(shared: &Shared) -> bool {
     let (options, retention) = (&shared.options, shared.retention.lock().clone());
-    let mut used = match options.log_dirs.space(&*shared.disk) {
-        Ok(disk) => disk.used_percent(),
+    let mut places = match Places::of(options, &*shared.disk) {
+        Ok(places) => places,
         Err(error) => {
-            warn!(path = %options.log_dirs.first().display(), %error, "cannot tell how full the disk is");
-            return;
+            warn!(%error, "what the disk holds is left as it is");
+            return false;
         }
     };
     let is_asked = shared.delete_expired.swap(false, Ordering::Relaxed);
     let files_max = if is_asked { usize::MAX } else { retention.delete_batch_max.max(1) };
+    let mut is_held = false;
     // Each turn removes a file or ends the look. What is left over has its turn at the next one.
     for _ in 0..files_max {
-        if shared.is_stopping() || !remove_oldest(shared, &retention, used, is_asked) {
+        if shared.is_stopping() {
+            break;
+        }
+        let turn = remove_oldest(shared, &retention, &places, is_asked);
+        is_held = turn == Turn::IsNeeded;
+        if turn != Turn::Removed {
             break;
         }
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
         // Each file frees space: what was forced before it may not be any more.
-        used = options.log_dirs.space(&*shared.disk).map_or(used, |disk| disk.used_percent());
+        places = Places::of(options, &*shared.disk).unwrap_or(places);
     }
+    let fullest = places.fullest();
     let mut full = shared.disk_full.lock();
-    if used > retention.disk_warning_percent {
+    if fullest.used > retention.disk_warning_percent {
         let now = NotWritable::DiskFull {
-            path: options.log_dirs.first().to_owned(),
-            used_percent: used,
+            path: fullest.path.to_owned(),
+            used_percent: fullest.used,
             limit_percent: retention.disk_warning_percent,
         };
         if full.is_none() {
@@ -69,29 +97,32 @@ pub(crate) fn look(shared: &Shared) {
         }
         *full = Some(now);
     } else if full.take().is_some() {
-        info!(used_percent = used, "the store takes messages again");
+        info!(used_percent = fullest.used, "the store takes messages again");
     }
     shared.is_writable.store(full.is_none(), Ordering::Release);
+    is_held
 }
 
-fn remove_oldest(shared: &Shared, retention: &Retention, used_percent: u8, is_asked: bool) -> bool {
+fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is_asked: bool) -> Turn {
     let segments = shared.log.segments();
-    let Some(oldest) = segments.first() else { return false };
-    let Some(why) = why_remove(shared, retention, oldest, used_percent, is_asked) else { return false };
+    let Some(oldest) = segments.first() else { return Turn::Stays };
+    let Some(why) = why_remove(shared, retention, oldest, places, is_asked) else { return Turn::Stays };
     let floor = shared.retention_floor.read().as_ref().and_then(|floor| floor());
     if floor.is_some_and(|floor| floor.0 < oldest.end()) {
-        if why != Why::DiskFull || used_percent <= retention.disk_clean_forcibly_percent || !retention.clean_forcibly {
-            return false;
+        match why {
+            Why::Expired => return Turn::Stays,
+            Why::LogTooLong => return Turn::IsNeeded,
+            Why::DiskFull(full) => warn!(
+                path = %oldest.path().display(), disk = %full.path.display(), used_percent = full.used,
+                limit_percent = retention.disk_clean_forcibly_percent,
+                "removing messages that an active group has not consumed: the disk is fuller than diskSpaceCleanForciblyRatio"
+            ),
         }
-        warn!(
-            path = %oldest.path().display(), used_percent, limit_percent = retention.disk_clean_forcibly_percent,
-            "removing messages that an active group has not consumed: the disk is fuller than diskSpaceCleanForciblyRatio"
-        );
     }
     // First the file: one that stays on disk stays part of the log, or the next start would find a gap behind it.
     if let Err(error) = shared.disk.remove(oldest.path()) {
         warn!(path = %oldest.path().display(), %error, "cannot remove a file of the log");
-        return false;
+        return Turn::Stays;
     }
     shared.log.forget_oldest();
     if let Err(error) = shared.queues.trim_below(LogOffset(oldest.end())) {
@@ -101,30 +132,36 @@ fn remove_oldest(shared: &Shared, retention: &Retention, used_percent: u8, is_as
         index.trim_below(oldest.end());
     }
     info!(path = %oldest.path().display(), ?why, "removed a file of the log");
-    true
+    Turn::Removed
 }
 
-fn why_remove(
+fn why_remove<'a>(
     shared: &Shared,
     retention: &Retention,
     oldest: &Segment,
-    used_percent: u8,
+    places: &Places<'a>,
     is_asked: bool,
-) -> Option<Why> {
+) -> Option<Why<'a>> {
     // What is not on the device stays: its name may come back with a loss of power, without what was in it, and the log would end there.
     if oldest.end() > shared.flushed.get() {
         return None;
     }
-    if used_percent > retention.disk_clean_forcibly_percent && retention.clean_forcibly {
-        return Some(Why::DiskFull);
+    if retention.clean_forcibly
+        && let Some(full) = places.forcing(shared, retention.disk_clean_forcibly_percent)
+    {
+        return Some(Why::DiskFull(full));
     }
     let is_time = is_asked || retention.delete_when.contains(&retention.hour_of_day.at(shared.clock.now()));
-    if !is_time && used_percent <= retention.disk_max_used_percent {
-        return None;
+    if (is_time || places.fullest().used > retention.disk_max_used_percent) && is_old(shared, retention, oldest) {
+        return Some(Why::Expired);
     }
-    let newest = newest_timestamp(shared, oldest)?;
+    retention.log_bytes_max.is_some_and(|max| shared.log.end.get() - oldest.base() > max).then_some(Why::LogTooLong)
+}
+
+fn is_old(shared: &Shared, retention: &Retention, oldest: &Segment) -> bool {
+    let Some(newest) = newest_timestamp(shared, oldest) else { return false };
     let reserved = i64::try_from(retention.file_reserved.as_millis()).unwrap_or(i64::MAX);
-    (shared.clock.now().since(env::TimeMs(newest)) > reserved).then_some(Why::Expired)
+    shared.clock.now().since(env::TimeMs(newest)) > reserved
 }
 
 /// When the last record of a full segment was stored: that of the first record of the next one, which is no earlier.

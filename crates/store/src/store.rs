@@ -482,8 +482,14 @@ impl Store {
     }
 
     /// How full the device of the log is; of several, the emptiest.
-    pub fn disk_use(&self) -> std::io::Result<DiskUse> {
-        self.shared.options.log_dirs.space(&*self.shared.disk)
+    pub fn disk_use(&self) -> Result<DiskUse, StoreError> {
+        Ok(self.shared.options.log_dirs.emptiest(&*self.shared.disk)?.1)
+    }
+
+    /// Bytes of the log, from its oldest file to its end.
+    pub fn log_bytes(&self) -> u64 {
+        let min = self.shared.log.min();
+        self.shared.log.end.get().saturating_sub(min)
     }
 
     /// How full the device of a folder is.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use protocol::body::TopicConfigTable;
-use protocol::code::request;
+use protocol::body::{KvTable, TopicConfigTable};
+use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
 use tokio::time::Instant;
 
@@ -41,6 +41,29 @@ async fn a_shorter_reserved_time_is_followed_without_a_restart() {
     let running = with_old_files().await;
     update(&running, format!("fileReservedTime=0\ndeleteWhen={EVERY_HOUR}\n")).await;
     until_gone(&running).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_the_log_is_shown_and_followed_without_a_restart() {
+    let running = with_old_files().await;
+    let refused = running.call(request::UPDATE_BROKER_CONFIG, &(), "commitLogBytesMax=-1\n").await;
+    assert_eq!(refused.code, ResponseCode::InvalidParameter as i32);
+    assert!(refused.remark.unwrap().contains("commitLogBytesMax"));
+    assert_eq!(running.store().min_offset().0, 0);
+    update(&running, "commitLogBytesMax=512K\n".to_owned()).await;
+    let shown = running.call(request::GET_BROKER_CONFIG, &(), "").await.body;
+    assert!(String::from_utf8_lossy(&shown).lines().any(|line| line == "commitLogBytesMax=512K"));
+    until_gone(&running).await;
+    let deadline = Instant::now() + DEADLINE;
+    while running.store().log_bytes() > 512 << 10 {
+        assert!(Instant::now() < deadline, "{} bytes are left", running.store().log_bytes());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let status = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await.body;
+    let status: KvTable = fastjson::from_slice(&status).unwrap();
+    assert_eq!(status.table["commitLogBytesMax"], (512 << 10).to_string());
+    assert_eq!(status.table["commitLogBytes"], running.store().log_bytes().to_string());
     running.stop().await;
 }
 

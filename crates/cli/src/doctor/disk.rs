@@ -148,8 +148,7 @@ fn judged(percent: u64, free: u64, settings: &StoreSettings) -> Finding {
         settings.disk_space_warning_level_ratio,
     ]
     .map(u64::from);
-    let fix =
-        "free space, move storePathRootDir to a larger disk, or keep messages for a shorter time (fileReservedTime)";
+    let fix = "free space, move storePathRootDir to a larger disk, or keep less (fileReservedTime, commitLogBytesMax)";
     let finding = if free < ROOM_MIN {
         Finding::error(title).effect(format!("a start needs {} and refuses less", size(ROOM_MIN))).fix(fix)
     } else if percent > refuse {

@@ -18,7 +18,8 @@ pub(super) const COMPACTION: &str = "compacted topics are not part of this versi
 pub(super) const CONTAINER: &str = "broker containers are not supported: start one `gantry broker` for each broker";
 pub(super) const CONTROLLER: &str = "controller mode (automatic failover) is not part of this version";
 pub(super) const DELIVERY: &str = "delayed messages are delivered by one task for all levels, up to 64 with one append, so none waits for the one before";
-pub(super) const DISK_USE: &str = "disk use is measured on the file system that holds the store";
+pub(super) const DISK_USE: &str =
+    "the file systems that hold the log and storePathRootDir are measured, with whatever else is on them";
 pub(super) const DLEDGER: &str = "DLedger is not supported";
 pub(super) const EXPIRY: &str = "expiry deletes one file at a time and spreads the work";
 pub(super) const FAST_FAILURE: &str = "requests do not queue, so none can wait too long: a connection that sends faster than the disk takes is read more slowly";

@@ -9,13 +9,13 @@ table! {
     /// Files, flushing, retention, and limits of reads.
     STORE: Section::Store;
 
-    used                     "storePathRootDir"                         TEXT       ~ "~/store; ./data/store for `gantry server`" "store root";
-    used                     "storePathCommitLog"                       TEXT       ~ "commitlog under storePathRootDir" "commit log dirs; several joined by comma";
+    used                     "storePathRootDir"                         TEXT       ~ "~/store; ./data/store for `gantry server`" "where consume queues, key index, timers, check-points and journal lie, and the log unless the next key says otherwise";
+    used                     "storePathCommitLog"                       TEXT       ~ "commitlog under storePathRootDir" "folders of the log, joined by commas, in which new files take turns";
     off(DLEDGER)             "storePathDLedgerCommitLog"                TEXT       = ""       "DLedger log dir";
     off(CONTROLLER)          "storePathEpochFile"                       TEXT       = ""       "epoch file";
     off(CONTROLLER)          "storePathBrokerIdentity"                  TEXT       = ""       "controller broker metadata file";
-    used                     "readOnlyCommitLogStorePaths"              TEXT       = ""       "extra read-only dirs";
-    used                     "mappedFileSizeCommitLog"                  BYTES      = "1073741824" "segment bytes";
+    used                     "readOnlyCommitLogStorePaths"              TEXT       = ""       "more folders, joined by commas, with files of the log; no new ones are made there";
+    used                     "mappedFileSizeCommitLog"                  BYTES      = "1073741824" "bytes of a file of the log; files go one by one, so this is the step of deletion";
     off(COMPACTION)          "compactionMappedFileSize"                 INT        = "104857600" "compaction log segment";
     off(COMPACTION)          "compactionCqMappedFileSize"               INT        = "10485760" "compaction CQ segment";
     off(COMPACTION)          "compactionScheduleInternal"               INT        = "900000" "compaction period ms";
@@ -52,20 +52,20 @@ table! {
     used                     "flushIntervalCommitLog"                   SPAN       = "500"    "async flush period ms";
     not_needed(COMMIT)       "commitIntervalCommitLog"                  INT        = "200"    "transient pool commit period ms";
     not_needed(RECOVERY)     "maxRecoveryCommitlogFiles"                INT        = "30"     "segments scanned in recovery";
-    live                     "diskSpaceWarningLevelRatio"               PERCENT    = "90"     "% disk full error";
-    live                     "diskSpaceCleanForciblyRatio"              PERCENT    = "85"     "% forced cleanup";
+    live                     "diskSpaceWarningLevelRatio"               PERCENT    = "90"     "percent of a file system above which sends are refused; 35–90, beyond that the nearer end is taken";
+    live                     "diskSpaceCleanForciblyRatio"              PERCENT    = "85"     "percent of a file system above which the oldest files of the log go, whether or not they are expired and consumed; 30–85, beyond that the nearer end is taken";
     not_needed(LOCK)         "useReentrantLockWhenPutMessage"           BOOL       = "true"   "reentrant vs spin put lock";
     not_needed(FLUSH)        "flushCommitLogTimed"                      BOOL       = "true"   "sleep vs wait in flush thread";
     not_needed(FLUSH)        "flushIntervalConsumeQueue"                SPAN       = "1000"   "CQ flush period ms";
-    used                     "cleanResourceInterval"                    SPAN       = "10000"  "retention check period ms";
+    used                     "cleanResourceInterval"                    SPAN       = "10000"  "pause between two looks at the file systems and at the oldest files, ms";
     not_needed(EXPIRY)       "deleteCommitLogFilesInterval"             SPAN       = "100"    "pause between file deletes ms";
     not_needed(EXPIRY)       "deleteConsumeQueueFilesInterval"          INT        = "100"    "pause between CQ file deletes";
     not_needed(MAPPING)      "destroyMapedFileIntervalForcibly"         INT        = "120000" "force unmap after ms";
     not_needed(MAPPING)      "redeleteHangedFileInterval"               INT        = "120000" "retry period of hanging file";
-    live                     "deleteWhen"                               TEXT       = "04"     "hours (';' list) of expiry deletion, local time";
-    live                     "diskMaxUsedSpaceRatio"                    PERCENT    = "75"     "% that triggers deletion";
-    live                     "fileReservedTime"                         SPAN       = "72"     "retention hours";
-    live                     "deleteFileBatchMax"                       COUNT      = "10"     "files deleted per round";
+    live                     "deleteWhen"                               TEXT       = "04"     "hours of the day, joined by ';', at which expired files go, in the machine's time zone";
+    live                     "diskMaxUsedSpaceRatio"                    PERCENT    = "75"     "percent of a file system above which expired files go at any hour; 10–95, beyond that the nearer end is taken";
+    live                     "fileReservedTime"                         SPAN       = "72"     "hours after its newest message that a file of the log is expired; for so long after its last commit, a group without connections keeps what it has not consumed";
+    live                     "deleteFileBatchMax"                       COUNT      = "10"     "files of the log that go in one look, at most; 1 at least";
     not_needed(INDEX)        "putMsgIndexHightWater"                    INT        = "600000" "unused/indexing high water";
     live                     "maxMessageSize"                           BYTES      = "4194304" "max body bytes";
     live                     "maxFilterMessageSize"                     BYTES      = "16000"  "CQ bytes scanned per filtered pull";
@@ -100,7 +100,7 @@ table! {
     off(REPLICAS)            "slaveTimeout"                             INT        = "3000"   "replica ack wait ms";
     used                     "messageDelayLevel"                        TEXT       = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h" "delay table";
     not_needed(JOURNAL)      "flushDelayOffsetInterval"                 SPAN       = "10000"  "delay offsets persist ms";
-    live                     "cleanFileForciblyEnable"                  BOOL       = "true"   "allow forced cleanup";
+    live                     "cleanFileForciblyEnable"                  BOOL       = "true"   "false: above diskSpaceCleanForciblyRatio nothing goes that is not expired, and nothing that an active group has not consumed";
     not_needed(MAPPING)      "warmMapedFileEnable"                      BOOL       = "false"  "touch pages of new segments";
     off(REPLICAS)            "offsetCheckInSlave"                       BOOL       = "false"  "slaves report 21";
     not_needed(LOCK)         "debugLockEnable"                          BOOL       = "false"  "debug put lock";

@@ -185,6 +185,9 @@ impl Disk for GovernedDisk {
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
         self.inner.sync_file_system(dir)
     }
+    fn device(&self, path: &Path) -> io::Result<u64> {
+        self.inner.device(path)
+    }
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
         self.inner.space(path)
     }

@@ -215,6 +215,12 @@ impl KeyIndex {
         }
     }
 
+    /// Whether a file goes when the log begins at `min`.
+    pub fn has_file_below(&self, min: u64) -> bool {
+        let files = self.files.read();
+        files.len() > 1 && files[0].header().end_offset < min as i64
+    }
+
     fn newest_header(&self) -> Option<Header> {
         self.files.read().last().map(|file| file.header())
     }

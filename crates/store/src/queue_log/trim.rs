@@ -43,6 +43,12 @@ impl QueueLogs {
         first_error.map_or(Ok(files), Err)
     }
 
+    /// Whether a queue has a file that goes when the log begins at `log_offset`.
+    pub fn has_file_below(&self, log_offset: u64) -> bool {
+        // One that cannot be read is no reason to delete anything.
+        self.queues().iter().any(|queue| queue.has_file_below(log_offset).unwrap_or(false))
+    }
+
     /// Follows the log's upper end after recovery: what points at `log_end` or above at the end of a queue is no longer in it. Returns
     /// how many units went.
     ///
@@ -83,6 +89,16 @@ impl QueueLogs {
 }
 
 impl ConsumeQueue {
+    fn has_file_below(&self, log_offset: u64) -> Result<bool, QueueError> {
+        let (first, end) = (self.first_file.load(Ordering::Acquire), self.files_end.load(Ordering::Acquire));
+        let second = first + self.layout().units_per_file();
+        // The last file stays.
+        if self.is_deleted() || second >= end {
+            return Ok(false);
+        }
+        Ok(self.unit_in(second - 1)?.is_some_and(|unit| unit.is_blank() || unit.at.0 < log_offset))
+    }
+
     pub(super) fn trim_below(&self, min_log_offset: LogOffset) -> Result<usize, QueueError> {
         let (min, next) = (self.min_place(), self.next_place());
         if self.is_deleted() || min == next {

@@ -11,6 +11,7 @@ use crate::checkpoint::Marks;
 use crate::closed::{Closed, fingerprint};
 use crate::deleted::Deleted;
 use crate::error::StoreError;
+use crate::fullness::with_space;
 use crate::index::KeyIndex;
 use crate::queue_log::{Flushed, QueueError};
 use crate::resume::Mark;
@@ -77,7 +78,8 @@ impl Store {
                 } else {
                     shared.resume.flushed_to(mark.flushed);
                 }
-                let failed = flushed.err().map(|error| error.to_string());
+                let queue_dir = &shared.options.queue_dir;
+                let failed = flushed.err().map(|error| with_space(&*shared.disk, queue_dir, error.to_string()));
                 let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
                 match (before, failed) {
                     // The units stay in memory and are tried again; the log has them in any case.

@@ -71,6 +71,20 @@ fn a_missing_file_in_the_middle_is_refused_by_name() {
 }
 
 #[test]
+fn oldest_files_that_were_removed_by_hand_are_as_good_as_expired() {
+    let dir = closed();
+    std::fs::remove_file(segment_path(dir.path(), 0)).unwrap();
+    std::fs::remove_file(segment_path(dir.path(), SEGMENT)).unwrap();
+    let (store, _) = open(dir.path());
+    assert_eq!(store.min_offset().0, 2 * SEGMENT);
+    let queue = store.queue(TOPIC, 0).unwrap();
+    eventually("the queue's lower end", || queue.unit_at(queue.min_offset()).unwrap().unwrap().at.0 >= 2 * SEGMENT);
+    let kept: Vec<u64> = read_all(&store, TOPIC, 0).into_iter().map(|(number, _)| number).collect();
+    assert_eq!(kept, (queue.min_offset()..700).collect::<Vec<_>>());
+    append_run(&store, 700..701);
+}
+
+#[test]
 fn a_last_file_that_lost_its_end_is_extended() {
     let dir = closed();
     let end = open(image(dir.path()).path()).0.end().0;

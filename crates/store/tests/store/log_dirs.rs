@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use store::{LogDirs, NotWritable, Store, StoreOptions};
+use store::{LogDirs, NotWritable, Retention, Store, StoreOptions};
 
 use crate::support::*;
 
@@ -99,6 +99,121 @@ fn a_folder_that_is_nearly_full_gets_no_file_while_another_has_room() {
     eventually("a refusal, where all folders are full", || {
         matches!(store.writable(), Err(NotWritable::DiskFull { used_percent: 95, .. }))
     });
+    store.close().unwrap();
+}
+
+#[test]
+fn a_log_that_is_too_long_gives_up_the_oldest_files_of_all_folders() {
+    let disks = disks();
+    let store = disks.open(&["old"], &[]);
+    fill(&store, 3);
+    store.close().unwrap();
+    std::fs::create_dir_all(disks.dir("read")).unwrap();
+    disks.change("old", "read", 0);
+    let mut options = disks.options(&["old", "one"], &["read"]);
+    options.clean_interval = std::time::Duration::from_millis(5);
+    let retention = options.retention.clone();
+    let (store, _) = try_open(options).unwrap();
+    fill(&store, 9);
+    store.retain(Retention { log_bytes_max: Some(3 * SEGMENT), ..retention });
+    let min = (store.end().0 - 3 * SEGMENT).next_multiple_of(SEGMENT);
+    eventually("deletion", || store.min_offset().0 == min);
+    let newest = |name| disks.files(name).into_iter().filter(|number| number * SEGMENT < min).collect::<Vec<_>>();
+    assert_eq!(["read", "old", "one"].map(newest), [const { Vec::<u64>::new() }; 3]);
+    assert!(!disks.files("old").is_empty() && !disks.files("one").is_empty());
+    store.close().unwrap();
+}
+
+/// Its queues lie on a device that is full, its log does not.
+fn beside_full_queues(disks: &Disks, change: impl FnOnce(&mut StoreOptions)) -> (Arc<Store>, Arc<FaultyDisk>) {
+    let disk = FaultyDisk::new();
+    disk.faults.used_percent.store(10, Ordering::SeqCst);
+    let mut options = disks.options(&["one", "two"], &[]);
+    options.clean_interval = std::time::Duration::from_millis(5);
+    change(&mut options);
+    (open_on(&disk, options).0, disk)
+}
+
+#[test]
+fn a_full_device_of_the_queues_is_named_and_messages_are_taken_again_when_it_has_room() {
+    let disks = disks();
+    let (store, disk) = beside_full_queues(&disks, |options| {
+        options.retention.disk_clean_forcibly_percent = 85;
+        options.retention.disk_warning_percent = 90;
+    });
+    fill(&store, 2);
+    *disk.faults.full_dir.lock() = Some(disks.dir("root"));
+    eventually("a refusal", || store.writable().is_err());
+    let full = NotWritable::DiskFull { path: disks.dir("root"), used_percent: 99, limit_percent: 90 };
+    assert_eq!(store.writable(), Err(full));
+    *disk.faults.full_dir.lock() = None;
+    eventually("room", || store.writable().is_ok());
+    fill(&store, 3);
+    // So it is with queues that have a device of their own.
+    *disk.faults.full_dir.lock() = Some(disks.dir("root").join("consumequeue"));
+    eventually("a refusal", || store.writable().is_err());
+    let said = store.writable().unwrap_err().to_string();
+    assert!(said.contains("root/consumequeue is 99 % full, the limit is 90 %"), "{said}");
+    *disk.faults.full_dir.lock() = None;
+    eventually("room", || store.writable().is_ok());
+    store.close().unwrap();
+}
+
+#[test]
+fn expired_files_go_at_any_hour_when_the_device_of_the_queues_is_above_its_ratio() {
+    let disks = disks();
+    let (store, disk) = beside_full_queues(&disks, |options| {
+        options.retention.disk_max_used_percent = 75;
+        options.retention.file_reserved = std::time::Duration::ZERO;
+    });
+    fill(&store, 4);
+    assert_eq!(store.min_offset().0, 0);
+    *disk.faults.full_dir.lock() = Some(disks.dir("root"));
+    eventually("deletion", || store.min_offset().0 >= 3 * SEGMENT);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_full_device_of_the_queues_takes_messages_that_are_not_expired_only_if_that_makes_room_there() {
+    let disks = disks();
+    let (store, disk) = beside_full_queues(&disks, |options| {
+        options.retention.disk_clean_forcibly_percent = 85;
+        options.retention.disk_warning_percent = 90;
+    });
+    // A file of the queue holds a hundred entries.
+    for _ in 0..90 {
+        append(&store, TOPIC, 0, &[0; 3000]);
+    }
+    assert!(store.end().0 > 3 * SEGMENT);
+    *disk.faults.full_dir.lock() = Some(disks.dir("root"));
+    eventually("a refusal", || store.writable().is_err());
+    let until = std::time::Instant::now() + std::time::Duration::from_millis(200);
+    while std::time::Instant::now() < until {
+        assert_eq!(store.min_offset().0, 0, "a queue keeps its last file: nothing is won");
+        std::thread::yield_now();
+    }
+    *disk.faults.full_dir.lock() = None;
+    eventually("room", || store.writable().is_ok());
+    let landed: Vec<_> = (90..150).map(|_| append(&store, TOPIC, 0, &[0; 3000])).collect();
+    let last_of_file = landed.iter().find(|landed| landed.queue_offset == 99).unwrap().at.0;
+    let first = queue_file(&disks.dir("root"), TOPIC, 0, 0);
+    eventually("the queue's file", || first.exists() && queue_file(&disks.dir("root"), TOPIC, 0, 2000).exists());
+    *disk.faults.full_dir.lock() = Some(disks.dir("root"));
+    eventually("deletion", || !first.exists());
+    // With the file of the log that its last entry points into, and no more.
+    assert_eq!(store.min_offset().0, last_of_file.next_multiple_of(SEGMENT));
+    store.close().unwrap();
+}
+
+#[test]
+fn of_several_full_folders_the_emptiest_is_named_with_its_own_figure() {
+    let disks = disks();
+    let (store, disk) = beside_full_queues(&disks, |options| options.retention.disk_warning_percent = 90);
+    *disk.faults.full_dir.lock() = Some(disks.dir("one"));
+    disk.faults.used_percent.store(95, Ordering::SeqCst);
+    eventually("a refusal", || store.writable().is_err());
+    let full = NotWritable::DiskFull { path: disks.dir("two"), used_percent: 95, limit_percent: 90 };
+    assert_eq!(store.writable(), Err(full));
     store.close().unwrap();
 }
 

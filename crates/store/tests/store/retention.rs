@@ -276,24 +276,82 @@ fn the_hour_is_that_of_the_zone_that_the_store_is_told() {
 
 #[test]
 fn one_look_removes_no_more_files_than_the_batch_allows() {
-    let kept = kept(|_| {});
-    let old_files = kept.old_files();
-    assert!(old_files > 3);
-    kept.store.close().unwrap();
-    let retention = Retention { file_reserved: Duration::ZERO, delete_batch_max: 3, ..Retention::default() };
-    // One look at the start, and none after it.
-    let options = StoreOptions { retention, clean_interval: Duration::from_secs(3600), ..options(kept.dir.path()) };
-    kept.disk.faults.used_percent.store(80, Ordering::SeqCst);
-    let looks = kept.disk.faults.looks.load(Ordering::SeqCst);
-    let (store, _) = open_on(&kept.disk, options);
-    // One when the look begins, one after each file.
-    eventually("a whole look", || kept.disk.faults.looks.load(Ordering::SeqCst) == looks + 4);
-    let until = std::time::Instant::now() + Duration::from_millis(300);
-    while std::time::Instant::now() < until {
-        assert!(store.min_offset().0 <= 3 * SEGMENT);
-        std::thread::yield_now();
+    let three = Retention { delete_batch_max: 3, ..Retention::default() };
+    let rules = [
+        ("expired", Retention { file_reserved: Duration::ZERO, disk_max_used_percent: 5, ..three.clone() }),
+        ("too long", Retention { log_bytes_max: Some(1), ..three }),
+    ];
+    for (what, retention) in rules {
+        let kept = kept(|_| {});
+        assert!(kept.old_files() > 3);
+        kept.store.close().unwrap();
+        // One look at the start, and none after it.
+        let options = StoreOptions { retention, clean_interval: Duration::from_secs(3600), ..options(kept.dir.path()) };
+        let (store, _) = open_on(&kept.disk, options);
+        eventually(what, || store.min_offset().0 == 3 * SEGMENT);
+        let until = std::time::Instant::now() + Duration::from_millis(300);
+        while std::time::Instant::now() < until {
+            assert_eq!(store.min_offset().0, 3 * SEGMENT, "{what}");
+            std::thread::yield_now();
+        }
     }
-    assert_eq!(store.min_offset().0, 3 * SEGMENT);
+}
+
+#[test]
+fn a_log_that_is_longer_than_it_may_be_loses_its_oldest_files_at_any_hour() {
+    let kept = kept(|retention| retention.log_bytes_max = Some(2 * SEGMENT));
+    let end = kept.store.end().0;
+    // The smallest number of files that brings it there, and no more of them: nothing is old enough to go by its age.
+    let min = (end - 2 * SEGMENT).next_multiple_of(SEGMENT);
+    assert!(min >= 2 * SEGMENT);
+    eventually("deletion", || kept.store.min_offset().0 >= min);
+    assert_eq!(kept.store.min_offset().0, min);
+    assert!(!segment_path(kept.dir.path(), 0).exists());
+    let queue = kept.store.queue(TOPIC, 0).unwrap();
+    eventually("the queue's lower end", || queue.unit_at(queue.min_offset()).unwrap().unwrap().at.0 >= min);
+    // And so on as it grows.
+    for _ in 0..200 {
+        append_at(&kept.store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
+    }
+    let end = kept.store.end().0;
+    eventually("deletion", || kept.store.min_offset().0 == (end - 2 * SEGMENT).next_multiple_of(SEGMENT));
+}
+
+#[test]
+fn the_file_that_is_written_stays_however_little_is_allowed() {
+    let kept = kept(|retention| retention.log_bytes_max = Some(1));
+    eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+    append_at(&kept.store, MIDNIGHT, TOPIC, 0, b"the tail stays");
+    assert_eq!(read_all(&kept.store, TOPIC, 0).last().unwrap().1, b"the tail stays");
+}
+
+#[test]
+fn a_log_that_is_too_long_keeps_what_a_group_has_not_consumed_until_the_disk_comes_first() {
+    let kept = kept(|_| {});
+    let floor = Arc::new(AtomicU64::new(0));
+    let asked = Arc::clone(&floor);
+    kept.store.protect(Box::new(move || Some(LogOffset(asked.load(Ordering::SeqCst)))));
+    kept.store.retain(Retention { log_bytes_max: Some(SEGMENT), ..Retention::default() });
+    kept.is_untouched_for_a_while();
+    floor.store(2 * SEGMENT + 5, Ordering::SeqCst);
+    eventually("deletion", || kept.store.min_offset().0 == 2 * SEGMENT);
+    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    eventually("forced deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
+fn a_limit_of_bytes_may_come_and_go_while_the_store_is_open() {
+    let kept = kept(|_| {});
+    let end = kept.store.end().0;
+    kept.store.retain(Retention { log_bytes_max: Some(end), ..Retention::default() });
+    kept.is_untouched_for_a_while();
+    kept.store.retain(Retention { log_bytes_max: Some(end - 1), ..Retention::default() });
+    eventually("deletion", || kept.store.min_offset().0 == SEGMENT);
+    kept.store.retain(Retention::default());
+    for _ in 0..100 {
+        append_at(&kept.store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
+    }
+    assert_eq!(kept.store.min_offset().0, SEGMENT);
 }
 
 #[test]

@@ -374,6 +374,11 @@ impl Disk for FaultyDisk {
         self.faults.synced_file_systems.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
+    /// What is nearly full is a device of its own.
+    fn device(&self, path: &Path) -> io::Result<u64> {
+        let full_dir = self.faults.full_dir.lock();
+        Ok(full_dir.as_ref().is_some_and(|dir| path.starts_with(dir)).into())
+    }
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
         self.faults.looks.fetch_add(1, Ordering::SeqCst);
         if self.faults.frees_on_remove.load(Ordering::SeqCst) {

@@ -1,0 +1,88 @@
+//! How full the file systems are that the store needs: that of the log, and those of the consume queues and of the rest.
+//!
+//! The log has room as long as one of its folders has. The store's root (index, check-points, timers, journal) and the consume queues, which may have
+//! been given a device of their own there, have no other place to go to. The fullest of these three is what limits are held against.
+
+use std::path::Path;
+
+use crate::disk::Disk;
+use crate::error::StoreError;
+use crate::options::StoreOptions;
+use crate::store::Shared;
+
+/// A folder, and how full its file system is, in percent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fullness<'a> {
+    pub path: &'a Path,
+    pub used: u8,
+}
+
+/// Of the log, and of what else the store needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places<'a> {
+    /// Its emptiest folder.
+    pub log: Fullness<'a>,
+    /// The fuller one of the store's root and the consume queues.
+    pub rest: Fullness<'a>,
+}
+
+impl<'a> Places<'a> {
+    pub fn of(options: &'a StoreOptions, disk: &dyn Disk) -> Result<Places<'a>, StoreError> {
+        let (path, space) = options.log_dirs.emptiest(disk)?;
+        let log = Fullness { path, used: space.used_percent() };
+        let (root, queues) = (fullness(&options.root, disk)?, fullness(&options.queue_dir, disk)?);
+        let rest = if queues.used > root.used { queues } else { root };
+        Ok(Places { log, rest })
+    }
+
+    /// The one that is fuller; the log if they are alike, as on a single file system.
+    pub fn fullest(&self) -> Fullness<'a> {
+        if self.rest.used > self.log.used { self.rest } else { self.log }
+    }
+
+    /// The one that files of the log have to go for, whatever their age, if one is fuller than `limit` and has something of it.
+    pub fn forcing(&self, shared: &Shared, limit: u8) -> Option<Fullness<'a>> {
+        if self.log.used > limit {
+            return Some(self.log);
+        }
+        (self.rest.used > limit && is_freed_with_the_log(shared, self.rest.path)).then_some(self.rest)
+    }
+}
+
+fn fullness<'a>(path: &'a Path, disk: &dyn Disk) -> Result<Fullness<'a>, StoreError> {
+    let space = disk.space(path).map_err(|source| cannot_measure(path, source))?;
+    Ok(Fullness { path, used: space.used_percent() })
+}
+
+pub(crate) fn cannot_measure(path: &Path, source: std::io::Error) -> StoreError {
+    StoreError::Disk { doing: "tell how full the disk is of", path: path.to_owned(), source }
+}
+
+/// Whether the file system of `path` has files that go when old ones of the log do: some of the log itself, or of queues and key index that point
+/// into nothing else. What others have written there does not go, and nobody is to lose messages for it.
+fn is_freed_with_the_log(shared: &Shared, path: &Path) -> bool {
+    let end = shared.log.end.get();
+    let mut segments = shared.log.segments();
+    segments.retain(|segment| segment.end() <= end);
+    let Some(newest) = segments.last() else { return false };
+    if shared.queues.has_file_below(newest.end())
+        || shared.index.as_ref().is_some_and(|index| index.has_file_below(newest.end()))
+    {
+        return true;
+    }
+    let Ok(device) = shared.disk.device(path) else { return false };
+    segments.iter().any(|segment| shared.disk.device(segment.path()).is_ok_and(|of| of == device))
+}
+
+/// What the system said, and how full the file system is: a full device, a full quota and a file that may not be so long are the same to it.
+pub(crate) fn with_space(disk: &dyn Disk, dir: &Path, said: String) -> String {
+    match disk.space(dir) {
+        Ok(space) => format!(
+            "{said}; {} % of the device are in use, {} of {} bytes are left",
+            space.used_percent(),
+            space.available,
+            space.total
+        ),
+        Err(_) => said,
+    }
+}
