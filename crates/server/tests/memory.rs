@@ -77,7 +77,8 @@ impl Topic {
 
     /// As producers do: what the broker has no room for, because the device is behind, is not stored, and is sent again.
     async fn send(self, client: &Client, broker: &str, queue_id: i32, number: u64) {
-        loop {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
             let message = SendMessage {
                 producer_group: "PG",
                 topic: self.name,
@@ -94,6 +95,7 @@ impl Topic {
                 other => panic!("queue {queue_id}, message {number}: {other}, {:?}", answer.remark),
             }
         }
+        panic!("queue {queue_id}, message {number}: there is never room");
     }
 
     /// Reads each queue from its first message to its last, waiting for those that do not yet exist, and looks at every byte.

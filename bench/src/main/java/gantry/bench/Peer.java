@@ -114,9 +114,9 @@ abstract class Peer implements AutoCloseable {
         throw new IOException("nothing listens on port " + port);
     }
 
-    /** What the broker's process said last, for whoever asks why it ended. */
+    /** What the broker's process said last, without the places in its code, for whoever asks why it ended. */
     static String lastWords(Path log) throws IOException {
-        List<String> lines = Files.readAllLines(log);
+        List<String> lines = Files.readAllLines(log).stream().filter(line -> !line.isBlank() && !line.startsWith("\t")).toList();
         return lines.isEmpty() ? "" : lines.get(lines.size() - 1);
     }
 
