@@ -45,13 +45,13 @@ ifeq ($(strip $(ARGS)),)
 endif
 
 # As many seeds as there is time for, beginning where the clock says: stores, brokers, groups, retention and failing calls in turn. One that finds something is named with what
-# plays it again. Then the server in cages of 128 and 256 MiB, a quarter of an hour, which needs root.
+# plays it again. Then the server in cages of 128 and 256 MiB, half an hour, which needs root; ARGS="secs=30" makes that a quarter of an hour.
 SECONDS ?= 3600
 soak:
 	scripts/setup build
 	scripts/setup java
 	cargo run --profile fast -p sim -- --all --seconds $(SECONDS) --from $$(date +%s)000
-	bench/cage peers=gantry
+	bench/cage peers=gantry $(ARGS)
 
 # kill -9 under load for ten minutes, or MINUTES=n, and then what was promised against what is there. SEED=n: the same kill moments again.
 chaos: MINUTES ?= 10
@@ -59,11 +59,12 @@ chaos:
 	scripts/setup build
 	CHAOS_SECONDS=$$(($(MINUTES) * 60)) $(if $(SEED),CHAOS_SEED=$(SEED)) cargo test --profile fast -p server --test chaos -- --nocapture
 
-# Six tenths of what goes for two hours, or MINUTES=n, with a kill -9 every minute: nothing lost, memory within its limit, a report with charts.
+# Six tenths of what goes for two hours, or MINUTES=n, with a kill -9 every minute: nothing lost, nothing twice, memory within its limit, starts in time, a
+# report with charts. ARGS="cage=256 body=4096": in a cage of memory, with other messages.
 endurance: MINUTES ?= 120
 endurance:
 	scripts/setup build
-	bench/soak minutes=$(MINUTES)
+	bench/soak minutes=$(MINUTES) $(ARGS)
 
 # In the profile of the tests, which need what build scripts make (TLS in C) in that one as well.
 lint:

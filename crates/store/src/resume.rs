@@ -126,10 +126,11 @@ impl Resume {
 
 /// Whether memory has what of the log before the mark was not on the device.
 pub(crate) fn is_in_memory(segments: &[Arc<Segment>], mark: Mark) -> bool {
-    segments
-        .iter()
-        .filter(|segment| segment.end() > mark.flushed && segment.base() < mark.written)
-        .all(|segment| segment.has_in_memory(mark.flushed, mark.written))
+    mark.flushed == mark.written
+        || segments
+            .iter()
+            .filter(|segment| segment.end() > mark.flushed && segment.base() < mark.written)
+            .all(|segment| segment.has_in_memory(mark.flushed, mark.written))
 }
 
 fn encode(mark: Mark, memory: &str) -> Vec<u8> {

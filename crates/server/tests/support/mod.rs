@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub mod asking;
+pub mod cage;
 pub mod prometheus;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);

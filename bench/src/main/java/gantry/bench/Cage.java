@@ -4,14 +4,19 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.NavigableMap;
+import java.util.concurrent.ConcurrentSkipListMap;
 
 /** A memory cgroup below the one that we are in: what is in it gets so much memory, page cache included, and no more. Needs root. */
 final class Cage implements AutoCloseable {
+    private static final long TENTH_NANOS = 100_000_000;
     private final Path folder;
     private final boolean isSecond;
     private final Thread watch;
     private volatile boolean isOver;
     private volatile long most;
+    /** The most that it held, by tenths of seconds of the clock that never goes back. */
+    private final NavigableMap<Long, Long> held = new ConcurrentSkipListMap<>();
 
     Cage(int mib) throws IOException {
         Path found = null;
@@ -48,7 +53,9 @@ final class Cage implements AutoCloseable {
     private void look() {
         try {
             while (!isOver) {
-                most = Math.max(most, Long.parseLong(Files.readString(folder.resolve(isSecond ? "memory.current" : "memory.usage_in_bytes")).trim()));
+                long now = Long.parseLong(Files.readString(folder.resolve(isSecond ? "memory.current" : "memory.usage_in_bytes")).trim());
+                most = Math.max(most, now);
+                held.merge(System.nanoTime() / TENTH_NANOS, now, Math::max);
                 Thread.sleep(20);
             }
         } catch (IOException | InterruptedException gone) {
@@ -59,6 +66,11 @@ final class Cage implements AutoCloseable {
     /** The most that it held. */
     long mostMib() {
         return most >> 20;
+    }
+
+    /** The most that it held between two times, of {@link System#nanoTime}. */
+    long mostMib(long from, long to) {
+        return held.subMap(from / TENTH_NANOS, true, to / TENTH_NANOS, true).values().stream().mapToLong(Long::longValue).max().orElse(0) >> 20;
     }
 
     /** How often somebody in it did not get memory at once. */

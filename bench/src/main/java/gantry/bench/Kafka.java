@@ -46,12 +46,17 @@ final class Kafka extends Peer {
         List<String> flags = new ArrayList<>(List.of("-Xms2g", "-Xmx2g"));
         flags.addAll(List.of(FLAGS));
         processes.add(java(flags, lib + "/*", "kafka.Kafka", file.toString()).redirectErrorStream(true)
-            .redirectOutput(folder.resolve("server.log").toFile()).start());
+            .redirectOutput(log().toFile()).start());
     }
 
     @Override
     void awaitReady() throws Exception {
-        awaitPort(port);
+        awaitPort(port, processes.get(0));
+    }
+
+    @Override
+    Path log() {
+        return folder.resolve("server.log");
     }
 
     void createTopic(String topic, int partitions) throws Exception {

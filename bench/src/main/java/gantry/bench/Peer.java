@@ -38,6 +38,9 @@ abstract class Peer implements AutoCloseable {
 
     abstract void awaitReady() throws Exception;
 
+    /** What its broker says. */
+    abstract Path log();
+
     static Peer of(String name, Map<String, String> args, Path folder, Map<String, String> conf) throws IOException {
         fresh(folder);
         return name.equals("apache") ? new Apache(args.get("lib"), folder, conf) : new Gantry(name, args.get(name), folder, conf);
@@ -71,6 +74,14 @@ abstract class Peer implements AutoCloseable {
         return kib / 1024;
     }
 
+    /** Ends the processes as a kill -9 does; {@link #launch} starts others on what is left. */
+    void kill() throws InterruptedException {
+        for (Process process : processes) {
+            process.destroyForcibly().waitFor();
+        }
+        processes.clear();
+    }
+
     @Override
     public void close() throws Exception {
         for (int i = processes.size() - 1; i >= 0; i--) {
@@ -89,9 +100,10 @@ abstract class Peer implements AutoCloseable {
         }
     }
 
-    static void awaitPort(int port) throws Exception {
+    /** Waits until it listens, its process ends, or a minute is over. */
+    static void awaitPort(int port, Process process) throws Exception {
         long deadline = System.nanoTime() + 60_000_000_000L;
-        while (System.nanoTime() < deadline) {
+        while (System.nanoTime() < deadline && process.isAlive()) {
             try (Socket socket = new Socket()) {
                 socket.connect(new InetSocketAddress("127.0.0.1", port), 200);
                 return;
@@ -100,6 +112,12 @@ abstract class Peer implements AutoCloseable {
             }
         }
         throw new IOException("nothing listens on port " + port);
+    }
+
+    /** What the broker's process said last, without the places in its code, for whoever asks why it ended. */
+    static String lastWords(Path log) throws IOException {
+        List<String> lines = Files.readAllLines(log).stream().filter(line -> !line.isBlank() && !line.startsWith("\t")).toList();
+        return lines.isEmpty() ? "" : lines.get(lines.size() - 1);
     }
 
     /** An empty folder. */
@@ -129,6 +147,9 @@ abstract class Peer implements AutoCloseable {
     static final class Gantry extends Peer {
         private static final Pattern READY = Pattern.compile("gantry: ready namesrv=(\\S+) broker=(\\S+)");
         private final String binary;
+        /** 0 for any that is free. */
+        int namesrvPort;
+        int brokerPort;
 
         Gantry(String name, String binary, Path folder, Map<String, String> conf) {
             super(name, folder, conf);
@@ -142,9 +163,14 @@ abstract class Peer implements AutoCloseable {
             Path file = folder.resolve("broker.conf");
             write(file, all);
             List<String> command = new ArrayList<>(prefix);
-            command.addAll(List.of(binary, "server", "--data", folder.resolve("data").toString(), "--namesrv-port", "0", "--broker-port", "0", "-c",
-                file.toString()));
-            processes.add(new ProcessBuilder(command).redirectError(folder.resolve("err.log").toFile()).start());
+            command.addAll(List.of(binary, "server", "--data", folder.resolve("data").toString(), "--namesrv-port", "" + namesrvPort, "--broker-port",
+                "" + brokerPort, "-c", file.toString()));
+            processes.add(new ProcessBuilder(command).redirectError(log().toFile()).start());
+        }
+
+        @Override
+        Path log() {
+            return folder.resolve("err.log");
         }
 
         @Override
@@ -157,7 +183,7 @@ abstract class Peer implements AutoCloseable {
                     return;
                 }
             }
-            throw new IOException("gantry did not start: " + Files.readString(folder.resolve("err.log")));
+            throw new IOException("gantry did not start: " + Files.readString(log()));
         }
     }
 
@@ -170,6 +196,7 @@ abstract class Peer implements AutoCloseable {
             + "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED --add-exports=java.base/sun.nio.ch=ALL-UNNAMED "
             + "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED --add-opens=java.base/java.lang=ALL-UNNAMED "
             + "--add-opens=java.base/java.util=ALL-UNNAMED -Drocketmq.broker.diskSpaceWarningLevelRatio=0.95").split(" ");
+        private static final String BROKER = "org.apache.rocketmq.broker.BrokerStartup";
         private final String lib;
         /** Flags of the broker's memory. */
         String[] memory = LARGE;
@@ -187,13 +214,13 @@ abstract class Peer implements AutoCloseable {
             namesrv = "127.0.0.1:" + namesrvPort;
             write(folder.resolve("namesrv.conf"), Map.of("listenPort", "" + namesrvPort, "bindAddress", "127.0.0.1"));
             java(List.of(), new String[] {"-Xms256m", "-Xmx256m"}, "org.apache.rocketmq.namesrv.NamesrvStartup", folder.resolve("namesrv.conf"));
-            awaitPort(namesrvPort);
+            awaitPort(namesrvPort, processes.get(0));
             Map<String, String> all = new TreeMap<>(Map.of("brokerClusterName", "C", "brokerName", "b", "brokerIP1", "127.0.0.1", "brokerIP2",
                 "127.0.0.1", "bindAddress", "127.0.0.1", "namesrvAddr", namesrv, "listenPort", "" + brokerPort, "haListenPort", "" + freePort(),
                 "storePathRootDir", folder.resolve("store").toString(), "storePathCommitLog", folder.resolve("store/commitlog").toString()));
             all.putAll(conf);
             write(folder.resolve("broker.conf"), all);
-            java(prefix, memory, "org.apache.rocketmq.broker.BrokerStartup", folder.resolve("broker.conf"));
+            java(prefix, memory, BROKER, folder.resolve("broker.conf"));
         }
 
         private void java(List<String> prefix, String[] memory, String main, Path conf) throws IOException {
@@ -208,8 +235,13 @@ abstract class Peer implements AutoCloseable {
         }
 
         @Override
+        Path log() {
+            return folder.resolve(BROKER + ".log");
+        }
+
+        @Override
         void awaitReady() throws Exception {
-            awaitPort(brokerPort);
+            awaitPort(brokerPort, processes.get(1));
         }
 
         /** Another heap, as <code>-Xmx</code> takes it; the rest of the memory flags stay. */
