@@ -59,7 +59,6 @@ fn sockets(host: &Host, port: u16) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::doctor::host::fake::FakeHost;
 
     const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
