@@ -45,12 +45,15 @@ ifeq ($(strip $(ARGS)),)
 endif
 
 # As many seeds as there is time for, beginning where the clock says: stores, brokers, groups, retention and failing calls in turn. One that finds something is named with what
-# plays it again. Then the server in cages of 128 and 256 MiB, half an hour, which needs root; ARGS="secs=30" makes that a quarter of an hour.
+# plays it again. Then a real Apache broker opens what crashes left of IMAGES more seeds. Then the server in cages of 128 and 256 MiB, half an hour,
+# which needs root; ARGS="secs=30" makes that a quarter of an hour.
 SECONDS ?= 3600
+IMAGES ?= 25
 soak:
 	scripts/setup build
 	scripts/setup java
 	cargo run --profile fast -p sim -- --all --seconds $(SECONDS) --from $$(date +%s)000
+	GANTRY_IMAGES=$(IMAGES) GANTRY_IMAGES_FROM=$$(date +%s)000 tests/run images
 	bench/cage peers=gantry $(ARGS)
 
 # kill -9 under load for ten minutes, or MINUTES=n, and then what was promised against what is there. SEED=n: the same kill moments again.

@@ -228,3 +228,29 @@ fn watch_counts_the_messages_that_were_sent() {
         gantry(&["doctor", "watch", "--data", text(&data), "--server", &broker, "--seconds", "1"]).output().unwrap();
     assert!(String::from_utf8(line.stdout).unwrap().contains("broker does not answer") && began.elapsed() < gone);
 }
+
+#[test]
+fn watch_shows_the_process_of_a_broker_of_which_only_the_address_is_said_or_says_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Running::server(&data);
+    let broker = server.address("broker").to_owned();
+    let look = |broker: &str| -> Value {
+        let watch = gantry(&["doctor", "watch", "--server", broker, "--seconds", "1", "--json"])
+            .current_dir(folder.path().join("elsewhere"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8(watch.stdout).unwrap();
+        serde_json::from_str(said.lines().next().unwrap()).unwrap()
+    };
+    // No folder `data` here, where `gantry server` would have its store.
+    std::fs::create_dir(folder.path().join("elsewhere")).unwrap();
+    let here = look(&broker);
+    assert!(here["process"]["residentBytes"].as_f64().is_some_and(|bytes| bytes > 0.0), "{here}");
+    assert!(here["broker"].is_object(), "{here}");
+    server.end("-TERM");
+    let gone = look(&broker);
+    assert!(gone["process"].is_null() && gone["processError"].as_str().unwrap().contains("nobody listens"), "{gone}");
+    let far = look("203.0.113.9:10911");
+    assert!(far["processError"].as_str().unwrap().contains("not an address of this machine"), "{far}");
+}

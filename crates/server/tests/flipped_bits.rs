@@ -219,8 +219,8 @@ async fn a_damaged_half_message_is_never_committed_and_whose_end_is_damaged_is_o
     assert_eq!(running.end("-TERM").0, Some(0));
     let log = data.path().join("store/commitlog/00000000000000000000");
     flip(&log, "half number 0.");
-    // "2,": which half message has ended.
-    flip_body_of_topic(&log, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 2);
+    // "2": which half message has ended.
+    flip_body_of_topic(&log, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 1);
 
     let running = Running::server_with(data.path(), &settings);
     let asking = Asking::of(&running);

@@ -251,8 +251,27 @@ fn messages_are_written_as_lines_of_json() {
         (&1.into(), &3.into(), &"message number 7".into())
     );
     assert_eq!((&lines[7]["keys"], &lines[7]["tags"]), (&"key".into(), &"red".into()));
-    let (_, said) = run("export", &root, &["--messages", "-", "--topic", "others"]);
-    assert!(said.starts_with("0 records written"), "{said}");
+}
+
+#[test]
+fn messages_of_a_topic_that_is_not_there_are_an_error_and_overwrite_nothing() {
+    let (folder, root) = store();
+    let file = folder.path().join("messages");
+    fs::write(&file, "of yesterday").unwrap();
+    let to = file.to_str().unwrap();
+    let (code, said) = run("export", &root, &["--messages", to, "--topic", "nosuch"]);
+    assert!(code == 1 && said.contains("there is no topic nosuch in "), "{code} {said}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "of yesterday");
+    // One that was made and has no message is there.
+    fs::create_dir_all(root.join("config")).unwrap();
+    let tables =
+        r#"{"topicConfigTable":{"empty":{"topicName":"empty","readQueueNums":1,"writeQueueNums":1,"perm":6}}}"#;
+    fs::write(root.join("config/topics.json"), tables).unwrap();
+    let (code, said) = run("export", &root, &["--messages", to, "--topic", "empty"]);
+    assert!(code == 0 && said.starts_with("0 records written"), "{code} {said}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "");
+    let (code, said) = run("inspect", &root, &["--topic", "nosuch"]);
+    assert!(code == 1 && said.contains("there is no topic nosuch in "), "{code} {said}");
 }
 
 #[test]

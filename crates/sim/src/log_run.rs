@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use env::Random;
+use env::{Random, TimeMs};
 use protocol::record::RecordDraft;
 use store::{
     AppendError, FlushMode, IndexOptions, PoolOptions, RecordBatch, RecoveryOptions, Retention, Store, StoreEnv,
@@ -24,7 +24,7 @@ use store::{
 use crate::disk::Crash;
 use crate::tables::Tables;
 use crate::verdict::{Report, Verdict};
-use crate::world::World;
+use crate::world::{BEGIN_LONG_AGO_MS, BEGIN_MS, World};
 use ageing::Ageing;
 pub use left::{Left, LeftMessage};
 
@@ -125,7 +125,8 @@ pub fn run(
     report: &mut Report,
     keep: &mut dyn FnMut(&Left<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut world = World::new(seed)?;
+    let begin = if plan.is_for_apache { BEGIN_LONG_AGO_MS } else { BEGIN_MS };
+    let mut world = World::beginning(TimeMs(begin), seed)?;
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
     let mut options = StoreOptions { pool: pool(seed), ..options(&world) };

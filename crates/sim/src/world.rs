@@ -12,6 +12,9 @@ use crate::verdict::{Report, Verdict};
 
 /// When a run begins, by the simulated clock.
 pub const BEGIN_MS: i64 = 1_800_000_000_000;
+/// When a run begins of which a broker with a real clock is to open what is left: long ago. Records behind the log's end that such a broker
+/// has cut off stay in its file, and are told from the log by their store time, which is older than that of what is stored then.
+pub const BEGIN_LONG_AGO_MS: i64 = 1_600_000_000_000;
 /// Turns in which every thread of a store that is stopped comes to its end.
 const LAST_TURNS_MAX: usize = 200_000;
 
@@ -42,8 +45,13 @@ fn temporary() -> std::io::Result<TempDir> {
 impl World {
     /// A world that a seed decides, with an empty disk.
     pub fn new(seed: u64) -> std::io::Result<World> {
+        World::beginning(TimeMs(BEGIN_MS), seed)
+    }
+
+    /// The same, at another time.
+    pub fn beginning(at: TimeMs, seed: u64) -> std::io::Result<World> {
         let dice = Random::seeded(seed);
-        let (clock, hand) = Clock::manual(TimeMs(BEGIN_MS));
+        let (clock, hand) = Clock::manual(at);
         let turns = Turns::new(clock.clone(), Random::seeded(dice.next_u64()));
         let names = if dice.below(2) == 0 { Names::InOrder } else { Names::ByFolder };
         let rules = Rules { names, sync_turns_max: [0, 3, 30][dice.below(3) as usize], boot: 0, counts_reading: true };

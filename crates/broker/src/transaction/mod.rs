@@ -145,13 +145,14 @@ impl Table for Transactions {
     }
 }
 
-/// The properties and the body of a message that ends one half message.
+/// The properties and the body of a message that ends one half message: its offset without a comma behind it, which brokers before 5.0 could
+/// not read. They would ask again.
 fn write_op(properties: &mut Vec<u8>, body: &mut String, half_offset: u64) {
     use std::fmt::Write;
     properties.clear();
     facts::put(properties, name::TAGS, OP_TAG);
     body.clear();
-    let _ = write!(body, "{half_offset},");
+    let _ = write!(body, "{half_offset}");
 }
 
 /// The half queue offsets that the body of an end lists. Brokers before 5.0 wrote one, without a comma behind it.

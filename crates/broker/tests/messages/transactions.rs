@@ -49,7 +49,8 @@ async fn half_messages_are_seen_when_committed_and_ends_stand_in_apaches_form() 
     assert_eq!(end(&running, &yes, COMMIT).await.code, 0);
     assert_eq!(end(&running, &no, ROLLBACK).await.code, 0);
     assert_eq!(bodies(running.all("Orders", 1).await), ["yes"]);
-    assert_eq!(bodies(running.all(OP, 0).await), ["0,", "1,"]);
+    // Apache 4.x reads a number and nothing behind it; 5.x numbers with commas between them.
+    assert_eq!(bodies(running.all(OP, 0).await), ["0", "1"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

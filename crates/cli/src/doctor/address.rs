@@ -13,7 +13,7 @@ use super::patient::{PATIENCE, Patient};
 const VIP_BELOW: u16 = 2;
 
 /// Addresses of this machine that are not loopback, as the kernel's tables say.
-fn own_addresses(host: &Host) -> BTreeSet<IpAddr> {
+pub(super) fn own_addresses(host: &Host) -> BTreeSet<IpAddr> {
     let mut own = BTreeSet::new();
     let mut leaf = None;
     // In the routing trie an address of this machine is a leaf followed by the words `host LOCAL`.
@@ -36,16 +36,40 @@ fn listed(addresses: &BTreeSet<IpAddr>) -> String {
     addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
+/// Blocks that the Internet has no route to, besides those that `std` knows: address and length of the prefix (RFC 6890, and 9637 for the last).
+const NOT_ROUTED_V4: [(Ipv4Addr, u32); 8] = [
+    (Ipv4Addr::new(0, 0, 0, 0), 8),
+    // Shared by providers.
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(192, 0, 0, 0), 24),
+    // For documentation, as the next but one and its neighbour.
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    // For measurements between networks.
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+    (Ipv4Addr::new(198, 51, 100, 0), 24),
+    (Ipv4Addr::new(203, 0, 113, 0), 24),
+    // Groups of receivers, and what was never given out.
+    (Ipv4Addr::new(224, 0, 0, 0), 3),
+];
+const NOT_ROUTED_V6: [(Ipv6Addr, u32); 3] = [
+    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
+    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
+];
+
 /// An address that the whole world could reach.
 fn is_public(ip: IpAddr) -> bool {
-    match ip {
+    match ip.to_canonical() {
         IpAddr::V4(ip) => {
-            // 100.64.0.0/10 is shared by providers.
-            let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xC0 == 64;
-            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || is_shared)
+            let is_within =
+                |(block, length): (Ipv4Addr, u32)| (ip.to_bits() ^ block.to_bits()).leading_zeros() >= length;
+            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || NOT_ROUTED_V4.into_iter().any(is_within))
         }
         IpAddr::V6(ip) => {
-            !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local() || ip.is_unspecified())
+            let is_within =
+                |(block, length): (Ipv6Addr, u32)| (ip.to_bits() ^ block.to_bits()).leading_zeros() >= length;
+            let is_own = ip.is_loopback() || ip.is_unspecified() || ip.is_unique_local() || ip.is_unicast_link_local();
+            !(is_own || NOT_ROUTED_V6.into_iter().any(is_within))
         }
     }
 }
@@ -403,5 +427,57 @@ mod tests {
         assert_eq!(severity(ONE, "bindAddress=127.0.0.1"), Severity::Ok);
         assert_eq!(severity(ONE, ""), Severity::Note);
         assert_eq!(severity("  |-- 8.8.4.4\n    /32 host LOCAL\n", ""), Severity::Warning);
+        assert_eq!(severity("  |-- 192.0.2.2\n    /32 host LOCAL\n", ""), Severity::Note);
+    }
+
+    #[test]
+    fn only_what_has_a_route_is_of_the_open_internet() {
+        let is_public = |address: &str| is_public(address.parse().unwrap());
+        for address in [
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.1.1",
+            "127.0.0.1",
+            "169.254.1.1",
+            "0.0.0.0",
+            "100.127.0.1",
+            "192.0.0.8",
+            "192.0.2.2",
+            "198.51.100.7",
+            "203.0.113.9",
+            "198.19.255.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "fd00::1",
+            "ff02::1",
+            "2001:db8::7",
+            "3fff:fff::1",
+            "::ffff:10.1.2.3",
+            "::ffff:192.0.2.2",
+        ] {
+            assert!(!is_public(address), "{address}");
+        }
+        for address in [
+            "1.1.1.1",
+            "8.8.4.4",
+            "100.63.0.1",
+            "100.128.0.1",
+            "172.32.0.1",
+            "192.0.1.1",
+            "192.0.3.1",
+            "198.17.0.1",
+            "198.20.0.1",
+            "198.51.101.1",
+            "203.0.114.1",
+            "223.255.255.1",
+            "2001:db7::1",
+            "2606:4700::1111",
+            "::ffff:8.8.4.4",
+        ] {
+            assert!(is_public(address), "{address}");
+        }
     }
 }

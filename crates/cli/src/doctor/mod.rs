@@ -10,6 +10,7 @@ mod disk;
 mod disk_test;
 mod finding;
 mod host;
+mod listener;
 mod machine;
 mod names;
 mod patient;

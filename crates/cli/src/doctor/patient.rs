@@ -15,6 +15,7 @@ use rustix::process::{Flock, FlockType, fcntl_getlk};
 use tokio::runtime::Runtime;
 
 use super::host::Host;
+use super::listener;
 use super::target::Target;
 
 /// How long an answer may take.
@@ -113,10 +114,23 @@ impl Patient {
 
     /// The broker's process, if it runs here.
     pub fn broker_pid(&self) -> Option<i32> {
-        self.pid.or(match self.lock() {
-            Lock::Held(pid) => pid,
-            Lock::Free => None,
-        })
+        self.broker_process().ok()
+    }
+
+    /// The broker's process: as said, or who has the store open, or who listens where the broker is said to answer. Or why it is not
+    /// known. It is looked for anew each time: a broker that was started again is another process.
+    pub fn broker_process(&self) -> Result<i32, String> {
+        if let Some(pid) = self.pid {
+            return Ok(pid);
+        }
+        match lock_of(&self.target.store) {
+            Lock::Held(Some(pid)) => Ok(pid),
+            // Who has the store open is in a container, or elsewhere.
+            Lock::Held(None) => listener::of(&self.host, &self.server()),
+            // Whoever has the port of the settings need not be their broker.
+            Lock::Free if self.server.is_none() => Err(format!("nobody has {} open", self.target.store.display())),
+            Lock::Free => listener::of(&self.host, &self.server()),
+        }
     }
 
     /// A figure of request 28, if the broker answers and tells it.

@@ -39,6 +39,15 @@ pub fn run(args: &InspectArgs, options: StoreOptions, read: &dyn Fn(&Look) -> Co
     };
     let survey = look.survey()?;
     let configuration = read(&look);
+    if let Some(topic) = &args.topic
+        && !configuration.topics.as_ref().is_some_and(|topics| topics.contains(topic))
+        && !survey.queues.iter().any(|queue| queue.topic == *topic)
+    {
+        anyhow::bail!(
+            "there is no topic {topic} in {}: neither do its tables name it, nor has it a queue",
+            look.options().root.display()
+        );
+    }
     if args.json {
         println!(
             "{}",

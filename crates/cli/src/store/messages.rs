@@ -10,31 +10,59 @@ use serde_json::{Value, json};
 use store::StoreOptions;
 use store::look::Look;
 
+use super::Configuration;
+
 /// Digits of base64.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-pub fn run(file: &Path, topic: Option<&str>, options: StoreOptions) -> anyhow::Result<()> {
+/// Writes those of `topic`, or all. A topic of which neither the tables nor the log know is an error, and writes nothing.
+pub fn run(
+    file: &Path,
+    topic: Option<&str>,
+    options: StoreOptions,
+    read: &dyn Fn(&Look) -> Configuration,
+) -> anyhow::Result<()> {
     let look = Look::stopped(options)?;
+    let root = look.options().root.clone();
     let failed = || format!("cannot write {}", file.display());
-    let mut out: Box<dyn Write> = match file.to_str() {
-        Some("-") => Box::new(std::io::stdout().lock()),
-        Some(_) | None => Box::new(BufWriter::new(File::create(file).with_context(failed)?)),
+    let open = || -> anyhow::Result<Box<dyn Write>> {
+        Ok(match file.to_str() {
+            Some("-") => Box::new(std::io::stdout().lock()),
+            Some(_) | None => Box::new(BufWriter::new(File::create(file)?)),
+        })
     };
+    let is_known = topic.is_none_or(|topic| read(&look).topics.is_some_and(|topics| topics.contains(topic)));
+    // The log may hold messages of a topic that was deleted: one that is not known is opened for with the first of them.
+    let mut out = if is_known { Some(open().with_context(failed)?) } else { None };
     let mut written = 0_u64;
+    let mut write = |view: &RecordView<'_>| -> anyhow::Result<()> {
+        let out = match &mut out {
+            Some(out) => out,
+            None => out.insert(open()?),
+        };
+        serde_json::to_writer(&mut *out, &line(view))?;
+        out.write_all(b"\n")?;
+        written += 1;
+        Ok(())
+    };
     let mut error = None;
     let end = look.records(|view| {
-        if topic.is_some_and(|topic| topic != view.topic()) {
-            return true;
+        if topic.is_none_or(|topic| topic == view.topic()) {
+            error = write(view).err();
         }
-        let line = serde_json::to_writer(&mut out, &line(view)).map_err(anyhow::Error::from);
-        error = line.and_then(|()| Ok(out.write_all(b"\n")?)).err();
-        written += 1;
         error.is_none()
     })?;
     if let Some(error) = error {
         return Err(error).with_context(failed);
     }
-    out.flush().with_context(failed)?;
+    match (&mut out, topic) {
+        (Some(out), _) => out.flush().with_context(failed)?,
+        (None, topic) => anyhow::bail!(
+            "there is no topic {} in {}: neither do its tables name it, nor has the log, read up to {end}, a message of it",
+            topic.unwrap_or_default(),
+            root.display()
+        ),
+    }
     eprintln!("{written} records written; the log was read up to {end}");
     Ok(())
 }

@@ -123,7 +123,7 @@ pub fn run(
         StoreCommand::Repair(args) => repair::run(&args, options, read),
         StoreCommand::Export(args) => {
             let file = args.messages.context("--messages says where they go")?;
-            messages::run(&file, args.topic.as_deref(), options).map(|()| ExitCode::SUCCESS)
+            messages::run(&file, args.topic.as_deref(), options, read).map(|()| ExitCode::SUCCESS)
         }
     }
 }

@@ -134,6 +134,11 @@ impl Counters {
         }
     }
 
+    /// Whether the broker's process was seen.
+    pub fn has_process(&self) -> bool {
+        self.process.is_some()
+    }
+
     /// What happened since `before`, `seconds` ago. Counters that went back (a device or a process that came anew) count as still.
     pub fn since(&self, before: &Counters, seconds: f64) -> KernelRates {
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;

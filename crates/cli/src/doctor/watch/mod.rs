@@ -39,6 +39,9 @@ pub struct Look {
     /// What the kernel counts.
     #[serde(flatten)]
     pub kernel: KernelRates,
+    /// Why the broker's process is not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_error: Option<String>,
     /// What the broker counts; nothing if it does not answer.
     pub broker: Option<BrokerRates>,
     /// Why it does not.
@@ -52,14 +55,14 @@ pub struct Look {
 /// Only of writing to standard output.
 pub fn run(patient: &Patient, args: &WatchArgs, is_json: bool) -> io::Result<()> {
     let server = patient.server();
-    let (device, pid) = (patient.device(), patient.broker_pid());
+    let (device, mut process) = (patient.device(), patient.broker_process());
     let is_screen = io::stdout().is_terminal() && !is_json;
     let place = patient.place().display().to_string();
     patient.wait_for(async {
         let config = ClientConfig { timeout: PATIENCE, clock: patient.clock.clone(), ..ClientConfig::new("") };
         let client = Client::start(config);
         let mut questions = Questions::to(client.admin(), server.clone());
-        let mut before = Counters::read(patient, device.as_deref(), pid);
+        let mut before = Counters::read(patient, device.as_deref(), process.as_ref().ok().copied());
         let mut broker_before = questions.ask(before.at).await;
         let began = before.at;
         let mut ticks = tokio::time::interval(Duration::from_secs(args.interval));
@@ -67,7 +70,10 @@ pub fn run(patient: &Patient, args: &WatchArgs, is_json: bool) -> io::Result<()>
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            let now = Counters::read(patient, device.as_deref(), pid);
+            if !before.has_process() {
+                process = patient.broker_process();
+            }
+            let now = Counters::read(patient, device.as_deref(), process.as_ref().ok().copied());
             let seconds = now.at.saturating_sub(before.at).as_secs_f64().max(0.001);
             let broker_now = questions.ask(now.at).await;
             let rates = match (&broker_before, &broker_now) {
@@ -78,6 +84,7 @@ pub fn run(patient: &Patient, args: &WatchArgs, is_json: bool) -> io::Result<()>
                 time_millis: patient.clock.now().0,
                 seconds,
                 kernel: now.since(&before, seconds),
+                process_error: unseen(&process, &before, &now),
                 broker: rates,
                 broker_error: broker_now.as_ref().err().cloned(),
             };
@@ -100,4 +107,14 @@ pub fn run(patient: &Patient, args: &WatchArgs, is_json: bool) -> io::Result<()>
             }
         }
     })
+}
+
+/// Why there are no rates of the broker's process, if there are none.
+fn unseen(process: &Result<i32, String>, before: &Counters, now: &Counters) -> Option<String> {
+    match process {
+        Err(why) => Some(why.clone()),
+        Ok(pid) if !now.has_process() => Some(format!("/proc/{pid}/stat cannot be read")),
+        Ok(pid) if !before.has_process() => Some(format!("process {pid}: a moment")),
+        Ok(_) => None,
+    }
 }

@@ -69,6 +69,8 @@ pub fn screen(look: &Look, place: &str, server: &str) -> String {
             size(process.resident_bytes),
             process.major_faults
         ));
+    } else if let Some(why) = &look.process_error {
+        line(format!("process   ?   ({})", plain(why)));
     }
     line(String::new());
     match (&look.broker, &look.broker_error) {
@@ -118,9 +120,13 @@ pub fn line(look: &Look) -> String {
         ),
         None => "disk ?".to_owned(),
     };
-    let process = kernel.process.as_ref().map_or(String::new(), |process| {
-        format!(" | process cpu {:.0}% rss {}", process.processor_percent, size(process.resident_bytes))
-    });
+    let process = match (&kernel.process, &look.process_error) {
+        (Some(process), _) => {
+            format!(" | process cpu {:.0}% rss {}", process.processor_percent, size(process.resident_bytes))
+        }
+        (None, Some(why)) => format!(" | process ? ({})", plain(why)),
+        (None, None) => String::new(),
+    };
     let broker = match (&look.broker, &look.broker_error) {
         (Some(broker), _) => format!(
             "in {:.0}/s out {:.0}/s backlog {} refused {:.0} unflushed {}",
@@ -167,6 +173,7 @@ mod tests {
                 memory: Memory { dirty_bytes: 1024, ..Memory::default() },
                 process: None,
             },
+            process_error: Some("nobody has it open".to_owned()),
             broker: Some(BrokerRates {
                 in_per_second: 1000.0,
                 backlog: Some(12),
@@ -189,7 +196,7 @@ mod tests {
         assert_eq!(
             line(&look()),
             "01:01:01 disk r 0 B/s w 2.0 MiB/s busy 45% | net in 1.0 KiB/s out 0 B/s | cpu 50% iowait 1% | dirty 1.0 KiB | \
-             in 1000/s out 0/s backlog 12 refused 0 unflushed 1.0 MiB"
+             process ? (nobody has it open) | in 1000/s out 0/s backlog 12 refused 0 unflushed 1.0 MiB"
         );
     }
 
@@ -197,7 +204,7 @@ mod tests {
     fn a_screen_begins_anew_and_shows_queues_without_their_tricks() {
         let screen = screen(&look(), "/data", "127.0.0.1:10911");
         let text = screen.strip_prefix(CLEAR).unwrap();
-        assert!(!text.contains('\x1b'), "{text}");
+        assert!(!text.contains('\x1b') && text.contains("process   ?   (nobody has it open)"), "{text}");
         let row = text.lines().find(|line| line.starts_with("orders")).unwrap();
         assert_eq!(row.split_whitespace().skip(1).collect::<Vec<_>>(), ["3", "250", "240", "12"]);
     }

@@ -21,11 +21,13 @@ import org.junit.jupiter.api.TestFactory;
 
 /**
  * What a kill or a loss of power leaves of a store of ours, as the simulator makes it: a real Apache broker opens it and has what was
- * promised, takes more, and gives it back to Gantry. {@code -Dgantry.images=N} takes N seeds instead of one.
+ * promised, takes more, and gives it back to Gantry. {@code -Dgantry.images=N} takes N seeds instead of one, from
+ * {@code -Dgantry.images.from=N} on.
  */
 @Tag("interop")
 class CrashImageTest {
     private static final int SEEDS = Integer.getInteger("gantry.images", 1);
+    private static final long FROM = Long.getLong("gantry.images.from", 1004);
     private static final String[] TOPICS = {"orders", "payments", "parcels"};
     private static final int QUEUES = 2;
 
@@ -59,8 +61,8 @@ class CrashImageTest {
     @TestFactory
     List<DynamicTest> apache_5_opens_what_a_crash_left() throws Exception {
         Path images = Path.of(System.getProperty("gantry.work")).resolve("images-" + ProcessHandle.current().pid());
-        var process = new ProcessBuilder(System.getProperty("gantry.sim"), "--seeds", String.valueOf(SEEDS), "--from", "102", "--for-apache",
-            "--images", images.toString()).redirectErrorStream(true).start();
+        var process = new ProcessBuilder(System.getProperty("gantry.sim"), "--seeds", String.valueOf(SEEDS), "--from", String.valueOf(FROM),
+            "--for-apache", "--images", images.toString()).redirectErrorStream(true).start();
         String said = new String(process.getInputStream().readAllBytes());
         assertEquals(0, process.waitFor(), said);
         try (var files = Files.list(images)) {

@@ -94,10 +94,10 @@ final class Server implements AutoCloseable {
     }
 
     private void awaitNameServer() {
-        Await.until("the name server answers", () -> {
+        Await.until("the name server answers", Duration.ofSeconds(60), () -> {
             processes.forEach(this::mustLive);
             return Wire.call(namesrvPort, 106, Map.of()).getCode() == 0;
-        });
+        }, this::output);
     }
 
     /** Ends it as an operator would and waits for the end. */
