@@ -14,6 +14,8 @@ use crate::segment::Segment;
 use crate::store::Shared;
 use crate::turns;
 
+/// A start after a kill does not know of less that it is on the device, and keeps it in memory until it has flushed it again.
+const NOTED_EVERY: u64 = 8 << 20;
 /// From so many bytes on, pages are taken out of our page table before they are written: all at once. Otherwise the kernel makes each of them
 /// read-only by itself, and interrupts the other processors for each.
 const LET_GO_MIN: u64 = 16 << 10;
@@ -130,6 +132,7 @@ pub(crate) fn flush(shared: &Shared) {
             shared.flushed_timestamp.fetch_max(timestamp, Ordering::Release);
         }
         shared.flushed.advance(to);
+        shared.resume.flushed_to(to, NOTED_EVERY);
         if shared.is_room_held.load(Ordering::SeqCst) {
             // Somebody waits for room: not at the end of its rest, but now.
             shared.governor_bell.ring();

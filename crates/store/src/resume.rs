@@ -5,8 +5,8 @@
 //! offset is written here, and never synced: it is of use only where the same memory has it that has those files. Whether it is the same,
 //! [`Disk::memory_of`] knows (the machine has not started again, and nobody wrote, copied or restored the file `abort` since), and the pages
 //! that were not on the device yet are looked for, too: whoever unmounts a volume, or takes it away, takes them along. Those are the pages of the log
-//! until it was flushed up to the offset, which is noted then; the governor may have let go of them since. And in any case the page of this file
-//! itself, which nobody else reads.
+//! that were not flushed; how far it is, is noted as it goes on, since the governor lets go of what is. And in any case the page of this file itself,
+//! which nobody else reads.
 //!
 //! If a sync ever fails, the file goes: then nobody knows what of all this the kernel has dropped, and the check-point knows what it has not.
 
@@ -29,7 +29,7 @@ const BYTES_MAX: usize = 1024;
 pub(crate) struct Mark {
     /// The units of all records below are in the files of their queues. A record begins there, or the log ended there.
     pub written: u64,
-    /// Below, the log was on the device.
+    /// Below, the log was on the device; often further than that.
     pub flushed: u64,
 }
 
@@ -80,17 +80,22 @@ impl Resume {
         self.state.lock().noted.written
     }
 
-    /// The log is on the device below `flushed`: says so, once that is all that was noted.
-    pub fn flushed_to(&self, flushed: u64) {
-        let Mark { written, flushed: before } = self.state.lock().noted;
-        if before < written && written <= flushed {
-            self.note(Mark { written, flushed: written });
+    /// The log is on the device below `flushed`: notes it, if that is `step` further than what is noted. Whoever starts knows then of which pages of
+    /// the log memory is free to let go.
+    pub fn flushed_to(&self, flushed: u64, step: u64) {
+        let mut state = self.state.lock();
+        let Mark { written, flushed: before } = state.noted;
+        if written > 0 && flushed >= before.saturating_add(step) {
+            self.note_in(&mut state, Mark { written, flushed });
         }
     }
 
     /// Notes it. A file that cannot be written is none: the next start reads more.
     pub fn note(&self, mark: Mark) {
-        let mut state = self.state.lock();
+        self.note_in(&mut self.state.lock(), mark);
+    }
+
+    fn note_in(&self, state: &mut State, mark: Mark) {
         let State { memory: Some(memory), file, noted } = &mut *state else { return };
         let bytes = encode(mark, memory);
         let written = match file {
@@ -104,7 +109,7 @@ impl Resume {
             Ok(()) => *noted = mark,
             Err(error) => {
                 warn!(path = %self.path.display(), %error, "a start after a kill will read more of the log");
-                self.forget_in(&mut state);
+                self.forget_in(state);
             }
         }
     }
@@ -126,7 +131,7 @@ impl Resume {
 
 /// Whether memory has what of the log before the mark was not on the device.
 pub(crate) fn is_in_memory(segments: &[Arc<Segment>], mark: Mark) -> bool {
-    mark.flushed == mark.written
+    mark.flushed >= mark.written
         || segments
             .iter()
             .filter(|segment| segment.end() > mark.flushed && segment.base() < mark.written)
@@ -145,7 +150,7 @@ fn decode(bytes: &[u8], memory: &str) -> Option<Mark> {
     let mark = Mark { written: written.parse().ok()?, flushed: flushed.parse().ok()? };
     // What follows is a shorter text's, if it was written over a longer one.
     let whole = encode(mark, memory);
-    (bytes.starts_with(&whole) && mark.flushed <= mark.written).then_some(mark)
+    bytes.starts_with(&whole).then_some(mark)
 }
 
 #[cfg(test)]
@@ -168,10 +173,10 @@ mod tests {
         let shorter = Mark { written: 8, flushed: 7 };
         resume.note(shorter);
         assert_eq!(resume.recall(&abort), Some(shorter));
-        resume.flushed_to(7);
+        resume.flushed_to(9, 3);
         assert_eq!(resume.recall(&abort), Some(shorter));
-        resume.flushed_to(9);
-        assert_eq!(resume.recall(&abort), Some(Mark { written: 8, flushed: 8 }));
+        resume.flushed_to(10, 3);
+        assert_eq!(resume.recall(&abort), Some(Mark { written: 8, flushed: 10 }));
 
         let copy = dir.path().join("copy");
         std::fs::copy(&abort, &copy).unwrap();
@@ -180,7 +185,6 @@ mod tests {
         let mut torn = encode(mark, "here");
         torn[10] ^= 1;
         assert_eq!(decode(&torn, "here"), None);
-        assert_eq!(decode(&encode(Mark { written: 1, flushed: 2 }, "here"), "here"), None);
 
         resume.forget();
         assert_eq!(resume.recall(&abort), None);

@@ -40,6 +40,8 @@ enum Turn {
     Stays,
     /// It would go because the log is too long, but somebody has not consumed it.
     IsNeeded,
+    /// The device does not have it yet.
+    Unflushed,
 }
 
 pub(crate) fn run(shared: &Shared) {
@@ -53,7 +55,10 @@ pub(crate) fn run(shared: &Shared) {
             );
         }
         is_held = is_held_now;
-        shared.retention_bell.wait(Some(shared.options.clean_interval), || shared.is_stopping());
+        // What an operator asked for, and the device did not have yet.
+        let is_asked = shared.delete_expired.load(Ordering::Relaxed);
+        let interval = if is_asked { PAUSE } else { shared.options.clean_interval };
+        shared.retention_bell.wait(Some(interval), || shared.is_stopping());
     }
 }
 
@@ -77,6 +82,9 @@ fn look(shared: &Shared) -> bool {
         }
         let turn = remove_oldest(shared, &retention, &places, is_asked);
         is_held = turn == Turn::IsNeeded;
+        if is_asked && turn == Turn::Unflushed {
+            shared.delete_expired.store(true, Ordering::Relaxed);
+        }
         if turn != Turn::Removed {
             break;
         }
@@ -106,6 +114,10 @@ fn look(shared: &Shared) -> bool {
 fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is_asked: bool) -> Turn {
     let segments = shared.log.segments();
     let Some(oldest) = segments.first() else { return Turn::Stays };
+    // What is not on the device stays: its name may come back with a loss of power, without what was in it, and the log would end there.
+    if (shared.flushed.get() + 1..=shared.log.end.get()).contains(&oldest.end()) {
+        return Turn::Unflushed;
+    }
     let Some(why) = why_remove(shared, retention, oldest, places, is_asked) else { return Turn::Stays };
     let floor = shared.retention_floor.read().as_ref().and_then(|floor| floor());
     if floor.is_some_and(|floor| floor.0 < oldest.end()) {
@@ -142,8 +154,7 @@ fn why_remove<'a>(
     places: &Places<'a>,
     is_asked: bool,
 ) -> Option<Why<'a>> {
-    // What is not on the device stays: its name may come back with a loss of power, without what was in it, and the log would end there.
-    if oldest.end() > shared.flushed.get() {
+    if oldest.end() > shared.log.end.get() {
         return None;
     }
     if retention.clean_forcibly

@@ -191,7 +191,9 @@ pub(crate) fn recover(
         Some(mark) if is_usable(mark, files, before)? => Some(mark),
         Some(_) | None => None,
     };
-    let from = noted.map_or_else(|| scan_from(files, queues, before, found), |mark| Ok(mark.written))?;
+    let vouched = scan_from(files, queues, before, found)?;
+    let from = noted.map_or(vouched, |mark| mark.written.max(vouched));
+    let on_device = noted.map_or(from, |mark| mark.flushed.max(vouched));
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
     let mut again = read_again(files, queues, before, from, options, disk, found)?;
@@ -229,11 +231,11 @@ pub(crate) fn recover(
     match options.flush {
         _ if !found.was_abnormal => {}
         FlushMode::Async => {
-            flushed = noted.map_or(from, |mark| mark.flushed).min(at);
+            flushed = on_device.min(at);
             flushed_timestamp = before.marks.map_or(0, |marks| marks.log_timestamp.min(last_timestamp));
         }
         // Consumers are shown what is on the device, and they have seen nearly all of this.
-        FlushMode::Sync => sync_from(files, noted.map_or(from, |mark| mark.flushed), at)?,
+        FlushMode::Sync => sync_from(files, on_device, at)?,
     }
     for dir in options.log_dirs.taking() {
         disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;

@@ -76,7 +76,7 @@ impl Store {
                 if is_note_due && let Ok(Flushed::All) = flushed {
                     shared.resume.note(mark);
                 } else {
-                    shared.resume.flushed_to(mark.flushed);
+                    shared.resume.flushed_to(mark.flushed, 1);
                 }
                 let queue_dir = &shared.options.queue_dir;
                 let failed = flushed.err().map(|error| with_space(&*shared.disk, queue_dir, error.to_string()));
