@@ -40,7 +40,7 @@ enum Turn {
     Stays,
     /// It would go because the log is too long, but somebody has not consumed it.
     IsNeeded,
-    /// The device does not have it yet.
+    /// It would go, and the device does not have it yet.
     Unflushed,
 }
 
@@ -57,14 +57,14 @@ pub(crate) fn run(shared: &Shared) {
         is_held = is_held_now;
         // What an operator asked for, and the device did not have yet.
         let is_asked = shared.delete_expired.load(Ordering::Relaxed);
-        let interval = if is_asked { PAUSE } else { shared.options.clean_interval };
+        let interval = shared.options.clean_interval.min(if is_asked { PAUSE } else { Duration::MAX });
         shared.retention_bell.wait(Some(interval), || shared.is_stopping());
     }
 }
 
 /// One look at the devices and at the oldest files. Says whether the log stays longer than it may be because of what is in it.
 fn look(shared: &Shared) -> bool {
-    let (options, retention) = (&shared.options, shared.retention.lock().clone());
+    let (options, mut retention) = (&shared.options, shared.retention.lock().clone());
     let mut places = match Places::of(options, &*shared.disk) {
         Ok(places) => places,
         Err(error) => {
@@ -89,7 +89,8 @@ fn look(shared: &Shared) -> bool {
             break;
         }
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
-        // Each file frees space: what was forced before it may not be any more.
+        // Each file frees space: what was forced before it may not be any more. Nor may it be what is wanted.
+        retention = shared.retention.lock().clone();
         places = Places::of(options, &*shared.disk).unwrap_or(places);
     }
     let fullest = places.fullest();
@@ -114,11 +115,11 @@ fn look(shared: &Shared) -> bool {
 fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is_asked: bool) -> Turn {
     let segments = shared.log.segments();
     let Some(oldest) = segments.first() else { return Turn::Stays };
-    // What is not on the device stays: its name may come back with a loss of power, without what was in it, and the log would end there.
-    if (shared.flushed.get() + 1..=shared.log.end.get()).contains(&oldest.end()) {
+    let Some(why) = why_remove(shared, retention, oldest, places, is_asked) else { return Turn::Stays };
+    // Its name may come back with a loss of power, without what was in it, and the log would end there.
+    if oldest.end() > shared.flushed.get() {
         return Turn::Unflushed;
     }
-    let Some(why) = why_remove(shared, retention, oldest, places, is_asked) else { return Turn::Stays };
     let floor = shared.retention_floor.read().as_ref().and_then(|floor| floor());
     if floor.is_some_and(|floor| floor.0 < oldest.end()) {
         match why {

@@ -82,6 +82,8 @@ pub(super) fn read_again(
     // After a crash what was not flushed may be torn anywhere: the first damage is the end. What the check-point vouches for was whole
     // once, as all of it was after a clean stop, and one bad page must not cost what came after it.
     let vouched = if found.was_abnormal { before.marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
+    let hot = options.governor.as_ref().map(|governor| governor.shares.hot);
+    let kept = SCANNED_KEPT.min(hot.map_or(SCANNED_KEPT, |hot| hot / 4));
     let mut let_go_at = from;
     let checkpointed = before.marks.map_or(i64::MIN, |marks| marks.queues_timestamp);
     let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics, checkpointed);
@@ -95,8 +97,12 @@ pub(super) fn read_again(
                     last_timestamp = block.last_timestamp;
                 }
                 found.records_scanned += block.records;
-                if block.to - let_go_at > SCANNED_KEPT {
+                if block.to - let_go_at > kept {
                     segment.let_go(segment.base(), block.to);
+                    // Nobody else looks after memory yet.
+                    if let Some(hot) = hot {
+                        segment.forget_cached(segment.base(), block.to.saturating_sub(hot));
+                    }
                     let_go_at = block.to;
                 }
                 Ok(())
