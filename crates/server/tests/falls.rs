@@ -17,7 +17,6 @@ use protocol::code::request;
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
 use protocol::request::{PullMessage, SendMessage};
-use protocol::sys_flag::pull as bits;
 use support::asking::Asking;
 use support::{Running, gantry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -161,24 +160,7 @@ async fn produce_and_stop_reading(broker: String, mut stop: oneshot::Receiver<()
         frames.clear();
         if reading.is_finished() {
             for number in 0..8 {
-                let pull = PullMessage {
-                    consumer_group: "CG",
-                    topic: "orders",
-                    queue_id: 0,
-                    queue_offset: number * 32,
-                    max_msg_nums: 32,
-                    sys_flag: bits::SUBSCRIPTION,
-                    commit_offset: 0,
-                    suspend_timeout_millis: 0,
-                    subscription: Some("*"),
-                    sub_version: 0,
-                    expression_type: None,
-                    max_msg_bytes: None,
-                    request_source: None,
-                    proxy_forward_client_id: None,
-                    lite_topic: None,
-                    broker_name: None,
-                };
+                let pull = PullMessage::at("CG", "orders", 0, number * 32);
                 let head = Head { code: request::PULL_MESSAGE, flag: 0, opaque, remark: None };
                 write_frame(&mut frames, Serialization::Json, &head, &pull, 0);
             }
