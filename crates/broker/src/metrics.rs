@@ -60,6 +60,7 @@ impl Broker {
         groups::show_clients(self, &mut page);
         groups::show_lags(self, &mut page);
         storage(self, &mut page);
+        groups::show_needs(self, &mut page);
         if let Some(memory) = self.store.memory() {
             shares(&memory, &mut page);
         }

@@ -1,8 +1,10 @@
 //! How far back messages are still needed, so that retention does not take from a group what it has yet to consume.
 //!
-//! A group counts in a topic while it is connected and subscribes to it, or has committed there within `fileReservedTime`, restarts in
-//! between or not; one that went away for longer has lost its claim, as in Apache. Retention asks on its own thread, so a look into a queue's file is allowed here.
+//! A group counts in a topic while it is connected and subscribes to it, or has committed there within `activeGroupHours`, restarts in
+//! between or not; one that went away for longer has lost its claim, as in Apache. Retention and the page of metrics ask on threads that
+//! may wait, so a look into a queue's file is allowed here.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -33,6 +35,11 @@ pub fn retention(settings: &StoreSettings) -> Retention {
     }
 }
 
+/// Hours after its last commit for which a group without connections is active.
+fn active_group_hours(settings: &StoreSettings) -> u64 {
+    if settings.active_group_hours == 0 { settings.file_reserved_time } else { settings.active_group_hours }
+}
+
 /// Has the store ask us from now on.
 pub(crate) fn begin(broker: &Arc<Broker>) {
     let broker_of = Arc::downgrade(broker);
@@ -45,9 +52,25 @@ pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
 }
 
 fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {
-    let reserved_hours = i64::try_from(broker.store_settings.load().file_reserved_time).unwrap_or(i64::MAX);
-    let since = broker.clock.now() - reserved_hours.saturating_mul(HOUR_MS);
     let mut oldest: Option<LogOffset> = None;
+    each_not_consumed(broker, &mut |_, _, at| oldest = Some(oldest.map_or(at, |oldest| oldest.min(at))));
+    oldest
+}
+
+/// Of each group and topic that keeps something of the log, where the oldest message lies that the group has yet to consume.
+pub(crate) fn needs(broker: &Broker) -> BTreeMap<(String, String), LogOffset> {
+    let mut needs = BTreeMap::new();
+    each_not_consumed(broker, &mut |group, topic, at| {
+        let oldest = needs.entry((group.to_owned(), topic.to_owned())).or_insert(at);
+        *oldest = at.min(*oldest);
+    });
+    needs
+}
+
+/// Group, topic, and the oldest message that the group has yet to consume, of each queue where an active group has not consumed all.
+fn each_not_consumed(broker: &Broker, f: &mut dyn FnMut(&str, &str, LogOffset)) {
+    let hours = active_group_hours(&broker.store_settings.load());
+    let since = broker.clock.now() - i64::try_from(hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
     // A client that pulls queues of its own choice may say nothing of topics.
     let is_active = |group: &str, topic: &str| {
         let connected = broker.clients.consumers(group);
@@ -63,8 +86,7 @@ fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {
         }
         // What is below the queue's beginning is gone already; a unit that cannot be read protects nothing.
         if let Ok(Some(unit)) = queue.unit_at(offset.max(queue.min_offset())) {
-            oldest = Some(oldest.map_or(unit.at, |oldest| oldest.min(unit.at)));
+            f(change.group, change.topic, unit.at);
         }
     });
-    oldest
 }

@@ -433,6 +433,8 @@ settings! {
         delete_file_batch_max: usize = "deleteFileBatchMax";
         /// Hours that a file is kept.
         file_reserved_time: u64 = "fileReservedTime";
+        /// Hours after its last commit for which a group that is not connected is active; 0: as `fileReservedTime`.
+        active_group_hours: u64 = "activeGroupHours";
         /// Percent of the disk above which expired files go at any hour.
         disk_max_used_space_ratio: u32 = "diskMaxUsedSpaceRatio";
         /// Percent above which the oldest files go, expired or not.

@@ -98,7 +98,7 @@ pub(crate) fn update(
         state.version.advance(broker.clock.now().0);
         broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
         broker.settings.store(broker_settings.into());
-        broker.store.retain(crate::protect::retention(&store_settings));
+        let retention = crate::protect::retention(&store_settings);
         broker.store.tune_journal(crate::journal::options(&store_settings));
         broker.store.limit_light_queues(store_settings.max_lmq_consume_queue_num);
         broker.store.set_flush(match store_settings.flush_disk_type {
@@ -106,6 +106,8 @@ pub(crate) fn update(
             FlushDiskType::Sync => FlushMode::Sync,
         });
         broker.store_settings.store(store_settings.into());
+        // Looks at once, and asks who is active by the settings that are there.
+        broker.store.retain(retention);
         // It looks at them when it wakes, and may sleep for as long as nothing comes.
         broker.topics.timer_bell().notify_one();
         if let Some(file) = &broker.configuration.file {

@@ -1,4 +1,4 @@
-//! How far groups are behind, and who is connected.
+//! How far groups are behind, what they keep of the log, and who is connected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::traffic::group_labels;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
 use crate::offsets::split_key;
+use crate::protect;
 
 /// How old messages are stands in them, and they may lie on the disk: after so long nobody looks for more of them. What was not looked at
 /// is left out.
@@ -33,13 +34,12 @@ struct Behind {
 /// How far each group is behind.
 pub(super) fn show_lags(broker: &Broker, page: &mut Exposition) {
     let until = broker.clock.elapsed() + AGES_TIME;
-    // Light queues may be very many: as everywhere, they are told apart if somebody asks for that.
-    let is_light = |name: &str| names::is_lmq(name) && !broker.settings.load().enable_lmq_stats;
     let mut groups = Vec::new();
     for (key, offsets) in broker.offsets.table() {
-        let Some((topic, group)) = split_key(&key).filter(|(topic, group)| !is_light(topic) && !is_light(group)) else {
+        let Some((topic, group)) = split_key(&key) else { continue };
+        if is_left_out(broker, topic) || is_left_out(broker, group) {
             continue;
-        };
+        }
         groups.push((topic.to_owned(), group.to_owned(), behind(broker, group, topic, &offsets, until)));
     }
     let mut metric = |name: &str, about: &str, figure: fn(&Behind) -> Option<i64>| {
@@ -100,6 +100,26 @@ fn behind(broker: &Broker, group: &str, topic: &str, offsets: &BTreeMap<i32, i64
         behind.lag_ms = behind.lag_ms.zip(lag_ms).map(|(one, other)| one.max(other));
     }
     behind
+}
+
+/// What of the log stays because somebody needs it.
+pub(super) fn show_needs(broker: &Broker, page: &mut Exposition) {
+    let end = broker.store.end().0;
+    let of_all = "Bytes from the oldest message that an active group has yet to consume, or that waits for its time, to the log's end";
+    page.metric("gantry_log_needed_bytes", Kind::Gauge, of_all);
+    page.value(&[], protect::needed_from(broker).map_or(0, |at| end.saturating_sub(at.0)));
+    let of_one = "Bytes from the oldest message that an active group has yet to consume to the log's end";
+    page.metric("gantry_log_needed_by_group_bytes", Kind::Gauge, of_one);
+    for ((group, topic), at) in protect::needs(broker) {
+        if !is_left_out(broker, &group) && !is_left_out(broker, &topic) {
+            page.value(&group_labels(&group, &topic), end.saturating_sub(at.0));
+        }
+    }
+}
+
+/// Light queues may be very many: as everywhere, they are told apart if somebody asks for that.
+fn is_left_out(broker: &Broker, name: &str) -> bool {
+    names::is_lmq(name) && !broker.settings.load().enable_lmq_stats
 }
 
 /// How many clients are connected, by what they say of themselves.

@@ -9,6 +9,7 @@ use protocol::fastjson::{self, Dialect};
 use tokio::time::Instant;
 
 use crate::support::{DEADLINE, Running, Setup, start, start_on};
+use crate::{commit, make_group};
 
 const EVERY_HOUR: &str = "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23";
 
@@ -64,6 +65,47 @@ async fn a_limit_of_the_log_is_shown_and_followed_without_a_restart() {
     let status: KvTable = fastjson::from_slice(&status).unwrap();
     assert_eq!(status.table["commitLogBytesMax"], (512 << 10).to_string());
     assert_eq!(status.table["commitLogBytes"], running.store().log_bytes().to_string());
+    running.stop().await;
+}
+
+/// The first value of a metric on the page, whatever its labels are but for this one.
+fn figure(page: &str, name: &str, label: &str) -> Option<u64> {
+    let line = page.lines().find(|line| line.starts_with(&format!("{name}{{")) && line.contains(label))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_committed_a_while_ago_keeps_its_messages_for_as_long_as_is_said_and_is_named() {
+    let running = with_old_files().await;
+    make_group(&running, "G", 1).await;
+    assert_eq!(commit(&running, 0, 10).await.0, 0);
+    let queue = running.store().existing_queue("T", 0).unwrap();
+    let needed = queue.unit_at(10).unwrap().unwrap().at.0;
+    // The hour is that of an active group; files are old at once.
+    update(&running, format!("activeGroupHours=1\nfileReservedTime=0\ndeleteWhen={EVERY_HOUR}\n")).await;
+    until_gone(&running).await;
+    // What it has consumed goes, to the file that has its next message.
+    let deadline = Instant::now() + DEADLINE;
+    while running.store().min_offset().0 + (256 << 10) <= needed {
+        assert!(Instant::now() < deadline, "the log begins at {}, {needed} is needed", running.store().min_offset().0);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(running.call(request::DELETE_EXPIRED_COMMITLOG, &(), "").await.code, 0);
+    let page = running.metrics();
+    assert!(running.store().min_offset().0 <= needed, "a message is gone that G has yet to consume");
+    let kept = running.store().end().0 - needed;
+    assert_eq!(figure(&page, "gantry_log_needed_bytes", ""), Some(kept));
+    assert_eq!(figure(&page, "gantry_log_needed_by_group_bytes", "consumer_group=\"G\""), Some(kept), "{page}");
+    // It is not connected, so it has no claim when only connected groups have one.
+    update(&running, "activeGroupHours=0\n".to_owned()).await;
+    let deadline = Instant::now() + DEADLINE;
+    while running.store().min_offset().0 <= needed {
+        assert!(Instant::now() < deadline, "the log still begins at {}", running.store().min_offset().0);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let page = running.metrics();
+    assert_eq!(figure(&page, "gantry_log_needed_bytes", ""), Some(0));
+    assert_eq!(figure(&page, "gantry_log_needed_by_group_bytes", ""), None);
     running.stop().await;
 }
 

@@ -26,6 +26,9 @@ const OF_ADDRESS: Kind = Kind::Number { min: 0, max: 10_000_000, scaled: true };
 /// A frame of the usual largest size finds room; a larger one is let in when no other request holds any.
 const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: true };
 
+/// A hundred years; 0: as files.
+const HOURS: Kind = Kind::Number { min: 0, max: 876_000, scaled: false };
+
 /// 0: however long it is.
 const LOG_BYTES: Kind = Kind::Number { min: 0, max: 1 << 50, scaled: true };
 
@@ -58,6 +61,7 @@ table! {
     used "unreadTimeoutSeconds"            UNREAD        = "60"      "a connection that takes nothing of the answers that wait for it for so long is closed, though it may send; 0: only when it is idle";
     used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together; above it connections are not read; if nobody sets it, it is less where memoryLimit is below 2G";
     live "commitLogBytesMax"               LOG_BYTES     = "0"       "bytes of the log from its oldest file to its end, 1048576G at most; above it the oldest files are expired and go at any hour, but not what an active group has not consumed, and not the file that is written; 0: no limit";
+    live "activeGroupHours"                HOURS         = "0"       "hours after its last commit in a topic for which a group that is not connected keeps what it has not consumed there; 0: as many as fileReservedTime has";
     used "checkCRCOnRead"                  BOOL          = "true"    "check the body of each message that comes from the device and not from memory; one that is damaged is named in the log and passed over; false: it is given out as it is";
     used "memoryLimit"                     MEMORY        = "0"       "what the process may occupy: heap, mapped files, and the page cache of its own files; 64M at least; 0: three quarters of the memory cgroup's limit, or half of the machine's memory where there is none";
     used "cacheReclaimEnable"              BOOL          = "true"    "keep the page cache of the store's files within memoryLimit (like cache_reclaim_enable of kernels that have it); false: leave it to the kernel";

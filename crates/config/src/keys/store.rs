@@ -64,7 +64,7 @@ table! {
     not_needed(MAPPING)      "redeleteHangedFileInterval"               INT        = "120000" "retry period of hanging file";
     live                     "deleteWhen"                               TEXT       = "04"     "hours of the day, joined by ';', at which expired files go, in the machine's time zone";
     live                     "diskMaxUsedSpaceRatio"                    PERCENT    = "75"     "percent of a file system above which expired files go at any hour; 10–95, beyond that the nearer end is taken";
-    live                     "fileReservedTime"                         SPAN       = "72"     "hours after its newest message that a file of the log is expired; for so long after its last commit, a group without connections keeps what it has not consumed";
+    live                     "fileReservedTime"                         SPAN       = "72"     "hours after its newest message that a file of the log is expired; what an active group has not consumed stays (activeGroupHours)";
     live                     "deleteFileBatchMax"                       COUNT      = "10"     "files of the log that go in one look, at most; 1 at least";
     not_needed(INDEX)        "putMsgIndexHightWater"                    INT        = "600000" "unused/indexing high water";
     live                     "maxMessageSize"                           BYTES      = "4194304" "max body bytes";
