@@ -1,14 +1,13 @@
 //! What operators have cleaned up.
 
 use std::fs;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use protocol::body::{KvTable, TopicConfigTable};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
-use tokio::time::Instant;
 
-use crate::support::{DEADLINE, Running, Setup, start, start_on};
+use crate::support::{Running, Setup, start, start_on, until};
 use crate::{commit, make_group};
 
 const EVERY_HOUR: &str = "00;01;02;03;04;05;06;07;08;09;10;11;12;13;14;15;16;17;18;19;20;21;22;23";
@@ -25,11 +24,7 @@ async fn with_old_files() -> Running {
 
 /// Waits until files of the log are gone.
 async fn until_gone(running: &Running) {
-    let deadline = Instant::now() + DEADLINE;
-    while running.store().min_offset().0 == 0 {
-        assert!(Instant::now() < deadline, "no file is gone");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("a file is gone", || running.store().min_offset().0 > 0).await;
 }
 
 async fn update(running: &Running, text: String) {
@@ -56,11 +51,7 @@ async fn a_limit_of_the_log_is_shown_and_followed_without_a_restart() {
     let shown = running.call(request::GET_BROKER_CONFIG, &(), "").await.body;
     assert!(String::from_utf8_lossy(&shown).lines().any(|line| line == "commitLogBytesMax=512K"));
     until_gone(&running).await;
-    let deadline = Instant::now() + DEADLINE;
-    while running.store().log_bytes() > 512 << 10 {
-        assert!(Instant::now() < deadline, "{} bytes are left", running.store().log_bytes());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the log is no longer than it may be", || running.store().log_bytes() <= 512 << 10).await;
     let status = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await.body;
     let status: KvTable = fastjson::from_slice(&status).unwrap();
     assert_eq!(status.table["commitLogBytesMax"], (512 << 10).to_string());
@@ -85,11 +76,7 @@ async fn a_group_that_committed_a_while_ago_keeps_its_messages_for_as_long_as_is
     update(&running, format!("activeGroupHours=1\nfileReservedTime=0\ndeleteWhen={EVERY_HOUR}\n")).await;
     until_gone(&running).await;
     // What it has consumed goes, to the file that has its next message.
-    let deadline = Instant::now() + DEADLINE;
-    while running.store().min_offset().0 + (256 << 10) <= needed {
-        assert!(Instant::now() < deadline, "the log begins at {}, {needed} is needed", running.store().min_offset().0);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the files before it are gone", || running.store().min_offset().0 + (256 << 10) > needed).await;
     assert_eq!(running.call(request::DELETE_EXPIRED_COMMITLOG, &(), "").await.code, 0);
     let page = running.metrics();
     assert!(running.store().min_offset().0 <= needed, "a message is gone that G has yet to consume");
@@ -98,11 +85,7 @@ async fn a_group_that_committed_a_while_ago_keeps_its_messages_for_as_long_as_is
     assert_eq!(figure(&page, "gantry_log_needed_by_group_bytes", "consumer_group=\"G\""), Some(kept), "{page}");
     // It is not connected, so it has no claim when only connected groups have one.
     update(&running, "activeGroupHours=0\n".to_owned()).await;
-    let deadline = Instant::now() + DEADLINE;
-    while running.store().min_offset().0 <= needed {
-        assert!(Instant::now() < deadline, "the log still begins at {}", running.store().min_offset().0);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("its file is gone", || running.store().min_offset().0 > needed).await;
     let page = running.metrics();
     assert_eq!(figure(&page, "gantry_log_needed_bytes", ""), Some(0));
     assert_eq!(figure(&page, "gantry_log_needed_by_group_bytes", ""), None);
