@@ -61,6 +61,17 @@ pub struct Segment {
     myself: Weak<Segment>,
 }
 
+/// Where pages are accounted for, reads bring in what they ask for and no more: some devices are set up for megabytes ahead, and we read ahead
+/// ourselves.
+fn open_file(disk: &dyn Disk, path: &Path, how: OpenHow, cold: &ColdPages) -> io::Result<Arc<dyn DiskFile>> {
+    let file = disk.open(path, how)?;
+    if cold.is_bounded() {
+        // A hint: without it more memory is used.
+        let _ = rustix::fs::fadvise(file.descriptor(), 0, None, rustix::fs::Advice::Random);
+    }
+    Ok(file)
+}
+
 /// RocketMQ's name of the file that begins at `base`.
 pub(crate) fn file_name(base: u64) -> String {
     format!("{base:020}")
@@ -80,7 +91,7 @@ impl Segment {
             let path = path.clone();
             move |source| StoreError::Disk { doing, path, source }
         };
-        let file = disk.open(&path, OpenHow::Create).map_err(failed("open"))?;
+        let file = open_file(&**disk, &path, OpenHow::Create, cold).map_err(failed("open"))?;
         if file.len().map_err(failed("measure"))? != bytes {
             file.set_len(bytes).map_err(failed("extend"))?;
         }
@@ -102,7 +113,7 @@ impl Segment {
             let path = path.clone();
             move |source| StoreError::Disk { doing, path, source }
         };
-        let file = disk.open(&path, OpenHow::Read).map_err(failed("open"))?;
+        let file = open_file(&**disk, &path, OpenHow::Read, cold).map_err(failed("open"))?;
         if file.len().map_err(failed("measure"))? != bytes {
             return Err(failed("extend")(io::ErrorKind::ReadOnlyFilesystem.into()));
         }
@@ -215,7 +226,7 @@ impl Segment {
             return Ok(Arc::clone(file));
         }
         let how = if self.is_read_only { OpenHow::Read } else { OpenHow::Write };
-        let file = self.disk.open(&self.path, how)?;
+        let file = open_file(&*self.disk, &self.path, how, &self.cold)?;
         *self.file.lock() = Some(Arc::clone(&file));
         Ok(file)
     }
@@ -340,7 +351,7 @@ impl Segment {
     /// Opens the file for one call only, if it rests.
     fn with_file<T>(&self, call: impl FnOnce(&dyn DiskFile) -> io::Result<T>) -> io::Result<T> {
         let open = self.file.lock().clone();
-        let file = open.map_or_else(|| self.disk.open(&self.path, OpenHow::Read), Ok)?;
+        let file = open.map_or_else(|| open_file(&*self.disk, &self.path, OpenHow::Read, &self.cold), Ok)?;
         call(&*file)
     }
 
@@ -795,6 +806,33 @@ mod tests {
         {
             segment.let_go(from, to);
             assert_eq!((*segment).as_ref(), bytes, "{from}..{to}");
+        }
+    }
+
+    #[test]
+    fn reads_bring_in_what_is_accounted_for_and_nothing_ahead_of_it() {
+        // On a disk: what is in a file system in memory cannot be dropped.
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let cold = Arc::new(ColdPages::new(Some(1 << 30), false, Arc::default()));
+        let segment = Segment::open(&disk, dir.path(), 0, 8 << 20, &cold).unwrap();
+        segment.write(0, &vec![7; 8 << 20]);
+        segment.publish(8 << 20);
+        segment.sync().unwrap();
+        cold.keep_from(8 << 20);
+        // Once with the file as it was made, once with one that is opened for each read.
+        for is_resting in [false, true] {
+            if is_resting {
+                segment.rest();
+            }
+            assert!(segment.forget_cached(0, 8 << 20));
+            assert_eq!(segment.resident().unwrap().cached, 0);
+            cold.clear();
+            for page in 0..16 {
+                let page = page * PAGE as usize;
+                assert_eq!(segment.scratch(page..page + PAGE as usize).unwrap(), Some(vec![7; PAGE as usize]));
+            }
+            assert_eq!((segment.resident().unwrap().cached, cold.bytes()), (16 * PAGE, 16 * PAGE));
         }
     }
 
