@@ -157,6 +157,15 @@ pub trait DiskFile: Debug + Send + Sync {
             Err(error) => Err(error.into()),
         }
     }
+    /// Where, from `at` on, the first stretch begins that was never written, or the file ends; `None` where the file system does not know. What lies
+    /// before it may be zeros all the same.
+    fn hole_from(&self, at: u64) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(self.descriptor(), SeekFrom::Hole(at)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
     /// Gives the blocks of a stretch back: it reads as zeros. `Unsupported` where the file system cannot.
     fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
         fallocate(self.descriptor(), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, bytes)

@@ -132,8 +132,8 @@ pub struct RecoveryOptions {
     pub threads: usize,
     /// Bytes of the log that a thread takes at once, and some more to where the last record in them ends.
     pub block_bytes: u64,
-    /// After so many bytes of the log, what the kernel has is noted: so much more or less is read again after a kill. Each time the units of all
-    /// queues go to their files.
+    /// After so many bytes of the log, what the kernel has is noted: no more than that is read again after a kill, more or less. For that the units of all
+    /// queues go to their files; when they do so anyway, it is noted too.
     pub note_bytes: u64,
 }
 

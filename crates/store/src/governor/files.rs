@@ -250,6 +250,9 @@ impl DiskFile for GovernedFile {
     fn data_from(&self, at: u64) -> io::Result<Option<u64>> {
         self.inner.data_from(at)
     }
+    fn hole_from(&self, at: u64) -> io::Result<Option<u64>> {
+        self.inner.hole_from(at)
+    }
     fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
         self.inner.punch(at, bytes)
     }

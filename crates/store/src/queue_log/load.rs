@@ -1,7 +1,8 @@
 //! Finding the queues at start: 100,000 of them in seconds.
 //!
-//! Directories are listed and lengths asked for; of each queue, only the last file is opened, and of that the first page
-//! is read (and more only where it is full). Several threads do it, since most of the time goes into waiting.
+//! Directories are listed and lengths asked for; of each queue, only the last file is opened, and of that the page is read where what was
+//! written ends, as the file system says (where it does not know, the first one, and more where that is full), and of the first file the first unit.
+//! Several threads do it, since most of the time goes into waiting.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,15 @@ pub struct Loaded {
     /// A queue lost units that the log may have: those of records from here on are to be pushed again, whatever the
     /// other queues say of the log's end.
     pub rebuild_from: Option<LogOffset>,
+    /// The last unit of each queue that has one.
+    pub ends: Vec<(Arc<ConsumeQueue>, Span)>,
+}
+
+/// A queue as it was found.
+struct LoadedQueue {
+    queue: Arc<ConsumeQueue>,
+    last: Option<Span>,
+    findings: Vec<String>,
 }
 
 /// Threads that read directories and files: many more than cores, since on a cold start they wait for the device.
@@ -65,12 +75,13 @@ pub(super) fn load(
     }
     listed.extend(simple_listed);
     let logs = QueueLogs::new(simple, batch, options, disk);
-    for (queue, findings) in in_parallel(&listed, |listed| logs.load_queue(listed))? {
+    for LoadedQueue { queue, last, findings } in in_parallel(&listed, |listed| logs.load_queue(listed))? {
         if !findings.is_empty() {
             let end = queue.log_end();
             loaded.rebuild_from = Some(loaded.rebuild_from.map_or(end, |from| from.min(end)));
             loaded.findings.extend(findings);
         }
+        loaded.ends.extend(last.map(|last| (Arc::clone(&queue), last)));
         logs.topics.write().insert(queue);
     }
     let light = logs.topics.read().iter().flat_map(<[_]>::first).filter(|queue| names::is_lmq(queue.topic())).count();
@@ -160,7 +171,7 @@ fn common_length(listed: &[Listed], configured: u64, unit_bytes: usize) -> u64 {
 }
 
 impl QueueLogs {
-    fn load_queue(&self, listed: &Listed) -> Result<(Arc<ConsumeQueue>, Vec<String>), QueueError> {
+    fn load_queue(&self, listed: &Listed) -> Result<LoadedQueue, QueueError> {
         let Listed { topic, id, is_batch, files } = listed;
         let queue = ConsumeQueue::new(Arc::clone(&self.shared), Arc::clone(topic), *id, *is_batch);
         let layout = queue.layout();
@@ -182,7 +193,9 @@ impl QueueLogs {
             files = whole;
         }
         let place_of = |first_byte: u64| first_byte / layout.unit_bytes as u64;
-        let Some(&(first_byte, _)) = files.first() else { return Ok((Arc::new(queue), findings)) };
+        let Some(&(first_byte, _)) = files.first() else {
+            return Ok(LoadedQueue { queue: Arc::new(queue), last: None, findings });
+        };
         let first = place_of(first_byte);
         queue.first_file.store(first, Ordering::Relaxed);
         // The end is in the last file that has a unit; a file after it was made and then the power went.
@@ -208,7 +221,7 @@ impl QueueLogs {
             {
                 queue.min_at_plus_one.store(oldest.unit.at.0 + 1, Ordering::Relaxed);
             }
-            return Ok((Arc::new(queue), findings));
+            return Ok(LoadedQueue { queue: Arc::new(queue), last: Some(last), findings });
         }
         if let Some(batches) = &queue.batches {
             batches.min.store(first, Ordering::Relaxed);
@@ -217,7 +230,7 @@ impl QueueLogs {
             queue.min.store(first, Ordering::Relaxed);
             queue.next.store(first, Ordering::Relaxed);
         }
-        Ok((Arc::new(queue), findings))
+        Ok(LoadedQueue { queue: Arc::new(queue), last: None, findings })
     }
 
     fn check_lengths(
@@ -248,6 +261,9 @@ impl QueueLogs {
     fn end_of(&self, queue: &ConsumeQueue, file_start: u64) -> Result<Option<(u64, Span)>, QueueError> {
         let (path, file) = self.open_file(queue, file_start)?;
         let failed = |source| QueueError::disk("read", &path, source);
+        if let Some(end) = end_at_hole(queue, &*file, file_start).map_err(failed)? {
+            return Ok(Some(end));
+        }
         let (unit_bytes, is_batch) = (queue.layout().unit_bytes, queue.is_batch());
         let page_units = (PAGE_BYTES / unit_bytes) as u64;
         let mut page = [0; PAGE_BYTES];
@@ -275,7 +291,11 @@ impl QueueLogs {
     /// The first unit of the file that begins at the place `file_start`.
     fn first_of(&self, queue: &ConsumeQueue, file_start: u64) -> Result<Option<Span>, QueueError> {
         let (path, file) = self.open_file(queue, file_start)?;
-        read_unit(queue, &*file, file_start, 0).map_err(|source| QueueError::disk("read", &path, source))
+        // Nobody else begins there, as a rule.
+        let mut raw = [0; RAW_BYTES_MAX];
+        let raw = &mut raw[..queue.layout().unit_bytes];
+        let read = file.read_once_at(raw, 0).map_err(|source| QueueError::disk("read", &path, source))?;
+        Ok(if read == raw.len() { Span::decode(queue.is_batch(), file_start, raw) } else { None })
     }
 
     fn open_file(&self, queue: &ConsumeQueue, place: u64) -> Result<(PathBuf, Arc<dyn DiskFile>), QueueError> {
@@ -284,6 +304,25 @@ impl QueueLogs {
         let file = file.map_err(|source| QueueError::disk("open", &path, source))?;
         Ok((path, file))
     }
+}
+
+/// The same where the file system knows up to where it was written, and the units end in the last page of that. Files that another broker made at
+/// their full length, or that lost pages with the power, end somewhere else, or go on behind it.
+fn end_at_hole(queue: &ConsumeQueue, file: &dyn DiskFile, file_start: u64) -> std::io::Result<Option<(u64, Span)>> {
+    let layout = queue.layout();
+    let Some(hole) = file.hole_from(0)? else { return Ok(None) };
+    if hole < layout.file_bytes && file.data_from(hole)?.is_some() {
+        return Ok(None);
+    }
+    let (hole, unit_bytes) = (hole.min(layout.file_bytes) as usize, layout.unit_bytes);
+    let first = hole.saturating_sub(PAGE_BYTES) / unit_bytes;
+    let from = first * unit_bytes;
+    // A unit that the hole's beginning cuts through has zeros behind it.
+    let mut page = [0; PAGE_BYTES + 2 * RAW_BYTES_MAX];
+    let read = file.read_at(&mut page[..hole - from], from as u64)?;
+    let raws = page[..read.next_multiple_of(unit_bytes)].chunks_exact(unit_bytes).zip(file_start + first as u64..);
+    let units = raws.map_while(|(raw, place)| Some((place + 1, Span::decode(queue.is_batch(), place, raw)?)));
+    Ok(units.last())
 }
 
 fn read_unit(queue: &ConsumeQueue, file: &dyn DiskFile, file_start: u64, place: u64) -> std::io::Result<Option<Span>> {

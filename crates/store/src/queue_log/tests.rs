@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::disk::{DiskFile, RealDisk};
+use crate::disk::{DiskFile, OpenHow, RealDisk};
 
 const UNITS_PER_FILE: u64 = 10;
 
@@ -60,6 +60,57 @@ fn a_pushed_unit_is_readable_at_once_and_after_the_flush_and_after_a_restart() {
     let names: Vec<_> = std::fs::read_dir(queue.dir()).unwrap().map(|entry| entry.unwrap()).collect();
     assert_eq!(names.len(), 3);
     assert!(names.iter().all(|entry| entry.metadata().unwrap().len() == UNITS_PER_FILE * 20));
+}
+
+/// Units of a queue of usual file size, on a disk and in no memory; and the file that holds them.
+fn on_disk(count: u64) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let (logs, _) = QueueLogs::open(dir.path(), QueueLogOptions::default(), Arc::new(RealDisk)).unwrap();
+    let queue = logs.get_or_create("t", 0);
+    (0..count).for_each(|n| queue.push(unit(n)));
+    logs.sync_all().unwrap();
+    let path = queue.dir().join("00000000000000000000");
+    rustix::fs::fadvise(std::fs::File::open(&path).unwrap(), 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    (dir, path)
+}
+
+fn resident(path: &Path) -> u64 {
+    crate::governor::resident(std::os::fd::AsFd::as_fd(&std::fs::File::open(path).unwrap()), 0, 1 << 30).unwrap().cached
+}
+
+#[test]
+fn the_end_of_a_queue_is_found_wherever_it_is_and_two_pages_are_all_that_a_start_leaves_in_memory() {
+    for count in [1, 203, 204, 205, 408, 409, 410, 5_000, 300_000] {
+        let (dir, path) = on_disk(count);
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let pages = Arc::new(crate::governor::FilePages::new(1 << 30, &disk));
+        let disk = crate::governor::governed(&disk, &pages);
+        let (logs, loaded) = QueueLogs::open(dir.path(), QueueLogOptions::default(), disk).unwrap();
+        assert!(resident(&path) <= 8192, "{count} units, {} bytes", resident(&path));
+        let queue = logs.get("t", 0).unwrap();
+        assert_eq!((queue.max_offset(), queue.log_end().0), (count, count * 100));
+        let ends: Vec<_> = loaded.ends.iter().map(|(_, last)| last.unit).collect();
+        assert_eq!(ends, [unit(count - 1)]);
+    }
+}
+
+#[test]
+fn the_end_of_a_queue_is_found_where_the_file_system_does_not_know_it() {
+    let (dir, path) = on_disk(2_000);
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let end = || {
+        let (logs, _) = QueueLogs::open(dir.path(), QueueLogOptions::default(), Arc::new(RealDisk)).unwrap();
+        logs.get("t", 0).unwrap().max_offset()
+    };
+    // A page that was lost before, and nobody missed.
+    let lost = [0; 4096];
+    let at = 5 * lost.len() as u64;
+    DiskFile::punch(&*RealDisk.open(&path, OpenHow::Write).unwrap(), at, lost.len() as u64).unwrap();
+    assert_eq!(end(), 2_000);
+    // As RocketMQ makes its files when they are to be warm.
+    std::os::unix::fs::FileExt::write_all_at(&file, &lost, at).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &vec![0; 6_000_000 - 40_000], 40_000).unwrap();
+    assert_eq!(end(), 2_000);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::blocks;
 use super::damage::{bruised_record, set_aside, whole_record_after};
 use super::files::LogFiles;
 use super::gap::{self, why_not};
-use super::rebuild::{Rebuild, Suspects};
+use super::rebuild::{KnownUnits, Rebuild, Suspects};
 use super::{Before, Recovered};
 use crate::checkpoint::Marks;
 use crate::commit_log::BLANK_BYTES;
@@ -86,7 +86,11 @@ pub(super) fn read_again(
     let kept = SCANNED_KEPT.min(hot.map_or(SCANNED_KEPT, |hot| hot / 4));
     let mut let_go_at = from;
     let checkpointed = before.marks.map_or(i64::MIN, |marks| marks.queues_timestamp);
-    let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics, checkpointed);
+    let known = match before.noted {
+        Some(_) => KnownUnits::handed_over(queues.queues().len(), before.queue_ends),
+        None => KnownUnits::of(queues.queues().len()),
+    };
+    let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics, checkpointed, known);
     let mut bruised = 0_u64;
     'segments: for segment in &files.segments {
         // Each turn goes on by a record, or ends the segment or the log.

@@ -21,7 +21,7 @@ use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::governor::ColdPages;
 use crate::options::{FlushMode, StoreOptions};
-use crate::queue_log::QueueLogs;
+use crate::queue_log::{ConsumeQueue, QueueLogs, Span};
 use crate::resume::Mark;
 use crate::segment::Segment;
 use again::read_again;
@@ -140,6 +140,8 @@ pub(crate) struct End {
 pub(crate) struct Before<'a> {
     /// A consume queue lost units of records from here on.
     pub rebuild_from: Option<u64>,
+    /// The last units of consume queues.
+    pub queue_ends: &'a [(Arc<ConsumeQueue>, Span)],
     /// The check-point.
     pub marks: Option<&'a Marks>,
     /// Which topics were deleted, and where.
@@ -148,7 +150,7 @@ pub(crate) struct Before<'a> {
     pub batch_topics: &'a HashSet<String>,
     /// How we closed the store, if it was us and it was the last time that somebody did.
     pub closed: Option<Closed>,
-    /// What the process before us, which was killed, had handed to the kernel, if the kernel has it still.
+    /// What the process before us, which was killed, had handed to the kernel, if the kernel has it still: it has all else that was handed over, too.
     pub noted: Option<Mark>,
 }
 
@@ -193,6 +195,7 @@ pub(crate) fn recover(
     };
     let vouched = scan_from(files, queues, before, found)?;
     let from = noted.map_or(vouched, |mark| mark.written.max(vouched));
+    let before = &Before { noted, ..*before };
     let on_device = noted.map_or(from, |mark| mark.flushed.max(vouched));
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;

@@ -73,13 +73,14 @@ impl<'a> Rebuild<'a> {
         deleted: &'a Deleted,
         batch_topics: &'a HashSet<String>,
         checkpointed: i64,
+        known: KnownUnits,
     ) -> Rebuild<'a> {
         Rebuild {
             files,
             queues,
             deleted,
             batch_topics,
-            known: KnownUnits::of(queues.queues().len()),
+            known,
             queues_of_block: Vec::new(),
             added: 0,
             checkpointed,
@@ -297,6 +298,8 @@ pub(crate) struct KnownUnits {
     stretches: HashMap<usize, Stretch, FixedState>,
     /// Units of a stretch.
     units: usize,
+    /// By the queue's address, its last unit, where all before it are known to be those of the log: then no file is read for them.
+    ends: HashMap<usize, Span, FixedState>,
 }
 
 struct Stretch {
@@ -315,7 +318,14 @@ impl KnownUnits {
     /// For so many queues. Records of all of them may come in turn, so that each is to keep its stretch: the more there are, the shorter.
     pub fn of(queues: usize) -> KnownUnits {
         let units = (Self::REMEMBERED / queues.max(1)).clamp(Self::UNITS_MIN, Self::UNITS_MAX);
-        KnownUnits { stretches: HashMap::default(), units }
+        KnownUnits { stretches: HashMap::default(), units, ends: HashMap::default() }
+    }
+
+    /// The same for queues that are as a process left them which was killed, and whose last units are these. It wrote the units of a queue in the
+    /// order of their records, and the kernel has all that it wrote; the last one may be torn.
+    pub fn handed_over(queues: usize, ends: &[(Arc<ConsumeQueue>, Span)]) -> KnownUnits {
+        let ends = ends.iter().map(|(queue, last)| (Arc::as_ptr(queue) as usize, *last)).collect();
+        KnownUnits { ends, ..KnownUnits::of(queues) }
     }
 
     /// Whether the queue has that unit for those messages. Where it cannot be told, it has not.
@@ -324,6 +334,12 @@ impl KnownUnits {
             return false;
         }
         let key = Arc::as_ptr(queue) as usize;
+        if let Some(last) = self.ends.get(&key)
+            && span.base <= last.base
+            && span.unit.at <= last.unit.at
+        {
+            return span.base < last.base && span.unit.at < last.unit.at || span == *last;
+        }
         if self.stretches.len() >= Self::REMEMBERED / self.units && !self.stretches.contains_key(&key) {
             self.stretches.clear();
         }

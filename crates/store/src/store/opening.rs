@@ -72,6 +72,7 @@ impl Store {
             batch_topics: &batch_topics,
             deleted: &deleted,
             rebuild_from: loaded.rebuild_from.map(|at| at.0),
+            queue_ends: &loaded.ends,
             marks: marks.as_ref(),
             closed: Closed::recall(&journal),
         };

@@ -73,10 +73,10 @@ impl Store {
                 let is_all = pending <= pending_before || is_note_due;
                 let flushed = if is_all { shared.queues.flush_all() } else { shared.queues.flush_gathered() };
                 pending_before = shared.queues.pending_bytes();
-                if is_note_due && let Ok(Flushed::All) = flushed {
-                    shared.resume.note(mark);
-                } else {
-                    shared.resume.flushed_to(mark.flushed, 1);
+                match flushed {
+                    // Due or not: that queues are written costs much more than the note.
+                    Ok(Flushed::All) if mark.written > shared.resume.noted() => shared.resume.note(mark),
+                    Ok(_) | Err(_) => shared.resume.flushed_to(mark.flushed, 1),
                 }
                 let queue_dir = &shared.options.queue_dir;
                 let failed = flushed.err().map(|error| with_space(&*shared.disk, queue_dir, error.to_string()));

@@ -62,6 +62,42 @@ fn a_start_after_a_kill_reads_on_where_the_kernel_has_all() {
     assert!(!dir.path().join("resume").exists(), "a store that was closed needs none");
 }
 
+#[test]
+fn what_queues_have_written_is_noted_whether_a_note_is_due_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = try_open(options(dir.path())).unwrap();
+    let messages = append_until_noted(&store, dir.path());
+    drop(store);
+    let (store, found) = reopen(dir.path());
+    assert!((1..1000).contains(&found.records_scanned), "{}", found.records_scanned);
+    assert_run(&store, 0..messages);
+}
+
+#[test]
+fn the_last_unit_of_a_queue_is_compared_with_its_record_since_a_kill_may_have_torn_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    append_until_noted(&store, dir.path());
+    let note = std::fs::read(dir.path().join("resume")).unwrap();
+    append_run(&store, 1010..3000);
+    // All of it is in the queue's file then.
+    eventually("another note", || {
+        let text = std::fs::read_to_string(dir.path().join("resume")).unwrap();
+        let written = text.lines().nth(1).and_then(|line| line.split_once(' ')).map(|(written, _)| written.to_owned());
+        written == Some(store.end().0.to_string())
+    });
+    let last = store.existing_queue(TOPIC, 0).unwrap().unit_at(2999).unwrap();
+    drop(store);
+    // As if the process had been killed in the middle of the write of those.
+    std::fs::write(dir.path().join("resume"), note).unwrap();
+    overwrite(&queue_file(dir.path(), TOPIC, 0, 2900 * 20), 99 * 20 + 12, &[0xff; 8]);
+    let (store, found) = reopen(dir.path());
+    assert!((1990..3000).contains(&found.records_scanned), "{}", found.records_scanned);
+    assert_eq!(found.units_added, 1, "it is mended");
+    assert_eq!(store.existing_queue(TOPIC, 0).unwrap().unit_at(2999).unwrap(), last);
+    assert_run(&store, 0..3000);
+}
+
 /// Waits until the note says that the log is on the device as far as it is noted.
 fn until_noted_as_flushed(root: &Path) {
     eventually("a note of the flush", || {
