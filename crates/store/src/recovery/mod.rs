@@ -91,9 +91,11 @@ fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut 
     Ok(min)
 }
 
-/// Whether queues have all that was noted, as far as they say so themselves, and the log goes on there.
-fn is_usable(mark: Mark, files: &LogFiles, before: &Before) -> Result<bool, StoreError> {
-    let is_kept = before.rebuild_from.is_none() && files.segments[0].base() <= mark.flushed;
+/// Whether queues have all that was noted, as far as they say so themselves, and the log goes on there. Somebody may have removed them, so that
+/// they are built again.
+fn is_usable(mark: Mark, files: &LogFiles, queues: &QueueLogs, before: &Before) -> Result<bool, StoreError> {
+    let has_queues = queues.max_log_end().0 >= mark.written || mark.written == files.segments[0].base();
+    let is_kept = has_queues && before.rebuild_from.is_none() && files.segments[0].base() <= mark.flushed;
     Ok(is_kept && begins(files, mark.written)? != Begins::Otherwise)
 }
 
@@ -190,7 +192,7 @@ pub(crate) fn recover(
     }
     finish_deletions(queues, before.deleted)?;
     let noted = match before.noted {
-        Some(mark) if is_usable(mark, files, before)? => Some(mark),
+        Some(mark) if is_usable(mark, files, queues, before)? => Some(mark),
         Some(_) | None => None,
     };
     let vouched = scan_from(files, queues, before, found)?;
@@ -207,7 +209,8 @@ pub(crate) fn recover(
         let second = read_again(
             files,
             queues,
-            before,
+            // What queues had in the end is not what they have now.
+            &Before { noted: None, ..*before },
             from,
             options,
             disk,

@@ -75,7 +75,10 @@ impl Store {
                 pending_before = shared.queues.pending_bytes();
                 match flushed {
                     // Due or not: that queues are written costs much more than the note.
-                    Ok(Flushed::All) if mark.written > shared.resume.noted() => shared.resume.note(mark),
+                    Ok(Flushed::All) if mark.written > shared.resume.noted() => {
+                        // The log may have come further on the device while queues were written.
+                        shared.resume.note(Mark { flushed: shared.flushed.get(), ..mark });
+                    }
                     Ok(_) | Err(_) => shared.resume.flushed_to(mark.flushed, 1),
                 }
                 let queue_dir = &shared.options.queue_dir;

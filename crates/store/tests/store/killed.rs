@@ -34,10 +34,19 @@ fn reopen_after(root: &Path, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) 
     opened.unwrap()
 }
 
+/// Waits until it is noted that the kernel has all units of the log as it is now.
+fn until_noted(store: &Store, root: &Path) {
+    let end = store.end().0;
+    eventually("a note", || {
+        let note = std::fs::read_to_string(root.join("resume")).unwrap_or_default();
+        note.lines().nth(1).and_then(|line| line.split_once(' ')).is_some_and(|(written, _)| written == end.to_string())
+    });
+}
+
 /// Appends until it is noted that the kernel has what was appended before, and returns how many messages there are.
 fn append_until_noted(store: &Store, root: &Path) -> u64 {
     append_run(store, 0..1000);
-    eventually("a note", || std::fs::read(root.join("resume")).is_ok_and(|note| !note.is_empty()));
+    until_noted(store, root);
     // So that units are only in memory.
     append_run(store, 1000..1010);
     1010
@@ -52,7 +61,7 @@ fn a_start_after_a_kill_reads_on_where_the_kernel_has_all() {
     for life in 0..3 {
         let (store, found) = reopen(dir.path());
         assert!(found.was_abnormal);
-        assert!((1..1000).contains(&found.records_scanned), "{} in life {life}", found.records_scanned);
+        assert!(found.records_scanned < 1000, "{} in life {life}", found.records_scanned);
         assert_run(&store, 0..messages + life);
         append_run(&store, messages + life..messages + life + 1);
         drop(store);
@@ -69,7 +78,7 @@ fn what_queues_have_written_is_noted_whether_a_note_is_due_or_not() {
     let messages = append_until_noted(&store, dir.path());
     drop(store);
     let (store, found) = reopen(dir.path());
-    assert!((1..1000).contains(&found.records_scanned), "{}", found.records_scanned);
+    assert!(found.records_scanned < 1000, "{}", found.records_scanned);
     assert_run(&store, 0..messages);
 }
 
@@ -81,17 +90,14 @@ fn the_last_unit_of_a_queue_is_compared_with_its_record_since_a_kill_may_have_to
     let note = std::fs::read(dir.path().join("resume")).unwrap();
     append_run(&store, 1010..3000);
     // All of it is in the queue's file then.
-    eventually("another note", || {
-        let text = std::fs::read_to_string(dir.path().join("resume")).unwrap();
-        let written = text.lines().nth(1).and_then(|line| line.split_once(' ')).map(|(written, _)| written.to_owned());
-        written == Some(store.end().0.to_string())
-    });
+    until_noted(&store, dir.path());
     let last = store.existing_queue(TOPIC, 0).unwrap().unit_at(2999).unwrap();
     drop(store);
     // As if the process had been killed in the middle of the write of those.
-    std::fs::write(dir.path().join("resume"), note).unwrap();
-    overwrite(&queue_file(dir.path(), TOPIC, 0, 2900 * 20), 99 * 20 + 12, &[0xff; 8]);
-    let (store, found) = reopen(dir.path());
+    let (store, found) = reopen_after(dir.path(), &|| {
+        std::fs::write(dir.path().join("resume"), &note).unwrap();
+        overwrite(&queue_file(dir.path(), TOPIC, 0, 2900 * 20), 99 * 20 + 12, &[0xff; 8]);
+    });
     assert!((1990..3000).contains(&found.records_scanned), "{}", found.records_scanned);
     assert_eq!(found.units_added, 1, "it is mended");
     assert_eq!(store.existing_queue(TOPIC, 0).unwrap().unit_at(2999).unwrap(), last);
@@ -128,7 +134,7 @@ fn a_log_that_memory_has_let_go_of_since_it_was_flushed_is_not_read_again() {
         files.for_each(|file| let_go(&file.unwrap().path()));
     };
     let (store, found) = reopen_after(dir.path(), &let_go_of_log);
-    assert!((1..1000).contains(&found.records_scanned), "{}", found.records_scanned);
+    assert!(found.records_scanned < 1000, "{}", found.records_scanned);
     assert_run(&store, 0..messages);
 }
 
@@ -144,6 +150,18 @@ fn a_volume_that_was_taken_away_and_put_back_is_looked_at_whole() {
     let_go(&dir.path().join("resume"));
     let (store, found) = reopen(dir.path());
     assert_eq!(found.records_scanned, messages);
+    assert_run(&store, 0..messages);
+}
+
+#[test]
+fn queues_that_somebody_has_removed_since_are_built_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    let messages = append_until_noted(&store, dir.path());
+    drop(store);
+    let (store, _) = reopen_after(dir.path(), &|| {
+        let _ = std::fs::remove_dir_all(dir.path().join("consumequeue"));
+    });
     assert_run(&store, 0..messages);
 }
 
