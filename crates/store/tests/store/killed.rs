@@ -34,13 +34,17 @@ fn reopen_after(root: &Path, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) 
     opened.unwrap()
 }
 
+/// What is noted: up to where the units of the log are in their files, and up to where it was on the device.
+fn note_of(root: &Path) -> Option<(u64, u64)> {
+    let note = std::fs::read_to_string(root.join("resume")).ok()?;
+    let (written, flushed) = note.lines().nth(1)?.split_once(' ')?;
+    Some((written.parse().unwrap(), flushed.parse().unwrap()))
+}
+
 /// Waits until it is noted that the kernel has all units of the log as it is now.
 fn until_noted(store: &Store, root: &Path) {
     let end = store.end().0;
-    eventually("a note", || {
-        let note = std::fs::read_to_string(root.join("resume")).unwrap_or_default();
-        note.lines().nth(1).and_then(|line| line.split_once(' ')).is_some_and(|(written, _)| written == end.to_string())
-    });
+    eventually("a note", || note_of(root).is_some_and(|(written, _)| written == end));
 }
 
 /// Appends until it is noted that the kernel has what was appended before, and returns how many messages there are.
@@ -107,10 +111,7 @@ fn the_last_unit_of_a_queue_is_compared_with_its_record_since_a_kill_may_have_to
 /// Waits until the note says that the log is on the device as far as it is noted.
 fn until_noted_as_flushed(root: &Path) {
     eventually("a note of the flush", || {
-        let note = std::fs::read_to_string(root.join("resume")).unwrap_or_default();
-        let mark = note.lines().nth(1).and_then(|line| line.split_once(' '));
-        let number = |text: &str| text.parse::<u64>().unwrap();
-        mark.is_some_and(|(written, flushed)| number(written) > 0 && number(written) <= number(flushed))
+        note_of(root).is_some_and(|(written, flushed)| written > 0 && written <= flushed)
     });
 }
 
