@@ -75,6 +75,9 @@ impl Store {
             queue_ends: &loaded.ends,
             marks: marks.as_ref(),
             closed: Closed::recall(&journal),
+            queues_are_beside: disk
+                .device(&options.queue_dir)
+                .is_ok_and(|of| disk.device(&root).is_ok_and(|root| of == root)),
         };
         let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &cold_pages, &mut found)?;
         deleted.follow_log(&journal, files.segments[0].base(), end.at);

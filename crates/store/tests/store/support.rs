@@ -252,6 +252,8 @@ pub struct Faults {
     pub used_percent: AtomicU64,
     /// This folder's device is nearly full, whatever others say.
     pub full_dir: Mutex<Option<PathBuf>>,
+    /// This folder lies on a device of its own.
+    pub own_device: Mutex<Option<PathBuf>>,
     /// Nothing in this folder can be opened for writing.
     pub read_only_dir: Mutex<Option<PathBuf>>,
     pub frees_on_remove: AtomicBool,
@@ -376,8 +378,8 @@ impl Disk for FaultyDisk {
     }
     /// What is nearly full is a device of its own.
     fn device(&self, path: &Path) -> io::Result<u64> {
-        let full_dir = self.faults.full_dir.lock();
-        Ok(full_dir.as_ref().is_some_and(|dir| path.starts_with(dir)).into())
+        let is_in = |dir: &Mutex<Option<PathBuf>>| dir.lock().as_ref().is_some_and(|dir| path.starts_with(dir));
+        Ok(u64::from(is_in(&self.faults.full_dir)) + 2 * u64::from(is_in(&self.faults.own_device)))
     }
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
         self.faults.looks.fetch_add(1, Ordering::SeqCst);
