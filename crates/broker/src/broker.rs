@@ -156,7 +156,8 @@ impl Broker {
         let broker = Broker::load(start)?;
         after_loss::cut(&broker);
         let timeout_ms = broker.settings.load().transaction_time_out;
-        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms)?;
+        let kept_ms = transaction::kept_ms(&broker.store_settings.load());
+        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms, kept_ms)?;
         pop::settle_revived(&broker)?;
         pop::take_over(&broker).await?;
         transaction::mend(&broker).await.map_err(StartError::Refused)?;

@@ -32,6 +32,7 @@ use crate::broker::Broker;
 use crate::fetch;
 use crate::hold::Lane;
 use crate::light;
+use crate::protect;
 use crate::refusal::Refusal;
 use crate::schedule::{Schedule, Step};
 use crate::static_topic::late::{self, Destination, Led};
@@ -146,6 +147,15 @@ impl Delay {
             .zip(1..)
             .map(|(next, level)| (level, next.load(Ordering::Relaxed) as i64))
             .filter(|(_, next)| *next > 0)
+    }
+
+    /// Where the oldest message lies whose delivery is not on the device yet. Called by a thread that may wait.
+    pub(crate) fn needed_from(&self, store: &Store) -> Option<LogOffset> {
+        let of_levels = self.next.iter().zip(0..).filter_map(|(next, level)| {
+            protect::first_from(store, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
+        });
+        // After the levels: what they have passed over was set aside before.
+        of_levels.min().into_iter().chain(self.aside.first()).min()
     }
 
     /// Takes over another broker's progress. Only before the task runs.

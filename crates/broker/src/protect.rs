@@ -1,8 +1,10 @@
-//! How far back messages are still needed, so that retention does not take from a group what it has yet to consume.
+//! How far back messages are still needed, so that retention does not take from a group what it has yet to consume, nor what waits for its time
+//! or its end.
 //!
 //! A group counts in a topic while it is connected and subscribes to it, or has committed there within `activeGroupHours`, restarts in
-//! between or not; one that went away for longer has lost its claim, as in Apache. Retention and the page of metrics ask on threads that
-//! may wait, so a look into a queue's file is allowed here.
+//! between or not; one that went away for longer has lost its claim, as in Apache. What was popped and is on lease counts in any case: it comes
+//! again, unless it is acknowledged. Retention and the page of metrics ask on threads that may wait, so a look into a queue's file is allowed
+//! here.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -10,9 +12,10 @@ use std::time::Duration;
 
 use config::StoreSettings;
 use protocol::LogOffset;
-use store::{HourOfDay, Retention};
+use store::{HourOfDay, Retention, Store};
 
 use crate::broker::Broker;
+use crate::{timer, transaction};
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -46,9 +49,25 @@ pub(crate) fn begin(broker: &Arc<Broker>) {
     broker.store.protect(Box::new(move || Weak::upgrade(&broker_of).and_then(|broker| needed_from(&broker))));
 }
 
-/// Where the oldest message lies that an active group has yet to consume, or that waits for its time; none: nobody needs any.
-pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
-    not_consumed_from(broker).into_iter().chain(crate::timer::needed_from(broker)).min()
+/// Where the oldest message lies that a group has yet to consume, or that waits; none: nobody needs any.
+fn needed_from(broker: &Broker) -> Option<LogOffset> {
+    not_consumed_from(broker).into_iter().chain(waiting_from(broker)).min()
+}
+
+/// Where the oldest message lies that waits for its time, or for its end: timer messages, those of delay levels, half messages.
+pub(crate) fn waiting_from(broker: &Broker) -> Option<LogOffset> {
+    let delayed = broker.delay.needed_from(&broker.store);
+    let half = transaction::needed_from(&broker.store, &broker.offsets);
+    timer::needed_from(broker).into_iter().chain(delayed).chain(half).min()
+}
+
+/// Where the first message of a queue lies from an offset on. What is below the queue's beginning is gone already; a unit that cannot be read
+/// protects nothing.
+pub(crate) fn first_from(store: &Store, topic: &str, queue_id: i32, offset: u64) -> Option<LogOffset> {
+    let queue = store.existing_queue(topic, u32::try_from(queue_id).ok()?)?;
+    let first = offset.max(queue.min_offset());
+    let is_there = first < queue.max_offset();
+    Some(queue.unit_at(first).ok().filter(|_| is_there)??.at)
 }
 
 fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {
@@ -57,7 +76,7 @@ fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {
     oldest
 }
 
-/// Of each group and topic that keeps something of the log, where the oldest message lies that the group has yet to consume.
+/// Of each group and topic that keeps something of the log, where the oldest message lies that the group has yet to consume, or has on lease.
 pub(crate) fn needs(broker: &Broker) -> BTreeMap<(String, String), LogOffset> {
     let mut needs = BTreeMap::new();
     each_not_consumed(broker, &mut |group, topic, at| {
@@ -67,7 +86,8 @@ pub(crate) fn needs(broker: &Broker) -> BTreeMap<(String, String), LogOffset> {
     needs
 }
 
-/// Group, topic, and the oldest message that the group has yet to consume, of each queue where an active group has not consumed all.
+/// Group, topic, and the oldest message that the group has yet to consume, of each queue where an active group has not consumed all; and the
+/// oldest that it has on lease, of each queue that is popped.
 fn each_not_consumed(broker: &Broker, f: &mut dyn FnMut(&str, &str, LogOffset)) {
     let hours = active_group_hours(&broker.store_settings.load());
     let since = broker.clock.now() - i64::try_from(hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
@@ -77,16 +97,15 @@ fn each_not_consumed(broker: &Broker, f: &mut dyn FnMut(&str, &str, LogOffset)) 
         connected.is_some_and(|group| !group.has_subscriptions() || group.subscription(topic).is_some())
     };
     broker.offsets.for_each_active(since, &is_active, &mut |change| {
-        let queue = u32::try_from(change.queue_id).ok().and_then(|id| broker.store.existing_queue(change.topic, id));
-        let Some((queue, offset)) = queue.zip(change.offset.and_then(|offset| u64::try_from(offset).ok())) else {
-            return;
-        };
-        if offset >= queue.max_offset() {
-            return;
-        }
-        // What is below the queue's beginning is gone already; a unit that cannot be read protects nothing.
-        if let Ok(Some(unit)) = queue.unit_at(offset.max(queue.min_offset())) {
-            f(change.group, change.topic, unit.at);
+        let offset = change.offset.and_then(|offset| u64::try_from(offset).ok());
+        let first = offset.and_then(|offset| first_from(&broker.store, change.topic, change.queue_id, offset));
+        if let Some(at) = first {
+            f(change.group, change.topic, at);
         }
     });
+    for (name, offset) in broker.pops.first_open() {
+        if let Some(at) = first_from(&broker.store, &name.topic, name.queue_id, offset) {
+            f(&name.group, &name.topic, at);
+        }
+    }
 }

@@ -3,8 +3,8 @@
 //! A file is expired when its newest record is older than `fileReservedTime`. Expired files go at the hour of `deleteWhen`, or at
 //! once when a file system is fuller than `diskMaxUsedSpaceRatio`; `deleteFileBatchMax` of them in one look at most. All of them go when an
 //! operator asks (329). What makes the log longer than `commitLogBytesMax` is expired too, and goes at any hour. What the device does not have
-//! yet stays. What an active
-//! consumer group has not consumed yet stays (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`,
+//! yet stays. What is
+//! still to be consumed, delivered or ended stays (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`,
 //! where the device comes first and the log says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until
 //! there is room again. Which file systems count is said in `fullness.rs`.
 
@@ -38,7 +38,7 @@ enum Turn {
     Removed,
     /// There is none that may go, or it does not let itself be removed.
     Stays,
-    /// It would go because the log is too long, but somebody has not consumed it.
+    /// It would go because the log is too long, but somebody needs it.
     IsNeeded,
     /// It would go, and the device does not have it yet.
     Unflushed,
@@ -51,7 +51,7 @@ pub(crate) fn run(shared: &Shared) {
         if is_held_now && !is_held {
             warn!(
                 bytes = shared.log.end.get().saturating_sub(shared.log.min()),
-                "the log is longer than commitLogBytesMax, and its oldest file is kept: an active group has not consumed it"
+                "the log is longer than commitLogBytesMax, and its oldest file is kept: a message there is still to be consumed, delivered or ended"
             );
         }
         is_held = is_held_now;
@@ -128,7 +128,7 @@ fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is
             Why::DiskFull(full) => warn!(
                 path = %oldest.path().display(), disk = %full.path.display(), used_percent = full.used,
                 limit_percent = retention.disk_clean_forcibly_percent,
-                "removing messages that an active group has not consumed: the disk is fuller than diskSpaceCleanForciblyRatio"
+                "removing messages that are still to be consumed, delivered or ended: the disk is fuller than diskSpaceCleanForciblyRatio"
             ),
         }
     }

@@ -59,6 +59,11 @@ impl Rows {
         self.by_key.lock().values().copied().collect()
     }
 
+    /// Where the first of them lies in the log.
+    pub(super) fn first(&self) -> Option<LogOffset> {
+        self.by_key.lock().values().min().map(|at| LogOffset(*at))
+    }
+
     pub(super) fn len(&self) -> usize {
         self.by_key.lock().len()
     }

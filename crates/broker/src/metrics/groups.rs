@@ -13,7 +13,7 @@ use super::traffic::group_labels;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
 use crate::offsets::split_key;
-use crate::{protect, timer};
+use crate::protect;
 
 /// How old messages are stands in them, and they may lie on the disk: after so long nobody looks for more of them. What was not looked at
 /// is left out.
@@ -105,11 +105,11 @@ fn behind(broker: &Broker, group: &str, topic: &str, offsets: &BTreeMap<i32, i64
 /// What of the log stays because somebody needs it.
 pub(super) fn show_needs(broker: &Broker, page: &mut Exposition) {
     let (end, needs) = (broker.store.end().0, protect::needs(broker));
-    let of_all = "Bytes from the oldest message that an active group has yet to consume, or that waits for its time, to the log's end";
+    let of_all = "Bytes from the oldest message that a group has yet to consume or has on lease, or that waits, to the log's end";
     page.metric("gantry_log_needed_bytes", Kind::Gauge, of_all);
-    let oldest = needs.values().copied().chain(timer::needed_from(broker)).min();
+    let oldest = needs.values().copied().chain(protect::waiting_from(broker)).min();
     page.value(&[], oldest.map_or(0, |at| end.saturating_sub(at.0)));
-    let of_one = "Bytes from the oldest message that an active group has yet to consume to the log's end";
+    let of_one = "Bytes from the oldest message that a group has yet to consume, or has on lease, to the log's end";
     page.metric("gantry_log_needed_by_group_bytes", Kind::Gauge, of_one);
     for ((group, topic), at) in needs {
         if !is_left_out(broker, &group) && !is_left_out(broker, &topic) {

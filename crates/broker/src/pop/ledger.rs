@@ -412,6 +412,25 @@ impl Ledger {
         of_queue.take(1).find_map(|(id, lease)| Some(id.offset(lease.open().next()?)))
     }
 
+    /// The lowest open message of each queue, among up to `count` leases behind `after`. Says which lease was the last of them; none: there are no more.
+    pub(crate) fn lowest_open(
+        &self,
+        after: Option<LeaseId>,
+        count: usize,
+        lowest: &mut BTreeMap<PopQueue, u64>,
+    ) -> Option<LeaseId> {
+        let mut last = None;
+        for (id, lease) in self.page(after, count) {
+            last = Some(id);
+            // Distances rise.
+            if let Some(offset) = lease.open().next().map(|first| id.offset(first)) {
+                let found = lowest.entry(id.queue).or_insert(offset);
+                *found = offset.min(*found);
+            }
+        }
+        last
+    }
+
     /// How many leases there are.
     pub(crate) fn len(&self) -> usize {
         self.leases.len()

@@ -20,7 +20,7 @@ use store::{LogSlice, RecordAt, RecordBatch, TagsCode, Unit};
 
 use super::end::push_op;
 use super::ledger::Open;
-use super::{Ending, GROUP, immunity_ms};
+use super::{Ending, GROUP, first_wait_ms, kept_ms};
 use crate::append;
 use crate::broker::Broker;
 use crate::fetch;
@@ -32,7 +32,6 @@ use crate::unreadable::{Tries, WaitsFor};
 const BATCH: usize = 64;
 /// After a failure of the store, so much later again.
 const RETRY_MS: i64 = 1000;
-const HOUR_MS: i64 = 3_600_000;
 
 /// Writes the end of a message that was committed before a crash. Before anybody is served: behind other ends, nobody would miss it.
 pub(crate) async fn mend(broker: &Broker) -> Result<(), Refusal> {
@@ -173,6 +172,7 @@ async fn take_in(broker: &Broker) -> Taken {
     // After the read of the units, so that what is behind it is behind it for certain.
     let confirmed = broker.store.confirmed().get();
     let timeout_ms = broker.settings.load().transaction_time_out;
+    let kept_ms = kept_ms(&broker.store_settings.load());
     for unit in &units {
         if !unit.is_message() {
             transactions.ledger.lock().skip();
@@ -188,7 +188,7 @@ async fn take_in(broker: &Broker) -> Taken {
         }
         let due = match fetch::record(&broker.store, unit.at).await {
             Ok(RecordAt::Record(slice)) => view_of(&slice).map(|view| {
-                let wait_ms = immunity_ms(&view).unwrap_or(timeout_ms);
+                let wait_ms = first_wait_ms(&view, timeout_ms, kept_ms);
                 view.store_timestamp().saturating_add(wait_ms)
             }),
             Ok(RecordAt::Gone) => None,
@@ -253,9 +253,7 @@ async fn look(broker: &Broker, open: Open, now: i64, unread: &mut Tries<u64>) {
     };
     let settings = broker.settings.load_full();
     let age_ms = now.saturating_sub(view.store_timestamp());
-    let kept_ms =
-        i64::try_from(broker.store_settings.load().file_reserved_time).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
-    if open.checks >= settings.transaction_check_max || age_ms > kept_ms {
+    if open.checks >= settings.transaction_check_max || age_ms > kept_ms(&broker.store_settings.load()) {
         if let Err(refusal) = give_up(broker, open, &view).await {
             tracing::warn!(remark = refusal.remark, "half message that nobody knows about waits for the store");
             transactions.ledger.lock().postpone(open.offset, open.checks, now.saturating_add(RETRY_MS));

@@ -11,7 +11,7 @@ use protocol::sys_flag;
 use store::{ConsumeQueue, RecordAt, Store, StoreError, Unit};
 
 use super::ledger::Ledger;
-use super::{GROUP, ended_offsets, immunity_ms};
+use super::{GROUP, ended_offsets, first_wait_ms};
 use crate::offsets::Offsets;
 use crate::tables;
 use crate::topics::Topic;
@@ -55,6 +55,7 @@ pub(super) fn load(
     half: &Topic,
     op: &Topic,
     timeout_ms: i64,
+    kept_ms: i64,
 ) -> Result<(Ledger, Option<u64>), StoreError> {
     let half_queue = &half.lane(store, 0)?.queue;
     let op_queue = &op.lane(store, 0)?.queue;
@@ -100,7 +101,7 @@ pub(super) fn load(
                 if !original.is_some_and(|original| ended.has(original)) {
                     let by_apache = view.property(name::TRANSACTION_CHECK_TIMES).and_then(|text| text.parse().ok());
                     let checks = asked.get(&offset).copied().or(by_apache).unwrap_or(0);
-                    let wait_ms = immunity_ms(&view).unwrap_or(timeout_ms);
+                    let wait_ms = first_wait_ms(&view, timeout_ms, kept_ms);
                     taken = Some((checks, view.store_timestamp().saturating_add(wait_ms)));
                 }
             });

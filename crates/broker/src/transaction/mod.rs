@@ -16,16 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use config::BrokerSettings;
+use config::{BrokerSettings, StoreSettings};
 use parking_lot::Mutex;
 use protocol::properties::name;
 use protocol::record::RecordView;
+use protocol::{LogOffset, names};
 use store::journal::Table;
 use store::{Landed, Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::facts;
 use crate::offsets::Offsets;
+use crate::protect;
 use crate::refusal::Refusal;
 use crate::tables;
 use crate::topics::{Topic, Topics};
@@ -36,6 +38,8 @@ use ledger::Ledger;
 
 /// Whose offsets say how far half messages and ends are dealt with.
 const GROUP: &str = "CID_RMQ_SYS_TRANS";
+
+const HOUR_MS: i64 = 3_600_000;
 
 /// The tag of every message in the queue of ends: "deleted".
 const OP_TAG: &str = "d";
@@ -74,8 +78,14 @@ impl Transactions {
     }
 
     /// Reads which half messages are open. After the offsets of another broker have been imported, and before anybody is served.
-    pub(crate) fn load(&self, store: &Arc<Store>, offsets: &Offsets, timeout_ms: i64) -> Result<(), StoreError> {
-        let (ledger, lost_end) = load::load(store, offsets, &self.half, &self.op, timeout_ms)?;
+    pub(crate) fn load(
+        &self,
+        store: &Arc<Store>,
+        offsets: &Offsets,
+        timeout_ms: i64,
+        kept_ms: i64,
+    ) -> Result<(), StoreError> {
+        let (ledger, lost_end) = load::load(store, offsets, &self.half, &self.op, timeout_ms, kept_ms)?;
         *self.ledger.lock() = ledger;
         *self.lost_end.lock() = lost_end;
         Ok(())
@@ -159,6 +169,23 @@ fn write_op(properties: &mut Vec<u8>, body: &mut String, half_offset: u64) {
 fn ended_offsets(body: &[u8]) -> impl Iterator<Item = u64> {
     let text = std::str::from_utf8(body).unwrap_or_default();
     text.split(',').filter_map(|number| number.trim().parse().ok())
+}
+
+/// Where the oldest half message lies that may be open: from where a start reads. Called by a thread that may wait.
+pub(crate) fn needed_from(store: &Store, offsets: &Offsets) -> Option<LogOffset> {
+    let committed = offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());
+    protect::first_from(store, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
+}
+
+/// How long after it was stored a half message is looked at first, in ms: its producer is asked, or it is given up because it is older than the
+/// log is kept. So its immunity goes no further.
+fn first_wait_ms(view: &RecordView<'_>, timeout_ms: i64, kept_ms: i64) -> i64 {
+    immunity_ms(view).map_or(timeout_ms, |immunity_ms| immunity_ms.min(kept_ms))
+}
+
+/// A half message that is older is given up.
+pub(crate) fn kept_ms(settings: &StoreSettings) -> i64 {
+    i64::try_from(settings.file_reserved_time).unwrap_or(i64::MAX).saturating_mul(HOUR_MS)
 }
 
 /// How long after its birth a half message may be ended by its producer without being asked, if the producer says so, in ms.

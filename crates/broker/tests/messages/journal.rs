@@ -38,13 +38,6 @@ async fn create(running: &Running, topic: &str) {
     assert_eq!(running.call(request::UPDATE_AND_CREATE_TOPIC, &fields, "").await.code, 0);
 }
 
-/// The value of a metric without labels of its own.
-fn metric(page: &str, name: &str) -> u64 {
-    let line = page.lines().find(|line| line.starts_with(&format!("{name}{{")));
-    let Some(line) = line else { panic!("no {name} in {page}") };
-    line.rsplit_once(' ').unwrap().1.parse().unwrap()
-}
-
 /// As metrics are named.
 fn snake(name: &str) -> String {
     name.chars().fold(String::new(), |mut told, letter| {

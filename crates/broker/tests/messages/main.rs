@@ -6,6 +6,7 @@ mod batch_queues;
 mod durability;
 mod full_journal;
 mod journal;
+mod keeping;
 mod leases;
 mod light;
 mod limits;

@@ -318,6 +318,13 @@ pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// The value of a metric without labels of its own.
+pub fn metric(page: &str, name: &str) -> u64 {
+    let line = page.lines().find(|line| line.starts_with(&format!("{name}{{")));
+    let Some(line) = line else { panic!("no {name} in {page}") };
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
 /// What a producer says.
 pub fn to<'a>(topic: &'a str, queue_id: i32, properties: &'a str) -> SendMessage<'a> {
     SendMessage {
