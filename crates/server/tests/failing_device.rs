@@ -19,8 +19,16 @@ const SERVICE_NOT_AVAILABLE: i32 = 14;
 
 /// A server of which these calls go wrong, as `inject=` of strace has it.
 fn on_failing_device(data: &Path, injected: &str, settings: &[&str]) -> Running {
+    with_failing_files(data, injected, &[], settings)
+}
+
+/// The same, where they are made on these files; on all if there are none.
+fn with_failing_files(data: &Path, injected: &str, files: &[&str], settings: &[&str]) -> Running {
     let (call, _) = injected.split_once(':').unwrap();
     let mut command = Command::new("strace");
+    for file in files {
+        command.arg("-P").arg(data.canonicalize().unwrap().join(file));
+    }
     // With -D it is the server that is our child, and not strace.
     command.args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
     command.args(["-e", &format!("inject={injected}"), env!("CARGO_BIN_EXE_gantry")]);
@@ -83,6 +91,29 @@ async fn a_log_that_cannot_be_written_from_the_pool_ends_the_process_with_its_re
 
     let again = Running::server(data.path());
     assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, acknowledged);
+    assert_eq!(again.end("-TERM").0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn timer_files_that_cannot_be_brought_to_the_device_end_the_process_with_its_reason_and_no_timer_is_lost() {
+    let data = tempfile::tempdir().unwrap();
+    let running = with_failing_files(data.path(), "fdatasync:error=EIO", &["store/timerwheel"], &[]);
+    let asking = Asking::of(&running);
+    let answer = asking.send(TOPIC, 0, "TIMER_DELAY_SEC\u{1}3\u{2}", "late").await.unwrap();
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    let (signal, log) = running.ended_by();
+    assert_eq!(signal, Some(6), "{log}");
+    let last =
+        log.lines().find(|line| line.contains("cannot be brought to the device: ending the process")).expect(&log);
+    assert!(last.contains("store/timerwheel") && last.contains("Input/output error"), "{last}");
+
+    let again = Running::server(data.path());
+    let asking = Asking::of(&again);
+    let deadline = Instant::now() + PATIENCE;
+    while asking.bodies(TOPIC, 0).await != ["late"] {
+        assert!(Instant::now() < deadline, "the timer message is not delivered");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_eq!(again.end("-TERM").0, Some(0));
 }
 

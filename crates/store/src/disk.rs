@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use memmap2::MmapRaw;
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
+use tracing::error;
+
+use crate::turns;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,15 @@ pub trait Disk: Debug + Send + Sync {
     /// How full the device is that holds `path`.
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
         DiskUse::of(path)
+    }
+}
+
+/// Brings a file to the device, or ends the process: what the kernel could not write it may have forgotten, and it says so once. Whoever tried
+/// again would take for safe what is lost; the next start finds out.
+pub(crate) fn sync_or_end(file: &dyn DiskFile, path: &Path) {
+    if let Err(error) = file.sync_data() {
+        error!(path = %path.display(), %error, "a file cannot be brought to the device: ending the process");
+        turns::end_process();
     }
 }
 

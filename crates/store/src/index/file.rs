@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use crate::error::StoreError;
 
 const HEADER_BYTES: u64 = 40;
@@ -306,17 +306,15 @@ impl IndexFile {
         hash % self.shape.slots
     }
 
-    /// Brings entries and slots to the device, then the header that counts them.
+    /// Brings entries and slots to the device, then the header that counts them. A device that cannot sync ends the process.
     pub fn sync(&self) -> Result<(), StoreError> {
         let header = self.header();
         if *self.written.lock() == header {
             return Ok(());
         }
-        self.file
-            .sync_data()
-            .and_then(|()| self.file.write_at(&header.encode(), 0))
-            .and_then(|()| self.file.sync_data())
-            .map_err(self.failed("write"))?;
+        sync_or_end(&*self.file, &self.path);
+        self.file.write_at(&header.encode(), 0).map_err(self.failed("write"))?;
+        sync_or_end(&*self.file, &self.path);
         *self.written.lock() = header;
         Ok(())
     }

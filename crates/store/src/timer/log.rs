@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use protocol::LogOffset;
 
-use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use crate::error::StoreError;
 
 /// Bytes of a unit.
@@ -263,11 +263,7 @@ impl Log {
                         path: last.path.clone(),
                         source,
                     })?;
-                    last.file.sync_data().map_err(|source| StoreError::Disk {
-                        doing: "sync",
-                        path: last.path.clone(),
-                        source,
-                    })?;
+                    sync_or_end(&*last.file, &last.path);
                 }
                 last.base + self.file_bytes
             }

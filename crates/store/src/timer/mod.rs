@@ -21,7 +21,7 @@ use protocol::LogOffset;
 pub use checkpoint::{TIMER_MARKS_BYTES, TimerMarks};
 pub use log::{TimerUnit, timer_magic};
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, sync_or_end};
 use crate::error::StoreError;
 use checkpoint::Checkpoint;
 use log::{Log, UNIT_BYTES};
@@ -367,18 +367,19 @@ pub struct TimerCheckpoint {
 }
 
 impl TimerCheckpoint {
-    /// Waits for the device.
+    /// Waits for the device. One that cannot sync ends the process.
     pub fn write(&self) -> Result<(), StoreError> {
         let failed = |doing: &'static str, path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::Disk { doing, path, source }
         };
         for (path, file) in &self.files {
-            file.sync_data().map_err(failed("sync", path))?;
+            sync_or_end(&**file, path);
         }
         let (path, file) = &self.checkpoint;
-        let written = file.write_at(&self.marks.encode(), 0).and_then(|()| file.sync_data());
-        written.map_err(failed("write", path))
+        file.write_at(&self.marks.encode(), 0).map_err(failed("write", path))?;
+        sync_or_end(&**file, path);
+        Ok(())
     }
 }
 
