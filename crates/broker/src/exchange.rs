@@ -8,6 +8,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -30,6 +32,10 @@ pub use look::{ConfigFile, ConfigLook, Writer};
 pub(crate) use place::put_in_place;
 use place::{BACKUP, backup};
 
+/// A file that is no longer is written each time that its state has changed: many such a minute are little.
+const SMALL_BYTES: usize = 16 << 10;
+/// A longer one that has not been paid for waits so long at most.
+const UNPAID_TIME: Duration = Duration::from_secs(600);
 /// Hashes that are remembered of writes that may have been cut short, beside those of the file in place and of its backup.
 const ATTEMPTS_KEPT: usize = 4;
 
@@ -79,6 +85,18 @@ struct Known {
     extras: Value,
     /// What the state looked like when it was last written.
     stamp: Option<(i64, i64, u64)>,
+    /// How long the file was that was written last, and when, by the clock's elapsed time.
+    bytes: usize,
+    written_at: Duration,
+}
+
+/// When files are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// If their state has changed.
+    Changed,
+    /// The same, but a long one no sooner than what users have written since the start pays for it: they are written whole, with each change.
+    Paid,
 }
 
 impl Known {
@@ -99,6 +117,8 @@ pub(crate) struct Exchange {
     folder: PathBuf,
     known: Mutex<[Known; ALL.len()]>,
     keeper: Keeper,
+    /// Bytes of files written since the start. Relaxed: it stands alone.
+    written: AtomicU64,
 }
 
 impl Exchange {
@@ -115,7 +135,7 @@ impl Exchange {
                 known[json as usize].extras = serde_json::from_slice(value).unwrap_or_default();
             }
         });
-        Exchange { folder, known: Mutex::new(known), keeper: Keeper::of(store) }
+        Exchange { folder, known: Mutex::new(known), keeper: Keeper::of(store), written: AtomicU64::new(0) }
     }
 
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
@@ -163,19 +183,35 @@ impl Exchange {
         Ok(count)
     }
 
+    /// Bytes of files that were written since the start.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Whether what was written beside what users write is within `journalMaintenancePercent` of that: files, and the journal's snapshots.
+    fn is_paid(&self, broker: &Broker) -> bool {
+        let journal = broker.store.journal();
+        let (stats, percent) = (journal.stats(), journal.options().maintenance_percent);
+        let spent = u128::from(self.written()) + u128::from(stats.maintenance_bytes);
+        spent * 100 <= u128::from(stats.foreground_bytes) * u128::from(percent)
+    }
+
     /// Writes the files whose state has changed since they were last written. Called by one task at a time.
-    pub(crate) async fn export(&self, broker: &Broker) -> Result<(), ExchangeError> {
+    pub(crate) async fn export(&self, broker: &Broker, when: When) -> Result<(), ExchangeError> {
         for json in used(broker) {
             let stamp = stamp(broker, json);
+            let now = broker.clock.elapsed();
             let extras = {
                 let known = self.known.lock();
                 let known = &known[json as usize];
-                if known.stamp == Some(stamp) {
+                let is_due = known.bytes <= SMALL_BYTES || now.saturating_sub(known.written_at) >= UNPAID_TIME;
+                if known.stamp == Some(stamp) || when == When::Paid && !is_due && !self.is_paid(broker) {
                     continue;
                 }
                 known.extras.clone()
             };
             let text = render(broker, json, &extras);
+            let bytes = text.len();
             let new = hash(text.as_bytes());
             let position = self.remember(json, new);
             let before = self.known.lock()[json as usize].in_place.first().copied();
@@ -199,7 +235,9 @@ impl Exchange {
                 self.known.lock()[json as usize].note_in_place(in_place);
                 written?;
             }
-            self.known.lock()[json as usize].stamp = Some(stamp);
+            self.written.fetch_add(bytes as u64, Ordering::Relaxed);
+            let known = &mut self.known.lock()[json as usize];
+            (known.stamp, known.bytes, known.written_at) = (Some(stamp), bytes, now);
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ pub(crate) struct Figure {
 }
 
 /// The settings, and what there is beside them.
-pub(crate) fn figures(broker: &Broker) -> [Figure; 23] {
+pub(crate) fn figures(broker: &Broker) -> [Figure; 24] {
     let journal = broker.store.journal();
     let (stats, options) = (journal.stats(), journal.options());
     let now = |name, value, about| Figure { name, is_count: false, about, value };
@@ -46,11 +46,16 @@ pub(crate) fn figures(broker: &Broker) -> [Figure; 23] {
         now("journalSnapshotMinBytes", options.snapshot_min_bytes, "From where on a snapshot is worth it"),
         now("journalSnapshotRatioPercent", options.snapshot_ratio_percent, "The same in percent of the last snapshot"),
         now("journalIdleMillis", millis(options.idle_after), "After so long without a change a quarter will do"),
-        now("journalMaintenancePercent", options.maintenance_percent, "What snapshots may be of what was written"),
+        now(
+            "journalMaintenancePercent",
+            options.maintenance_percent,
+            "What snapshots and config/*.json may be of what was written",
+        ),
         now("journalLastSnapshotBytes", stats.snapshot_bytes, "Bytes of the last snapshot"),
         now("journalLastSnapshotMicros", micros, "How long the last snapshot since start took"),
         count("journalSnapshots", stats.snapshots, "Snapshots"),
         count("journalMaintenanceBytes", stats.maintenance_bytes, "Bytes of snapshots and of heads of files"),
+        count("configurationBytes", broker.exchange.written(), "Bytes of config/*.json written, each time whole"),
         count("journalForegroundBytes", stats.foreground_bytes, "Bytes of changes and of the log"),
         count("journalWrittenBytes", stats.written_bytes, "Bytes of changes"),
         count("journalEntries", stats.entries_since_start, "Changes"),

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::blocking;
 use crate::broker::Broker;
-use crate::exchange::{Exports, Extras};
+use crate::exchange::{Exports, Extras, When};
 use crate::falls::{Fall, Falls};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
@@ -100,7 +100,7 @@ impl Upkeep {
                 "the journal is not written in time; it may lack the offsets that were committed last, \
                  and configuration is not exported"
             );
-        } else if let Err(error) = broker.exchange.export(broker).await {
+        } else if let Err(error) = broker.exchange.export(broker, When::Changed).await {
             tracing::error!(%error, "configuration not exported; the journal holds it");
         }
         if let Err(error) = broker.exchange.export_timer_counts(broker).await {
@@ -223,7 +223,7 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             () = tokio::time::sleep(every) => {}
         }
         let runtime = tokio::runtime::Handle::current();
-        match beside(&broker, move |broker| runtime.block_on(broker.exchange.export(broker))).await {
+        match beside(&broker, move |broker| runtime.block_on(broker.exchange.export(broker, When::Paid))).await {
             Ok(()) => has_complained = false,
             // The state is safe in the journal; say it once, not every few seconds.
             Err(error) if !has_complained => {

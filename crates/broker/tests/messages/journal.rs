@@ -1,6 +1,8 @@
 //! The journal's settings, changed while the broker runs, and what they do.
 
+use protocol::body::SubscriptionGroupConfig;
 use protocol::code::request;
+use protocol::fastjson::{self, Dialect};
 use protocol::request::CreateTopic;
 use tokio::time::Instant;
 
@@ -130,5 +132,40 @@ async fn a_setting_of_the_journal_out_of_its_range_is_refused_and_changes_nothin
     let after = figures(&running).await;
     assert_eq!(number(&after, "journalMaintenancePercent"), 2);
     assert_eq!(number(&after, "journalRoomBytes"), 256 << 10);
+    running.stop().await;
+}
+
+/// Sends what pays for all that was written beside messages, and hardly more.
+async fn pay(running: &Running) {
+    loop {
+        let page = running.metrics();
+        let written = ["gantry_configuration_bytes_total", "gantry_journal_maintenance_bytes_total"];
+        let spent: u64 = written.iter().map(|name| metric(&page, name)).sum();
+        let left = (spent * 50).saturating_sub(metric(&page, "gantry_journal_foreground_bytes_total"));
+        if left == 0 {
+            return;
+        }
+        running.put("T0", 0, "", &"x".repeat(left.min(3 << 20) as usize)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_files_of_the_configuration_are_written_as_far_as_messages_pay_for_them() {
+    let running = start(Setup { more: &[("flushConsumerOffsetInterval", "100")], ..Setup::default() }).await;
+    let read = |file: &str| std::fs::read_to_string(running.dir().join("config").join(file)).unwrap_or_default();
+    for topic in 0..200 {
+        running.put(&format!("T{topic}"), 0, "", "x").await;
+    }
+    pay(&running).await;
+    until("topics.json is long and whole", || read("topics.json").contains("\"T199\"")).await;
+    running.put("Late", 0, "", "x").await;
+    // In the same turn as a short file.
+    let group = SubscriptionGroupConfig { group_name: "G".to_owned(), ..SubscriptionGroupConfig::default() };
+    let group = fastjson::to_vec(&group, Dialect::FastJson);
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), group).await.code, 0);
+    until("the group is written", || read("subscriptionGroup.json").contains("\"G\"")).await;
+    assert!(!read("topics.json").contains("\"Late\""));
+    pay(&running).await;
+    until("the topic is written", || read("topics.json").contains("\"Late\"")).await;
     running.stop().await;
 }

@@ -26,7 +26,7 @@ table! {
     live "journalOffsetsMillis"         GATHER    = "5"     "how long committed offsets gather before the newest of each queue goes into the journal, in ms; a kill costs a group what it committed meanwhile";
     live "journalSnapshotMinBytes"      THRESHOLD = "4M"    "a snapshot is taken when the journal has grown by more than this …";
     live "journalSnapshotRatioPercent"  RATIO     = "200"   "… and by more than this share of the last snapshot …";
-    live "journalMaintenancePercent"    SHARE     = "2"     "… and the last snapshot was at most this share of the bytes (journal and log) written since it began";
+    live "journalMaintenancePercent"    SHARE     = "2"     "… and the last snapshot was at most this share of the bytes (journal and log) written since it began; config/*.json of more than 16 KiB are written as far as it leaves room, or ten minutes later";
     live "journalIdleMillis"            IDLE      = "10000" "when nothing changed for so long, a quarter of the first two will do";
     live "journalPendingBytesMax"       PENDING   = "4M"    "changes that wait for a device that stands still; above it only the newest of each key is kept";
     live "journalRoomBytes"             ROOM      = "256K"  "bytes of the file made ready at a time, into which changes are copied without a thread";
