@@ -46,7 +46,9 @@ fn active_group_hours(settings: &StoreSettings) -> u64 {
 /// Has the store ask us from now on.
 pub(crate) fn begin(broker: &Arc<Broker>) {
     let broker_of = Arc::downgrade(broker);
-    broker.store.protect(Box::new(move || Weak::upgrade(&broker_of).and_then(|broker| needed_from(&broker))));
+    // A broker that is gone says nothing of what is needed.
+    let floor = move || Weak::upgrade(&broker_of).map_or(Some(LogOffset(0)), |broker| needed_from(&broker));
+    broker.store.protect(Box::new(floor));
 }
 
 /// Where the oldest message lies that a group has yet to consume, or that waits; none: nobody needs any.
@@ -61,13 +63,21 @@ pub(crate) fn waiting_from(broker: &Broker) -> Option<LogOffset> {
     timer::needed_from(broker).into_iter().chain(delayed).chain(half).min()
 }
 
-/// Where the first message of a queue lies from an offset on. What is below the queue's beginning is gone already; a unit that cannot be read
-/// protects nothing.
+/// Where the first message of a queue lies from an offset on. What is below the queue's beginning is gone already. Where the device does not
+/// say it, it may be anywhere: then all of the log is needed.
 pub(crate) fn first_from(store: &Store, topic: &str, queue_id: i32, offset: u64) -> Option<LogOffset> {
     let queue = store.existing_queue(topic, u32::try_from(queue_id).ok()?)?;
     let first = offset.max(queue.min_offset());
-    let is_there = first < queue.max_offset();
-    Some(queue.unit_at(first).ok().filter(|_| is_there)??.at)
+    if first >= queue.max_offset() {
+        return None;
+    }
+    match queue.unit_at(first) {
+        Ok(unit) => Some(unit?.at),
+        Err(error) => {
+            tracing::error!(topic, queue_id, %error, "cannot tell what is still needed; nothing is removed from the log");
+            Some(store.min_offset())
+        }
+    }
 }
 
 fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {

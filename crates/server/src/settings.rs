@@ -217,6 +217,7 @@ pub fn store_options(settings: &StoreSettings, memory: &Memory) -> anyhow::Resul
         check_crc_on_read: settings.check_crc_on_read,
         delay_levels,
         retention: broker::retention(settings),
+        is_protected: true,
         clean_interval: Duration::from_millis(settings.clean_resource_interval),
         index: settings.message_index_enable.then(|| IndexOptions {
             slots: settings.max_hash_slot_num,

@@ -65,6 +65,8 @@ pub struct StoreOptions {
     pub clean_interval: Duration,
     /// Which old files go, and when.
     pub retention: Retention,
+    /// Somebody says by [`Store::protect`](crate::Store::protect) what is still needed, and until then all is, below the forced level.
+    pub is_protected: bool,
     /// How far behind the end of the log bytes that this process wrote are taken to be in memory.
     pub hot_bytes: u64,
     /// Threads that read from the device.
@@ -110,6 +112,7 @@ impl StoreOptions {
             delay_levels: DelayLevels::default(),
             clean_interval: Duration::from_secs(10),
             retention: Retention::default(),
+            is_protected: false,
             hot_bytes: 1 << 30,
             cold_read_threads: 2,
             cold_reads_max: 4096,

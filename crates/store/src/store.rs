@@ -100,6 +100,7 @@ pub(crate) struct Shared {
     pub is_writable: AtomicBool,
     /// Which old files go. Guards nothing else.
     pub retention: Mutex<Retention>,
+    /// None: nobody needs anything.
     pub retention_floor: RwLock<Option<RetentionFloor>>,
     /// Somebody wants expired files to go whatever the hour. Relaxed: the bell's lock orders it.
     pub delete_expired: AtomicBool,
@@ -456,6 +457,7 @@ impl Store {
     /// From now on retention asks `floor` how far back messages are still needed.
     pub fn protect(&self, floor: RetentionFloor) {
         *self.shared.retention_floor.write() = Some(floor);
+        self.shared.retention_bell.ring();
     }
 
     /// From now on old files go by these rules.

@@ -33,6 +33,8 @@ pub(super) type Key = (u32, u64);
 pub(super) struct Rows {
     /// Where each lies in the log. Guards itself only.
     by_key: Mutex<BTreeMap<Key, u64>>,
+    /// Those that the device gave, and that are not there. Guards itself only.
+    nowhere: Mutex<BTreeSet<Key>>,
 }
 
 fn row((level, offset): Key) -> [u8; 12] {
@@ -59,9 +61,15 @@ impl Rows {
         self.by_key.lock().values().copied().collect()
     }
 
-    /// Where the first of them lies in the log.
+    /// Where the first of them lies in the log. One that is not there is tried as long as the log has its place, and keeps nothing.
     pub(super) fn first(&self) -> Option<LogOffset> {
-        self.by_key.lock().values().min().map(|at| LogOffset(*at))
+        let nowhere = self.nowhere.lock().clone();
+        let rows = self.by_key.lock();
+        rows.iter().filter(|(key, _)| !nowhere.contains(key)).map(|(_, at)| LogOffset(*at)).min()
+    }
+
+    fn is_nowhere(&self, key: Key) {
+        self.nowhere.lock().insert(key);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -80,6 +88,7 @@ impl Rows {
     /// It is delivered, or never will be.
     pub(super) fn forget(&self, store: &Store, key: Key) {
         self.by_key.lock().remove(&key);
+        self.nowhere.lock().remove(&key);
         store.journal().delete(tables::DELAYS, &row(key));
     }
 
@@ -183,7 +192,10 @@ impl Delivery {
                 tracing::error!(level, offset, at, "delayed message could not be read until the log had it no more");
                 return self.give_up(key);
             }
-            Ok(RecordAt::Gone) | Err(_) => {
+            found @ (Ok(RecordAt::Gone) | Err(_)) => {
+                if found.is_ok() {
+                    rows.is_nowhere(key);
+                }
                 self.aside.failed(key, broker.clock.now().0);
                 return;
             }

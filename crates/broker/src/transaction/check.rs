@@ -1,7 +1,7 @@
 //! The task that takes in new half messages and asks their producers about those that wait for too long.
 //!
 //! It sleeps until the half queue grows or somebody has to be asked. A producer is asked `transactionTimeOut` after the message was stored,
-//! then every `transactionCheckInterval`; a message whose producer was asked `transactionCheckMax` times, or that is older than the log is
+//! then every `transactionCheckInterval`; a message whose producer was asked `transactionCheckMax` times, or that is as old as the log is
 //! kept, is given up: it goes to `TRANS_CHECK_MAX_TIME_TOPIC`, from where 323 brings it back.
 
 use std::sync::Arc;
@@ -253,7 +253,7 @@ async fn look(broker: &Broker, open: Open, now: i64, unread: &mut Tries<u64>) {
     };
     let settings = broker.settings.load_full();
     let age_ms = now.saturating_sub(view.store_timestamp());
-    if open.checks >= settings.transaction_check_max || age_ms > kept_ms(&broker.store_settings.load()) {
+    if open.checks >= settings.transaction_check_max || age_ms >= kept_ms(&broker.store_settings.load()) {
         if let Err(refusal) = give_up(broker, open, &view).await {
             tracing::warn!(remark = refusal.remark, "half message that nobody knows about waits for the store");
             transactions.ledger.lock().postpone(open.offset, open.checks, now.saturating_add(RETRY_MS));

@@ -108,7 +108,7 @@ impl Transactions {
             return Ok(());
         }
         let what = format_args!(
-            "[GANTRY]system busy: {open} half messages are open, the limit is {limit} (openHalfMessagesMax)"
+            "[GANTRY]system busy, start flow control for a while: {open} half messages are open, the limit is {limit} (openHalfMessagesMax)"
         );
         // When producers are asked about theirs the next time.
         Err(Refusal::busy(what, Duration::from_millis(settings.transaction_check_interval.max(0) as u64)))
@@ -178,12 +178,12 @@ pub(crate) fn needed_from(store: &Store, offsets: &Offsets) -> Option<LogOffset>
 }
 
 /// How long after it was stored a half message is looked at first, in ms: its producer is asked, or it is given up because it is older than the
-/// log is kept. So its immunity goes no further.
+/// log is kept. So it waits no longer, whatever its immunity.
 fn first_wait_ms(view: &RecordView<'_>, timeout_ms: i64, kept_ms: i64) -> i64 {
-    immunity_ms(view).map_or(timeout_ms, |immunity_ms| immunity_ms.min(kept_ms))
+    immunity_ms(view).unwrap_or(timeout_ms).min(kept_ms)
 }
 
-/// A half message that is older is given up.
+/// A half message that is as old is given up.
 pub(crate) fn kept_ms(settings: &StoreSettings) -> i64 {
     i64::try_from(settings.file_reserved_time).unwrap_or(i64::MAX).saturating_mul(HOUR_MS)
 }

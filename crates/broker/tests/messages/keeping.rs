@@ -1,10 +1,12 @@
 //! What retention leaves alone though it is old and nobody subscribes to it: messages that wait for their time or their end, or are on lease.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::ManualClock;
 use protocol::request::PopMessage;
-use store::Retention;
+use store::{HourOfDay, Retention};
 
 use super::popping::{ack, from, pop};
 use super::support::{Running, Setup, metric, properties, start, until};
@@ -17,14 +19,29 @@ const FILE: u64 = 256 << 10;
 struct Keeping {
     broker: Running,
     hand: ManualClock,
+    /// Looks of retention at its oldest file.
+    looks: Arc<AtomicU64>,
+    retention: Retention,
 }
 
 impl Keeping {
     async fn start() -> Keeping {
         let (setup, hand) = Setup { segment_bytes: FILE, ..Setup::default() }.standing();
-        let keeping = Keeping { broker: start(setup).await, hand };
-        let retention = Retention { file_reserved: Duration::ZERO, clean_forcibly: false, ..Retention::default() };
-        keeping.broker.store().retain(retention);
+        // Each look at the oldest file asks for the hour.
+        let looks = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&looks);
+        let hour_of_day = HourOfDay::new(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            0
+        });
+        let retention = Retention {
+            file_reserved: Duration::ZERO,
+            delete_when: vec![0],
+            hour_of_day,
+            clean_forcibly: false,
+            ..Retention::default()
+        };
+        let keeping = Keeping { broker: start(setup).await, hand, looks, retention };
         // So that the first file holds nothing that is asked about.
         keeping.fill(2).await;
         keeping
@@ -44,27 +61,25 @@ impl Keeping {
         self.broker.store().min_offset().0
     }
 
-    /// Has old files go until those before a message are gone, and says whether the message is there. Files go one after the other, so the next
-    /// one would have gone, too, if it could.
+    /// Has old files go until those before a message are gone and another look has begun and ended, and says whether the message is there.
     async fn keeps(&self, at: u64) -> bool {
         self.fill(3).await;
-        until("the files before the message are gone", || {
-            self.broker.store().delete_expired();
-            self.min() + FILE > at
-        })
-        .await;
-        self.broker.store().delete_expired();
+        until("the files before the message are gone", || self.min() + FILE > at || self.asks()).await;
+        let looks = self.looks.load(Ordering::SeqCst);
+        until("two looks more", || self.looks.load(Ordering::SeqCst) >= looks + 2 || self.asks()).await;
         assert_eq!(metric(&self.broker.metrics(), "gantry_log_needed_bytes"), self.broker.store().end().0 - at);
         self.min() <= at
     }
 
     async fn until_gone(&self, at: u64) {
         self.fill(2).await;
-        until("the message's file is gone", || {
-            self.broker.store().delete_expired();
-            self.min() > at
-        })
-        .await;
+        until("the message's file is gone", || self.min() > at || self.asks()).await;
+    }
+
+    /// Has retention look.
+    fn asks(&self) -> bool {
+        self.broker.store().retain(self.retention.clone());
+        false
     }
 }
 

@@ -139,6 +139,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         delay_levels: DelayLevels::parse(setup.levels).unwrap(),
         light_queues_max: setup.light_queues.map(|max| max.parse().unwrap()),
         batch_topics: Some(broker::batch_topics),
+        is_protected: true,
         index: setup.has_index.then(|| IndexOptions { dir: dir.path().join("index"), slots: 1000, entries: 10_000 }),
         ..StoreOptions::at(dir.path())
     };

@@ -167,3 +167,20 @@ async fn a_crash_at_any_record_ends_no_transaction_twice_and_forgets_none() {
         assert_eq!(bodies(last.all("Orders", 1).await), seen, "{what}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_immunity_keeps_a_half_message_longer_than_the_log_is_kept() {
+    let (setup, hand) = Setup { more: &[("fileReservedTime", "1")], ..Setup::default() }.standing();
+    let running = start(setup).await;
+    let immune =
+        properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG"), ("CHECK_IMMUNITY_TIME_IN_SECONDS", "999999999999")]);
+    running.put("Orders", 1, &immune, "immune").await;
+    hand.advance(Duration::from_millis(3_599_999));
+    // Whoever comes next has the others looked at.
+    half(&running, "next").await;
+    hand.advance(Duration::from_millis(1));
+    half(&running, "last").await;
+    let given_up = running.wait_for("TRANS_CHECK_MAX_TIME_TOPIC", 0, 1).await;
+    assert_eq!((given_up[0].body.as_str(), given_up[0].store_timestamp), ("immune", STANDS_AT + 3_600_000));
+    running.stop().await;
+}

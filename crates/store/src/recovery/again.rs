@@ -86,10 +86,9 @@ pub(super) fn read_again(
     let kept = SCANNED_KEPT.min(hot.map_or(SCANNED_KEPT, |hot| hot / 4));
     let mut let_go_at = from;
     let checkpointed = before.marks.map_or(i64::MIN, |marks| marks.queues_timestamp);
-    // A volume of the queues' own may have been taken away and put back as it was once.
     let known = match before.noted {
-        Some(_) if before.queues_are_beside => KnownUnits::handed_over(queues.queues().len(), before.queue_ends),
-        Some(_) | None => KnownUnits::of(queues.queues().len()),
+        Some(_) => KnownUnits::handed_over(queues.queues().len(), before.queue_ends),
+        None => KnownUnits::of(queues.queues().len()),
     };
     let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics, checkpointed, known);
     let mut bruised = 0_u64;

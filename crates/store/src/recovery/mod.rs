@@ -154,8 +154,6 @@ pub(crate) struct Before<'a> {
     pub closed: Option<Closed>,
     /// What the process before us, which was killed, had handed to the kernel, if the kernel has it still: it has all else that was handed over, too.
     pub noted: Option<Mark>,
-    /// Consume queues lie on the volume where that was noted, so that whoever took one away took the other, too.
-    pub queues_are_beside: bool,
 }
 
 /// Removes what is left of the queues of deleted topics: a removal that was not finished, or not yet on the device.

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
 use env::Clock;
 use parking_lot::{Mutex, RwLock};
+use protocol::LogOffset;
 
-use super::{Shared, Store};
+use super::{RetentionFloor, Shared, Store};
 use crate::checkpoint::Checkpoint;
 use crate::closed::Closed;
 use crate::cold::ColdReads;
@@ -23,7 +24,7 @@ use crate::options::{StoreEnv, StoreOptions};
 use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered};
-use crate::resume::{self, Resume};
+use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
 use crate::watermark::Watermark;
 use crate::worker::Bell;
@@ -65,8 +66,10 @@ impl Store {
         let deleted = Deleted::recall(&journal);
         let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
         let resume = Resume::new(&root, &disk);
-        let noted =
-            resume.recall(abort.path()).filter(|mark| was_abnormal && resume::is_in_memory(&files.segments, *mark));
+        let is_noted = |mark: &Mark| {
+            was_abnormal && queues_are_beside(&options, &*disk) && resume::is_in_memory(&files.segments, *mark)
+        };
+        let noted = resume.recall(abort.path()).filter(is_noted);
         let before = Before {
             noted,
             batch_topics: &batch_topics,
@@ -75,9 +78,6 @@ impl Store {
             queue_ends: &loaded.ends,
             marks: marks.as_ref(),
             closed: Closed::recall(&journal),
-            queues_are_beside: disk
-                .device(&options.queue_dir)
-                .is_ok_and(|of| disk.device(&root).is_ok_and(|root| of == root)),
         };
         let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &cold_pages, &mut found)?;
         deleted.follow_log(&journal, files.segments[0].base(), end.at);
@@ -193,7 +193,9 @@ impl Shared {
             disk_full: Mutex::new(None),
             is_writable: AtomicBool::new(true),
             retention: Mutex::new(options.retention.clone()),
-            retention_floor: RwLock::new(None),
+            retention_floor: RwLock::new(
+                options.is_protected.then(|| Box::new(|| Some(LogOffset(0))) as RetentionFloor),
+            ),
             delete_expired: AtomicBool::new(false),
             checkpoint_bell: Bell::default(),
             checkpoint_wanted: AtomicBool::new(false),
@@ -204,6 +206,15 @@ impl Shared {
             options,
         }
     }
+}
+
+/// Whether consume queues lie on the volume of the root, where it is noted how far the kernel has them: then whoever took one away took the
+/// other, too. A volume of their own may be one that was put back as it was earlier.
+fn queues_are_beside(options: &StoreOptions, disk: &dyn Disk) -> bool {
+    let is_beside =
+        |dir: &Path| disk.device(dir).is_ok_and(|of| disk.device(&options.root).is_ok_and(|root| of == root));
+    let batches = options.root.join("batchconsumequeue");
+    is_beside(&options.queue_dir) && (disk.device(&batches).is_err() || is_beside(&batches))
 }
 
 /// Makes the folders, and locks the store.

@@ -24,13 +24,18 @@ struct Kept {
 }
 
 fn kept(change: impl FnOnce(&mut Retention)) -> Kept {
+    kept_of(change, |_| {})
+}
+
+fn kept_of(change: impl FnOnce(&mut Retention), adjust: impl FnOnce(&mut StoreOptions)) -> Kept {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();
     disk.faults.used_percent.store(10, Ordering::SeqCst);
     let (clock, hand) = Clock::manual(TimeMs(MIDNIGHT));
     let mut retention = Retention { file_reserved: Duration::from_secs(3600), ..Retention::default() };
     change(&mut retention);
-    let options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
+    let mut options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
+    adjust(&mut options);
     let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::clone(&disk) as Arc<dyn Disk> };
     let (store, _) = Store::open(options, env).unwrap();
     for _ in 0..300 {
@@ -335,6 +340,20 @@ fn a_log_that_is_too_long_keeps_what_a_group_has_not_consumed_until_the_disk_com
     kept.is_untouched_for_a_while();
     floor.store(2 * SEGMENT + 5, Ordering::SeqCst);
     eventually("deletion", || kept.store.min_offset().0 == 2 * SEGMENT);
+    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    eventually("forced deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+}
+
+#[test]
+fn until_somebody_says_what_is_needed_all_is_unless_the_disk_comes_first() {
+    let protected =
+        || kept_of(|retention| retention.log_bytes_max = Some(SEGMENT), |options| options.is_protected = true);
+    let kept = protected();
+    kept.is_untouched_for_a_while();
+    kept.store.protect(Box::new(|| None));
+    eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
+
+    let kept = protected();
     kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
     eventually("forced deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
 }
