@@ -42,7 +42,7 @@ async fn the_limit_of_parked_pulls_is_set_while_running_and_shown_with_how_many_
         ("parkedPullsPerConnectionPeak", "2"),
         ("connections", "1"),
         ("unflushedBurstsPerConnectionMax", "256"),
-        ("roomTimeoutMillis", "3000"),
+        ("roomTimeoutMillis", "2500"),
         ("throughputWindowMillis", "10000"),
     ] {
         assert_eq!(figure(&running, name).await.as_deref(), Some(value), "{name}");

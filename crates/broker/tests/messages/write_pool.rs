@@ -207,7 +207,7 @@ async fn sends_that_nobody_waits_for_wait_for_room_and_others_are_refused_in_tim
     assert_eq!(refused.code, BUSY, "{remark}");
     assert!(waited >= Duration::from_secs(1), "{waited:?}");
     for part in [
-        "[GANTRY]broker busy",
+        "[GANTRY]broker busy, start flow control for a while: no room in the commit log",
         "within 1000 ms (roomTimeoutMillis)",
         "12288 (transientStorePoolSize",
         "; try again in 1000 ms",

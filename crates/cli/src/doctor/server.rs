@@ -328,7 +328,7 @@ mod tests {
             ("putMessageFailedTimes", "7"),
             ("putMessageEntireTimeMax", "2500"),
             ("roomWaitMillisPeak", "3000"),
-            ("roomTimeoutMillis", "3000"),
+            ("roomTimeoutMillis", "2500"),
         ];
         let expected = [(None, Severity::Warning), of("times", Severity::Note), of("room", Severity::Warning)];
         assert_eq!(one(refusals, &busy), expected);
