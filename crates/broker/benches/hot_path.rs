@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use env::TimeMs;
-use net::{Outgoing, ReplyTo};
+use net::{Arrival, Outgoing, ReplyTo};
 use protocol::code::{ResponseCode, request};
 use protocol::frame::{self, Serialization};
 use protocol::header::{self, HeaderScratch};
@@ -73,8 +73,14 @@ fn send_of(c: &mut Criterion, name: &str, body: &[u8]) {
     });
 
     let mut out = Outgoing::new();
-    let to =
-        ReplyTo { code: request::SEND_MESSAGE_V2, opaque: 7, serialization: Serialization::Json, is_oneway: false };
+    let to = ReplyTo {
+        code: request::SEND_MESSAGE_V2,
+        opaque: 7,
+        serialization: Serialization::Json,
+        is_oneway: false,
+        came: Arrival::at(Instant::now().into()),
+        is_held: false,
+    };
     group.bench_function("part: reply", |b| {
         b.iter(|| {
             for _ in 0..BURST {

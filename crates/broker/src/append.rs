@@ -350,7 +350,7 @@ impl Sends {
     pub(crate) fn may_wait(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         Arc::clone(&self.unflushed).try_acquire_owned().map_err(|_| {
             let what = format_args!(
-                "[GANTRY]broker busy: {} bursts of sends of this connection wait for the device, which is the limit \
+                "[GANTRY]broker busy, start flow control for a while: {} bursts of sends of this connection wait for the device, which is the limit \
                  (unflushedBurstsPerConnectionMax)",
                 self.unflushed_max
             );
@@ -643,7 +643,7 @@ impl Broker {
             if who == Who::Producers && waiting.is_none() && self.limits.is_hopeless(now) {
                 return Err(Refusal::busy(
                     format_args!(
-                        "[GANTRY]broker busy: no room in the commit log, and sends before it have waited for that time in vain, {} ms \
+                        "[GANTRY]broker busy, start flow control for a while: no room in the commit log, and sends before it have waited for that time in vain, {} ms \
                          (roomTimeoutMillis); the disk does not keep up: {said}",
                         limit.as_millis()
                     ),
@@ -661,7 +661,7 @@ impl Broker {
                 self.limits.waited_in_vain(self.clock.elapsed());
                 return Err(Refusal::busy(
                     format_args!(
-                        "[GANTRY]broker busy: no room in the commit log within {} ms (roomTimeoutMillis); the disk does not keep up: {said}",
+                        "[GANTRY]broker busy, start flow control for a while: no room in the commit log within {} ms (roomTimeoutMillis); the disk does not keep up: {said}",
                         limit.as_millis()
                     ),
                     limit,

@@ -12,13 +12,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
-use net::{Budget, Burst, ClientOptions, Connection, ListenerTag, Outgoing, Request, Service};
+use net::{Answered, Budget, Burst, ClientOptions, Connection, ListenerTag, Outgoing, Request, Service};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
 use store::journal::Table;
 use store::{Store, StoreError};
+use tokio::time::Instant;
 
 use crate::acknowledgements::{Acknowledgements, acknowledge};
 use crate::admin::cold_data::ColdLimits;
@@ -26,7 +27,7 @@ use crate::admin::configuration::Configuration;
 use crate::clients::Clients;
 use crate::conditions::Conditions;
 use crate::delay::Delay;
-use crate::exchange::{Exchange, ExchangeError};
+use crate::exchange::{Exchange, ExchangeError, When};
 use crate::groups::Groups;
 use crate::hold::{Errand, Hold};
 use crate::ids::Ids;
@@ -181,7 +182,7 @@ impl Broker {
     pub async fn write_configuration(start: Start) -> Result<(), StartError> {
         let broker = Broker::load(start)?;
         broker.store.journal().written().reached(broker.store.journal().position()).await;
-        broker.exchange.export(&broker).await?;
+        broker.exchange.export(&broker, When::Changed).await?;
         Ok(broker.exchange.export_timer_counts(&broker).await?)
     }
 
@@ -551,6 +552,10 @@ impl Service for Broker {
             Work::Errands => self.run_errands(session, out).await,
         }
         session.settle(self, out).await;
+    }
+
+    fn answered(&self, answered: &[Answered], at: Instant) {
+        self.stats.rpcs.answered(answered, at);
     }
 
     fn close(&self, session: Session) {

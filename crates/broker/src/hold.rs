@@ -5,6 +5,7 @@
 //! wake-up is lost is the doing of [`WaitList`] and [`Errands`].
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -178,13 +179,21 @@ impl Inbox {
 
 /// Why a pull cannot be parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooManyParked {
-    /// Whose limit.
-    pub(crate) of: &'static str,
-    /// Which.
-    pub(crate) limit: usize,
-    /// Its key in the configuration.
-    pub(crate) name: &'static str,
+pub(crate) enum TooManyParked {
+    /// So many of one connection.
+    OfConnection(usize),
+    /// So many of the broker.
+    OfBroker(usize),
+}
+
+impl Display for TooManyParked {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let (limit, of, name) = match self {
+            TooManyParked::OfConnection(limit) => (limit, "this connection", "parkedPullsPerConnectionMax"),
+            TooManyParked::OfBroker(limit) => (limit, "this broker", "parkedPullsMax"),
+        };
+        write!(f, "{limit} pulls of {of} are waiting already, which is the limit ({name})")
+    }
 }
 
 /// A parked pull that nobody has woken yet.
@@ -233,20 +242,21 @@ impl Hold {
     pub(crate) fn park(
         &self,
         inbox: &Arc<Inbox>,
-        order: PullOrder,
+        mut order: PullOrder,
         expires_at: u64,
         settings: &BrokerSettings,
     ) -> Result<Ticket, (PullOrder, TooManyParked)> {
-        let (limit, name) = (settings.parked_pulls_per_connection_max, "parkedPullsPerConnectionMax");
+        let limit = settings.parked_pulls_per_connection_max;
         if inbox.parked() >= limit {
-            return Err((order, TooManyParked { of: "this connection", limit, name }));
+            return Err((order, TooManyParked::OfConnection(limit)));
         }
-        let (limit, name) = (settings.parked_pulls_max, "parkedPullsMax");
+        let limit = settings.parked_pulls_max;
         if self.parked() >= limit {
-            return Err((order, TooManyParked { of: "this broker", limit, name }));
+            return Err((order, TooManyParked::OfBroker(limit)));
         }
         let lane = Arc::clone(order.lane());
         inbox.lanes.lock().entry(Arc::as_ptr(&lane) as usize).or_insert_with(|| Arc::downgrade(&lane));
+        order.set_held(true);
         inbox.parked.fetch_add(1, Ordering::Relaxed);
         self.parked.fetch_add(1, Ordering::Relaxed);
 
@@ -269,7 +279,9 @@ impl Hold {
     pub(crate) fn take_back(&self, lane: &Lane, ticket: Ticket) -> Option<PullOrder> {
         let mut taken = Vec::new();
         lane.take_if(self, |pull| pull.ticket == ticket.0, &mut taken);
-        taken.pop().map(|pull| pull.order)
+        let mut order = taken.pop()?.order;
+        order.set_held(false);
+        Some(order)
     }
 
     /// Wakes who waits for one of these lanes. Call it once a batch, after the batch became visible. `woken` is a buffer to work with.

@@ -82,7 +82,7 @@ impl Limits {
         budget.try_hold(bytes).map(Some).ok_or_else(|| {
             let (used, max) = (budget.used_bytes(), budget.max_bytes());
             let what =
-                format_args!("[GANTRY]system busy: requests hold {used} bytes, the limit is {max} (requestBytesMax)");
+                format_args!("[GANTRY]system busy, start flow control for a while: requests hold {used} bytes, the limit is {max} (requestBytesMax)");
             Refusal::busy(what, SOON)
         })
     }

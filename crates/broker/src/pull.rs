@@ -74,6 +74,11 @@ pub(crate) struct PullOrder {
 }
 
 impl PullOrder {
+    /// Whether its answer is that of a long poll.
+    pub(crate) fn set_held(&mut self, is_held: bool) {
+        self.reply_to.is_held = is_held;
+    }
+
     /// The queue it waits for.
     pub(crate) fn lane(&self) -> &Arc<Lane> {
         &self.lane
@@ -394,10 +399,7 @@ fn conclude(
     let ticket = match broker.hold.park(&session.inbox, order, expires_at, &broker.settings.load()) {
         Ok(ticket) => ticket,
         Err((order, full)) => {
-            let what = format_args!(
-                "[GANTRY]system busy: {} pulls of {} are waiting already, which is the limit ({})",
-                full.limit, full.of, full.name
-            );
+            let what = format_args!("[GANTRY]system busy, start flow control for a while: {full}");
             let refusal = Refusal::busy(what, SOON);
             out.reply(order.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             return None;

@@ -175,7 +175,9 @@ pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Resul
         Claim::Stored(first) => Ok(Verdict::Repeated(first)),
         // Producers send again after this code.
         Claim::UnderWay => Err(Refusal::busy(
-            format_args!("[GANTRY]broker busy: a message with the UNIQ_KEY {uniq_key} is being stored"),
+            format_args!(
+                "[GANTRY]broker busy, start flow control for a while: a message with the UNIQ_KEY {uniq_key} is being stored"
+            ),
             SOON,
         )),
     }

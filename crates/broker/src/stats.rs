@@ -22,6 +22,7 @@ use crate::topics::Topic;
 mod counted;
 mod ends;
 mod meter;
+mod rpc;
 mod sorts;
 mod total;
 
@@ -29,6 +30,8 @@ pub(crate) use counted::{GroupCounted, TopicCounted};
 pub(crate) use ends::AGES;
 use ends::Ends;
 use meter::{HOUR_EVERY_MS, Meter, Queues};
+use rpc::Rpcs;
+pub(crate) use rpc::{LATENCIES_MS, RpcCounted};
 pub use sorts::MessageType;
 pub(crate) use sorts::SIZES;
 use sorts::Sorts;
@@ -192,6 +195,8 @@ pub struct Stats {
     pub(crate) put_times: Arc<PutTimes>,
     /// What was waited for.
     pub(crate) waits: Waits,
+    /// Requests and how long they took.
+    pub(crate) rpcs: Rpcs,
     /// Written by the sampling task, read by operators.
     history: Mutex<History>,
     started_at: TimeMs,
@@ -220,6 +225,7 @@ impl Stats {
             light: sums_light.then(|| names::LMQ_PREFIX.into()),
             put_times: Arc::new(PutTimes::new()),
             waits: Waits::default(),
+            rpcs: Rpcs::default(),
             history: Mutex::new(History {
                 samples: VecDeque::from([(started_at, Totals::default())]),
                 mornings: Mornings::default(),

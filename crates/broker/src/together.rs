@@ -207,7 +207,6 @@ fn gather_part(
     };
     let code = if part.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
     let body = request.body.slice(part.body);
-    let alone =
-        Request { header: Header { code, ..request.header }, serialization: request.serialization, body: &body };
+    let alone = Request { header: Header { code, ..request.header }, body: &body, ..*request };
     send::gather_message(broker, session, &alone, message)
 }

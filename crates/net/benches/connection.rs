@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, ReplyTo, Service, SharedSlice};
+use net::{Arrival, Burst, Connection, Listener, ListenerOptions, Outgoing, ReplyTo, Service, SharedSlice};
 use protocol::code::ResponseCode;
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
+use tokio::time::Instant;
 
 struct Echo;
 
@@ -71,7 +72,14 @@ fn echo(c: &mut Criterion) {
 }
 
 fn outgoing(c: &mut Criterion) {
-    let to = ReplyTo { code: 310, opaque: 77, serialization: Serialization::Json, is_oneway: false };
+    let to = ReplyTo {
+        code: 310,
+        opaque: 77,
+        serialization: Serialization::Json,
+        is_oneway: false,
+        came: Arrival::at(Instant::now()),
+        is_held: false,
+    };
     let fields = [("queueId", "3"), ("msgId", "0A0B0C0D00002A9F0000000000000000"), ("queueOffset", "123456")];
     let mut out = Outgoing::new();
     c.bench_function("encode a reply", |b| {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use protocol::frame::{self, Serialization};
 use protocol::header::HeaderScratch;
+use tokio::time::Instant;
 
 use crate::connection::{Connection, InboxLimits, ListenerTag, Stage};
 use crate::listener::ListenerOptions;
@@ -64,7 +65,8 @@ impl<S: Service> Detached<S> {
             count += 1;
         }
         if count > 0 {
-            let mut burst = Burst::new(frames.slice(..at), count, &mut self.scratch, &self.handle.shared.calls);
+            let mut burst =
+                Burst::new(frames.slice(..at), count, Instant::now(), &mut self.scratch, &self.handle.shared.calls);
             self.service.serve(session, &mut burst, &mut self.out).await;
             // A header that cannot be read ends the burst, and there is no connection to end.
             let _ = burst.finish(&mut self.out);

@@ -27,7 +27,7 @@ pub use connection::{Begun, Connection, Debt, ListenerTag};
 #[doc(hidden)]
 pub use detached::{Detached, over};
 pub use listener::{Listener, ListenerOptions, Port};
-pub use outgoing::{Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
+pub use outgoing::{Answered, Arrival, Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use places::{PlaceFigures, Places};
 pub use service::{Burst, Request, Service};
 #[doc(hidden)]

@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use protocol::code::ResponseCode;
 use protocol::frame::Serialization;
 use protocol::header::{EncodeFields, FLAG_ONEWAY, FLAG_RESPONSE, Head, write_frame};
+use tokio::time::Instant;
 
 /// From here on a slice is written from where it lies. For us alone sharing costs about 20 ns a slice and copying about 25 ns a
 /// KiB (bench `connection`), so the two meet near 1 KiB; the rest of the way to 4 KiB pays for the kernel's work on one more
@@ -21,6 +23,25 @@ const KEPT_BYTES: usize = 64 << 10;
 /// The number of slices given to one `writev`.
 pub(crate) const WRITE_SLICES: usize = 64;
 
+/// When something came, as small as it can be: there is one for each request that waits for its answer. In microseconds since the first that the
+/// process saw; they begin anew after 71 minutes, so only what is younger knows its age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival(u32);
+
+impl Arrival {
+    /// At that time.
+    pub fn at(time: Instant) -> Arrival {
+        static FIRST: OnceLock<Instant> = OnceLock::new();
+        let since = time.saturating_duration_since(*FIRST.get_or_init(|| time));
+        Arrival(since.as_micros() as u32)
+    }
+
+    /// How long before `time` that was.
+    pub fn until(self, time: Instant) -> Duration {
+        Duration::from_micros(Arrival::at(time).0.wrapping_sub(self.0).into())
+    }
+}
+
 /// What a reply needs to know about its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
@@ -32,6 +53,27 @@ pub struct ReplyTo {
     pub serialization: Serialization,
     /// Nobody waits: nothing will be written.
     pub is_oneway: bool,
+    /// When the last bytes of its burst were read.
+    pub came: Arrival,
+    /// It was held until there was something to answer (a long poll).
+    pub is_held: bool,
+}
+
+/// Answers of one kind to requests that came together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The requests' code.
+    pub request: i32,
+    /// The answers' code.
+    pub response: ResponseCode,
+    /// When they came.
+    pub came: Arrival,
+    /// They were held until there was something to answer.
+    pub is_held: bool,
+    /// How many.
+    pub count: u64,
+    /// Where the last of them ends among all bytes of its connection.
+    pub end: u64,
 }
 
 /// Bytes that somebody else owns and that must not change or go away until they are written.
@@ -96,6 +138,11 @@ pub struct Outgoing {
     /// From so many bytes on it is full; 0 when there is no bound. It belongs to the place, not to the frames: they come and go
     /// without it.
     full_from: usize,
+    /// Bytes that went before what waits.
+    gone: u64,
+    /// The replies that are not told of yet, in runs of one kind: the last run, and those before it, which are seldom any.
+    last: Option<Answered>,
+    earlier: Vec<Answered>,
 }
 
 /// Whole frames taken out of an [`Outgoing`], to be sent through a connection's handle.
@@ -139,6 +186,35 @@ impl Outgoing {
     /// Forgets what waits, and keeps the buffer.
     pub fn discard(&mut self) {
         self.advance(self.bytes());
+        self.last = None;
+        self.earlier.clear();
+    }
+
+    /// Tells of the replies that are gone and were not told of yet.
+    pub(crate) fn tell(&mut self, told: impl FnOnce(&[Answered])) {
+        let gone = self.gone;
+        self.earlier.extend(self.last.take_if(|run| run.end <= gone));
+        let count = self.earlier.partition_point(|run| run.end <= gone);
+        if count > 0 {
+            told(&self.earlier[..count]);
+            self.earlier.drain(..count);
+        }
+    }
+
+    /// A reply was added, whole.
+    fn answered(&mut self, to: ReplyTo, response: ResponseCode) {
+        let end = self.gone + self.bytes() as u64;
+        let ReplyTo { code: request, came, is_held, .. } = to;
+        match &mut self.last {
+            Some(run) if (run.request, run.response, run.came, run.is_held) == (request, response, came, is_held) => {
+                run.count += 1;
+                run.end = end;
+            }
+            last => {
+                let run = Answered { request, response, came, is_held, count: 1, end };
+                self.earlier.extend(last.replace(run));
+            }
+        }
     }
 
     /// Takes everything out.
@@ -167,6 +243,7 @@ impl Outgoing {
         }
         self.reply_head(to, code, remark, fields, body.len());
         self.copied.put_slice(body);
+        self.answered(to, code);
     }
 
     /// Answers a request with a body of `body_len` bytes that lies in several places; writes nothing if it was oneway.
@@ -203,6 +280,7 @@ impl Outgoing {
         }
         // The length stands in the frame already; a wrong one would misplace every later byte of this connection.
         assert_eq!(total, body_len, "the parts of a body do not add up to its length");
+        self.answered(to, code);
     }
 
     /// Writes a request of ours.
@@ -227,8 +305,17 @@ impl Outgoing {
     /// Appends frames that were made elsewhere. Takes over their buffer when there is nothing to append to.
     pub fn extend(&mut self, frames: Frames) {
         let Frames(mut other) = frames;
+        // Their places are counted on from ours.
+        let places = (self.gone + self.bytes() as u64).wrapping_sub(other.gone);
+        let moved = |run: Answered| Answered { end: run.end.wrapping_add(places), ..run };
+        self.earlier.extend(self.last.take());
+        self.earlier.extend(other.earlier.drain(..).map(moved));
+        self.last = other.last.take().map(moved);
         if self.is_empty() {
             other.full_from = self.full_from;
+            other.gone = self.gone;
+            other.last = self.last.take();
+            other.earlier = std::mem::take(&mut self.earlier);
             let mine = std::mem::replace(self, other);
             if self.copied.capacity() < mine.copied.capacity() && self.copied.is_empty() {
                 self.copied = mine.copied;
@@ -298,6 +385,7 @@ impl Outgoing {
 
     /// Forgets the first `bytes`, which are written.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
+        self.gone += bytes as u64;
         while bytes > 0 {
             let Some(placed) = self.lent.front_mut() else {
                 self.drop_copied(bytes);
@@ -334,6 +422,7 @@ impl Outgoing {
             }
             if all {
                 self.lent = VecDeque::new();
+                self.earlier.shrink_to_fit();
             }
         }
     }

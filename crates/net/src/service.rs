@@ -6,10 +6,11 @@ use bytes::Bytes;
 use protocol::code::ResponseCode;
 use protocol::frame::{self, Serialization};
 use protocol::header::{self, Header, HeaderError, HeaderScratch};
+use tokio::time::Instant;
 
 use crate::call::Calls;
 use crate::connection::Connection;
-use crate::outgoing::{Outgoing, ReplyTo};
+use crate::outgoing::{Answered, Arrival, Outgoing, ReplyTo};
 
 /// Answers requests. One value serves all connections of one or several listeners.
 pub trait Service: Send + Sync + 'static {
@@ -41,6 +42,9 @@ pub trait Service: Send + Sync + 'static {
         out: &mut Outgoing,
     ) -> impl Future<Output = ()> + Send;
 
+    /// The last of those replies was taken by the socket at that time. Called often, by whoever writes.
+    fn answered(&self, _answered: &[Answered], _at: Instant) {}
+
     /// The connection is gone. Called once for each `open`, also when serving panicked.
     fn close(&self, session: Self::Session);
 }
@@ -54,22 +58,26 @@ pub struct Request<'a> {
     pub serialization: Serialization,
     /// Its body. A clone shares the read buffer of the whole burst: copy what you keep for long.
     pub body: &'a Bytes,
+    /// When the last bytes of its burst were read.
+    pub came: Arrival,
 }
 
 impl Request<'_> {
     /// What a reply needs to know, free of the borrow.
     pub fn reply_to(&self) -> ReplyTo {
-        reply_to(&self.header, self.serialization)
+        reply_to(&self.header, self.serialization, self.came)
     }
 }
 
-fn reply_to(header: &Header<'_>, serialization: Serialization) -> ReplyTo {
-    ReplyTo { code: header.code, opaque: header.opaque, serialization, is_oneway: header.is_oneway() }
+fn reply_to(header: &Header<'_>, serialization: Serialization, came: Arrival) -> ReplyTo {
+    let (code, opaque, is_oneway) = (header.code, header.opaque, header.is_oneway());
+    ReplyTo { code, opaque, serialization, is_oneway, came, is_held: false }
 }
 
 /// The whole frames that one look at the socket brought.
 pub struct Burst<'c> {
     frames: Bytes,
+    came: Arrival,
     at: usize,
     remaining: usize,
     body: Bytes,
@@ -85,10 +93,17 @@ pub struct Burst<'c> {
 const LAST_WITHOUT_GO_AWAY: i32 = 475;
 
 impl<'c> Burst<'c> {
-    /// `frames` holds exactly `count` frames whose lengths were checked when they were cut.
-    pub(crate) fn new(frames: Bytes, count: usize, scratch: &'c mut HeaderScratch, calls: &'c Calls) -> Burst<'c> {
+    /// `frames` holds exactly `count` frames whose lengths were checked when they were cut, and which were read by then.
+    pub(crate) fn new(
+        frames: Bytes,
+        count: usize,
+        came: Instant,
+        scratch: &'c mut HeaderScratch,
+        calls: &'c Calls,
+    ) -> Burst<'c> {
         Burst {
             frames,
+            came: Arrival::at(came),
             at: 0,
             remaining: count,
             body: Bytes::new(),
@@ -137,10 +152,11 @@ impl<'c> Burst<'c> {
                     self.calls.answered(&header, frame, &layout);
                 }
                 Ok(header) if self.turns_away && header.version > LAST_WITHOUT_GO_AWAY => {
-                    self.turned_away.push(reply_to(&header, layout.serialization));
+                    self.turned_away.push(reply_to(&header, layout.serialization, self.came));
                 }
                 Ok(header) => {
-                    return Some(Request { header, serialization: layout.serialization, body: &self.body });
+                    let (serialization, came) = (layout.serialization, self.came);
+                    return Some(Request { header, serialization, body: &self.body, came });
                 }
             }
         }

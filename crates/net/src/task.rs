@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::bounds::Budget;
 use crate::connection::{Connection, Shared, Stage};
-use crate::outgoing::Outgoing;
+use crate::outgoing::{Answered, Outgoing};
 use crate::places::{Newcomer, Place};
 use crate::reader::{Cut, Reader};
 use crate::service::{Burst, Service};
@@ -141,15 +141,18 @@ pub(crate) async fn run<S: Service>(
     unheard: Option<Unheard>,
 ) {
     let mut session = Opened { service, session: Some(service.open(&handle)), handle: &handle };
+    let told = |answered: &[Answered], at: Instant| service.answered(answered, at);
     let now = Instant::now();
     let mut socket = Socket {
         stream,
         reader: Reader::new(read, limits.frame_bytes_max, Arc::clone(&budget), handle.id()),
         out: Outgoing::bounded(limits.out_bytes_max),
         owed: Owed { budget, bytes: 0 },
+        told: &told,
         limits,
         has_ended: false,
         moved: now,
+        read: now,
         unheard,
         unread_since: None,
         stuck_since: None,
@@ -196,16 +199,20 @@ impl<S: Service> Drop for Opened<'_, S> {
 }
 
 /// Everything about the socket, apart from what is said on it.
-struct Socket {
+struct Socket<'a> {
     stream: Stream,
     reader: Reader,
     out: Outgoing,
     owed: Owed,
+    /// Hears which replies the socket has taken, and when.
+    told: &'a (dyn Fn(&[Answered], Instant) + Send + Sync),
     limits: Limits,
     /// The peer has finished; we may still write.
     has_ended: bool,
     /// When bytes last moved, in either direction.
     moved: Instant,
+    /// When bytes were last read.
+    read: Instant,
     /// Until its first frame has come.
     unheard: Option<Unheard>,
     /// Since when the peer has taken nothing of what is owed.
@@ -242,7 +249,7 @@ impl Drop for Owed {
 }
 
 async fn serve<S: Service>(
-    socket: &mut Socket,
+    socket: &mut Socket<'_>,
     handle: &Connection<S::Work>,
     service: &S,
     session: &mut S::Session,
@@ -272,7 +279,7 @@ async fn serve<S: Service>(
                 {
                     unheard.places.iter().for_each(Place::has_spoken);
                 }
-                let mut burst = Burst::new(cut.frames, cut.count, &mut scratch, &handle.shared.calls);
+                let mut burst = Burst::new(cut.frames, cut.count, socket.read, &mut scratch, &handle.shared.calls);
                 burst.turns_away = is_going_away;
                 service.serve(session, &mut burst, &mut socket.out).await;
                 if socket.is_full() && burst.remaining() > 0 {
@@ -340,7 +347,7 @@ enum Woken {
 
 /// Writes what is owed, reads if that is little enough and still wanted, and is ready when there is something to do.
 fn wait<W>(
-    socket: &mut Socket,
+    socket: &mut Socket<'_>,
     shared: &Shared<W>,
     stage: Stage,
     has_rest: bool,
@@ -365,7 +372,8 @@ fn wait<W>(
             match socket.reader.poll_read(&mut socket.stream, cx) {
                 Poll::Ready(Ok(bytes)) => {
                     socket.has_ended = bytes == 0;
-                    socket.moved = Instant::now();
+                    socket.read = Instant::now();
+                    socket.moved = socket.read;
                     shared.count_read();
                     if was_released {
                         // It rested until the idle time; now it holds buffers again, which want to be given back sooner.
@@ -386,7 +394,7 @@ fn wait<W>(
     clock.as_mut().poll(cx).map(|()| Ok(Woken::Time))
 }
 
-impl Socket {
+impl Socket<'_> {
     /// After how long of nothing buffers are given back.
     fn rest(&self) -> Duration {
         REST.min(self.limits.patience())
@@ -422,13 +430,21 @@ impl Socket {
                     let now = Instant::now();
                     self.unread_since = Some(now);
                     self.stuck_since.get_or_insert(now);
+                    self.tell();
                     return Ok(Poll::Pending);
                 }
             }
         }
+        self.tell();
         self.out.release(false);
         self.owed.is_now(self.out.excess_bytes());
         self.poll_flush(cx)
+    }
+
+    /// Tells of the replies that the socket has taken, the last of them when it took something last.
+    fn tell(&mut self) {
+        let (told, at) = (self.told, self.moved);
+        self.out.tell(|answered| told(answered, at));
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
@@ -521,7 +537,7 @@ impl Socket {
 ///
 /// Closing a socket while unread bytes lie in it sends a reset, and a reset makes the peer's kernel throw away replies that its
 /// program has not read yet. So we read and discard until the peer closes, or the moment is over.
-async fn farewell(socket: &mut Socket) {
+async fn farewell(socket: &mut Socket<'_>) {
     // A slow peer gets as long as a silent one; a shutdown cuts this short by its own deadline.
     let patience = socket.limits.patience();
     let last_words = poll_fn(|cx| -> Poll<io::Result<()>> {

@@ -190,7 +190,9 @@ async fn the_inbox_of_a_connection_that_is_stuck_fills_up_and_then_refuses() {
     peer.write(&request(does::GATED, 1, 0, &[], b"")).await;
     until("it is served", || server.probe.served.load(Ordering::SeqCst) == 1).await;
     let connection = server.probe.last();
-    let to = |opaque| net::ReplyTo { code: 0, opaque, serialization: Serialization::Json, is_oneway: false };
+    let came = net::Arrival::at(tokio::time::Instant::now());
+    let (serialization, is_oneway, is_held) = (Serialization::Json, false, false);
+    let to = |opaque| net::ReplyTo { code: 0, opaque, serialization, is_oneway, came, is_held };
     let posted = (0..100).filter(|n| connection.post(to(*n))).count();
     assert_eq!(posted, 10);
     let sent = (0..100)
@@ -677,4 +679,22 @@ async fn one_connection_too_many_is_closed() {
     let mut third = server.peer().await;
     assert!(third.is_closed_by_the_server().await);
     assert_eq!(first.echo(2, b"").await.opaque, 2);
+}
+
+#[tokio::test]
+async fn answers_are_told_of_as_the_socket_takes_them_though_there_are_always_more() {
+    let server = Server::start(ListenerOptions { out_bytes_max: 64 << 20, ..options() });
+    let mut peer = server.peer().await;
+    let answered = || server.probe.answered.load(Ordering::SeqCst);
+    for n in 0..30 {
+        // One by one, so that each is a burst.
+        peer.write(&request(does::SHARED, n, 0, &[("slices", "0")], b"")).await;
+        until("it is served", || server.probe.served.load(Ordering::SeqCst) == n as usize + 1).await;
+    }
+    until("the socket has taken some", || answered() > 0).await;
+    assert!(answered() < 30, "30 MiB are more than sockets hold");
+    for n in 0..30 {
+        assert_eq!(peer.reply().await.unwrap().opaque, n);
+    }
+    until("all are told of", || answered() == 30).await;
 }

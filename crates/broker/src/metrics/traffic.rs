@@ -7,7 +7,7 @@ use super::exposition::{Exposition, Kind};
 use super::is;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
-use crate::stats::{AGES, GroupCounted, SIZES, TopicCounted};
+use crate::stats::{AGES, GroupCounted, LATENCIES_MS, RpcCounted, SIZES, TopicCounted};
 use crate::timer::Timers;
 use protocol::names;
 
@@ -20,8 +20,28 @@ pub(super) fn show(broker: &Broker, page: &mut Exposition) {
     let (bounds, counts, sum) = broker.stats.put_times.histogram();
     page.metric("gantry_store_seconds", Kind::Histogram, "How long messages took until they were stored");
     page.histogram(&[], &bounds, &counts, sum.as_secs_f64());
+    answered(broker, page);
     if let Some(timers) = &broker.timers {
         waiting(broker, timers, page);
+    }
+}
+
+fn answered(broker: &Broker, page: &mut Exposition) {
+    let about = "Ms from a request's arrival until the socket took its answer";
+    page.metric("rocketmq_rpc_latency", Kind::Histogram, about);
+    let bounds = LATENCIES_MS.map(|bound| bound as f64);
+    for RpcCounted { request, response, is_held, by_ms, sum_ms } in broker.stats.rpcs.all() {
+        // RocketMQ writes names in lower case, and a number where it has none; any number is one of these.
+        let request = request.map_or_else(|| "other".to_owned(), str::to_ascii_lowercase);
+        let response = response.name().to_ascii_lowercase();
+        let labels = [
+            ("protocol_type", "remoting"),
+            ("request_code", request.as_str()),
+            ("response_code", response.as_str()),
+            ("is_long_polling", is(is_held)),
+            ("result", "success"),
+        ];
+        page.histogram(&labels, &bounds, &by_ms, sum_ms);
     }
 }
 

@@ -38,7 +38,7 @@ const RETRY_MS: i64 = 1000;
 /// A pop of lite topics that has passed its checks.
 pub(crate) struct LiteOrder {
     /// Of the parent topic.
-    pop: PopOrder,
+    pub(super) pop: PopOrder,
     client: Box<str>,
 }
 

@@ -24,7 +24,7 @@ const COUNT_MAX: i32 = 32;
 
 /// A question that waits for its answer.
 pub(crate) struct NotifyOrder {
-    reply_to: ReplyTo,
+    pub(super) reply_to: ReplyTo,
     group: Arc<Group>,
     topic: Arc<Topic>,
     pub(super) queue_id: i32,

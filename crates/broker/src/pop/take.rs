@@ -104,7 +104,7 @@ impl Order for PopOrder {
         let settings = broker.settings.load();
         if basket.is_ledger_full {
             let what = format_args!(
-                "[GANTRY]system busy: {} pops are neither acknowledged nor over, the limit is {} (popLeasesMax)",
+                "[GANTRY]system busy, start flow control for a while: {} pops are neither acknowledged nor over, the limit is {} (popLeasesMax)",
                 broker.pops.leases(),
                 settings.pop_leases_max
             );

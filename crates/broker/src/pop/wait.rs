@@ -43,6 +43,16 @@ impl Waiting {
         }
     }
 
+    /// Whether its answer is that of a long poll.
+    fn set_held(&mut self, is_held: bool) {
+        let reply_to = match self {
+            Waiting::Pop(order) => &mut order.reply_to,
+            Waiting::Lite(order) => &mut order.pop.reply_to,
+            Waiting::Notify(order) => &mut order.reply_to,
+        };
+        reply_to.is_held = is_held;
+    }
+
     /// Lays it into its connection's inbox.
     fn wake(self, inbox: &Inbox, is_over: bool) {
         inbox.push(Errand::Then(Box::new(move |broker, session, out| match self {
@@ -160,7 +170,7 @@ impl Rooms {
         key: KeyRef<'_>,
         lanes: impl Iterator<Item = &'a Arc<Lane>>,
         tick: u64,
-        waiting: Waiting,
+        mut waiting: Waiting,
         settings: &BrokerSettings,
     ) -> Result<Ticket, (Waiting, &'static str)> {
         if self.is_stopped.load(Ordering::Acquire) || self.waiting() >= settings.max_pop_polling_size {
@@ -206,6 +216,7 @@ impl Rooms {
             if parked.len() >= settings.pop_polling_size {
                 return Some(waiting);
             }
+            waiting.set_held(true);
             parked.push_back(Parked { ticket: number, tick, waiting, inbox: Arc::clone(inbox) });
             None
         });
@@ -222,7 +233,9 @@ impl Rooms {
     /// Takes a request back, unless it was woken in between.
     pub(super) fn take_back(&self, ticket: &Ticket) -> Option<Waiting> {
         let taken = self.take(&ticket.room, |parked| parked.ticket == ticket.number);
-        taken.into_iter().next().map(|parked| parked.waiting)
+        let mut waiting = taken.into_iter().next()?.waiting;
+        waiting.set_held(false);
+        Some(waiting)
     }
 
     /// Wakes the group at that time: a queue that is popped in order is free then.

@@ -81,7 +81,7 @@ pub(crate) fn create(
                     return out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
                 }
                 let remark = format!(
-                    "[GANTRY]broker busy: the mapping is changed, but messages that were accepted before are not stored within {} ms; \
+                    "[GANTRY]broker busy, start flow control for a while: the mapping is changed, but messages that were accepted before are not stored within {} ms; \
                      apply it again before asking where queues end",
                     SENDS_TIMEOUT.as_millis()
                 );

@@ -192,7 +192,7 @@ pub(crate) fn answer_later(
 ) -> Result<(), Refusal> {
     let permit = Arc::clone(&broker.forward.under_way).try_acquire_owned().map_err(|_| {
         let what =
-            format_args!("[GANTRY]system busy: {UNDER_WAY_MAX} requests wait for other brokers of static topics");
+            format_args!("[GANTRY]system busy, start flow control for a while: {UNDER_WAY_MAX} requests wait for other brokers of static topics");
         Refusal::busy(what, SOON)
     })?;
     let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());

@@ -68,7 +68,7 @@ impl Order {
         let line = lines.entry(key.clone()).or_default();
         if line.waiting >= WAITING_MAX {
             let what = format_args!(
-                "[GANTRY]system busy: {WAITING_MAX} commits of group {group} in queue {queue_id} of {topic} wait for other brokers"
+                "[GANTRY]system busy, start flow control for a while: {WAITING_MAX} commits of group {group} in queue {queue_id} of {topic} wait for other brokers"
             );
             return Err(Refusal::busy(what, SOON));
         }

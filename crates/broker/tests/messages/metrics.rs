@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use protocol::body::{ConsumeType, ConsumerData, Heartbeat, ProducerData};
-use protocol::code::request;
+use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
 use protocol::request::{PopMessage, PullMessage, UpdateConsumerOffset};
 
@@ -183,5 +183,36 @@ async fn timer_messages_are_counted_as_they_come_and_go() {
     let page = running.metrics();
     assert_eq!(value(&page, "rocketmq_timer_enqueue_total", &of), 2);
     assert_eq!(value(&page, "rocketmq_timer_dequeue_total", &of), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_counted_by_what_was_asked_and_how_it_ended() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "a").await;
+    running.put("Orders", 0, "", "b").await;
+    assert_eq!(running.pull(&from("Orders", 0, 0)).await.messages.len(), 2);
+    let held = running.pull(&waiting(from("Orders", 0, 2), 50)).await;
+    assert_eq!(held.code, ResponseCode::PullNotFound as i32);
+    assert_eq!(running.call(7_000_001, &(), "").await.code, 3);
+    let expected = [
+        (r#"request_code="send_message_v2",response_code="success",is_long_polling="false""#, 2),
+        (r#"request_code="pull_message",response_code="success",is_long_polling="false""#, 1),
+        (r#"request_code="pull_message",response_code="pull_not_found",is_long_polling="true""#, 1),
+        (r#"request_code="other",response_code="request_code_not_supported",is_long_polling="false""#, 1),
+    ];
+    for (labels, count) in expected {
+        let labels = format!(r#"protocol_type="remoting",{labels},result="success""#);
+        // A client may have its answer before the broker has counted it.
+        until(&labels, || {
+            let page = running.metrics();
+            let has = |line: &str| line.starts_with("rocketmq_rpc_latency_count{") && line.contains(&labels);
+            page.lines().any(|line| has(line) && line.ends_with(&format!("}} {count}")))
+        })
+        .await;
+    }
+    let page = running.metrics();
+    let of_held = ["is_long_polling=\"true\"", "le=\"10.0\""];
+    assert_eq!(value(&page, "rocketmq_rpc_latency_bucket", &of_held), 0, "it waited for 50 ms");
     running.stop().await;
 }

@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, ReplyTo, Service, SharedSlice};
+use net::{Answered, Burst, Connection, Listener, ListenerOptions, Outgoing, ReplyTo, Service, SharedSlice};
 use protocol::code::ResponseCode;
 use protocol::frame::{self, Serialization};
 use protocol::header::{self, Fields, Head, HeaderScratch, write_frame};
@@ -43,6 +43,8 @@ pub struct Probe {
     pub closed: AtomicUsize,
     pub served: AtomicUsize,
     pub bursts: AtomicUsize,
+    /// Answers that sockets have taken.
+    pub answered: AtomicU64,
     pub gate: Arc<Notify>,
     pub connections: Mutex<Vec<Connection<ReplyTo>>>,
     pub log: Arc<Vec<u8>>,
@@ -67,6 +69,10 @@ impl Service for Probe {
         self.opened.fetch_add(1, Ordering::SeqCst);
         self.connections.lock().unwrap().push(connection.clone());
         connection.clone()
+    }
+
+    fn answered(&self, answered: &[Answered], _: Instant) {
+        self.answered.fetch_add(answered.iter().map(|run| run.count).sum(), Ordering::SeqCst);
     }
 
     async fn serve(&self, session: &mut Connection<ReplyTo>, burst: &mut Burst<'_>, out: &mut Outgoing) {
