@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -126,6 +127,8 @@ pub struct Broker {
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
     pub(crate) unreadable: Unreadable,
+    /// It was said that the device does not tell what is still needed. Relaxed: it stands alone.
+    pub(crate) has_told_of_unknown_needs: AtomicBool,
     pub(crate) unheard: Unheard,
     pub(crate) cold_limits: ColdLimits,
     /// Where the log ended when this process began to serve it.
@@ -241,6 +244,7 @@ impl Broker {
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
             unreadable: Unreadable::default(),
+            has_told_of_unknown_needs: AtomicBool::new(false),
             unheard: Unheard::default(),
             cold_limits: ColdLimits::default(),
             log_end_at_start: store.end(),

@@ -150,9 +150,9 @@ impl Delay {
     }
 
     /// Where the oldest message lies whose delivery is not on the device yet. Called by a thread that may wait.
-    pub(crate) fn needed_from(&self, store: &Store) -> Option<LogOffset> {
+    pub(crate) fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
         let of_levels = self.next.iter().zip(0..).filter_map(|(next, level)| {
-            protect::first_from(store, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
+            protect::first_from(broker, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
         });
         // After the levels: what they have passed over was set aside before.
         of_levels.min().into_iter().chain(self.aside.first()).min()

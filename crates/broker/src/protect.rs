@@ -7,12 +7,13 @@
 //! here.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use config::StoreSettings;
 use protocol::LogOffset;
-use store::{HourOfDay, Retention, Store};
+use store::{HourOfDay, Retention};
 
 use crate::broker::Broker;
 use crate::{timer, transaction};
@@ -58,14 +59,14 @@ fn needed_from(broker: &Broker) -> Option<LogOffset> {
 
 /// Where the oldest message lies that waits for its time, or for its end: timer messages, those of delay levels, half messages.
 pub(crate) fn waiting_from(broker: &Broker) -> Option<LogOffset> {
-    let delayed = broker.delay.needed_from(&broker.store);
-    let half = transaction::needed_from(&broker.store, &broker.offsets);
+    let (delayed, half) = (broker.delay.needed_from(broker), transaction::needed_from(broker));
     timer::needed_from(broker).into_iter().chain(delayed).chain(half).min()
 }
 
 /// Where the first message of a queue lies from an offset on. What is below the queue's beginning is gone already. Where the device does not
 /// say it, it may be anywhere: then all of the log is needed.
-pub(crate) fn first_from(store: &Store, topic: &str, queue_id: i32, offset: u64) -> Option<LogOffset> {
+pub(crate) fn first_from(broker: &Broker, topic: &str, queue_id: i32, offset: u64) -> Option<LogOffset> {
+    let store = &broker.store;
     let queue = store.existing_queue(topic, u32::try_from(queue_id).ok()?)?;
     let first = offset.max(queue.min_offset());
     if first >= queue.max_offset() {
@@ -74,7 +75,11 @@ pub(crate) fn first_from(store: &Store, topic: &str, queue_id: i32, offset: u64)
     match queue.unit_at(first) {
         Ok(unit) => Some(unit?.at),
         Err(error) => {
-            tracing::error!(topic, queue_id, %error, "cannot tell what is still needed; nothing is removed from the log");
+            // Whoever reads the queue hears of it, too. Once, since this is asked every few seconds.
+            if !broker.has_told_of_unknown_needs.swap(true, Ordering::Relaxed) {
+                let what = "cannot tell what of the log is still needed; nothing goes while the queue cannot be read";
+                tracing::error!(topic, queue_id, %error, "{what}");
+            }
             Some(store.min_offset())
         }
     }
@@ -108,13 +113,13 @@ fn each_not_consumed(broker: &Broker, f: &mut dyn FnMut(&str, &str, LogOffset)) 
     };
     broker.offsets.for_each_active(since, &is_active, &mut |change| {
         let offset = change.offset.and_then(|offset| u64::try_from(offset).ok());
-        let first = offset.and_then(|offset| first_from(&broker.store, change.topic, change.queue_id, offset));
+        let first = offset.and_then(|offset| first_from(broker, change.topic, change.queue_id, offset));
         if let Some(at) = first {
             f(change.group, change.topic, at);
         }
     });
     for (name, offset) in broker.pops.first_open() {
-        if let Some(at) = first_from(&broker.store, &name.topic, name.queue_id, offset) {
+        if let Some(at) = first_from(broker, &name.topic, name.queue_id, offset) {
             f(&name.group, &name.topic, at);
         }
     }

@@ -1,11 +1,12 @@
 //! `metricsLabel`: labels that every metric has besides its own, written `name:value,name:value`.
 
 /// Labels of our own metrics, which nobody may set for all of them.
-pub const OWN: [&str; 21] = [
+pub const OWN: [&str; 24] = [
     "cause",
     "cluster",
     "consume_mode",
     "consumer_group",
+    "is_long_polling",
     "is_retry",
     "is_system",
     "language",
@@ -16,7 +17,9 @@ pub const OWN: [&str; 21] = [
     "node_type",
     "part",
     "protocol_type",
+    "request_code",
     "response_code",
+    "result",
     "storage_medium",
     "storage_type",
     "threads",

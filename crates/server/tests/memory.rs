@@ -24,8 +24,8 @@ use support::{PATIENCE, Running, gantry};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// What was sent before, of many times the memory that there is.
-const BACKLOG: Topic = Topic { name: "old", queues: 4, body: 16 << 10, messages: (640 << 20) / (16 << 10) / 4 };
+/// What was sent before: twenty times the smaller limit, ten times the larger.
+const BACKLOG: Topic = Topic { name: "old", queues: 4, body: 16 << 10, messages: (1280 << 20) / (16 << 10) / 4 };
 const QUEUES: i32 = 16;
 
 #[derive(Clone, Copy)]

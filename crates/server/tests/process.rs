@@ -147,9 +147,7 @@ fn a_stop_under_load_loses_nothing_that_was_acknowledged_and_acknowledges_all_th
 fn an_idle_server_holds_no_more_than_nine_megabytes_of_its_own() {
     let data = tempfile::tempdir().unwrap();
     let running = Running::server(data.path());
-    let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
-    let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-    let own_kib: u64 = own.trim().trim_end_matches(" kB").parse().unwrap();
+    let own_kib = running.own_kib();
     assert!(own_kib < 9 << 10, "{own_kib} KiB");
 }
 

@@ -25,6 +25,7 @@ use store::journal::Table;
 use store::{Landed, Store, StoreError};
 use tokio::sync::Notify;
 
+use crate::broker::Broker;
 use crate::facts;
 use crate::offsets::Offsets;
 use crate::protect;
@@ -172,9 +173,10 @@ fn ended_offsets(body: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 /// Where the oldest half message lies that may be open: from where a start reads. Called by a thread that may wait.
-pub(crate) fn needed_from(store: &Store, offsets: &Offsets) -> Option<LogOffset> {
-    let committed = offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());
-    protect::first_from(store, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
+pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
+    let committed =
+        broker.offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());
+    protect::first_from(broker, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
 }
 
 /// How long after it was stored a half message is looked at first, in ms: its producer is asked, or it is given up because it is older than the

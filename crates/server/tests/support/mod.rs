@@ -87,6 +87,13 @@ impl Running {
         self.child.id()
     }
 
+    /// KiB of its own memory, that no file backs.
+    pub fn own_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        own.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     pub fn address(&self, of: &str) -> &str {
         let (_, rest) = self.ready.split_once(&format!(" {of}=")).unwrap();
         rest.split(' ').next().unwrap()
