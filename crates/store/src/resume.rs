@@ -6,7 +6,7 @@
 //! [`Disk::memory_of`] knows (the machine has not started again, and nobody wrote, copied or restored the file `abort` since), and the pages
 //! that were not on the device yet are looked for, too: whoever unmounts a volume, or takes it away, takes them along. Those are the pages of the log
 //! that were not flushed; how far it is, is noted as it goes on, since the governor lets go of what is. And in any case the page of this file itself,
-//! which nobody else reads.
+//! which nobody else reads. It is relied on only where consume queues lie on the same volume: one of their own may be one that was put back.
 //!
 //! If a sync ever fails, the file goes: then nobody knows what of all this the kernel has dropped, and the check-point knows what it has not.
 

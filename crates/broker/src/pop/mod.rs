@@ -155,6 +155,7 @@ impl Pops {
     /// invisible time changes meanwhile moves behind its old place, so that it is met there or here.
     pub(crate) fn first_open(&self) -> Vec<(QueueName, u64)> {
         let (mut lowest, mut after) = (BTreeMap::new(), None);
+        // Ends behind the last lease: each turn passes a page of them.
         loop {
             after = self.ledger.lock().lowest_open(after, PAGE, &mut lowest);
             if after.is_none() {

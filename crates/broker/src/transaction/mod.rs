@@ -179,7 +179,7 @@ pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
     protect::first_from(broker, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
 }
 
-/// How long after it was stored a half message is looked at first, in ms: its producer is asked, or it is given up because it is older than the
+/// How long after it was stored a half message is looked at first, in ms: its producer is asked, or it is given up because it is as old as the
 /// log is kept. So it waits no longer, whatever its immunity.
 fn first_wait_ms(view: &RecordView<'_>, timeout_ms: i64, kept_ms: i64) -> i64 {
     immunity_ms(view).unwrap_or(timeout_ms).min(kept_ms)
