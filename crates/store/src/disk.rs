@@ -232,7 +232,7 @@ impl Disk for RealDisk {
                 options.write(true).create(true).truncate(false);
             }
         }
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        Ok(Arc::new(RealFile { file: options.open(path)?, has_dontcache: AtomicBool::new(true) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -264,18 +264,20 @@ fn unless_missing(done: io::Result<()>) -> io::Result<()> {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    /// Whether kernel and file system take [`RWF_DONTCACHE`]: folders of a store may lie on several. Relaxed: a hint that saves a call.
+    has_dontcache: AtomicBool,
+}
 
 /// The kernel's flag for reads whose pages do not stay (Linux 6.14, where the file system has it).
 const RWF_DONTCACHE: u32 = 0x80;
-/// Whether kernel and file system take it. Relaxed: a hint that saves a call.
-static HAS_DONTCACHE: AtomicBool = AtomicBool::new(true);
 
 impl DiskFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let mut read = 0;
         while read < buffer.len() {
-            match self.0.read_at(&mut buffer[read..], at + read as u64) {
+            match self.file.read_at(&mut buffer[read..], at + read as u64) {
                 Ok(0) => break,
                 Ok(bytes) => read += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -287,7 +289,8 @@ impl DiskFile for RealFile {
 
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
         let wanted = buffer.len();
-        let read = rustix::io::preadv2(self.0.as_fd(), &mut [io::IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT);
+        let read =
+            rustix::io::preadv2(self.file.as_fd(), &mut [io::IoSliceMut::new(buffer)], at, ReadWriteFlags::NOWAIT);
         match read {
             Ok(bytes) if bytes == wanted || at + bytes as u64 >= self.len()? => Ok(Some(bytes)),
             // The first pages are there and the rest is not.
@@ -299,13 +302,15 @@ impl DiskFile for RealFile {
     }
 
     fn read_once_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        if HAS_DONTCACHE.load(Ordering::Relaxed) {
+        if self.has_dontcache.load(Ordering::Relaxed) {
             let how = ReadWriteFlags::from_bits_retain(RWF_DONTCACHE);
-            match rustix::io::preadv2(self.0.as_fd(), &mut [io::IoSliceMut::new(buffer)], at, how) {
+            match rustix::io::preadv2(self.file.as_fd(), &mut [io::IoSliceMut::new(buffer)], at, how) {
                 Ok(read) if read == buffer.len() || read == 0 => return Ok(read),
                 // The rest, or all of it, the other way.
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => HAS_DONTCACHE.store(false, Ordering::Relaxed),
+                Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => {
+                    self.has_dontcache.store(false, Ordering::Relaxed)
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -316,19 +321,19 @@ impl DiskFile for RealFile {
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, at)
+        self.file.write_all_at(bytes, at)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     // `msync` is the one call that is `fdatasync` for a stretch of a file.
@@ -337,6 +342,6 @@ impl DiskFile for RealFile {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }

@@ -311,12 +311,14 @@ impl Ledger {
         let lease = self.leases.get(&id).filter(|lease| !lease.is_ending)?;
         lease.bit(offset.checked_sub(id.start)?)?;
         let revive_qid = lease.revive_qid;
-        let mut new = LeaseId { queue: id.queue, pop_time: change.now, start: offset };
+        // Behind the old one, also when the clock was set back: who looks through all leases in turn must not miss the message between two looks.
+        let mut new =
+            LeaseId { queue: id.queue, pop_time: change.now.max(id.pop_time.saturating_add(1)), start: offset };
         // The old handle must not fit the new lease. Ends at the first millisecond that is free.
         while self.leases.contains_key(&new) {
             new.pop_time += 1;
         }
-        let until = new.pop_time.saturating_add(change.invisible_ms);
+        let until = change.now.saturating_add(change.invisible_ms);
         let lease = Lease { is_suspended: change.is_suspended, ..Lease::new(offset, &[offset], until, revive_qid)? };
         self.insert(new, lease);
         self.ack(id, offset);

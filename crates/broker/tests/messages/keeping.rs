@@ -9,7 +9,7 @@ use protocol::request::PopMessage;
 use store::{HourOfDay, Retention};
 
 use super::popping::{ack, from, pop};
-use super::support::{Running, Setup, metric, properties, start, until};
+use super::support::{Running, Setup, metric, properties, start, start_on, until};
 use super::transactions::{COMMIT, end, half};
 
 /// Bytes of a file of the log.
@@ -18,6 +18,7 @@ const FILE: u64 = 256 << 10;
 /// A broker whose log is old as soon as the clock is moved, and its topic `Fill`, which nobody consumes.
 struct Keeping {
     broker: Running,
+    setup: Setup,
     hand: ManualClock,
     /// Looks of retention at its oldest file.
     looks: Arc<AtomicU64>,
@@ -41,10 +42,17 @@ impl Keeping {
             clean_forcibly: false,
             ..Retention::default()
         };
-        let keeping = Keeping { broker: start(setup).await, hand, looks, retention };
+        let keeping = Keeping { broker: start(setup.clone()).await, setup, hand, looks, retention };
         // So that the first file holds nothing that is asked about.
         keeping.fill(2).await;
         keeping
+    }
+
+    /// Stops, and starts with old files that may go from the first moment.
+    async fn start_again(self) -> Keeping {
+        let dir = self.broker.stop().await;
+        let setup = Setup { retention: self.retention.clone(), ..self.setup };
+        Keeping { broker: start_on(setup.clone(), dir).await, setup, ..self }
     }
 
     /// Makes the log longer by so many files, and old.
@@ -120,5 +128,21 @@ async fn a_popped_message_stays_until_it_is_acknowledged() {
     assert!(keeping.keeps(all[1].log_offset).await);
     assert_eq!(ack(&keeping.broker, "T", &popped.handle(1)).await, 0);
     keeping.until_gone(all[1].log_offset).await;
+    keeping.broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_is_kept_by_a_start_that_may_remove_files_before_its_broker_knows_of_it() {
+    let keeping = Keeping::start().await;
+    let open = half(&keeping.broker, "open").await;
+    keeping.broker.put("Late", 1, &properties(&[("DELAY", "1")]), "late").await;
+    keeping.fill(4).await;
+    let keeping = keeping.start_again().await;
+    assert!(keeping.keeps(open.log_offset).await);
+    assert_eq!(end(&keeping.broker, &open, COMMIT).await.code, 0);
+    assert_eq!(keeping.broker.wait_for("Orders", 1, 1).await[0].body, "open");
+    keeping.hand.advance(Duration::from_secs(1));
+    assert_eq!(keeping.broker.wait_for("Late", 1, 1).await[0].body, "late");
+    keeping.until_gone(open.log_offset).await;
     keeping.broker.stop().await;
 }

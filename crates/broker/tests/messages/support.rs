@@ -16,7 +16,7 @@ use protocol::header::EncodeFields;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::{PullMessage, SendMessage};
 use protocol::sys_flag::pull as bits;
-use store::{FlushMode, IndexOptions, PoolOptions, Store, StoreEnv, StoreOptions};
+use store::{FlushMode, IndexOptions, PoolOptions, Retention, Store, StoreEnv, StoreOptions};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -66,6 +66,8 @@ pub struct Setup {
     pub pool: Option<PoolOptions>,
     /// Where it registers.
     pub name_servers: Vec<String>,
+    /// Which old files go.
+    pub retention: Retention,
     /// Further settings.
     pub more: &'static [(&'static str, &'static str)],
 }
@@ -85,6 +87,7 @@ impl Default for Setup {
             has_index: false,
             pool: None,
             name_servers: Vec::new(),
+            retention: Retention::default(),
             more: &[],
         }
     }
@@ -140,6 +143,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         light_queues_max: setup.light_queues.map(|max| max.parse().unwrap()),
         batch_topics: Some(broker::batch_topics),
         is_protected: true,
+        retention: setup.retention,
         index: setup.has_index.then(|| IndexOptions { dir: dir.path().join("index"), slots: 1000, entries: 10_000 }),
         ..StoreOptions::at(dir.path())
     };

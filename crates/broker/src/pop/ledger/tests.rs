@@ -57,6 +57,22 @@ fn acknowledgements_of_one_request_count_together_whatever_they_name() {
 }
 
 #[test]
+fn a_look_through_all_leases_misses_no_message_whose_lease_is_changed_after_the_clock_was_set_back() {
+    let mut ledger = ledger();
+    lease(&mut ledger, id(1000, 5), &[5, 6], 2000);
+    let mut lowest = BTreeMap::new();
+    lease(&mut ledger, id(500, 9), &[9], 2000);
+    // The look has passed the first lease when the second one moves.
+    let after = ledger.lowest_open(None, 1, &mut lowest);
+    assert_eq!((after, lowest.get(&QUEUE)), (Some(id(500, 9)), Some(&9)));
+    let new = ledger.change(id(1000, 5), 5, &Change { now: 100, invisible_ms: 60, is_suspended: false }).unwrap();
+    assert_eq!((new, ledger.get(new).unwrap().until), (id(1001, 5), 160));
+    assert!(!ledger.ack(id(1000, 5), 5), "the old handle fits no more");
+    ledger.lowest_open(after, 10, &mut lowest);
+    assert_eq!(lowest.get(&QUEUE), Some(&5));
+}
+
+#[test]
 fn messages_that_a_crash_has_taken_are_on_lease_no_more() {
     let mut ledger = ledger();
     let other = ledger.add(QueueName { group: "g".into(), topic: "other".into(), queue_id: 0 });
@@ -281,7 +297,7 @@ impl World {
             self.put(new);
             self.put(id);
             self.written = self.rows.len();
-            self.owner.insert(offset, (new, new.pop_time + ms));
+            self.owner.insert(offset, (new, self.now + ms));
             self.handles.push((new, offset));
         }
     }
