@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+
+/// What a connection may hold anyway, of requests as of replies. Not counted.
+pub(crate) const OWN_BYTES: usize = 64 << 10;
 
 /// A bound on buffered bytes that connections share. What each may hold anyway (64 KiB) is not counted.
 ///
@@ -16,11 +19,18 @@ use parking_lot::Mutex;
 /// can finish its frame. What requests take exceeds the bound by one frame at most.
 ///
 /// Replies are counted too, but never keep requests out altogether: peers that do not read them hold up half of the bound at most.
+/// They are counted once they are there, and from then on bound themselves: while they hold more than half, or all of it
+/// together with requests, whoever has his own share full of them gets no more until his peer has taken some. Nobody waits for
+/// another one's peer: whoever reads goes on with his own share. What replies take exceeds the bound by one answer of each that
+/// is being served, and by the last answer of each other.
 #[derive(Debug)]
 pub struct Budget {
     max_bytes: usize,
     /// How long peers did not take what was written to them. Relaxed: a gauge.
     unread_ns: AtomicU64,
+    /// Whether replies hold more than they may. Written under `state`. Relaxed: nothing else is read by it, and who sees it late
+    /// adds one answer more.
+    replies_are_many: AtomicBool,
     /// Guards the count and who waits for it to fall; innermost, held for a few instructions.
     state: Mutex<State>,
 }
@@ -42,6 +52,45 @@ struct Waiting {
     connection: u64,
     holds_some: bool,
     waker: Waker,
+}
+
+/// What one buffer of replies holds beyond its connection's own. Given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Account {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Account {
+    /// Nothing yet.
+    pub(crate) fn new(budget: Arc<Budget>) -> Account {
+        Account { budget, bytes: 0 }
+    }
+
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// It has come to so much. Costs a comparison while that does not change.
+    pub(crate) fn is_now(&mut self, bytes: usize) {
+        if bytes > self.bytes {
+            self.budget.take_anyway(bytes - self.bytes);
+        } else {
+            self.budget.give(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+    }
+
+    /// The buffer of another one, of the same budget, has come here.
+    pub(crate) fn take_over(&mut self, other: &mut Account) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.is_now(0);
+    }
 }
 
 /// Bytes that outlive the turn of the connection that brought them. Given back when dropped.
@@ -68,6 +117,10 @@ impl State {
         self.used_bytes + self.reply_bytes.min(max_bytes / 2)
     }
 
+    fn replies_are_many(&self, max_bytes: usize) -> bool {
+        self.reply_bytes > max_bytes / 2 || self.used_bytes.saturating_add(self.reply_bytes) > max_bytes
+    }
+
     fn leave(&mut self, connection: u64) {
         if let Some(place) = self.waiting.iter().position(|waiting| waiting.connection == connection) {
             self.waiting.remove(place);
@@ -78,7 +131,8 @@ impl State {
 impl Budget {
     /// `max_bytes` for all connections that share it.
     pub fn new(max_bytes: usize) -> Budget {
-        Budget { max_bytes, unread_ns: AtomicU64::new(0), state: Mutex::default() }
+        let (unread_ns, replies_are_many) = (AtomicU64::new(0), AtomicBool::new(false));
+        Budget { max_bytes, unread_ns, replies_are_many, state: Mutex::default() }
     }
 
     /// How long peers have not taken what was written to them since the start, all connections together.
@@ -130,6 +184,7 @@ impl Budget {
         }
         state.used_bytes += bytes;
         state.leave(connection);
+        self.note_replies(&state);
         let next = state.first();
         drop(state);
         if let Some(waker) = next {
@@ -143,6 +198,8 @@ impl Budget {
         let mut state = self.state.lock();
         let used_bytes = state.used_bytes.checked_add(bytes).filter(|used| *used <= self.max_bytes)?;
         state.used_bytes = used_bytes;
+        self.note_replies(&state);
+        drop(state);
         Some(Held { budget: Arc::clone(self), bytes })
     }
 
@@ -156,13 +213,27 @@ impl Budget {
         !self.state.lock().waiting.is_empty()
     }
 
+    /// Whether replies hold so much that nobody should have more of them than his own.
+    pub(crate) fn replies_are_many(&self) -> bool {
+        self.replies_are_many.load(Ordering::Relaxed)
+    }
+
+    fn note_replies(&self, state: &State) {
+        let are_many = state.replies_are_many(self.max_bytes);
+        if self.replies_are_many() != are_many {
+            self.replies_are_many.store(are_many, Ordering::Relaxed);
+        }
+    }
+
     /// Takes `bytes` that are already there (replies): the next large frame waits for them.
-    pub(crate) fn take_anyway(&self, bytes: usize) {
-        self.state.lock().reply_bytes += bytes;
+    fn take_anyway(&self, bytes: usize) {
+        let mut state = self.state.lock();
+        state.reply_bytes += bytes;
+        self.note_replies(&state);
     }
 
     /// Gives back `bytes` of replies.
-    pub(crate) fn give(&self, bytes: usize) {
+    fn give(&self, bytes: usize) {
         if bytes == 0 {
             return;
         }
@@ -190,6 +261,7 @@ impl Budget {
         let next = {
             let mut state = self.state.lock();
             change(&mut state);
+            self.note_replies(&state);
             state.first()
         };
         if let Some(waker) = next {
@@ -252,5 +324,26 @@ mod tests {
         assert_eq!(budget.used_bytes(), 100);
         budget.give(100);
         assert!(budget.take(10, 0, 3, WAKER));
+    }
+
+    #[test]
+    fn replies_are_many_beyond_half_and_earlier_where_requests_have_the_rest() {
+        let budget = Arc::new(Budget::new(10));
+        let (mut first, mut second) = (Account::new(Arc::clone(&budget)), Account::new(Arc::clone(&budget)));
+        first.is_now(5);
+        assert!(!budget.replies_are_many());
+        second.is_now(1);
+        assert!(budget.replies_are_many());
+        first.take_over(&mut second);
+        drop(second);
+        assert!(budget.replies_are_many(), "what was handed over is still there");
+        first.is_now(4);
+        assert!(!budget.replies_are_many());
+        let held = budget.try_hold(7).unwrap();
+        assert!(budget.replies_are_many(), "with requests it is more than all");
+        drop(held);
+        assert!(!budget.replies_are_many());
+        drop(first);
+        assert_eq!(budget.used_bytes(), 0);
     }
 }

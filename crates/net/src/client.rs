@@ -313,12 +313,21 @@ impl Client {
                 Stream::Client(Box::new(TlsConnector::from(config).connect(name, tcp).await.map_err(failed)?))
             }
         };
-        let inbox = InboxLimits { frames_bytes_max: options.out_bytes_max, work_max: 1, calls_max: options.calls_max };
+        // What others do not take is nothing to a caller: were responses not read for it, two sides could wait for each other.
+        let own_bytes = usize::MAX;
+        let inbox = InboxLimits {
+            frames_bytes_max: options.out_bytes_max,
+            own_bytes,
+            budget: Arc::clone(&options.budget),
+            work_max: 1,
+            calls_max: options.calls_max,
+        };
         let connection = Connection::new(peer, local, ListenerTag::OUTBOUND, inbox, options.serialization);
         let limits = Limits {
             frame_bytes_max: options.frame_bytes_max,
             // The task takes the inbox as a whole, so the bound on it must not stop the reading of responses.
             out_bytes_max: options.out_bytes_max.saturating_mul(2),
+            own_bytes,
             idle_timeout: Some(options.idle_timeout),
             unread_timeout: None,
         };

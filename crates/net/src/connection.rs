@@ -16,6 +16,7 @@ use protocol::header::EncodeFields;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::bounds::Budget;
 use crate::call::{CallError, Calls, NotEntered, Response};
 use crate::outgoing::{Frames, Outgoing};
 
@@ -37,9 +38,13 @@ impl ListenerTag {
 }
 
 /// What one connection may hold.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct InboxLimits {
     pub frames_bytes_max: usize,
+    /// The memory that frames may take however much those of others hold.
+    pub own_bytes: usize,
+    /// What frames count against beyond what every connection may hold anyway.
+    pub budget: Arc<Budget>,
     pub work_max: usize,
     pub calls_max: usize,
 }
@@ -190,23 +195,18 @@ impl<W> Connection<W> {
         limits: InboxLimits,
         serialization: Serialization,
     ) -> Connection<W> {
+        let out = Outgoing::bounded(limits.frames_bytes_max, limits.own_bytes, Arc::clone(&limits.budget));
         Connection {
             shared: Arc::new(Shared {
                 id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
                 peer,
                 local,
                 listener,
-                limits,
                 serialization,
                 calls: Calls::new(limits.calls_max),
+                limits,
                 reads: AtomicU64::new(0),
-                inbox: Mutex::new(Inbox {
-                    out: Outgoing::new(),
-                    work: Vec::new(),
-                    stage: Stage::Open,
-                    owed: 0,
-                    waker: None,
-                }),
+                inbox: Mutex::new(Inbox { out, work: Vec::new(), stage: Stage::Open, owed: 0, waker: None }),
             }),
         }
     }
@@ -239,8 +239,8 @@ impl<W> Connection<W> {
 
     /// Sends frames that were made elsewhere. False when the connection is closed or its inbox is full: nothing is sent then.
     pub fn send(&self, frames: Frames) -> bool {
-        self.leave(Stage::Draining, |inbox, limits| {
-            if inbox.out.bytes() >= limits.frames_bytes_max {
+        self.leave(Stage::Draining, |inbox, _| {
+            if inbox.out.is_full() {
                 return false;
             }
             inbox.out.extend(frames);
@@ -273,8 +273,8 @@ impl<W> Connection<W> {
     pub fn oneway(&self, code: i32, fields: &dyn EncodeFields, body: &Bytes) -> bool {
         let opaque = self.shared.calls.number();
         let serialization = self.shared.serialization;
-        self.leave(Stage::GoingAway, |inbox, limits| {
-            if inbox.out.bytes() >= limits.frames_bytes_max {
+        self.leave(Stage::GoingAway, |inbox, _| {
+            if inbox.out.is_full() {
                 return false;
             }
             inbox.out.request(serialization, code, opaque, true, fields, body);
@@ -304,8 +304,8 @@ impl<W> Connection<W> {
         let begun = Begun { connection: self.clone(), opaque, response, begun: Instant::now(), reads_before };
         let serialization = self.shared.serialization;
         // On a draining connection the response would not be read.
-        let was_left = self.leave(Stage::GoingAway, |inbox, limits| {
-            if inbox.out.bytes() >= limits.frames_bytes_max {
+        let was_left = self.leave(Stage::GoingAway, |inbox, _| {
+            if inbox.out.is_full() {
                 return false;
             }
             inbox.out.request(serialization, code, opaque, false, fields, body);
@@ -324,6 +324,7 @@ impl<W> Connection<W> {
         if inbox.stage > last || !put(&mut inbox, &self.shared.limits) {
             return false;
         }
+        inbox.out.settle();
         let waker = inbox.waker.take();
         drop(inbox);
         if let Some(waker) = waker {
@@ -377,11 +378,7 @@ impl<W> Shared<W> {
     pub(crate) fn take_left(&self, out: &mut Outgoing, work: &mut Vec<W>) -> Stage {
         let mut inbox = self.inbox.lock();
         if !inbox.out.is_empty() {
-            if out.is_empty() {
-                out.exchange(&mut inbox.out);
-            } else {
-                out.extend(inbox.out.take());
-            }
+            out.take_from(&mut inbox.out);
         }
         std::mem::swap(work, &mut inbox.work);
         inbox.stage
@@ -406,10 +403,59 @@ impl<W> Shared<W> {
         let left = {
             let mut inbox = self.inbox.lock();
             inbox.stage = Stage::Closed;
-            (std::mem::take(&mut inbox.work), inbox.out.take(), inbox.waker.take())
+            let (room, frames) = (inbox.out.give_up_room(), inbox.out.take());
+            (std::mem::take(&mut inbox.work), frames, room, inbox.waker.take())
         };
         // Dropped outside the lock: work may hold anything, this handle included.
         drop(left);
         self.calls.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::code::ResponseCode;
+
+    use super::*;
+    use crate::bounds::{Account, OWN_BYTES};
+    use crate::outgoing::{Arrival, ReplyTo};
+
+    fn answer() -> Frames {
+        let (serialization, came) = (Serialization::Json, Arrival::at(Instant::now()));
+        let to = ReplyTo { code: 11, opaque: 1, serialization, is_oneway: false, came, is_held: false };
+        let mut out = Outgoing::new();
+        out.reply(to, ResponseCode::Success, None, &(), &[7; 30_000]);
+        out.take()
+    }
+
+    #[test]
+    fn an_inbox_takes_its_own_while_replies_are_many_and_what_it_holds_is_given_back_with_the_connection() {
+        let budget = Arc::new(Budget::new(4 << 20));
+        let limits = InboxLimits {
+            frames_bytes_max: 4 << 20,
+            own_bytes: OWN_BYTES,
+            budget: Arc::clone(&budget),
+            work_max: 1,
+            calls_max: 1,
+        };
+        let address = "127.0.0.1:1".parse().unwrap();
+        let connection: Connection<()> =
+            Connection::new(address, address, ListenerTag::MAIN, limits, Serialization::Json);
+        let mut others = Account::new(Arc::clone(&budget));
+        others.is_now(3 << 20);
+        let fits = || (0..200).take_while(|_| connection.send(answer())).count();
+        assert_eq!(fits(), 3, "64 KiB and what is begun there");
+        assert!(budget.used_bytes() > 3 << 20, "it counts");
+
+        let (mut out, mut work) = (Outgoing::bounded(4 << 20, OWN_BYTES, Arc::clone(&budget)), Vec::new());
+        connection.shared.take_left(&mut out, &mut work);
+        assert!(out.is_full(), "what came from the inbox is owed like any other");
+        assert_eq!(fits(), 3);
+        others.is_now(0);
+        connection.shared.take_left(&mut out, &mut work);
+        assert!(fits() > 10, "there is room");
+        drop(out);
+        connection.shared.closed();
+        assert_eq!(budget.used_bytes(), 0);
     }
 }

@@ -9,7 +9,7 @@ use protocol::frame::{self, Serialization};
 use protocol::header::HeaderScratch;
 use tokio::time::Instant;
 
-use crate::connection::{Connection, InboxLimits, ListenerTag, Stage};
+use crate::connection::{Connection, ListenerTag, Stage};
 use crate::listener::ListenerOptions;
 use crate::outgoing::Outgoing;
 use crate::service::{Burst, Service};
@@ -45,7 +45,7 @@ pub struct Detached<S: Service> {
 impl<S: Service> Detached<S> {
     /// Opens it, as from `peer`.
     pub fn open(service: Arc<S>, peer: SocketAddr) -> Detached<S> {
-        let limits = InboxLimits { frames_bytes_max: 4 << 20, work_max: 4096, calls_max: 1024 };
+        let limits = ListenerOptions::default().inbox();
         let handle = Connection::new(peer, peer, ListenerTag::MAIN, limits, Serialization::Json);
         let session = Some(service.open(&handle));
         let (scratch, work, out) = (HeaderScratch::new(), Vec::new(), Outgoing::new());

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::bounds::Budget;
+use crate::bounds::{Budget, OWN_BYTES};
 use crate::connection::{Connection, InboxLimits, ListenerTag, Shared, Stage};
 use crate::places::{Newcomer, NoPlace, Places};
 use crate::prelude::{self, NotBegun};
@@ -52,7 +52,8 @@ pub struct ListenerOptions {
     pub unread_timeout: Option<Duration>,
     /// From the first byte to the end of PROXY header and TLS handshake.
     pub handshake_timeout: Duration,
-    /// With more than this to write, a connection is not read.
+    /// With more than this to write, a connection is not read; with more than 64 KiB of copied replies it is not while those of
+    /// all connections hold more than half of `budget`.
     pub out_bytes_max: usize,
     /// Pieces of work that may wait in a connection's inbox.
     pub inbox_work_max: usize,
@@ -101,13 +102,20 @@ impl Default for ListenerOptions {
 
 impl ListenerOptions {
     pub(crate) fn inbox(&self) -> InboxLimits {
-        InboxLimits { frames_bytes_max: self.out_bytes_max, work_max: self.inbox_work_max, calls_max: self.calls_max }
+        InboxLimits {
+            frames_bytes_max: self.out_bytes_max,
+            own_bytes: OWN_BYTES,
+            budget: Arc::clone(&self.budget),
+            work_max: self.inbox_work_max,
+            calls_max: self.calls_max,
+        }
     }
 
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             frame_bytes_max: self.frame_bytes_max,
             out_bytes_max: self.out_bytes_max,
+            own_bytes: OWN_BYTES,
             idle_timeout: self.idle_timeout,
             unread_timeout: self.unread_timeout,
         }

@@ -6,19 +6,24 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use protocol::code::ResponseCode;
 use protocol::frame::Serialization;
 use protocol::header::{EncodeFields, FLAG_ONEWAY, FLAG_RESPONSE, Head, write_frame};
 use tokio::time::Instant;
+
+use crate::bounds::{Account, Budget, OWN_BYTES};
 
 /// From here on a slice is written from where it lies. For us alone sharing costs about 20 ns a slice and copying about 25 ns a
 /// KiB (bench `connection`), so the two meet near 1 KiB; the rest of the way to 4 KiB pays for the kernel's work on one more
 /// entry of a `writev`, of which there are at most 64 a call.
 pub const SHARE_FROM_BYTES: usize = 4 << 10;
 
-/// An empty buffer larger than this is given back instead of kept.
-const KEPT_BYTES: usize = 64 << 10;
+/// The same while replies hold more than they may, for a connection that has half of its own: far enough above what a place costs.
+const SHARE_FROM_BYTES_WHEN_SHORT: usize = 256;
+
+/// Room for more lent slices, or for more runs of answers, is given back when all are written.
+const KEPT_PLACES: usize = 256;
 
 /// The number of slices given to one `writev`.
 pub(crate) const WRITE_SLICES: usize = 64;
@@ -127,17 +132,31 @@ struct Placed {
     written: usize,
 }
 
+/// How much may wait in a place. It belongs to the place, not to the frames: they come and go without it.
+#[derive(Debug)]
+pub(crate) struct Room {
+    /// From so many bytes on it is full.
+    full_from: usize,
+    /// And from so many bytes of memory on while replies of all connections hold more than they may.
+    own_bytes: usize,
+    account: Account,
+    /// It was full when somebody asked, and nothing has left since. What others hold changes at any time: without this, a service
+    /// that stopped because it was full, and its caller, could be told different things.
+    is_full: bool,
+}
+
 /// Frames that wait to be written.
 #[derive(Debug, Default)]
 pub struct Outgoing {
+    /// What waits begins at `written`. A buffer that is advanced would not say any more how much memory it holds.
     copied: BytesMut,
-    /// The place of `copied`'s first byte among all bytes ever copied here.
+    written: usize,
+    /// The place of the first copied byte that waits among all bytes ever copied here.
     front: u64,
     lent: VecDeque<Placed>,
     lent_bytes: usize,
-    /// From so many bytes on it is full; 0 when there is no bound. It belongs to the place, not to the frames: they come and go
-    /// without it.
-    full_from: usize,
+    /// `None` when there is no bound.
+    room: Option<Room>,
     /// Bytes that went before what waits.
     gone: u64,
     /// The replies that are not told of yet, in runs of one kind: the last run, and those before it, which are seldom any.
@@ -162,20 +181,59 @@ impl Outgoing {
         Outgoing::default()
     }
 
-    /// Empty; [`Outgoing::is_full`] from `bytes_max` bytes on.
-    pub(crate) fn bounded(bytes_max: usize) -> Outgoing {
-        Outgoing { full_from: bytes_max.max(1), ..Outgoing::default() }
+    /// Empty; [`Outgoing::is_full`] from `bytes_max` bytes on, and from `own_bytes` of memory on while `budget` is short.
+    pub(crate) fn bounded(bytes_max: usize, own_bytes: usize, budget: Arc<Budget>) -> Outgoing {
+        let room = Room { full_from: bytes_max.max(1), own_bytes, account: Account::new(budget), is_full: false };
+        Outgoing { room: Some(room), ..Outgoing::default() }
     }
 
     /// Bytes that wait to be written.
     pub fn bytes(&self) -> usize {
-        self.copied.len() + self.lent_bytes
+        self.copied.len() - self.written + self.lent_bytes
     }
 
     /// Whether so much waits that no more should be added before some of it is written. A service that stops here gets the rest
-    /// of its burst later.
-    pub fn is_full(&self) -> bool {
-        self.full_from > 0 && self.bytes() >= self.full_from
+    /// of its burst later. Once it is, it stays so until the peer has taken some.
+    pub fn is_full(&mut self) -> bool {
+        let bytes = self.bytes();
+        let memory = self.waiting().len() + self.lent.len() * size_of::<Placed>();
+        let Some(room) = &self.room else { return false };
+        if room.is_full {
+            return true;
+        }
+        let mut is_full = bytes >= room.full_from;
+        if !is_full && memory >= room.own_bytes {
+            // What was added last counts already.
+            self.settle();
+            is_full = self.is_short();
+        }
+        if let Some(room) = &mut self.room {
+            room.is_full = is_full;
+        }
+        is_full
+    }
+
+    /// Whether replies of all connections hold more than they may.
+    fn is_short(&self) -> bool {
+        self.room.as_ref().is_some_and(|room| room.account.budget().replies_are_many())
+    }
+
+    /// Counts what is held now against the budget. A comparison while that does not change.
+    pub(crate) fn settle(&mut self) {
+        let excess = self.excess_bytes();
+        if let Some(room) = &mut self.room {
+            room.account.is_now(excess);
+        }
+    }
+
+    /// Nothing is bounded or counted here any more. To be dropped where somebody may be woken.
+    pub(crate) fn give_up_room(&mut self) -> Option<Room> {
+        self.room.take()
+    }
+
+    /// Copied bytes that wait.
+    fn waiting(&self) -> &[u8] {
+        &self.copied[self.written..]
     }
 
     /// Whether nothing waits.
@@ -219,14 +277,25 @@ impl Outgoing {
 
     /// Takes everything out.
     pub fn take(&mut self) -> Frames {
-        let emptied = Outgoing { full_from: self.full_from, ..Outgoing::default() };
-        Frames(Outgoing { full_from: 0, ..std::mem::replace(self, emptied) })
+        let mut room = self.room.take();
+        if let Some(room) = &mut room {
+            room.is_full = false;
+        }
+        Frames(std::mem::replace(self, Outgoing { room, ..Outgoing::default() }))
     }
 
-    /// Gives everything, buffers included, for what the other has.
-    pub(crate) fn exchange(&mut self, other: &mut Outgoing) {
-        std::mem::swap(self, other);
-        std::mem::swap(&mut self.full_from, &mut other.full_from);
+    /// Takes what waits in another place of the same connection, and what counts for it; exchanges the buffers where nothing waits here.
+    pub(crate) fn take_from(&mut self, other: &mut Outgoing) {
+        if self.is_empty() {
+            std::mem::swap(self, other);
+            std::mem::swap(&mut self.room, &mut other.room);
+        } else {
+            self.extend(other.take());
+        }
+        if let (Some(mine), Some(theirs)) = (&mut self.room, &mut other.room) {
+            mine.account.take_over(&mut theirs.account);
+            theirs.is_full = false;
+        }
     }
 
     /// Answers a request; writes nothing if it was oneway.
@@ -262,6 +331,8 @@ impl Outgoing {
             return;
         }
         self.reply_head(to, code, remark, fields, body_len);
+        // Copied, they would be the memory that there is too little of.
+        let is_short = self.is_short();
         let mut total = 0;
         let mut run: Option<SharedSlice> = None;
         for part in parts {
@@ -270,13 +341,13 @@ impl Outgoing {
                 Some(before) if part.continues(before) => before.range.end = part.range.end,
                 Some(_) | None => {
                     if let Some(done) = run.replace(part) {
-                        self.put_shared(done);
+                        self.put_shared(done, is_short);
                     }
                 }
             }
         }
         if let Some(last) = run {
-            self.put_shared(last);
+            self.put_shared(last, is_short);
         }
         // The length stands in the frame already; a wrong one would misplace every later byte of this connection.
         assert_eq!(total, body_len, "the parts of a body do not add up to its length");
@@ -294,6 +365,7 @@ impl Outgoing {
         body: &Bytes,
     ) {
         let flag = if is_oneway { FLAG_ONEWAY } else { 0 };
+        self.close_gap();
         write_frame(&mut self.copied, serialization, &Head { code, flag, opaque, remark: None }, fields, body.len());
         if body.len() < SHARE_FROM_BYTES {
             self.copied.put_slice(body);
@@ -312,7 +384,7 @@ impl Outgoing {
         self.earlier.extend(other.earlier.drain(..).map(moved));
         self.last = other.last.take().map(moved);
         if self.is_empty() {
-            other.full_from = self.full_from;
+            other.room = self.room.take();
             other.gone = self.gone;
             other.last = self.last.take();
             other.earlier = std::mem::take(&mut self.earlier);
@@ -322,8 +394,9 @@ impl Outgoing {
             }
             return;
         }
-        let shift = (self.front + self.copied.len() as u64).wrapping_sub(other.front);
-        self.copied.put_slice(&other.copied);
+        self.close_gap();
+        let shift = (self.front + self.waiting().len() as u64).wrapping_sub(other.front);
+        self.copied.put_slice(other.waiting());
         self.lent_bytes += other.lent_bytes;
         for mut placed in other.lent.drain(..) {
             placed.after = placed.after.wrapping_add(shift);
@@ -340,11 +413,14 @@ impl Outgoing {
         body_len: usize,
     ) {
         let head = Head { code: code as i32, flag: FLAG_RESPONSE, opaque: to.opaque, remark };
+        self.close_gap();
         write_frame(&mut self.copied, to.serialization, &head, fields, body_len);
     }
 
-    fn put_shared(&mut self, slice: SharedSlice) {
-        if slice.range.len() < SHARE_FROM_BYTES {
+    fn put_shared(&mut self, slice: SharedSlice, is_short: bool) {
+        let is_saving = is_short && self.waiting().len() >= OWN_BYTES / 2;
+        let share_from = if is_saving { SHARE_FROM_BYTES_WHEN_SHORT } else { SHARE_FROM_BYTES };
+        if slice.range.len() < share_from {
             self.copied.put_slice(slice.bytes());
         } else {
             self.put_lent(Lent::Slice(slice));
@@ -353,11 +429,22 @@ impl Outgoing {
 
     fn put_lent(&mut self, lent: Lent) {
         self.lent_bytes += lent.bytes().len();
-        self.lent.push_back(Placed { after: self.front + self.copied.len() as u64, lent, written: 0 });
+        self.lent.push_back(Placed { after: self.front + self.waiting().len() as u64, lent, written: 0 });
+    }
+
+    /// Before something is added: moves what waits to the front of its buffer, unless that is more than was written from there.
+    fn close_gap(&mut self) {
+        let left = self.waiting().len();
+        if self.written > 0 && left <= self.written {
+            self.copied.copy_within(self.written.., 0);
+            self.copied.truncate(left);
+            self.written = 0;
+        }
     }
 
     /// What to write next, in order. Returns how many of `slices` were filled.
     pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_SLICES]) -> usize {
+        let copied = self.waiting();
         let mut filled = 0;
         let mut at = 0;
         for placed in &self.lent {
@@ -366,7 +453,7 @@ impl Outgoing {
                 if filled == WRITE_SLICES {
                     return filled;
                 }
-                slices[filled] = IoSlice::new(&self.copied[at..until]);
+                slices[filled] = IoSlice::new(&copied[at..until]);
                 filled += 1;
                 at = until;
             }
@@ -376,8 +463,8 @@ impl Outgoing {
             slices[filled] = IoSlice::new(&placed.lent.bytes()[placed.written..]);
             filled += 1;
         }
-        if at < self.copied.len() && filled < WRITE_SLICES {
-            slices[filled] = IoSlice::new(&self.copied[at..]);
+        if at < copied.len() && filled < WRITE_SLICES {
+            slices[filled] = IoSlice::new(&copied[at..]);
             filled += 1;
         }
         filled
@@ -386,6 +473,9 @@ impl Outgoing {
     /// Forgets the first `bytes`, which are written.
     pub(crate) fn advance(&mut self, mut bytes: usize) {
         self.gone += bytes as u64;
+        if let Some(room) = &mut self.room {
+            room.is_full = false;
+        }
         while bytes > 0 {
             let Some(placed) = self.lent.front_mut() else {
                 self.drop_copied(bytes);
@@ -410,39 +500,53 @@ impl Outgoing {
     }
 
     fn drop_copied(&mut self, bytes: usize) {
-        self.copied.advance(bytes);
+        assert!(bytes <= self.waiting().len(), "more was written than waited");
+        self.written += bytes;
         self.front += bytes as u64;
+        let left = self.waiting().len();
+        if left == 0 {
+            self.copied.clear();
+            self.written = 0;
+        } else if self.copied.capacity() > OWN_BYTES && left <= self.copied.capacity() / 4 {
+            // The peer may never take the rest: it alone must not keep what all of it needed.
+            self.copied = BytesMut::from(self.waiting());
+            self.written = 0;
+        }
     }
 
     /// Gives back buffers that are empty and, unless `all`, larger than worth keeping.
     pub(crate) fn release(&mut self, all: bool) {
         if self.is_empty() {
-            if all || self.copied.capacity() > KEPT_BYTES {
+            if all || self.copied.capacity() > OWN_BYTES {
                 self.copied = BytesMut::new();
             }
-            if all {
+            if all || self.lent.capacity() > KEPT_PLACES {
                 self.lent = VecDeque::new();
+            }
+            if all || self.earlier.capacity() > KEPT_PLACES {
                 self.earlier.shrink_to_fit();
             }
         }
     }
 
-    /// Memory held beyond what every connection may hold anyway.
-    pub(crate) fn excess_bytes(&self) -> usize {
-        self.copied.capacity().saturating_sub(KEPT_BYTES)
+    /// Memory held beyond what every connection may hold anyway. Lent bytes are counted by whoever lends them.
+    fn excess_bytes(&self) -> usize {
+        let beside = self.lent.capacity() * size_of::<Placed>() + self.earlier.capacity() * size_of::<Answered>();
+        (self.copied.capacity() + beside).saturating_sub(OWN_BYTES)
     }
 
     /// Everything as one vector, for tests and for callers without a socket.
     pub fn to_vec(&self) -> Vec<u8> {
+        let copied = self.waiting();
         let mut all = Vec::with_capacity(self.bytes());
         let mut at = 0;
         for placed in &self.lent {
             let until = (placed.after - self.front) as usize;
-            all.extend_from_slice(&self.copied[at..until]);
+            all.extend_from_slice(&copied[at..until]);
             at = until;
             all.extend_from_slice(&placed.lent.bytes()[placed.written..]);
         }
-        all.extend_from_slice(&self.copied[at..]);
+        all.extend_from_slice(&copied[at..]);
         all
     }
 }
@@ -451,5 +555,190 @@ impl Frames {
     /// Everything as one vector, for tests and for callers without a socket.
     pub fn to_vec(&self) -> Vec<u8> {
         self.0.to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HALF: usize = 512 << 10;
+    const ANSWER: usize = 20 << 10;
+
+    fn to() -> ReplyTo {
+        let came = Arrival::at(Instant::now());
+        ReplyTo { code: 11, opaque: 1, serialization: Serialization::Json, is_oneway: false, came, is_held: false }
+    }
+
+    fn place(budget: &Arc<Budget>) -> Outgoing {
+        Outgoing::bounded(4 << 20, OWN_BYTES, Arc::clone(budget))
+    }
+
+    fn answer(out: &mut Outgoing, bytes: usize) {
+        out.reply(to(), ResponseCode::Success, None, &(), &vec![7; bytes]);
+    }
+
+    /// An answer of slices that do not continue each other.
+    fn answer_shared(out: &mut Outgoing, owner: &Arc<Vec<u8>>, slices: usize, bytes: usize) {
+        let slice = |n| SharedSlice { owner: owner.clone(), range: n * bytes * 2..n * bytes * 2 + bytes };
+        out.reply_shared(to(), ResponseCode::Success, None, &(), slices * bytes, (0..slices).map(slice));
+    }
+
+    #[test]
+    fn those_that_have_their_own_get_no_more_while_replies_are_many_until_their_peers_take_some() {
+        let budget = Arc::new(Budget::new(2 * HALF));
+        let mut all: Vec<Outgoing> = (0..40).map(|_| place(&budget)).collect();
+        for out in &mut all {
+            while !out.is_full() {
+                answer(out, ANSWER);
+            }
+            assert!(out.bytes() >= OWN_BYTES, "its own is everybody's");
+        }
+        assert!(budget.used_bytes() > HALF);
+        assert!(budget.used_bytes() <= HALF + all.len() * OWN_BYTES, "{} bytes are held", budget.used_bytes());
+
+        // One that reads gets on, however many do not.
+        let last = all.last_mut().unwrap();
+        last.advance(last.bytes() - 1);
+        assert!(!last.is_full());
+        while !last.is_full() {
+            answer(last, ANSWER);
+        }
+        assert!(last.bytes() < OWN_BYTES + 2 * ANSWER);
+
+        // Most are given up. The rest has been told that it is full, and is so until it moves.
+        all.truncate(2);
+        assert!(budget.used_bytes() > 0 && all[1].is_full());
+        all.swap_remove(0);
+        assert!(budget.used_bytes() < HALF && all[0].is_full());
+        all[0].advance(1);
+        assert!(!all[0].is_full());
+        drop(all);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn who_took_most_of_much_holds_as_much_as_is_left() {
+        let budget = Arc::new(Budget::new(100 << 20));
+        let mut out = place(&budget);
+        while !out.is_full() {
+            answer(&mut out, ANSWER);
+        }
+        out.settle();
+        assert!(budget.used_bytes() >= (4 << 20) - OWN_BYTES);
+        let all = out.to_vec();
+        // As a socket takes it.
+        while out.bytes() > 10_000 {
+            out.advance((out.bytes() - 10_000).min(70_000));
+        }
+        out.settle();
+        assert_eq!(budget.used_bytes(), 0);
+        assert!(out.to_vec() == all[all.len() - 10_000..]);
+    }
+
+    #[test]
+    fn while_replies_are_many_small_slices_are_lent_too() {
+        let budget = Arc::new(Budget::new(2 * HALF));
+        let log = Arc::new(vec![9; 2 << 20]);
+        let (mut short, mut usual) = (place(&budget), place(&budget));
+        for out in [&mut short, &mut usual] {
+            answer(out, OWN_BYTES / 2);
+        }
+        answer_shared(&mut usual, &log, 250, 1_000);
+        usual.settle();
+        assert!(budget.used_bytes() >= 250_000 - OWN_BYTES, "they are copied");
+
+        let mut others = place(&budget);
+        answer(&mut others, HALF + OWN_BYTES);
+        others.settle();
+        let before = budget.used_bytes();
+        answer_shared(&mut short, &log, 250, 1_000);
+        short.settle();
+        assert!(budget.used_bytes() <= before + (16 << 10), "places are all that is added");
+        assert!(short.to_vec() == usual.to_vec());
+    }
+
+    #[test]
+    fn what_lies_in_one_place_of_a_connection_counts_on_in_the_other() {
+        let budget = Arc::new(Budget::new(100 << 20));
+        let (mut out, mut inbox) = (place(&budget), place(&budget));
+        for round in 1..=2 {
+            answer(&mut inbox, 200_000);
+            inbox.settle();
+            let before = budget.used_bytes();
+            out.take_from(&mut inbox);
+            inbox.settle();
+            assert_eq!(budget.used_bytes(), before, "round {round}");
+            out.settle();
+            assert!(budget.used_bytes() >= round * 200_000 - OWN_BYTES, "round {round}");
+        }
+        out.advance(out.bytes());
+        out.release(true);
+        out.settle();
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Copied(usize),
+        Shared {
+            slices: usize,
+            bytes: usize,
+        },
+        Moved(usize),
+        /// So many thousandths of what waits.
+        Written(usize),
+    }
+
+    fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
+        use proptest::prelude::*;
+        let step = prop_oneof![
+            (0usize..100_000).prop_map(Step::Copied),
+            (1usize..20, 1usize..9_000).prop_map(|(slices, bytes)| Step::Shared { slices, bytes }),
+            (0usize..100_000).prop_map(Step::Moved),
+            (0usize..=1_000).prop_map(Step::Written),
+        ];
+        proptest::collection::vec(step, 1..40)
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_written_when_what_leaves_is_what_was_added(steps in steps()) {
+            let log = Arc::new((0..400_000).map(|at: u32| (at % 253) as u8).collect::<Vec<u8>>());
+            // Too small for what is added, so that it is short of memory now and then.
+            let mut out = place(&Arc::new(Budget::new(200_000)));
+            let (mut added, mut left) = (Vec::new(), Vec::new());
+            for (number, step) in steps.into_iter().enumerate() {
+                let mut same = Outgoing::new();
+                match step {
+                    Step::Copied(bytes) => {
+                        for out in [&mut out, &mut same] {
+                            out.reply(to(), ResponseCode::Success, None, &(), &vec![number as u8; bytes]);
+                        }
+                    }
+                    Step::Shared { slices, bytes } => {
+                        for out in [&mut out, &mut same] {
+                            answer_shared(out, &log, slices, bytes);
+                        }
+                    }
+                    Step::Moved(bytes) => {
+                        answer(&mut same, bytes);
+                        let mut elsewhere = Outgoing::new();
+                        answer(&mut elsewhere, bytes);
+                        out.extend(elsewhere.take());
+                    }
+                    Step::Written(share) => {
+                        let bytes = out.bytes() * share / 1_000;
+                        left.extend_from_slice(&out.to_vec()[..bytes]);
+                        out.advance(bytes);
+                    }
+                }
+                added.extend(same.to_vec());
+                out.settle();
+                assert_eq!(left.len() + out.bytes(), added.len());
+            }
+            left.extend(out.to_vec());
+            assert!(left == added);
+        }
     }
 }

@@ -7,13 +7,11 @@ use std::task::{Context, Poll};
 use bytes::{Bytes, BytesMut};
 use protocol::frame::{self, FrameError};
 
-use crate::bounds::Budget;
+use crate::bounds::{Budget, OWN_BYTES};
 use crate::stream::Stream;
 
 /// The first buffer of a connection that speaks.
 const FIRST_BYTES: usize = 8 << 10;
-/// A buffer up to this size is a connection's own; what is above counts against the budget.
-const OWN_BYTES: usize = 64 << 10;
 /// Below this much spare room a read is not worth a call.
 const SPARE_BYTES: usize = 2 << 10;
 

@@ -2,7 +2,8 @@
 //!
 //! It waits in one place ([`wait`]) for whatever comes first (bytes, room to write, the inbox, the time) and changes things
 //! in another ([`run`]). What is owed is written whenever there is room; with too much owed nothing is read and the inbox is
-//! left to fill up to its bound, so a peer that does not read costs what the bounds say and no more.
+//! left to fill up to its bound, so a peer that does not read costs what the bounds say and no more. How much is too much depends
+//! on what others owe, too; but once it is, only this peer can change it, by taking some.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -44,6 +45,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) struct Limits {
     pub frame_bytes_max: usize,
     pub out_bytes_max: usize,
+    /// The memory that what is owed may take however much others owe.
+    pub own_bytes: usize,
     /// `None`: a connection may be idle for ever.
     pub idle_timeout: Option<Duration>,
     /// A peer that takes nothing of what is owed for so long is given up; `None`: as if it were idle.
@@ -146,8 +149,8 @@ pub(crate) async fn run<S: Service>(
     let mut socket = Socket {
         stream,
         reader: Reader::new(read, limits.frame_bytes_max, Arc::clone(&budget), handle.id()),
-        out: Outgoing::bounded(limits.out_bytes_max),
-        owed: Owed { budget, bytes: 0 },
+        out: Outgoing::bounded(limits.out_bytes_max, limits.own_bytes, Arc::clone(&budget)),
+        budget,
         told: &told,
         limits,
         has_ended: false,
@@ -203,7 +206,7 @@ struct Socket<'a> {
     stream: Stream,
     reader: Reader,
     out: Outgoing,
-    owed: Owed,
+    budget: Arc<Budget>,
     /// Hears which replies the socket has taken, and when.
     told: &'a (dyn Fn(&[Answered], Instant) + Send + Sync),
     limits: Limits,
@@ -223,29 +226,6 @@ struct Socket<'a> {
     partial_since: Option<Instant>,
     /// Kept while it holds memory that others wait for.
     held_up: Option<HeldUp>,
-}
-
-/// What replies hold beyond a connection's own share.
-struct Owed {
-    budget: Arc<Budget>,
-    bytes: usize,
-}
-
-impl Owed {
-    fn is_now(&mut self, bytes: usize) {
-        if bytes > self.bytes {
-            self.budget.take_anyway(bytes - self.bytes);
-        } else {
-            self.budget.give(self.bytes - bytes);
-        }
-        self.bytes = bytes;
-    }
-}
-
-impl Drop for Owed {
-    fn drop(&mut self) {
-        self.is_now(0);
-    }
 }
 
 async fn serve<S: Service>(
@@ -299,7 +279,7 @@ async fn serve<S: Service>(
                 socket.note_partial();
             }
             socket.reader.yield_if_tight();
-            socket.owed.is_now(socket.out.excess_bytes());
+            socket.out.settle();
             if socket.has_ended && stage < Stage::Draining {
                 // It may have closed its own direction only, and still wait for answers.
                 stage = Stage::Draining;
@@ -401,7 +381,7 @@ impl Socket<'_> {
     }
 
     /// Whether so much is owed that nothing more is taken on.
-    fn is_full(&self) -> bool {
+    fn is_full(&mut self) -> bool {
         self.out.is_full()
     }
 
@@ -413,7 +393,7 @@ impl Socket<'_> {
     /// Writes until nothing is owed or the socket takes no more.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> io::Result<Poll<()>> {
         if let Some(since) = self.unread_since.take() {
-            self.owed.budget.was_unread(since.elapsed());
+            self.budget.was_unread(since.elapsed());
         }
         if self.out.is_empty() {
             // TLS may hold back what it could not send last time.
@@ -431,13 +411,14 @@ impl Socket<'_> {
                     self.unread_since = Some(now);
                     self.stuck_since.get_or_insert(now);
                     self.tell();
+                    self.out.settle();
                     return Ok(Poll::Pending);
                 }
             }
         }
         self.tell();
         self.out.release(false);
-        self.owed.is_now(self.out.excess_bytes());
+        self.out.settle();
         self.poll_flush(cx)
     }
 
@@ -524,7 +505,7 @@ impl Socket<'_> {
         self.reader.trim(is_resting);
         if is_resting {
             self.out.release(true);
-            self.owed.is_now(self.out.excess_bytes());
+            self.out.settle();
         }
         if !self.reader.is_released() {
             next = next.min(now + self.rest());

@@ -183,6 +183,48 @@ async fn a_peer_that_never_reads_is_bounded_and_then_closed() {
     assert!(!server.probe.last().send(Frames::default()), "a closed connection takes nothing");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_that_never_read_hold_together_what_the_bound_says_and_who_reads_is_served() {
+    const PEERS: usize = 20;
+    const OWN: usize = 64 << 10;
+    let budget = Arc::new(Budget::new(2 << 20));
+    let server =
+        Server::start(ListenerOptions { budget: Arc::clone(&budget), send_buffer_bytes: Some(16 << 10), ..options() });
+    let frame = request(does::ECHO, 1, 0, &[], &[5; 30_000]);
+    let mut stalled = tokio::task::JoinSet::new();
+    for _ in 0..PEERS {
+        let (mut peer, frame) = (server.peer().await, frame.clone());
+        stalled.spawn(async move {
+            // Ends with the test: the server stops reading.
+            while peer.stream.write_all(&frame).await.is_ok() {}
+        });
+    }
+    let (mut before, mut looks) = (0, 0);
+    until("all have what they may have", || {
+        let served = server.probe.served.load(Ordering::SeqCst);
+        looks = if served == before && budget.used_bytes() > 1 << 20 { looks + 1 } else { 0 };
+        before = served;
+        looks > 100
+    })
+    .await;
+    // Half of it, one buffer that grew beyond that, and what each may have; its own share is not counted.
+    let used = budget.used_bytes();
+    assert!(used <= (2 << 20) + PEERS * OWN, "{used} bytes are held");
+
+    let mut reader = server.peer().await;
+    let all = frame.repeat(50);
+    let (mut reading, mut writing) = tokio::io::split(&mut reader.stream);
+    let mut answers = vec![0; 50 * 30_000];
+    let both = async {
+        use tokio::io::AsyncReadExt;
+        tokio::try_join!(writing.write_all(&all), reading.read_exact(&mut answers))
+    };
+    tokio::time::timeout(PATIENCE, both).await.expect("whoever reads is served").unwrap();
+    stalled.shutdown().await;
+    drop(reader);
+    until("everything is given back", || budget.used_bytes() == 0).await;
+}
+
 #[tokio::test]
 async fn the_inbox_of_a_connection_that_is_stuck_fills_up_and_then_refuses() {
     let server = Server::start(ListenerOptions { inbox_work_max: 10, out_bytes_max: 10_000, ..options() });

@@ -25,18 +25,27 @@ const STALLED: usize = 6;
 /// Each would bring 64 KiB.
 const PULLS: usize = 200;
 
+/// Connections that ask for small messages in memory, and do not read.
+const CROWD: usize = 40;
+const QUEUES: i32 = 4;
+/// In each queue, of 1 KB.
+const SMALL: usize = 400;
+/// Each would bring 256 KiB.
+const ASKED: usize = 16;
+/// What a connection may hold of its own, of each kind.
+const OWN: u64 = 64 << 10;
+
 fn body(number: usize) -> String {
     format!("{number:<BODY$}")
 }
 
 /// Asks for more than sockets hold, and reads none of it.
-async fn stalled(broker: &str) -> TcpStream {
+async fn stalled(broker: &str, pulls: impl Iterator<Item = PullMessage<'static>>) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(32 << 10).unwrap();
     let mut stream = socket.connect(broker.parse().unwrap()).await.unwrap();
     let mut asked = BytesMut::new();
-    for number in 0..PULLS {
-        let pull = PullMessage::at("STALLED", TOPIC, 0, (number * 4) as i64);
+    for (number, pull) in pulls.enumerate() {
         let head = Head { code: request::PULL_MESSAGE, flag: 0, opaque: number as i32, remark: None };
         write_frame(&mut asked, Serialization::Json, &head, &pull, 0);
     }
@@ -70,7 +79,8 @@ async fn consumers_that_do_not_read_take_nothing_from_one_that_does_and_are_give
     let asking = Asking::of(&running);
     let mut kept = Vec::new();
     for _ in 0..STALLED {
-        kept.push(stalled(&asking.broker).await);
+        let pulls = (0..PULLS).map(|number| PullMessage::at("STALLED", TOPIC, 0, (number * 4) as i64));
+        kept.push(stalled(&asking.broker, pulls).await);
     }
     // Until each of them has what it may have, and nothing moves any more.
     let deadline = Instant::now() + PATIENCE;
@@ -109,5 +119,74 @@ async fn consumers_that_do_not_read_take_nothing_from_one_that_does_and_are_give
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     drop(kept);
+    assert_eq!(running.end("-TERM").0, Some(0));
+}
+
+/// Neighbours in a queue are not neighbours in the log, so what is answered is copied.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_reads_nothing_has_as_much_copied_as_replies_may_hold_and_who_reads_is_served() {
+    let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let settings = [
+        "memoryLimit=134217728",
+        "maxTransferCountOnMessageInMemory=1000",
+        "serverSocketSndBufSize=65536",
+        "mappedFileSizeCommitLog=16777216",
+    ];
+    let settings: Vec<&str> = settings.into_iter().flat_map(|setting| ["--set", setting]).collect();
+    let running = Running::server_with(data.path(), &settings);
+    let asking = Asking::of(&running);
+    assert_eq!(asking.create(TOPIC, QUEUES, "").await.code, 0);
+    for number in 0..SMALL {
+        for queue in 0..QUEUES {
+            let sent = asking.send(TOPIC, queue, "", &format!("{number:<1000}")).await.unwrap();
+            assert_eq!(sent.code, 0, "{:?}", sent.remark);
+        }
+    }
+    assert_eq!(asking.bodies(TOPIC, 0).await.len(), SMALL);
+    let (before, most) = (running.own_kib(), asking.figure("requestBytesMax").await);
+
+    let mut kept = Vec::new();
+    for _ in 0..CROWD {
+        let pulls = (0..ASKED).map(|number| {
+            let pull = PullMessage::at("STALLED", TOPIC, number as i32 % QUEUES, 0);
+            PullMessage { max_msg_nums: 1000, ..pull }
+        });
+        kept.push(stalled(&asking.broker, pulls).await);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let (mut held, mut looks) = (0, 0);
+    while looks < 10 {
+        assert!(Instant::now() < deadline, "{held} bytes are held");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let now = asking.figure("requestBytes").await;
+        looks = if now == held && now > most / 2 { looks + 1 } else { 0 };
+        held = now;
+    }
+    let crowd = CROWD as u64;
+    // Half, what each may have, and what two threads had begun.
+    assert!(held <= most / 2 + crowd * OWN + (2 << 20), "{held} bytes are held, the limit is {most}");
+    let cost = running.own_kib().saturating_sub(before) << 10;
+    // With what is not counted: 64 KiB each for what is asked and what is owed.
+    assert!(cost <= most / 2 + crowd * 3 * OWN + (8 << 20), "{cost} bytes of its own");
+
+    for queue in 0..QUEUES {
+        assert_eq!(asking.bodies(TOPIC, queue).await.len(), SMALL);
+    }
+    // One that has many answers on their way at once, and reads them.
+    let mut answers = tokio::task::JoinSet::new();
+    for number in 0..50 {
+        let asking = asking.clone();
+        answers.spawn(async move { asking.pull(TOPIC, number % QUEUES, 0).await.unwrap() });
+    }
+    while let Some(answer) = answers.join_next().await {
+        let (code, _, messages) = answer.unwrap();
+        assert!(code == 0 && messages.len() > 200, "{code}, {} messages", messages.len());
+    }
+    eprintln!("{crowd} connections: {held} bytes of answers, {cost} bytes of its own; the limit is {most}");
+    drop(kept);
+    while asking.figure("requestBytes").await > 0 {
+        assert!(Instant::now() < deadline + PATIENCE, "what is copied for nobody stays");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     assert_eq!(running.end("-TERM").0, Some(0));
 }
