@@ -154,7 +154,7 @@ impl QueueLogs {
         first_error.map_or(Ok(flushed), Err)
     }
 
-    /// Flushes, and makes what was pushed before this call survive a loss of power. Says whether that took a sync of the whole file system,
+    /// Flushes, and makes what was pushed before this call survive a loss of power. Says whether that took a sync of whole file systems,
     /// the log's prepared pages included. On [`QueueError::Unsure`] nothing can be trusted any more but the log.
     pub fn sync_all(&self) -> Result<bool, QueueError> {
         self.flush_all()?;
@@ -164,13 +164,27 @@ impl QueueLogs {
         self.sync(&unsynced).map(|()| unsynced.is_everything)
     }
 
+    /// Makes all that the file systems of the queues hold survive a loss of power, whoever wrote it. On [`QueueError::Unsure`] nothing can be
+    /// trusted any more but the log: a second try would say yes without having done anything.
+    pub fn sync_file_systems(&self) -> Result<(), QueueError> {
+        let Shared { disk, simple: Layout { dir: root, .. }, batch: Layout { dir: batches, .. }, .. } = &*self.shared;
+        let sync = |dir: &Path| disk.sync_file_system(dir).map_err(|source| unsure(dir, source));
+        sync(root)?;
+        // One of the two may be a mount of its own.
+        match (disk.device(root), disk.device(batches)) {
+            (Ok(root), Ok(batches)) if root == batches => Ok(()),
+            // It is made when it is needed.
+            (_, Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            (Ok(_) | Err(_), Ok(_) | Err(_)) => sync(batches),
+        }
+    }
+
     fn sync(&self, unsynced: &Unsynced) -> Result<(), QueueError> {
         let Shared { disk, simple: Layout { dir: root, .. }, batch, .. } = &*self.shared;
         // The folder for batches is made when it is needed, so that its own name has to be there too.
         let batch_parent = batch.dir.parent().unwrap_or(&batch.dir);
-        let unsure = |path: &Path, source| QueueError::Unsure { path: path.to_owned(), source };
         if unsynced.is_everything {
-            return disk.sync_file_system(root).map_err(|source| unsure(root, source));
+            return self.sync_file_systems();
         }
         for file in unsynced.files.values() {
             file.sync_data().map_err(|source| unsure(root, source))?;
@@ -202,4 +216,8 @@ impl QueueLogs {
     pub fn ring(&self) {
         self.shared.bell.ring();
     }
+}
+
+fn unsure(path: &Path, source: io::Error) -> QueueError {
+    QueueError::Unsure { path: path.to_owned(), source }
 }

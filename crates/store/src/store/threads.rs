@@ -142,7 +142,7 @@ impl Store {
         if timestamp <= self.checkpointed() && !is_last {
             return Ok(false);
         }
-        let was_whole = match shared.queues.sync_all() {
+        let was_whole = match self.sync_queues() {
             Err(unsure @ QueueError::Unsure { .. }) => {
                 // As with the log: the check-point must not move, and the next start reads the log from there.
                 shared.resume.forget();
@@ -151,14 +151,6 @@ impl Store {
             }
             synced => synced?,
         };
-        if self.has_unsure_queues.load(Ordering::Relaxed) {
-            let dir = &shared.options.queue_dir;
-            shared.disk.sync_file_system(dir).map_err(|source| {
-                shared.resume.forget();
-                StoreError::Disk { doing: "sync", path: dir.clone(), source }
-            })?;
-            self.has_unsure_queues.store(false, Ordering::Relaxed);
-        }
         let confirmed = if is_last { i64::try_from(shared.log.end.get()).unwrap_or(i64::MAX) } else { 0 };
         let marks = Marks {
             log_timestamp: timestamp,
@@ -170,6 +162,17 @@ impl Store {
         };
         self.checkpoint.lock().write(&marks)?;
         self.checkpointed.store(timestamp, Ordering::Relaxed);
+        Ok(was_whole)
+    }
+
+    /// Brings the queues to the device. Says whether that took a sync of whole file systems, because of what we wrote ourselves.
+    fn sync_queues(&self) -> Result<bool, QueueError> {
+        let was_whole = self.shared.queues.sync_all()?;
+        if self.has_unsure_queues.load(Ordering::Relaxed) {
+            // What the process before us had written, and did not bring to the device: nobody knows which files that were.
+            self.shared.queues.sync_file_systems()?;
+            self.has_unsure_queues.store(false, Ordering::Relaxed);
+        }
         Ok(was_whole)
     }
 

@@ -1,10 +1,14 @@
 //! The device: flushes, full disks, file systems that cannot allocate.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use env::TimeMs;
-use store::{AppendError, FlushMode, NotWritable, ReadStatus, RecordBatch, StoreOptions};
+use env::{Clock, Random, TimeMs};
+use store::disk::Disk;
+use store::turns::Turns;
+use store::{AppendError, FlushMode, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
 
 use crate::support::*;
 
@@ -361,4 +365,73 @@ fn with_sync_flush_that_is_set_while_running_changes_of_state_are_synced_before_
     store.set_flush(FlushMode::Async);
     let after = change(b"asynchronously again");
     assert_eq!(change(b"and again"), after);
+}
+
+/// What a crash leaves of a store with messages, and with a folder for queues of batches.
+fn crashed() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..10);
+    let crashed = image(dir.path());
+    std::fs::create_dir_all(crashed.path().join("batchconsumequeue")).unwrap();
+    crashed
+}
+
+/// Opens what a crash left, where something of this folder's file system did not reach the device. Says whether the process ends, and what the
+/// check-point was before and is then.
+fn ends_with_lost_writes(root: &Path, folder: &str) -> (bool, [Option<Vec<u8>>; 2]) {
+    let (clock, hand) = Clock::manual(TimeMs(1_700_000_000_000));
+    let turns = Turns::new(clock.clone(), Random::seeded(1));
+    let _in_charge = turns.enter();
+    turns.begin_process(|| {});
+    let disk = FaultyDisk::new();
+    *disk.faults.own_device.lock() = Some(root.join("batchconsumequeue"));
+    *disk.faults.lost_writes_of.lock() = Some(root.join(folder));
+    let checkpoint = || std::fs::read(root.join("checkpoint")).ok();
+    let before = checkpoint();
+    let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::clone(&disk) as Arc<dyn Disk> };
+    let (store, found) = Store::open(options(root), env).unwrap();
+    assert!(found.was_abnormal);
+    append(&store, TOPIC, 0, &body(10));
+    // Some hundred seconds: the queues are looked at each second.
+    for _ in 0..100_000 {
+        if turns.has_ended_process() {
+            break;
+        }
+        turns.give();
+        hand.advance(Duration::from_millis(1));
+    }
+    (turns.has_ended_process(), [before, checkpoint()])
+}
+
+#[test]
+fn what_a_process_wrote_that_crashed_and_the_device_has_lost_ends_the_next_one_before_the_check_point_moves() {
+    for folder in ["consumequeue", "batchconsumequeue"] {
+        let crashed = crashed();
+        let (has_ended, [before, after]) = ends_with_lost_writes(crashed.path(), folder);
+        assert!(has_ended && before == after, "{folder}: {has_ended}, {before:?}, {after:?}");
+        assert!(!crashed.path().join("resume").exists(), "the next start reads from the check-point on");
+        // Which gives back all that was lost.
+        let (store, _) = open(crashed.path());
+        assert_run(&store, 0..11);
+    }
+}
+
+#[test]
+fn queues_of_batches_on_a_device_of_their_own_are_brought_there_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let batches = dir.path().join("batchconsumequeue");
+    *disk.faults.own_device.lock() = Some(batches.clone());
+    let (store, _) = open_on(&disk, options(dir.path()));
+    std::fs::create_dir_all(&batches).unwrap();
+    // More files than are synced one by one.
+    let mut batch = RecordBatch::new();
+    for queue in 0..300 {
+        push(&store, &mut batch, TOPIC, queue, b"x");
+    }
+    append_batch(&store, &mut batch, TimeMs(1_700_000_000_000)).unwrap();
+    eventually("a sync of the whole", || disk.faults.synced_file_systems.lock().contains(&batches));
+    assert!(disk.faults.synced_file_systems.lock().contains(&dir.path().join("consumequeue")));
+    store.close().unwrap();
 }

@@ -256,6 +256,10 @@ pub struct Faults {
     pub own_device: Mutex<Option<PathBuf>>,
     /// Nothing in this folder can be opened for writing.
     pub read_only_dir: Mutex<Option<PathBuf>>,
+    /// What lies in this folder does not say how full it is.
+    pub unmeasurable: Mutex<Option<PathBuf>>,
+    /// Files in this folder get no room.
+    pub without_room: Mutex<Option<PathBuf>>,
     pub frees_on_remove: AtomicBool,
     pub removed: AtomicU64,
     /// This file is cut to nothing as soon as it has been mapped.
@@ -281,8 +285,10 @@ pub struct Faults {
     pub mapped_syncs: Mutex<Vec<Range<usize>>>,
     /// Folders whose names were made durable.
     pub synced_dirs: Mutex<Vec<PathBuf>>,
-    /// File systems that were made durable as a whole.
-    pub synced_file_systems: AtomicU64,
+    /// Folders whose file systems were made durable as a whole.
+    pub synced_file_systems: Mutex<Vec<PathBuf>>,
+    /// The file system of this folder has lost something that was written. As the kernel does, it says so to the first who asks, and to nobody else.
+    pub lost_writes_of: Mutex<Option<PathBuf>>,
 }
 
 impl FaultyDisk {
@@ -346,7 +352,8 @@ impl Disk for FaultyDisk {
         let (is_log, is_queue, is_index) = (is_in("commitlog"), is_in("consumequeue"), is_in("index"));
         let file = RealDisk.open(path, how)?;
         let is_lost = self.faults.loses_its_end.lock().take_if(|lost| lost == path).is_some();
-        Ok(Arc::new(FaultyFile { file, is_log, is_queue, is_index, is_lost, faults: Arc::clone(&self.faults) }))
+        let (path, faults) = (path.to_owned(), Arc::clone(&self.faults));
+        Ok(Arc::new(FaultyFile { file, path, is_log, is_queue, is_index, is_lost, faults }))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         RealDisk.rename(from, to)
@@ -371,9 +378,12 @@ impl Disk for FaultyDisk {
         self.faults.synced_dirs.lock().push(dir.to_owned());
         if self.faults.skips_syncs.load(Ordering::SeqCst) { Ok(()) } else { RealDisk.sync_dir(dir) }
     }
-    fn sync_file_system(&self, _dir: &Path) -> io::Result<()> {
-        // Counted only: the machine has other things to write.
-        self.faults.synced_file_systems.fetch_add(1, Ordering::SeqCst);
+    fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
+        if self.faults.lost_writes_of.lock().take_if(|lost| lost == dir).is_some() {
+            return Err(io::Error::other("broken"));
+        }
+        // Noted only: the machine has other things to write.
+        self.faults.synced_file_systems.lock().push(dir.to_owned());
         Ok(())
     }
     /// What is nearly full is a device of its own.
@@ -383,6 +393,9 @@ impl Disk for FaultyDisk {
     }
     fn space(&self, path: &Path) -> io::Result<DiskUse> {
         self.faults.looks.fetch_add(1, Ordering::SeqCst);
+        if self.faults.unmeasurable.lock().as_ref().is_some_and(|dir| path.starts_with(dir)) {
+            return Err(io::Error::other("broken"));
+        }
         if self.faults.frees_on_remove.load(Ordering::SeqCst) {
             let gone = self.faults.removed.load(Ordering::SeqCst);
             return Ok(DiskUse { total: 100 << 20, available: (14 + gone.min(80)) << 20 });
@@ -400,6 +413,7 @@ impl Disk for FaultyDisk {
 #[derive(Debug)]
 struct FaultyFile {
     file: Arc<dyn DiskFile>,
+    path: PathBuf,
     is_log: bool,
     is_queue: bool,
     is_index: bool,
@@ -476,6 +490,9 @@ impl DiskFile for FaultyFile {
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
         if self.faults.cannot_allocate.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::Unsupported.into());
+        }
+        if self.faults.without_room.lock().as_ref().is_some_and(|dir| self.path.starts_with(dir)) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         if let Some(left) = &mut *self.faults.allocatable.lock() {
             *left = left.checked_sub(bytes).ok_or(io::ErrorKind::StorageFull)?;
