@@ -108,10 +108,11 @@ impl DiskUse {
         })
     }
 
-    /// Used, in percent.
+    /// Used, in percent. Rounded up, as `df` and RocketMQ do: it is above a whole percentage as soon as the device is.
     pub fn used_percent(&self) -> u8 {
         let used = u128::from(self.total.saturating_sub(self.available));
-        u8::try_from((used * 100).checked_div(u128::from(self.total)).unwrap_or(0)).unwrap_or(100)
+        let total = u128::from(self.total).max(1);
+        u8::try_from((used * 100).div_ceil(total)).unwrap_or(100)
     }
 }
 

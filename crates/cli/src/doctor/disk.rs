@@ -135,8 +135,9 @@ fn space_of(patient: &Patient, place: &Path) -> Vec<Finding> {
     findings
 }
 
+/// Rounded up, as the broker does.
 fn percent_of(part: u64, whole: u64) -> u64 {
-    (u128::from(part) * 100).checked_div(u128::from(whole)).and_then(|percent| u64::try_from(percent).ok()).unwrap_or(0)
+    u64::try_from((u128::from(part) * 100).div_ceil(u128::from(whole).max(1))).unwrap_or(100)
 }
 
 /// How full is too full: the broker's own watermarks.

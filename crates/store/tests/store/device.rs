@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use env::{Clock, Random, TimeMs};
 use store::disk::Disk;
 use store::turns::Turns;
-use store::{AppendError, FlushMode, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
+use store::{AppendError, DiskUse, FlushMode, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
 
 use crate::support::*;
 
@@ -434,4 +434,11 @@ fn queues_of_batches_on_a_device_of_their_own_are_brought_there_too() {
     eventually("a sync of the whole", || disk.faults.synced_file_systems.lock().contains(&batches));
     assert!(disk.faults.synced_file_systems.lock().contains(&dir.path().join("consumequeue")));
     store.close().unwrap();
+}
+
+#[test]
+fn a_device_is_above_a_limit_as_soon_as_it_is_and_not_a_percent_later() {
+    let used = |available| DiskUse { total: 1000, available }.used_percent();
+    assert_eq!([1000, 999, 101, 100, 99, 91, 90, 0].map(used), [0, 1, 90, 90, 91, 91, 91, 100]);
+    assert_eq!(DiskUse { total: 0, available: 0 }.used_percent(), 0);
 }
