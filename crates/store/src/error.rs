@@ -150,13 +150,13 @@ pub enum NotWritable {
         limit_percent: u8,
     },
     /// The device refused room for the log or for consume queues.
-    #[error("{}: no room for the next {bytes} bytes: {reason}; free space, writing goes on by itself", .path.display())]
+    #[error("{}: no room for the next {bytes} bytes: {reason}; writing goes on by itself", .path.display())]
     NoRoom {
         /// The file that should grow.
         path: PathBuf,
         /// By how much.
         bytes: u64,
-        /// What the system said.
+        /// What the system said, and what helps.
         reason: String,
     },
     /// It is being closed.

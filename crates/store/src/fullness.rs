@@ -3,7 +3,11 @@
 //! The log has room as long as one of its folders has. The store's root (index, check-points, timers, journal) and the consume queues, which may have
 //! been given a device of their own there, have no other place to go to. The fullest of these three is what limits are held against.
 
+use std::error::Error;
+use std::io;
 use std::path::Path;
+
+use rustix::io::Errno;
 
 use crate::disk::Disk;
 use crate::error::StoreError;
@@ -74,15 +78,24 @@ fn is_freed_with_the_log(shared: &Shared, path: &Path) -> bool {
     segments.iter().any(|segment| shared.disk.device(segment.path()).is_ok_and(|of| of == device))
 }
 
-/// What the system said, and how full the file system is: a full device, a full quota and a file that may not be so long are the same to it.
-pub(crate) fn with_space(disk: &dyn Disk, dir: &Path, said: String) -> String {
-    match disk.space(dir) {
-        Ok(space) => format!(
-            "{said}; {} % of the device are in use, {} of {} bytes are left",
-            space.used_percent(),
-            space.available,
-            space.total
-        ),
-        Err(_) => said,
-    }
+/// What was said when a file was to grow, and what helps against it; of a file system without room also how full it is. A full device, a full quota and
+/// a file that may not be so long are the same to it.
+pub(crate) fn with_remedy(disk: &dyn Disk, dir: &Path, error: &(dyn Error + 'static)) -> String {
+    let mut causes = std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    let Some(cause) = causes.find_map(|error| error.downcast_ref::<io::Error>()) else { return error.to_string() };
+    let remedy = match (cause.kind(), Errno::from_io_error(cause)) {
+        (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge, _) => {
+            let Ok(space) = disk.space(dir) else { return format!("{error}; free space") };
+            return format!(
+                "{error}; {} % of the device are in use, {} of {} bytes are left; free space",
+                space.used_percent(),
+                space.available,
+                space.total
+            );
+        }
+        (io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied, _) => "make the folder writable again",
+        (_, Some(Errno::MFILE | Errno::NFILE)) => "let the process have more open files (ulimit -n, fs.file-max)",
+        _another => "look after the device: the kernel's log says more",
+    };
+    format!("{error}; {remedy}")
 }

@@ -1,8 +1,8 @@
 //! The folders that hold the files of the commit log: one, or several that take turns.
 //!
 //! As with RocketMQ's `storePathCommitLog=/a,/b` the file of number n (its first byte over the size of a file) is made in folder n modulo their
-//! count, in the order of their names; a folder whose device is nearly full is passed over. Where a file lies says nothing about what is in it, so
-//! that files may be moved from one folder to another while the broker is down.
+//! count, in the order of their names; a folder whose device is nearly full is passed over, and so is one that does not take the file. Where a file
+//! lies says nothing about what is in it, so that files may be moved from one folder to another while the broker is down.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -50,18 +50,31 @@ impl LogDirs {
         &self.taking[0]
     }
 
-    /// Where the file of that number is made. A folder that is fuller than `full_percent` is passed over while another is not.
+    /// The folders for the file of that number, in the order in which they are to be asked. They take turns; those that are fuller than
+    /// `full_percent` come behind those that are not, and those that do not say how full they are last.
+    pub(crate) fn for_file(&self, disk: &dyn Disk, number: u64, full_percent: u8) -> Vec<&Path> {
+        let (mut roomy, mut full, mut unmeasured) = (Vec::new(), Vec::new(), Vec::new());
+        for dir in &self.taking {
+            let group = match disk.space(dir) {
+                Ok(space) if space.used_percent() <= full_percent => &mut roomy,
+                Ok(_) => &mut full,
+                Err(_) => &mut unmeasured,
+            };
+            group.push(&**dir);
+        }
+        for group in [&mut roomy, &mut full, &mut unmeasured] {
+            let count = group.len().max(1);
+            group.rotate_left((number % count as u64) as usize);
+        }
+        [roomy, full, unmeasured].concat()
+    }
+
+    /// The first of them.
     pub(crate) fn of_file(&self, disk: &dyn Disk, number: u64, full_percent: u8) -> &Path {
-        if let [only] = &self.taking[..] {
-            return only;
+        match &self.taking[..] {
+            [only] => only,
+            _several => self.for_file(disk, number, full_percent)[0],
         }
-        // Of a folder that does not say how full it is, making the file says more.
-        let has_room = |dir: &&PathBuf| disk.space(dir).map_or(true, |space| space.used_percent() <= full_percent);
-        let mut turns: Vec<&PathBuf> = self.taking.iter().filter(has_room).collect();
-        if turns.is_empty() {
-            turns.extend(&self.taking);
-        }
-        turns[(number % turns.len() as u64) as usize]
     }
 
     /// The emptiest of those that take new files, and how full it is: as long as one has room, the log has.

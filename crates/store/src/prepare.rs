@@ -5,16 +5,18 @@
 //! waits for the file system's journal besides. It does not go beyond what the memory limit lets the log have (`governor.rs`): then appends wait
 //! until older pages are given back. The stretch is small when the log rests and grows with the rate of writing.
 
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::error::NotWritable;
+use crate::error::{NotWritable, StoreError};
 use crate::flush;
-use crate::fullness::with_space;
-use crate::segment::Segment;
+use crate::fullness::with_remedy;
+use crate::segment::{Segment, file_name};
 use crate::store::Shared;
 
 /// The stretch of a log at rest.
@@ -118,11 +120,12 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
     // Each turn prepares a piece or ends the loop.
     while log.room.get() < target {
         let from = log.room.get();
-        let Some(segment) = log.segment_at(from).or_else(|| next_segment(shared, from)) else { return false };
         let piece = if shared.is_sync_flush() { WRITTEN_PIECE } else { PIECE };
-        let to = target.min(from + piece).min(segment.end());
+        let to = target.min(from + piece);
+        let Some(segment) = log.segment_at(from).or_else(|| next_segment(shared, from, to)) else { return false };
+        let to = to.min(segment.end());
         if let Err(error) = segment.allocate(from, to, shared.is_sync_flush()) {
-            note(shared, from, to - from, segment.path(), error.to_string());
+            note(shared, from, to - from, segment.path(), with_remedy(&*shared.disk, segment.path(), &error));
             return false;
         }
         if shared.is_sync_flush() {
@@ -144,33 +147,66 @@ fn shares_are_roomy(shared: &Shared) -> bool {
     shared.governor.as_ref().is_none_or(|governor| governor.options.shares.ahead >= ROOMY)
 }
 
-/// Makes the file of the log that begins at `base`, and its name durable. `None` if that cannot be done, which is noted.
-fn next_segment(shared: &Shared, base: u64) -> Option<Arc<Segment>> {
-    let (log, disk) = (&shared.log, &shared.disk);
+/// Makes the file of the log that begins at `base`, in the first folder that takes it with what is wanted of it at once, up to `to`. `None` if none
+/// does, which is noted.
+fn next_segment(shared: &Shared, base: u64, to: u64) -> Option<Arc<Segment>> {
+    let (log, disk) = (&shared.log, &*shared.disk);
     let full_percent = shared.retention.lock().disk_clean_forcibly_percent;
-    let dir = shared.options.log_dirs.of_file(&**disk, base / log.segment_bytes, full_percent);
-    let segment = Segment::open(disk, dir, base, log.segment_bytes, &shared.cold_pages)
-        .map_err(|error| note(shared, base, PIECE, dir, error.to_string()))
-        .ok()?;
-    if let Err(error) = disk.sync_dir(dir) {
-        // Whatever is written into it could go with its name. It is made anew, since a second sync of the same name may say yes without
-        // having done anything.
-        let removed = disk.remove(segment.path());
-        note(shared, base, PIECE, dir, format!("its names cannot be made durable: {error}"));
-        if let Err(error) = removed {
-            warn!(%error, path = %segment.path().display(), "cannot remove a file of the log");
+    let dirs = shared.options.log_dirs.for_file(disk, base / log.segment_bytes, full_percent);
+    // If there is no other one, room may come where the file is.
+    let wanted = base..if dirs.len() > 1 { to } else { base };
+    let mut refused: Vec<(PathBuf, String)> = Vec::new();
+    for dir in dirs {
+        let path = dir.join(file_name(base));
+        let error = match make(shared, dir, wanted.clone()) {
+            Ok(segment) => {
+                let made = segment.path().display();
+                for (path, reason) in &refused {
+                    warn!(path = %path.display(), reason, %made, "a folder of the log takes no file; another one does");
+                }
+                log.add(Arc::clone(&segment));
+                return Some(segment);
+            }
+            Err(error) => error,
+        };
+        let mut reason = with_remedy(disk, dir, &error);
+        // What was made of it before it failed. If it were in two folders, the next start would not know which one counts.
+        let removed = disk.remove(&path);
+        let is_left = removed.is_err() && disk.len(&path).is_ok();
+        if let Some(error) = removed.err().filter(|_| is_left) {
+            reason = format!("{reason}; what was made of it cannot be removed: {error}");
         }
-        return None;
+        refused.push((path, reason));
+        if is_left {
+            break;
+        }
     }
-    log.add(Arc::clone(&segment));
-    Some(segment)
+    let reasons: Vec<&str> = refused.iter().map(|(_, reason)| &**reason).collect();
+    if let Some((path, _)) = refused.first() {
+        note(shared, base, to - base, path, reasons.join(". "));
+    }
+    None
 }
 
-fn note(shared: &Shared, at: u64, bytes: u64, path: &std::path::Path, reason: String) {
+/// Makes the file that begins where `wanted` does, with room for that, and its name durable.
+fn make(shared: &Shared, dir: &Path, wanted: Range<u64>) -> Result<Arc<Segment>, StoreError> {
+    let segment = Segment::open(&shared.disk, dir, wanted.start, shared.log.segment_bytes, &shared.cold_pages)?;
+    let failed = |doing, path: &Path| {
+        let path = path.to_owned();
+        move |source| StoreError::Disk { doing, path, source }
+    };
+    let allocated = segment.allocate(wanted.start, wanted.end, shared.is_sync_flush());
+    allocated.map_err(failed("make room in", segment.path()))?;
+    // Whatever is written into a file could go with its name. If that fails it is made anew, since a second sync of the same name may say yes
+    // without having done anything.
+    shared.disk.sync_dir(dir).map_err(failed("make durable the names in", dir))?;
+    Ok(segment)
+}
+
+fn note(shared: &Shared, at: u64, bytes: u64, path: &Path, reason: String) {
     let mut no_room = shared.no_room.lock();
     if no_room.is_none() {
         warn!(at, bytes, path = %path.display(), reason, "no room for the log");
     }
-    let reason = with_space(&*shared.disk, path.parent().unwrap_or(path), reason);
     *no_room = Some(NotWritable::NoRoom { path: path.to_owned(), bytes, reason });
 }

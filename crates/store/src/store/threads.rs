@@ -11,7 +11,7 @@ use crate::checkpoint::Marks;
 use crate::closed::{Closed, fingerprint};
 use crate::deleted::Deleted;
 use crate::error::StoreError;
-use crate::fullness::with_space;
+use crate::fullness::with_remedy;
 use crate::index::KeyIndex;
 use crate::queue_log::{Flushed, QueueError};
 use crate::resume::Mark;
@@ -82,7 +82,7 @@ impl Store {
                     Ok(_) | Err(_) => shared.resume.flushed_to(mark.flushed, 1),
                 }
                 let queue_dir = &shared.options.queue_dir;
-                let failed = flushed.err().map(|error| with_space(&*shared.disk, queue_dir, error.to_string()));
+                let failed = flushed.err().map(|error| with_remedy(&*shared.disk, queue_dir, &error));
                 let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
                 match (before, failed) {
                     // The units stay in memory and are tried again; the log has them in any case.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use store::{LogDirs, NotWritable, Retention, Store, StoreOptions};
 
 use crate::support::*;
@@ -99,6 +100,59 @@ fn a_folder_that_is_nearly_full_gets_no_file_while_another_has_room() {
     eventually("a refusal, where all folders are full", || {
         matches!(store.writable(), Err(NotWritable::DiskFull { used_percent: 95, .. }))
     });
+    store.close().unwrap();
+}
+
+type FaultOfAFolder = fn(&Faults) -> &Mutex<Option<PathBuf>>;
+
+#[test]
+fn a_folder_that_takes_no_file_is_passed_over_and_gets_files_again_when_it_takes_them() {
+    let faults: [FaultOfAFolder; 2] = [|faults| &faults.read_only_dir, |faults| &faults.without_room];
+    for fault in faults {
+        let disks = disks();
+        let disk = FaultyDisk::new();
+        let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
+        fill(&store, 2);
+        *fault(&disk.faults).lock() = Some(disks.dir("two"));
+        // One may be in the making.
+        let most = disks.files("two").len() + 1;
+        // Behind what is ready ahead.
+        let count = fill(&store, store.end().0 / SEGMENT + 60);
+        assert_run(&store, 0..count);
+        assert!(disks.files("two").len() <= most, "{:?}", disks.files("two"));
+        *fault(&disk.faults).lock() = None;
+        let count = fill(&store, store.end().0 / SEGMENT + 60);
+        assert!(disks.files("two").len() > most + 10, "{:?}", disks.files("two"));
+        store.close().unwrap();
+        // No file is there twice.
+        drop(store);
+        assert_run(&disks.open(&["one", "two"], &[]), 0..count);
+    }
+}
+
+#[test]
+fn a_log_without_any_folder_that_takes_a_file_names_them_all_with_what_helps() {
+    let disks = disks();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
+    *disk.faults.read_only_dir.lock() = Some(disks.dir("one"));
+    *disk.faults.without_room.lock() = Some(disks.dir("two"));
+    let mut batch = store::RecordBatch::new();
+    let mut said = String::new();
+    eventually("a refusal", || {
+        batch.clear();
+        push(&store, &mut batch, TOPIC, 0, &[0; 1000]);
+        let Err(refused) = append_batch(&store, &mut batch, env::TimeMs(1)) else { return false };
+        said = refused.to_string();
+        true
+    });
+    for part in ["/one/", "make the folder writable again", "/two/", "free space"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let taken = store.existing_queue(TOPIC, 0).unwrap().max_offset();
+    *disk.faults.read_only_dir.lock() = None;
+    eventually("an append", || append_batch(&store, &mut batch, env::TimeMs(1)).is_ok());
+    assert_eq!(read_all(&store, TOPIC, 0).len() as u64, taken + 1);
     store.close().unwrap();
 }
 
