@@ -5,7 +5,7 @@
 
 use std::error::Error;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
@@ -21,45 +21,58 @@ pub(crate) struct Fullness<'a> {
     pub used: u8,
 }
 
-/// Of the log, and of what else the store needs.
+/// A folder whose file system does not say how full it is.
+#[derive(Debug)]
+pub(crate) struct Unmeasured {
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+impl From<Unmeasured> for StoreError {
+    fn from(Unmeasured { path, source }: Unmeasured) -> StoreError {
+        StoreError::Disk { doing: "tell how full the disk is of", path, source }
+    }
+}
+
+/// Of the log, and of what else the store needs. What does not say how full it is, is passed over: the limits hold for the others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
-    /// Its emptiest folder.
-    pub log: Fullness<'a>,
+    /// The log's emptiest folder.
+    pub log: Option<Fullness<'a>>,
     /// The fuller one of the store's root and the consume queues.
-    pub rest: Fullness<'a>,
+    pub rest: Option<Fullness<'a>>,
 }
 
 impl<'a> Places<'a> {
-    pub fn of(options: &'a StoreOptions, disk: &dyn Disk) -> Result<Places<'a>, StoreError> {
-        let (path, space) = options.log_dirs.emptiest(disk)?;
-        let log = Fullness { path, used: space.used_percent() };
-        let (root, queues) = (fullness(&options.root, disk)?, fullness(&options.queue_dir, disk)?);
-        let rest = if queues.used > root.used { queues } else { root };
-        Ok(Places { log, rest })
+    /// Looks at them.
+    pub fn of(options: &'a StoreOptions, disk: &dyn Disk, unmeasured: &mut Vec<Unmeasured>) -> Places<'a> {
+        let emptiest = options.log_dirs.emptiest(disk, unmeasured);
+        let log = emptiest.map(|(path, space)| Fullness { path, used: space.used_percent() });
+        let mut rest: Option<Fullness<'a>> = None;
+        for path in [&*options.root, &*options.queue_dir] {
+            match disk.space(path) {
+                Ok(space) => {
+                    let fullness = Fullness { path, used: space.used_percent() };
+                    rest = rest.filter(|rest| rest.used >= fullness.used).or(Some(fullness));
+                }
+                Err(source) => unmeasured.push(Unmeasured { path: path.to_owned(), source }),
+            }
+        }
+        Places { log, rest }
     }
 
-    /// The one that is fuller; the log if they are alike, as on a single file system.
-    pub fn fullest(&self) -> Fullness<'a> {
-        if self.rest.used > self.log.used { self.rest } else { self.log }
+    /// The one that is fuller; the log if they are alike, as on a single file system. None if neither says how full it is.
+    pub fn fullest(&self) -> Option<Fullness<'a>> {
+        let log = self.log.filter(|log| self.rest.is_none_or(|rest| rest.used <= log.used));
+        log.or(self.rest)
     }
 
     /// The one that files of the log have to go for, whatever their age, if one is fuller than `limit` and has something of it.
     pub fn forcing(&self, shared: &Shared, limit: u8) -> Option<Fullness<'a>> {
-        if self.log.used > limit {
-            return Some(self.log);
-        }
-        (self.rest.used > limit && is_freed_with_the_log(shared, self.rest.path)).then_some(self.rest)
+        let log = self.log.filter(|log| log.used > limit);
+        let rest = || self.rest.filter(|rest| rest.used > limit && is_freed_with_the_log(shared, rest.path));
+        log.or_else(rest)
     }
-}
-
-fn fullness<'a>(path: &'a Path, disk: &dyn Disk) -> Result<Fullness<'a>, StoreError> {
-    let space = disk.space(path).map_err(|source| cannot_measure(path, source))?;
-    Ok(Fullness { path, used: space.used_percent() })
-}
-
-pub(crate) fn cannot_measure(path: &Path, source: std::io::Error) -> StoreError {
-    StoreError::Disk { doing: "tell how full the disk is of", path: path.to_owned(), source }
 }
 
 /// Whether the file system of `path` has files that go when old ones of the log do: some of the log itself, or of queues and key index that point

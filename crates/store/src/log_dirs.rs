@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, DiskUse};
-use crate::error::StoreError;
-use crate::fullness::cannot_measure;
+use crate::fullness::Unmeasured;
 
 /// Where the log's files are, and where the next one goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,17 +76,19 @@ impl LogDirs {
         }
     }
 
-    /// The emptiest of those that take new files, and how full it is: as long as one has room, the log has.
-    pub(crate) fn emptiest(&self, disk: &dyn Disk) -> Result<(&Path, DiskUse), StoreError> {
-        let space = |dir: &'_ Path| disk.space(dir).map_err(|source| cannot_measure(dir, source));
-        let mut emptiest = (self.first(), space(self.first())?);
-        for dir in &self.taking[1..] {
-            let space = space(dir)?;
-            if space.used_percent() < emptiest.1.used_percent() {
-                emptiest = (dir, space);
+    /// The emptiest of those that take new files, and how full it is: as long as one has room, the log has. None if none says how full it is.
+    pub(crate) fn emptiest(&self, disk: &dyn Disk, unmeasured: &mut Vec<Unmeasured>) -> Option<(&Path, DiskUse)> {
+        let mut emptiest: Option<(&Path, DiskUse)> = None;
+        for dir in &self.taking {
+            match disk.space(dir) {
+                Ok(space) => {
+                    let is_before = |(_, best): &(&Path, DiskUse)| best.used_percent() <= space.used_percent();
+                    emptiest = emptiest.filter(is_before).or(Some((dir, space)));
+                }
+                Err(source) => unmeasured.push(Unmeasured { path: dir.clone(), source }),
             }
         }
-        Ok(emptiest)
+        emptiest
     }
 }
 

@@ -8,6 +8,8 @@
 //! where the device comes first and the log says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until
 //! there is room again. Which file systems count is said in `fullness.rs`.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,7 +18,7 @@ use protocol::record::{self, Scanned};
 use tracing::{info, warn};
 
 use crate::error::NotWritable;
-use crate::fullness::{Fullness, Places};
+use crate::fullness::{Fullness, Places, Unmeasured};
 use crate::options::Retention;
 use crate::segment::Segment;
 use crate::store::Shared;
@@ -44,10 +46,31 @@ enum Turn {
     Unflushed,
 }
 
+/// What stands in the log output already, so that the next look does not say it again.
+#[derive(Default)]
+struct Told {
+    /// The folders that do not say how full they are.
+    unmeasured: BTreeSet<PathBuf>,
+    /// Where the file begins whose first message has no time that can be read.
+    timeless: Option<u64>,
+}
+
+impl Told {
+    fn unmeasured(&mut self, folders: Vec<Unmeasured>) {
+        let before = std::mem::take(&mut self.unmeasured);
+        for Unmeasured { path, source } in folders {
+            if !before.contains(&path) && !self.unmeasured.contains(&path) {
+                warn!(path = %path.display(), error = %source, "cannot tell how full a disk is: the limits hold for the others");
+            }
+            self.unmeasured.insert(path);
+        }
+    }
+}
+
 pub(crate) fn run(shared: &Shared) {
-    let mut is_held = false;
+    let (mut is_held, mut told) = (false, Told::default());
     while !shared.is_stopping() {
-        let is_held_now = look(shared);
+        let is_held_now = look(shared, &mut told);
         if is_held_now && !is_held {
             warn!(
                 bytes = shared.log.end.get().saturating_sub(shared.log.min()),
@@ -63,14 +86,14 @@ pub(crate) fn run(shared: &Shared) {
 }
 
 /// One look at the devices and at the oldest files. Says whether the log stays longer than it may be because of what is in it.
-fn look(shared: &Shared) -> bool {
+fn look(shared: &Shared, told: &mut Told) -> bool {
     let (options, mut retention) = (&shared.options, shared.retention.lock().clone());
-    let mut places = match Places::of(options, &*shared.disk) {
-        Ok(places) => places,
-        Err(error) => {
-            warn!(%error, "what the disk holds is left as it is");
-            return false;
-        }
+    let mut unmeasured = Vec::new();
+    let mut places = Places::of(options, &*shared.disk, &mut unmeasured);
+    told.unmeasured(unmeasured);
+    let Some(mut fullest) = places.fullest() else {
+        // Nothing is known of any disk: what they hold is left as it is.
+        return false;
     };
     let is_asked = shared.delete_expired.swap(false, Ordering::Relaxed);
     let files_max = if is_asked { usize::MAX } else { retention.delete_batch_max.max(1) };
@@ -80,7 +103,7 @@ fn look(shared: &Shared) -> bool {
         if shared.is_stopping() {
             break;
         }
-        let turn = remove_oldest(shared, &retention, &places, is_asked);
+        let turn = remove_oldest(shared, &retention, &places, is_asked, told);
         is_held = turn == Turn::IsNeeded;
         if is_asked && turn == Turn::Unflushed {
             shared.delete_expired.store(true, Ordering::Relaxed);
@@ -91,9 +114,11 @@ fn look(shared: &Shared) -> bool {
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
         // Each file frees space: what was forced before it may not be any more. Nor may it be what is wanted.
         retention = shared.retention.lock().clone();
-        places = Places::of(options, &*shared.disk).unwrap_or(places);
+        let now = Places::of(options, &*shared.disk, &mut Vec::new());
+        if let Some(fullest_now) = now.fullest() {
+            (places, fullest) = (now, fullest_now);
+        }
     }
-    let fullest = places.fullest();
     let mut full = shared.disk_full.lock();
     if fullest.used > retention.disk_warning_percent {
         let now = NotWritable::DiskFull {
@@ -112,10 +137,10 @@ fn look(shared: &Shared) -> bool {
     is_held
 }
 
-fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is_asked: bool) -> Turn {
+fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is_asked: bool, told: &mut Told) -> Turn {
     let segments = shared.log.segments();
     let Some(oldest) = segments.first() else { return Turn::Stays };
-    let Some(why) = why_remove(shared, retention, oldest, places, is_asked) else { return Turn::Stays };
+    let Some(why) = why_remove(shared, retention, oldest, places, is_asked, told) else { return Turn::Stays };
     // Its name may come back with a loss of power, without what was in it, and the log would end there.
     if oldest.end() > shared.flushed.get() {
         return Turn::Unflushed;
@@ -154,6 +179,7 @@ fn why_remove<'a>(
     oldest: &Segment,
     places: &Places<'a>,
     is_asked: bool,
+    told: &mut Told,
 ) -> Option<Why<'a>> {
     if oldest.end() > shared.log.end.get() {
         return None;
@@ -164,30 +190,43 @@ fn why_remove<'a>(
         return Some(Why::DiskFull(full));
     }
     let is_time = is_asked || retention.delete_when.contains(&retention.hour_of_day.at(shared.clock.now()));
-    if (is_time || places.fullest().used > retention.disk_max_used_percent) && is_old(shared, retention, oldest) {
+    let is_above = places.fullest().is_some_and(|fullest| fullest.used > retention.disk_max_used_percent);
+    if (is_time || is_above) && is_old(shared, retention, oldest, told) {
         return Some(Why::Expired);
     }
     retention.log_bytes_max.is_some_and(|max| shared.log.end.get() - oldest.base() > max).then_some(Why::LogTooLong)
 }
 
-fn is_old(shared: &Shared, retention: &Retention, oldest: &Segment) -> bool {
-    let Some(newest) = newest_timestamp(shared, oldest) else { return false };
+fn is_old(shared: &Shared, retention: &Retention, oldest: &Segment, told: &mut Told) -> bool {
+    let Some(newest) = newest_timestamp(shared, oldest, told) else { return false };
     let reserved = i64::try_from(retention.file_reserved.as_millis()).unwrap_or(i64::MAX);
     shared.clock.now().since(env::TimeMs(newest)) > reserved
 }
 
-/// When the last record of a full segment was stored: that of the first record of the next one, which is no earlier.
-fn newest_timestamp(shared: &Shared, segment: &Segment) -> Option<i64> {
-    let next = shared.log.segment_at(segment.end())?;
-    let first = match next.record_at(next.base()) {
-        Ok(bytes) => record::scan(bytes, false),
-        Err(error) => {
-            warn!(%error, "cannot tell how old a file of the log is");
-            return None;
+/// When the last record of a full segment was stored, at the latest: the first record of the next one is no earlier. If that does not say it (it is
+/// damaged, or a gap was closed there), the next that does makes the file seem newer than it is: it goes later, and not never.
+///
+/// The time at which the file was changed would be nearer, but says nothing sure: with a clock that was behind for a while, time stands still in the
+/// log, and the file would seem older than its messages.
+fn newest_timestamp(shared: &Shared, segment: &Segment, told: &mut Told) -> Option<i64> {
+    let end = shared.log.end.get();
+    for next in shared.log.segments().iter().filter(|next| segment.end() <= next.base() && next.base() < end) {
+        let why = match next.record_at(next.base()).map(|bytes| record::scan(bytes, false)) {
+            Ok(Ok(Scanned::Record(view))) if view.log_offset() == next.base() => return Some(view.store_timestamp()),
+            Ok(Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing)) => {
+                "no message begins there".to_owned()
+            }
+            Ok(Err(damage)) => damage.to_string(),
+            Err(error) => error.to_string(),
+        };
+        // In the order of the log, so that each is told once.
+        if told.timeless.is_none_or(|timeless| timeless < next.base()) {
+            told.timeless = Some(next.base());
+            warn!(
+                path = %next.path().display(), why,
+                "the first message of a file of the log has no time that can be read: the files before it are as old as those behind it"
+            );
         }
-    };
-    match first {
-        Ok(Scanned::Record(view)) => Some(view.store_timestamp()),
-        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
     }
+    None
 }

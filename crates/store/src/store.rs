@@ -483,9 +483,11 @@ impl Store {
         self.shared.log.set_read_mode(mode)
     }
 
-    /// How full the device of the log is; of several, the emptiest.
+    /// How full the device of the log is; of several, the emptiest of those that say it.
     pub fn disk_use(&self) -> Result<DiskUse, StoreError> {
-        Ok(self.shared.options.log_dirs.emptiest(&*self.shared.disk)?.1)
+        let mut unmeasured = Vec::new();
+        let emptiest = self.shared.options.log_dirs.emptiest(&*self.shared.disk, &mut unmeasured);
+        emptiest.map_or_else(|| Err(unmeasured.swap_remove(0).into()), |(_, space)| Ok(space))
     }
 
     /// Bytes of the log, from its oldest file to its end.

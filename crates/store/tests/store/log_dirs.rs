@@ -157,6 +157,30 @@ fn a_log_without_any_folder_that_takes_a_file_names_them_all_with_what_helps() {
 }
 
 #[test]
+fn a_folder_that_does_not_say_how_full_it_is_leaves_the_limits_to_the_others() {
+    for lost in ["one", "root"] {
+        let disks = disks();
+        let (store, disk) = beside_full_queues(&disks, |options| {
+            options.retention.disk_warning_percent = 90;
+            options.retention.disk_max_used_percent = 75;
+            options.retention.file_reserved = std::time::Duration::ZERO;
+        });
+        fill(&store, 4);
+        *disk.faults.unmeasurable.lock() = Some(disks.dir(lost));
+        disk.faults.used_percent.store(95, Ordering::SeqCst);
+        eventually("a refusal", || store.writable().is_err());
+        let named = if lost == "one" { "two" } else { "one" };
+        let full = NotWritable::DiskFull { path: disks.dir(named), used_percent: 95, limit_percent: 90 };
+        assert_eq!(store.writable(), Err(full));
+        assert_eq!(store.disk_use().unwrap().used_percent(), 95);
+        eventually("deletion", || store.min_offset().0 >= 3 * SEGMENT);
+        disk.faults.used_percent.store(10, Ordering::SeqCst);
+        eventually("room", || store.writable().is_ok());
+        store.close().unwrap();
+    }
+}
+
+#[test]
 fn a_log_that_is_too_long_gives_up_the_oldest_files_of_all_folders() {
     let disks = disks();
     let store = disks.open(&["old"], &[]);

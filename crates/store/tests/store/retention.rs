@@ -382,3 +382,29 @@ fn rules_may_change_while_the_store_is_open() {
     kept.store.retain(now);
     eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
 }
+
+#[test]
+fn a_file_whose_first_message_is_damaged_keeps_those_before_it_no_longer_than_the_next_one_would() {
+    let kept = kept(|_| {});
+    let end = kept.old_files() * SEGMENT;
+    assert!(end >= 4 * SEGMENT);
+    // The magic codes of the first records of a file in the middle, and of the last.
+    for damaged in [2 * SEGMENT, end] {
+        overwrite(&segment_path(kept.dir.path(), damaged), 4, &[0xff; 4]);
+    }
+    kept.advance(4 * HOUR);
+    eventually("deletion", || kept.store.min_offset().0 == end - SEGMENT);
+    // Nobody knows yet how old the last full one is, but that it is no younger than what follows.
+    for _ in 0..150 {
+        append_at(&kept.store, MIDNIGHT + 4 * HOUR, TOPIC, 0, &[0; 1000]);
+    }
+    assert!(kept.old_files() * SEGMENT > end + SEGMENT);
+    let looks = kept.disk.faults.looks.load(Ordering::SeqCst);
+    eventually("further looks", || kept.disk.faults.looks.load(Ordering::SeqCst) > looks + 10);
+    assert_eq!(kept.store.min_offset().0, end - SEGMENT);
+    kept.advance(2 * HOUR);
+    eventually("deletion", || {
+        kept.store.delete_expired();
+        kept.store.min_offset().0 == kept.old_files() * SEGMENT
+    });
+}
