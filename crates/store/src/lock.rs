@@ -1,7 +1,7 @@
 //! Who may open the store: the file `lock` (one process at a time) and the file `abort` (there while a process has it open).
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Seek, Write};
+use std::io::{ErrorKind, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +21,13 @@ pub(crate) struct StoreLock {
     _file: File,
 }
 
+/// Whether others who do the same are kept out, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Alone,
+    Shared,
+}
+
 impl StoreLock {
     pub fn take(root: &Path) -> Result<StoreLock, StoreError> {
         let path = root.join("lock");
@@ -35,7 +42,7 @@ impl StoreLock {
             .truncate(false)
             .open(&path)
             .map_err(failed("open"))?;
-        StoreLock::hold(&path, &file)?;
+        StoreLock::hold(&path, &file, Hold::Alone)?;
         // What Apache's broker writes into it.
         file.rewind().and_then(|()| file.write_all(b"lock")).map_err(failed("write"))?;
         Ok(StoreLock { _file: file })
@@ -44,27 +51,39 @@ impl StoreLock {
     /// Holds the lock of a store without writing anything; none if there is no file, and so nobody.
     pub fn keep_out_others(root: &Path) -> Result<Option<StoreLock>, StoreError> {
         let path = root.join("lock");
-        match OpenOptions::new().read(true).write(true).open(&path) {
-            Ok(file) => {
-                StoreLock::hold(&path, &file)?;
+        let opened = match OpenOptions::new().read(true).write(true).open(&path) {
+            // A copy on a device that takes no writes, or somebody else's store. What is only read can only be shared, which keeps brokers out all
+            // the same.
+            Err(error) if matches!(error.kind(), ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied) => {
+                File::open(&path).map(|file| (file, Hold::Shared))
+            }
+            opened => opened.map(|file| (file, Hold::Alone)),
+        };
+        match opened {
+            Ok((file, how)) => {
+                StoreLock::hold(&path, &file, how)?;
                 Ok(Some(StoreLock { _file: file }))
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StoreError::Disk { doing: "open", path, source }),
         }
     }
 
-    fn hold(path: &Path, file: &File) -> Result<(), StoreError> {
+    fn hold(path: &Path, file: &File, how: Hold) -> Result<(), StoreError> {
         let failed = |doing| {
             let path = path.to_owned();
             move |source| StoreError::Disk { doing, path, source }
         };
-        match file.try_lock() {
+        let (held, operation) = match how {
+            Hold::Alone => (file.try_lock(), FlockOperation::NonBlockingLockExclusive),
+            Hold::Shared => (file.try_lock_shared(), FlockOperation::NonBlockingLockShared),
+        };
+        match held {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(locked(path.to_owned(), file)),
             Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
         }
-        match fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
+        match fcntl_lock(file, operation) {
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::ACCESS) => return Err(locked(path.to_owned(), file)),
             Err(error) => return Err(failed("lock")(error.into())),

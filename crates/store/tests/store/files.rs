@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use store::look::Look;
 use store::{StoreError, StoreOptions};
 
 use crate::support::*;
@@ -195,4 +196,40 @@ fn a_store_may_have_a_bare_name() {
     append_run(&store, 0..3);
     assert_run(&store, 0..3);
     store.close().unwrap();
+}
+
+/// As somebody for whom a file may be closed, which to root none is.
+fn as_anybody<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    // Rights are a thread's.
+    let act = || {
+        let mut mine = capabilities(None).unwrap();
+        mine.effective.remove(CapabilitySet::DAC_OVERRIDE);
+        set_capabilities(None, mine).unwrap();
+        act()
+    };
+    std::thread::scope(|scope| scope.spawn(act).join().unwrap())
+}
+
+#[test]
+fn a_store_that_cannot_be_written_is_looked_at_as_long_as_no_broker_has_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = closed();
+    let lock = dir.path().join("lock");
+    let permit = |mode| std::fs::set_permissions(&lock, std::fs::Permissions::from_mode(mode)).unwrap();
+    let look = || as_anybody(|| Look::stopped(options(dir.path())));
+    permit(0o444);
+    assert!(as_anybody(|| File::options().write(true).open(&lock).is_err()));
+    let looks = [look().unwrap(), look().unwrap()];
+    assert_eq!(looks.each_ref().map(|look| look.survey().unwrap().queues[0].max), [700, 700]);
+    permit(0o644);
+    let refused = try_open(options(dir.path()));
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
+    drop(looks);
+    let (store, _) = open(dir.path());
+    permit(0o444);
+    let refused = look().map(|_| ());
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
+    store.close().unwrap();
+    look().unwrap();
 }
