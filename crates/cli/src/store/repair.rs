@@ -3,13 +3,15 @@
 //! The mending is the store's own recovery. Queues and index are built again by moving their files aside: a start builds what is missing.
 //! Databases of RocksDB are moved aside too, once `fetch` has written what a start needs of them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use store::look::{Look, QueueSurvey};
+use protocol::names;
+use store::look::{Look, QueueSurvey, Survey};
 use store::{RocksDbKind, Store, StoreEnv, StoreError, StoreOptions, rocksdb_in};
 
 use super::fetched::Fetched;
@@ -41,9 +43,15 @@ pub struct RepairArgs {
 /// Runs it.
 pub fn run(
     args: &RepairArgs,
-    options: StoreOptions,
+    mut options: StoreOptions,
     read: &dyn Fn(&Look) -> Configuration,
 ) -> anyhow::Result<ExitCode> {
+    let survey = Look::stopped(options.clone())?.survey()?;
+    refuse_guesses(args, &survey)?;
+    if survey.queues.iter().any(|queue| names::is_lmq(&queue.topic)) {
+        // Whether the configuration has them or was not said: those that are there are built as they were, or their groups would be ahead of them.
+        options.light_queues_max.get_or_insert(usize::MAX);
+    }
     let verified = verify::check(options.clone(), read, &mut |finding| verify::print(&finding))?;
     for note in &verified.notes {
         println!("note: {note}");
@@ -52,12 +60,16 @@ pub fn run(
     let was_abnormal = options.root.join("abort").exists();
     let aside = aside(&options.root)?;
     let fetched = if args.rocksdb { Fetched::read(&options.root)? } else { None };
-    let mut moves = moves(args, &options)?;
+    let kept = kept(args, &options, &survey);
+    let queues = queue_moves(args, &options, &kept)?;
+    let mut moves = Vec::new();
+    if args.index {
+        moves.push(options.index.as_ref().map_or_else(|| options.root.join("index"), |index| index.dir.clone()));
+        moves.retain(|path| path.exists());
+    }
     if args.rocksdb {
-        say_what_came_since(&options, fetched.as_ref())?;
+        say_what_came_since(&survey, fetched.as_ref());
         moves.extend(databases(&options, fetched.as_ref())?);
-        moves.sort();
-        moves.dedup();
     }
     let will = if args.dry_run { "would be" } else { "will be" };
     println!(
@@ -67,8 +79,10 @@ pub fn run(
     for from in &moves {
         println!("{} {will} moved into {}", from.display(), aside.display());
     }
-    let kept = kept(args, &options)?;
     if args.queues {
+        for dir in queue_dirs(&options).iter().filter(|dir| queues.iter().any(|queue| queue.starts_with(dir))) {
+            println!("the queues in {} {will} moved into {}", dir.display(), aside.display());
+        }
         println!("{} queues of which the log has no message any more stay as they are", kept.len());
         if verified.of_deleted > 0 {
             println!("{} records of topics that are no more get their queues back", verified.of_deleted);
@@ -77,10 +91,11 @@ pub fn run(
     if args.dry_run {
         return Ok(ExitCode::SUCCESS);
     }
-    if !moves.is_empty() {
-        move_all(&moves, &options.root, &aside)?;
-        put_back(&kept, &options, &aside)?;
-    }
+    moves.extend(queues);
+    moves.sort();
+    // What goes with its folder does not go by itself.
+    moves.dedup_by(|path, before| path.starts_with(before));
+    move_all(&moves, &options.root, &aside)?;
     let root = options.root.clone();
     let (store, found) = Store::open(options, StoreEnv::real())?;
     for finding in &found.findings {
@@ -110,46 +125,60 @@ fn aside(root: &Path) -> anyhow::Result<PathBuf> {
     number.map(folder).context("there is no name left for what is moved aside")
 }
 
-/// What is to be moved, as far as it is there.
-fn moves(args: &RepairArgs, options: &StoreOptions) -> anyhow::Result<Vec<PathBuf>> {
-    let mut moves = Vec::new();
-    if args.queues {
-        let databases = rocksdb_in(&store::disk::RealDisk, &options.root, &options.queue_dir)?;
-        let others = databases.iter().filter(|one| one.kind != RocksDbKind::Queues && !args.rocksdb);
-        if let Some(why) = others.filter_map(store::RocksDb::refusal).next() {
-            anyhow::bail!("{why}");
-        }
-        moves.extend([options.queue_dir.clone(), options.root.join("batchconsumequeue")]);
+/// Refuses what could only be guessed. When a delayed message is due stands in its queue alone, by the levels that its broker had.
+fn refuse_guesses(args: &RepairArgs, survey: &Survey) -> anyhow::Result<()> {
+    let builds_queues = args.queues || survey.has_abort;
+    let is_delayed = |queue: &QueueSurvey| queue.topic == names::SCHEDULE_TOPIC && queue.log_end > survey.log.min;
+    if args.place.config.is_none() && builds_queues && survey.queues.iter().any(is_delayed) {
+        anyhow::bail!(
+            "the log has delayed messages, and when they are due follows from messageDelayLevel: name the broker's configuration (-c FILE)"
+        );
     }
-    if args.index {
-        moves.push(options.index.as_ref().map_or_else(|| options.root.join("index"), |index| index.dir.clone()));
-    }
-    moves.retain(|path| path.exists());
-    Ok(moves)
+    Ok(())
 }
 
-/// Folders of queues that the log cannot build again, below the store's folder: they keep the numbers that their next messages get.
-fn kept(args: &RepairArgs, options: &StoreOptions) -> anyhow::Result<Vec<PathBuf>> {
+/// Where queues lie.
+fn queue_dirs(options: &StoreOptions) -> [PathBuf; 2] {
+    [options.queue_dir.clone(), options.root.join("batchconsumequeue")]
+}
+
+/// Folders of queues that the log cannot build again: they keep the numbers that their next messages get.
+fn kept(args: &RepairArgs, options: &StoreOptions, survey: &Survey) -> BTreeSet<PathBuf> {
+    let [simple, batches] = queue_dirs(options);
+    let gone = survey.queues.iter().filter(|queue| args.queues && queue.log_end <= survey.log.min);
+    let folder = |queue: &QueueSurvey| {
+        let dir = if queue.is_batch { &batches } else { &simple };
+        dir.join(&queue.topic).join(queue.id.to_string())
+    };
+    gone.map(folder).collect()
+}
+
+/// What is to be moved of the queues, topic by topic. Those that are kept stay in their place: whoever is interrupted leaves none without its
+/// number, and what is moved by then the next start builds.
+fn queue_moves(args: &RepairArgs, options: &StoreOptions, kept: &BTreeSet<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     if !args.queues {
         return Ok(Vec::new());
     }
-    let survey = Look::stopped(options.clone())?.survey()?;
-    let gone = survey.queues.iter().filter(|queue| queue.log_end <= survey.log.min);
-    let folder = |queue: &QueueSurvey| {
-        let kind = if queue.is_batch { Path::new("batchconsumequeue") } else { Path::new("consumequeue") };
-        kind.join(&queue.topic).join(queue.id.to_string())
-    };
-    Ok(gone.map(folder).collect())
+    let databases = rocksdb_in(&store::disk::RealDisk, &options.root, &options.queue_dir)?;
+    let others = databases.iter().filter(|one| one.kind != RocksDbKind::Queues && !args.rocksdb);
+    if let Some(why) = others.filter_map(store::RocksDb::refusal).next() {
+        anyhow::bail!("{why}");
+    }
+    let holds_kept = |path: &PathBuf| kept.range(path.clone()..).next().is_some_and(|queue| queue.starts_with(path));
+    let mut moves = Vec::new();
+    for dir in queue_dirs(options).iter().filter(|dir| dir.exists()) {
+        let (split, whole): (Vec<PathBuf>, Vec<PathBuf>) = entries(dir)?.into_iter().partition(holds_kept);
+        moves.extend(whole);
+        for topic in split {
+            moves.extend(entries(&topic)?.into_iter().filter(|queue| !holds_kept(queue)));
+        }
+    }
+    Ok(moves)
 }
 
-fn put_back(kept: &[PathBuf], options: &StoreOptions, aside: &Path) -> anyhow::Result<()> {
-    for queue in kept {
-        let (from, to) = (aside.join(queue), options.root.join(queue));
-        let Some(topic) = to.parent().filter(|_| from.exists()) else { continue };
-        fs::create_dir_all(topic).with_context(|| format!("cannot make {}", topic.display()))?;
-        fs::rename(&from, &to).with_context(|| format!("cannot move {} back to {}", from.display(), to.display()))?;
-    }
-    Ok(())
+fn entries(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let listed = fs::read_dir(dir).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect());
+    listed.with_context(|| format!("cannot list {}", dir.display()))
 }
 
 /// Databases that a start does not need any more, and what was fetched of them. Refuses where it would.
@@ -174,9 +203,9 @@ fn databases(options: &StoreOptions, fetched: Option<&Fetched>) -> anyhow::Resul
 }
 
 /// What was made after the fetch is in no file.
-fn say_what_came_since(options: &StoreOptions, fetched: Option<&Fetched>) -> anyhow::Result<()> {
-    let Some(fetched) = fetched else { return Ok(()) };
-    let newest = Look::stopped(options.clone())?.survey()?.log.last_store_time;
+fn say_what_came_since(survey: &Survey, fetched: Option<&Fetched>) {
+    let Some(fetched) = fetched else { return };
+    let newest = survey.log.last_store_time;
     if let Some(newest) = newest.filter(|newest| newest.saturating_sub(fetched.at) > AGE_MAX_MS) {
         println!(
             "note: {} was asked at {}, and the last message was stored at {}: offsets that were committed in between are not known, and topics and \
@@ -186,7 +215,6 @@ fn say_what_came_since(options: &StoreOptions, fetched: Option<&Fetched>) -> any
             time(newest)
         );
     }
-    Ok(())
 }
 
 /// Lets queues of which the log has no message any more go on at their numbers: what groups have committed is behind their end else, and new
@@ -223,4 +251,140 @@ fn move_all(moves: &[PathBuf], root: &Path, aside: &Path) -> anyhow::Result<()> 
         fs::rename(from, &to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use env::TimeMs;
+    use protocol::light;
+    use protocol::properties::{PropertiesWriter, name};
+    use protocol::record::RecordDraft;
+    use store::{AppendError, RecordBatch, TagsCode};
+
+    use super::*;
+
+    const LIGHT: &str = "%LMQ%parent$one";
+
+    fn open(options: StoreOptions) -> Arc<Store> {
+        Store::open(options, StoreEnv::real()).unwrap().0
+    }
+
+    fn with_light_queues(root: &Path) -> StoreOptions {
+        StoreOptions { light_queues_max: Some(10), ..StoreOptions::at(root) }
+    }
+
+    /// Appends a message, which stands in light queues too.
+    fn append(store: &Store, topic: &str, light_queues: &[&str], more: &[u8]) {
+        let mut properties = more.to_vec();
+        if !light_queues.is_empty() {
+            let names = light_queues.join(",");
+            properties.extend(PropertiesWriter::new().put(name::INNER_MULTI_DISPATCH, &names).as_bytes());
+            light::put_room(&mut properties, light_queues.len());
+        }
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let draft = RecordDraft { body: b"body", properties: &properties, ..RecordDraft::plain(topic, host) };
+        let mut light: Vec<_> = light_queues.iter().map(|name| store.queue(name, 0).unwrap()).collect();
+        let queue = store.queue(topic, 0).unwrap();
+        let mut batch = RecordBatch::new();
+        batch.push_light(&queue, TagsCode::Code(0), &mut light, properties.len(), |out| {
+            draft.encode(out).unwrap();
+        });
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while let Err(error) = store.append(&mut batch, TimeMs(1_700_000_000_000)) {
+            let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
+            assert!(store.room().wait_until(needed, deadline));
+        }
+    }
+
+    /// `gantry store repair --queues`, with or without a configuration.
+    fn repair(root: &Path, config: Option<&str>) -> anyhow::Result<ExitCode> {
+        run(&args(root, config), StoreOptions::at(root), &|_| Configuration::default())
+    }
+
+    fn args(root: &Path, config: Option<&str>) -> RepairArgs {
+        let place = Place { store: Some(root.to_owned()), config: config.map(PathBuf::from) };
+        RepairArgs { place, dry_run: false, queues: true, rocksdb: false, index: false }
+    }
+
+    fn ends(store: &Store, topics: &[&str]) -> Vec<Option<u64>> {
+        topics.iter().map(|topic| store.existing_queue(topic, 0).map(|queue| queue.max_offset())).collect()
+    }
+
+    #[test]
+    fn light_queues_are_built_again_though_nobody_says_that_there_are_such_things() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(with_light_queues(dir.path()));
+        for _ in 0..3 {
+            append(&store, "parent", &[LIGHT], b"");
+            append(&store, "parent", &[], b"");
+        }
+        store.close().unwrap();
+        drop(store);
+        repair(dir.path(), None).unwrap();
+        let store = open(with_light_queues(dir.path()));
+        assert_eq!(ends(&store, &["parent", LIGHT]), [Some(6), Some(3)]);
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn the_times_of_delayed_messages_are_not_guessed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(StoreOptions::at(dir.path()));
+        append(&store, names::SCHEDULE_TOPIC, &[], b"DELAY\x011\x02");
+        store.close().unwrap();
+        drop(store);
+        let refused = repair(dir.path(), None).unwrap_err().to_string();
+        assert!(refused.contains("messageDelayLevel") && refused.contains("-c FILE"), "{refused}");
+        assert!(!dir.path().join("cut").exists());
+        repair(dir.path(), Some("broker.conf")).unwrap();
+        let store = open(StoreOptions::at(dir.path()));
+        assert_eq!(ends(&store, &[names::SCHEDULE_TOPIC]), [Some(1)]);
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn queues_that_the_log_has_nothing_of_keep_their_numbers_wherever_a_repair_is_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let small_files = StoreOptions { segment_bytes: 64 << 10, ..StoreOptions::at(dir.path()) };
+        let store = open(small_files.clone());
+        while store.end().0 < small_files.segment_bytes {
+            append(&store, "there", &[], b"");
+        }
+        append(&store, "half-gone", &[], b"");
+        store.close().unwrap();
+        drop(store);
+        // As retention does.
+        fs::remove_file(small_files.log_dirs.taking()[0].join(format!("{:020}", 0))).unwrap();
+        let store = open(small_files);
+        let there = ends(&store, &["there"])[0];
+        for (topic, id) in [("gone", 0), ("half-gone", 1)] {
+            assert!(store.keep_number(topic, id, 1000).unwrap());
+        }
+        store.close().unwrap();
+        drop(store);
+        let queues = |store: &Store| {
+            let end = |topic, id| store.existing_queue(topic, id).map(|queue| queue.max_offset());
+            [end("gone", 0), end("half-gone", 0), end("half-gone", 1), end("there", 0)]
+        };
+        let expected = [Some(1000), Some(1), Some(1000), there];
+        let options = StoreOptions::at(dir.path());
+        let survey = Look::stopped(options.clone()).unwrap().survey().unwrap();
+        let args = args(dir.path(), None);
+        let moves = queue_moves(&args, &options, &kept(&args, &options, &survey)).unwrap();
+        assert_eq!(moves.len(), 2, "{moves:?}");
+        for interrupted_after in 0..=moves.len() {
+            let aside = aside(dir.path()).unwrap();
+            let moved: Vec<_> = moves[..interrupted_after].to_vec();
+            move_all(&moved, dir.path(), &aside).unwrap();
+            let store = open(options.clone());
+            assert_eq!(queues(&store), expected, "after {interrupted_after} of {moves:?}");
+            store.close().unwrap();
+        }
+        repair(dir.path(), None).unwrap();
+        let store = open(options);
+        assert_eq!(queues(&store), expected);
+        store.close().unwrap();
+    }
 }
