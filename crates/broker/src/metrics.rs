@@ -168,10 +168,16 @@ fn shares(memory: &MemoryFigures, page: &mut Exposition) {
     page.value(&[], memory.uncopied);
     page.metric("gantry_mapped_bytes", Kind::Gauge, "Pages of files in the page table, the program's own among them");
     page.value(&[], memory.mapped);
-    page.metric("gantry_log_dirty_bytes", Kind::Gauge, "Changed pages of the log, those made ready ahead among them");
-    page.value(&[], memory.dirty);
-    page.metric("gantry_log_writeback_bytes", Kind::Gauge, "Pages of the log on their way to the device");
-    page.value(&[], memory.writeback);
+    // Old kernels do not say: then there is no such metric, since 0 would be a figure.
+    if let Some(dirty) = memory.dirty {
+        let about = "Changed pages of the log, those made ready ahead among them";
+        page.metric("gantry_log_dirty_bytes", Kind::Gauge, about);
+        page.value(&[], dirty);
+    }
+    if let Some(writeback) = memory.writeback {
+        page.metric("gantry_log_writeback_bytes", Kind::Gauge, "Pages of the log on their way to the device");
+        page.value(&[], writeback);
+    }
     page.metric("gantry_log_write_back_lag_bytes", Kind::Gauge, "Bytes appended that are not on the device");
     page.value(&[], memory.write_back_lag);
     page.metric("gantry_log_dropped_bytes_total", Kind::Counter, "Bytes of the log that were dropped from memory");

@@ -4,9 +4,10 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use config::labels::OWN;
@@ -14,24 +15,11 @@ use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::SendMessage;
 use support::asking::Asking;
-use support::{PATIENCE, Running, fails, prometheus};
+use support::prometheus::{ask, value};
+use support::{PATIENCE, Running, fails, gantry, prometheus};
 
-/// Head and body of the answer.
-fn ask(port: u16, what: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(stream, "{what} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.to_owned(), body.to_owned())
-}
-
-/// The value of the only line that begins so.
-fn value(page: &str, begins: &str, has: &str) -> f64 {
-    let lines: Vec<_> = page.lines().filter(|line| line.starts_with(begins) && line.contains(has)).collect();
-    assert_eq!(lines.len(), 1, "{begins} {has}: {lines:?} in {page}");
-    lines[0].rsplit_once(' ').unwrap().1.parse().unwrap()
-}
+/// A user to whom nothing belongs.
+const NOBODY: u32 = 65534;
 
 #[test]
 fn prometheus_reads_what_was_sent_and_what_memory_is_for() {
@@ -115,6 +103,53 @@ async fn a_metric_has_as_many_values_as_it_may_and_the_rest_is_counted() {
     assert_eq!(families["rocketmq_messages_in_total"].samples.len(), 2, "{page}");
     assert_eq!(value(&page, "gantry_metric_values_left_out{", "metric=\"rocketmq_messages_in_total\""), 1.0);
     assert_eq!(value(&page, "gantry_metric_values_left_out{", "metric=\"rocketmq_message_size\""), 1.0);
+    assert_eq!(running.end("-TERM").0, Some(0));
+}
+
+/// The usual service: the program belongs to root, and the process to somebody else.
+#[tokio::test]
+async fn a_broker_whose_program_is_somebody_elses_counts_what_is_there() {
+    // On a disk: what is in a file system in memory is never on its way to a device.
+    let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = data.path().to_str().unwrap();
+    let arguments =
+        ["server", "--data", path, "--namesrv-port", "0", "--broker-port", "0", "--set", "memoryLimit=200M"];
+    let exported = ["--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0"];
+    let is_root = rustix::process::geteuid().is_root();
+    let may_run = || gantry(&["--version"]).uid(NOBODY).gid(NOBODY).output().is_ok_and(|ended| ended.status.success());
+    if !is_root || !may_run() {
+        println!("not looked at: only root can start a process of somebody else, who must reach the program");
+        return;
+    }
+    std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    let running = Running::start(gantry(&[&arguments[..], &exported].concat()).uid(NOBODY).gid(NOBODY));
+    let asking = Asking::of(&running);
+    let port = running.logged("metrics are served at /metrics").await.rsplit_once(':').unwrap().1.parse().unwrap();
+    // Kernels below 6.5 say of nobody's pages that they were changed.
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    let is_told = numbers.next().zip(numbers.next()) >= Some((6, 5));
+    let deadline = Instant::now() + PATIENCE;
+    let body = "x".repeat(64 << 10);
+    // What was found first: a later count finds more, and is to know as much of it as the first.
+    let mut found = None;
+    let page = loop {
+        assert_eq!(asking.send("counted", 0, "", &body).await.unwrap().code, 0);
+        let page = ask(port, "GET /metrics").1;
+        let log = value(&page, "gantry_memory_bytes{", "part=\"log\"");
+        let is_later = found.is_some_and(|found| log > found);
+        if is_later && (!is_told || value(&page, "gantry_log_dirty_bytes{", "") > 0.0) {
+            break page;
+        }
+        found = found.or(Some(log).filter(|log| *log > 0.0));
+        assert!(Instant::now() < deadline, "{page}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(page.contains("gantry_log_dirty_bytes{"), is_told);
+    assert_eq!(page.contains("gantry_log_writeback_bytes{"), is_told);
+    // Not all that is mapped, some of which nobody has ever read.
+    let (program, of_files) = (value(&page, "gantry_memory_bytes{", "part=\"program\""), running.of_files_kib() << 10);
+    assert!(program > 0.0 && program <= of_files as f64, "{program} of the {of_files} that are mapped and in memory");
     assert_eq!(running.end("-TERM").0, Some(0));
 }
 

@@ -133,7 +133,7 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         put("memoryLimit", memory.limit.to_string());
         put("memoryLogBytes", memory.log.to_string());
         put("memoryLogShare", memory.log_share.to_string());
-        put("memoryDirtyBytes", memory.dirty.to_string());
+        memory.dirty.into_iter().for_each(|dirty| put("memoryDirtyBytes", dirty.to_string()));
         put("coldCopyBytes", memory.copied.to_string());
         put("coldCopyBytesMax", memory.copied_max.to_string());
         put("coldReadsWithoutCopy", memory.uncopied.to_string());

@@ -89,9 +89,18 @@ impl Running {
 
     /// KiB of its own memory, that no file backs.
     pub fn own_kib(&self) -> u64 {
+        self.kib("RssAnon:")
+    }
+
+    /// KiB of files that stand in its page table.
+    pub fn of_files_kib(&self) -> u64 {
+        self.kib("RssFile:")
+    }
+
+    fn kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        own.trim().trim_end_matches(" kB").parse().unwrap()
+        let found = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        found.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     pub fn address(&self, of: &str) -> &str {
@@ -133,6 +142,11 @@ impl Running {
             // A line, the end of its time, or the end of the log: looked at in either case.
             let _ = self.lines.recv_timeout(Duration::from_millis(100));
         }
+    }
+
+    /// The first line with these words that the log has by now.
+    pub fn log_line(&self, words: &str) -> Option<String> {
+        self.log.lock().unwrap().lines().find(|line| line.contains(words)).map(str::to_owned)
     }
 
     /// Whether the log has these words by now.

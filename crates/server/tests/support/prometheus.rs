@@ -1,6 +1,8 @@
 //! Reads Prometheus' text form (version 0.0.4) as strictly as its description allows, and fails at what is not in it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 /// One value: its labels, and the number.
 pub type Sample = (BTreeMap<String, String>, f64);
@@ -11,6 +13,23 @@ pub struct Family {
     pub kind: String,
     /// By name: those of a histogram end in `_bucket`, `_sum` and `_count`.
     pub samples: Vec<(String, Sample)>,
+}
+
+/// Head and body of the answer.
+pub fn ask(port: u16, what: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "{what} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+/// The value of the only line that begins so.
+pub fn value(page: &str, begins: &str, has: &str) -> f64 {
+    let lines: Vec<_> = page.lines().filter(|line| line.starts_with(begins) && line.contains(has)).collect();
+    assert_eq!(lines.len(), 1, "{begins} {has}: {lines:?} in {page}");
+    lines[0].rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
 /// All metrics of a page.

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::kernel::Changed;
 use super::program::Program;
-use super::{Governor, Resident, resident};
+use super::{Governor, resident};
 use crate::disk::OpenHow;
 use crate::store::Shared;
 
@@ -64,10 +65,10 @@ pub struct MemoryFigures {
     pub uncopied: u64,
     /// Pages of other files that are in memory, as far as they passed lately.
     pub files: u64,
-    /// Changed pages of the log that are not on the device: those made ready ahead among them.
-    pub dirty: u64,
-    /// Pages of the log on their way to the device.
-    pub writeback: u64,
+    /// Changed pages of the log that are not on the device: those made ready ahead among them. None where the kernel does not say.
+    pub dirty: Option<u64>,
+    /// Pages of the log on their way to the device. None where the kernel does not say.
+    pub writeback: Option<u64>,
     /// Bytes appended that are not on the device.
     pub write_back_lag: u64,
     /// Bytes of the log that were dropped from memory since the start.
@@ -81,10 +82,14 @@ impl MemoryFigures {
     }
 }
 
+/// What the kernel did not say.
+const UNKNOWN: u64 = u64::MAX;
+
 /// The newest counts. Relaxed: gauges, each of which stands alone.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     log: AtomicU64,
+    /// [`UNKNOWN`] at times, as the next one.
     dirty: AtomicU64,
     writeback: AtomicU64,
     heap: AtomicU64,
@@ -101,28 +106,31 @@ impl Counts {
 
     /// Counts, and says how much is occupied.
     pub fn count(&self, shared: &Shared, governor: &Governor) -> u64 {
-        let mut log = Resident::default();
+        let (mut log, mut changed) = (0, Some(Changed::default()));
         for segment in shared.log.segments() {
-            // One that is gone meanwhile counts nothing.
-            log += segment.resident().unwrap_or_default();
+            // One that is gone meanwhile counts nothing, and neither does one of somebody else's, which we do not change.
+            let Ok(found) = segment.resident() else { continue };
+            log += found.cached;
+            changed = changed.zip(found.changed).map(|(sum, more)| sum + more);
         }
         let process = ProcessMemory::now();
-        let program = self.file.resident();
+        let program = self.file.resident(process.mapped);
         for (gauge, bytes) in [
-            (&self.log, log.cached),
-            (&self.dirty, log.dirty),
-            (&self.writeback, log.writeback),
+            (&self.log, log),
+            (&self.dirty, changed.map_or(UNKNOWN, |changed| changed.dirty)),
+            (&self.writeback, changed.map_or(UNKNOWN, |changed| changed.writeback)),
             (&self.heap, process.heap),
             (&self.program, program),
             (&self.mapped, process.mapped),
         ] {
             gauge.store(bytes, Ordering::Relaxed);
         }
-        process.heap + program + log.cached + governor.files.bytes()
+        process.heap + program + log + governor.files.bytes()
     }
 
     pub fn figures(&self, shared: &Shared, governor: &Governor) -> MemoryFigures {
         let shares = governor.options.shares;
+        let known = |gauge: &AtomicU64| Some(gauge.load(Ordering::Relaxed)).filter(|bytes| *bytes != UNKNOWN);
         MemoryFigures {
             limit: governor.options.limit,
             log_share: shares.log,
@@ -138,8 +146,8 @@ impl Counts {
             copied_max: shares.cold / 2,
             uncopied: shared.cold_pages.uncopied(),
             files: governor.files.bytes(),
-            dirty: self.dirty.load(Ordering::Relaxed),
-            writeback: self.writeback.load(Ordering::Relaxed),
+            dirty: known(&self.dirty),
+            writeback: known(&self.writeback),
             write_back_lag: shared.log.end.get().saturating_sub(shared.flushed.get()),
             dropped: governor.dropped(),
         }

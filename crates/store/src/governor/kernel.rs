@@ -16,38 +16,58 @@ const ASKED_AT_ONCE: u64 = 256 << 20;
 pub(crate) struct Resident {
     /// In memory.
     pub cached: u64,
-    /// Of these, changed and not on their way to the device. 0 where the kernel does not say.
+    /// What became of those that were changed; none where the kernel has no word for it.
+    pub changed: Option<Changed>,
+}
+
+/// Changed pages, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Not on their way to the device.
     pub dirty: u64,
-    /// Of these, on their way to the device. 0 where the kernel does not say.
+    /// On their way.
     pub writeback: u64,
 }
 
-impl std::ops::AddAssign for Resident {
-    fn add_assign(&mut self, other: Resident) {
-        self.cached += other.cached;
-        self.dirty += other.dirty;
-        self.writeback += other.writeback;
+impl std::ops::Add for Changed {
+    type Output = Changed;
+
+    fn add(self, more: Changed) -> Changed {
+        Changed { dirty: self.dirty + more.dirty, writeback: self.writeback + more.writeback }
     }
 }
 
 /// Whether the kernel has `cachestat` (Linux 6.5). Relaxed: a hint that saves a call.
 static HAS_CACHESTAT: AtomicBool = AtomicBool::new(true);
 
-/// Counts the pages of the bytes `from..to` of a file that are in memory; waits for no device.
+/// Counts the pages of the bytes `from..to` of a file that are in memory; waits for no device. `PermissionDenied` where the file is somebody
+/// else's: of one that we may not write the kernel tells nothing.
 pub(crate) fn resident(file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<Resident> {
     if from >= to {
-        return Ok(Resident::default());
+        return Ok(Resident { cached: 0, changed: Some(Changed::default()) });
     }
     if HAS_CACHESTAT.load(Ordering::Relaxed) {
-        match cachestat(file, from, to) {
-            // Older kernels, and filters of system calls that do not know the number, say one of these.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP)) => {
-                HAS_CACHESTAT.store(false, Ordering::Relaxed);
-            }
-            counted => return counted,
+        match cachestat(file, from, to).map_err(|error| (error.raw_os_error(), error)) {
+            Ok(counted) => return Ok(counted),
+            Err((Some(libc::ENOSYS), _)) => HAS_CACHESTAT.store(false, Ordering::Relaxed),
+            // What the kernel says of this file, and a filter of system calls that does not know the number of all; and what some file
+            // systems say.
+            Err((Some(libc::EPERM | libc::EOPNOTSUPP), _)) => {}
+            Err((_, error)) => return Err(error),
         }
     }
+    // To others `mincore` says that all pages are in memory.
+    if !is_told_of(file)? {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     by_mincore(file, from, to)
+}
+
+/// Whether the kernel tells us which pages of a file are in memory: those of the file's owner and of whoever may write it.
+fn is_told_of(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let is_ours = rustix::fs::fstat(file)?.st_uid == rustix::process::geteuid().as_raw();
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(is_ours || rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok())
 }
 
 /// Sends what is dirty of a stretch on its way to the device, without waiting for it to arrive.
@@ -98,10 +118,11 @@ fn cachestat(file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<Resident> {
         return Err(io::Error::last_os_error());
     }
     let bytes = |pages: u64| pages.saturating_mul(PAGE);
-    Ok(Resident { cached: bytes(counted.cached), dirty: bytes(counted.dirty), writeback: bytes(counted.writeback) })
+    let changed = Changed { dirty: bytes(counted.dirty), writeback: bytes(counted.writeback) };
+    Ok(Resident { cached: bytes(counted.cached), changed: Some(changed) })
 }
 
-/// By a mapping that is made for it and touched by nobody.
+/// By a mapping that is made for it and touched by nobody. Says that all is in memory where [`is_told_of`] says no.
 fn by_mincore(file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<Resident> {
     let length = rustix::fs::fstat(file)?.st_size;
     let to = if from < to { to.min(u64::try_from(length).unwrap_or(0)) } else { from / PAGE * PAGE };
@@ -114,7 +135,7 @@ fn by_mincore(file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<Resident> 
         cached += resident_pages(&map)? * PAGE;
         at += bytes as u64;
     }
-    Ok(Resident { cached, ..Resident::default() })
+    Ok(Resident { cached, changed: None })
 }
 
 fn resident_pages(map: &MmapRaw) -> io::Result<u64> {
@@ -132,6 +153,8 @@ mod tests {
     use std::fs::File;
     use std::io::Write;
     use std::os::fd::AsFd;
+
+    use rustix::process::Uid;
 
     use super::*;
 
@@ -159,5 +182,36 @@ mod tests {
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         assert_eq!(resident(file.as_fd(), 0, 64 << 10).unwrap().cached, 0);
         assert_eq!(by_mincore(file.as_fd(), 0, 64 << 10).unwrap().cached, 0);
+    }
+
+    #[test]
+    fn somebody_elses_file_is_not_counted_and_does_not_end_the_counting_of_ours() {
+        if !rustix::process::geteuid().is_root() {
+            println!("not looked at: only root can be somebody else");
+            return;
+        }
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let file = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, [7; 64 << 10]).unwrap();
+            let file = File::open(&path).unwrap();
+            file.sync_data().unwrap();
+            file
+        };
+        let (theirs, ours) = (file("theirs"), file("ours"));
+        rustix::fs::fadvise(&theirs, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let nobody = Uid::from_raw(65534);
+        std::os::unix::fs::fchown(&ours, Some(nobody.as_raw()), None).unwrap();
+        let counted = std::thread::spawn(move || {
+            // Of this thread alone, which ends.
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            [&theirs, &ours].map(|file| resident(file.as_fd(), 0, 64 << 10).unwrap_or_default())
+        });
+        let [theirs, ours] = counted.join().unwrap();
+        assert_eq!(theirs.cached, 0, "nothing of it is in memory");
+        assert_eq!(ours.cached, 64 << 10);
+        let own_file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let is_known = cachestat(own_file.as_fd(), 0, 1).is_ok();
+        assert_eq!(ours.changed.is_some(), is_known, "what the kernel knows of our files is not given up");
     }
 }
