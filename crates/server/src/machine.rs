@@ -1,6 +1,6 @@
 //! What the process asks of its machine at start: how much memory it has, and as many descriptors as it may have.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use store::{DESCRIPTORS, QUEUE_DESCRIPTORS};
@@ -32,20 +32,23 @@ fn least(cgroup: Option<u64>, machine: u64) -> Memory {
 }
 
 /// The smallest limit of the groups that `/proc/self/cgroup` names and of all above them, in version 2 and in version 1. In a container
-/// the names may be those of the outside; the root, which is the container's own, is looked at in any case.
+/// the names may be those of the outside; the root, which is the container's own, is looked at in any case. From `memory.high` on the kernel
+/// takes pages back and has whoever wants more wait, so nobody gets as far as a `memory.max` above it.
 fn cgroup_bytes(cgroups: &str, root: &Path) -> Option<u64> {
     let of_line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, group) = (parts.next()?, parts.next()?);
-        let (root, file) = match controllers {
-            "" => (root.to_owned(), "memory.max"),
-            _ if controllers.split(',').any(|name| name == "memory") => (root.join("memory"), "memory.limit_in_bytes"),
+        let (root, files): (_, &[&str]) = match controllers {
+            "" => (root.to_owned(), &["memory.max", "memory.high"]),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                (root.join("memory"), &["memory.limit_in_bytes"])
+            }
             _ => return None,
         };
         let group = Path::new(group.trim_start_matches('/'));
         // "max" is no number and no limit.
-        let limit =
-            |group: &Path| std::fs::read_to_string(root.join(group).join(file)).ok()?.trim().parse::<u64>().ok();
+        let said = |path: PathBuf| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+        let limit = |group: &Path| files.iter().filter_map(|file| said(root.join(group).join(file))).min();
         group.ancestors().filter_map(limit).min()
     };
     cgroups.lines().filter_map(of_line).min()
@@ -132,6 +135,13 @@ mod tests {
         // As a container of version 2 sees it: its own group is the root.
         write("memory.max", "134217728\n");
         assert_eq!(cgroup_bytes("0::/\n", root.path()), Some(128 << 20));
+        // Whichever of the two is smaller, wherever it stands.
+        write("memory.high", "max\n");
+        assert_eq!(cgroup_bytes("0::/\n", root.path()), Some(128 << 20));
+        write("memory.high", "100663296\n");
+        assert_eq!(cgroup_bytes("0::/\n", root.path()), Some(96 << 20));
+        write("system.slice/memory.high", "67108864\n");
+        assert_eq!(cgroup_bytes("0::/system.slice/gantry.service\n", root.path()), Some(64 << 20));
     }
 
     #[test]
