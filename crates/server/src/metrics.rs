@@ -3,7 +3,9 @@
 //! One page without parameters, so HTTP is a dozen lines here: a request's head is read, an answer is written, the connection ends.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,6 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::{debug, info};
+
+use crate::threads::WORKER_NAME;
 
 /// Who asks for the page sends some hundred bytes, at once.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -193,29 +197,52 @@ async fn write(stream: &mut TcpStream, status: &str, body: &str) -> anyhow::Resu
     Ok(stream.shutdown().await?)
 }
 
+/// Threads that append, besides tokio's workers: that of the write pool.
+const POOL_THREAD: &str = "commit";
+
+/// The most that the threads that append have had so far: one that cannot be looked at for once is no reason to count backwards. Relaxed: it
+/// stands alone.
+static APPENDING_MAJOR_FAULTS: AtomicU64 = AtomicU64::new(0);
+
 /// From `/proc`; 0 where that is not there.
 fn process_figures() -> ProcessFigures {
-    let faults = |stat: &str| -> Option<(bool, u64)> {
-        // The name stands in brackets, and may hold anything.
-        let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
-        // State first; the tenth behind the name is what waited for a device.
-        Some((name == crate::threads::WORKER_NAME, rest.split(' ').nth(9)?.parse().ok()?))
-    };
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let major_faults = faults(&read("/proc/self/stat")).map_or(0, |(_, faults)| faults);
-    let mut figures = ProcessFigures { major_faults, ..ProcessFigures::default() };
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+    // Those of threads that have ended are in it.
+    let all = faults(&read(Path::new("/proc/self/stat"))).map_or(0, |(_, faults)| faults);
+    let process = std::process::id().to_string();
+    let mut appending = 0;
     for task in std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        if let Some((true, faults)) = faults(&stat) {
-            figures.network_major_faults += faults;
+        // The first thread has the program's name, which is that of the workers, and starts and stops the others.
+        if task.file_name() == *process {
+            continue;
+        }
+        // The threads that append end with the process, so their sum grows only.
+        if let Some((WORKER_NAME | POOL_THREAD, faults)) = faults(&read(&task.path().join("stat"))) {
+            appending += faults;
         }
     }
-    figures
+    let before = APPENDING_MAJOR_FAULTS.fetch_max(appending, Ordering::Relaxed);
+    ProcessFigures { major_faults: all, network_major_faults: appending.max(before) }
+}
+
+/// Whose these are, and how often he waited for a device, by the line that `/proc` has of a thread or a process.
+fn faults(stat: &str) -> Option<(&str, u64)> {
+    // The name stands in brackets, and may hold anything.
+    let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+    // State first; the tenth behind the name is what waited for a device.
+    Some((name, rest.split(' ').nth(9)?.parse().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_threads_line_says_whose_it_is_and_how_often_he_waited_for_a_device() {
+        let line = "77 (a) b (c) S 1 77 77 0 -1 4194560 1500 0 23 0 9 3 0 0 20 0 8 0 100 1 1";
+        assert_eq!(faults(line), Some(("a) b (c", 23)));
+        assert_eq!(faults("77 (gantry"), None);
+    }
 
     #[test]
     fn a_metric_is_a_line_of_the_log_and_no_line_is_endless() {
