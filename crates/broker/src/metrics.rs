@@ -146,6 +146,7 @@ fn shares(memory: &MemoryFigures, page: &mut Exposition) {
         ("log", memory.log),
         ("cold", memory.cold),
         ("files", memory.files),
+        ("journal", memory.journal),
     ];
     for (part, bytes) in parts {
         page.value(&[("part", part)], bytes);

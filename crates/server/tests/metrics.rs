@@ -147,6 +147,7 @@ async fn a_broker_whose_program_is_somebody_elses_counts_what_is_there() {
     };
     assert_eq!(page.contains("gantry_log_dirty_bytes{"), is_told);
     assert_eq!(page.contains("gantry_log_writeback_bytes{"), is_told);
+    assert!(value(&page, "gantry_memory_bytes{", "part=\"journal\"") > 0.0);
     // Not all that is mapped, some of which nobody has ever read.
     let (program, of_files) = (value(&page, "gantry_memory_bytes{", "part=\"program\""), running.of_files_kib() << 10);
     assert!(program > 0.0 && program <= of_files as f64, "{program} of the {of_files} that are mapped and in memory");

@@ -31,7 +31,7 @@ use crate::store::Shared;
 /// Fewer bytes are not worth a call.
 const STEP: u64 = 1 << 20;
 /// The kernel drops a large page as a whole or not at all, so each stretch begins a little before the end of the last one.
-const OVERLAP: u64 = 2 << 20;
+pub(crate) const OVERLAP: u64 = 2 << 20;
 /// Between two counts where nothing is written or read.
 const COUNT_AT_REST: Duration = Duration::from_secs(10);
 /// A count may take this share of one processor: the more there is to count, the rarer it is done.

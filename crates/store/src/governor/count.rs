@@ -7,6 +7,7 @@ use super::kernel::Changed;
 use super::program::Program;
 use super::{Governor, resident};
 use crate::disk::OpenHow;
+use crate::journal;
 use crate::store::Shared;
 
 /// What the process itself occupies, in bytes, as `/proc/self/status` has it.
@@ -65,6 +66,8 @@ pub struct MemoryFigures {
     pub uncopied: u64,
     /// Pages of other files that are in memory, as far as they passed lately.
     pub files: u64,
+    /// Pages of the journal that are in memory.
+    pub journal: u64,
     /// Changed pages of the log that are not on the device: those made ready ahead among them. None where the kernel does not say.
     pub dirty: Option<u64>,
     /// Pages of the log on their way to the device. None where the kernel does not say.
@@ -78,7 +81,7 @@ pub struct MemoryFigures {
 impl MemoryFigures {
     /// All of it: heap and program, and the pages of our files, in our page table or not.
     pub fn occupied(&self) -> u64 {
-        self.heap + self.program + self.log + self.files
+        self.heap + self.program + self.log + self.files + self.journal
     }
 }
 
@@ -95,6 +98,7 @@ pub(crate) struct Counts {
     heap: AtomicU64,
     program: AtomicU64,
     mapped: AtomicU64,
+    journal: AtomicU64,
     file: Program,
 }
 
@@ -113,6 +117,7 @@ impl Counts {
             log += found.cached;
             changed = changed.zip(found.changed).map(|(sum, more)| sum + more);
         }
+        let journal = journal::resident(&*shared.disk, &shared.options.root.join("journal"));
         let process = ProcessMemory::now();
         let program = self.file.resident(process.mapped);
         for (gauge, bytes) in [
@@ -122,10 +127,11 @@ impl Counts {
             (&self.heap, process.heap),
             (&self.program, program),
             (&self.mapped, process.mapped),
+            (&self.journal, journal),
         ] {
             gauge.store(bytes, Ordering::Relaxed);
         }
-        process.heap + program + log + governor.files.bytes()
+        process.heap + program + log + journal + governor.files.bytes()
     }
 
     pub fn figures(&self, shared: &Shared, governor: &Governor) -> MemoryFigures {
@@ -146,6 +152,7 @@ impl Counts {
             copied_max: shares.cold / 2,
             uncopied: shared.cold_pages.uncopied(),
             files: governor.files.bytes(),
+            journal: self.journal.load(Ordering::Relaxed),
             dirty: known(&self.dirty),
             writeback: known(&self.writeback),
             write_back_lag: shared.log.end.get().saturating_sub(shared.flushed.get()),

@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use super::JournalError;
-use crate::disk::Disk;
+use crate::disk::{Disk, OpenHow};
+use crate::governor;
 
 /// The files of a journal, by the position in their names, ascending.
 #[derive(Debug, Default)]
@@ -36,6 +37,16 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Files, JournalError> {
     files.journals.sort_unstable();
     files.snapshots.sort_unstable();
     Ok(files)
+}
+
+/// Bytes of the journal in `dir` that are in memory. A file that goes meanwhile counts nothing.
+pub(crate) fn resident(disk: &dyn Disk, dir: &Path) -> u64 {
+    let of = |path: &Path| {
+        let file = disk.open(path, OpenHow::Read)?;
+        governor::resident(file.descriptor(), 0, file.len()?)
+    };
+    let entries = disk.list(dir).unwrap_or_default();
+    entries.iter().map(|entry| of(&dir.join(&entry.name)).unwrap_or_default().cached).sum()
 }
 
 /// Removes what the snapshot at `position` makes void.

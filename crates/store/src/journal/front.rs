@@ -64,7 +64,7 @@ impl Front {
         let goal = (bytes.max(STRETCH_BYTES) as u64).min(self.len - at) as usize;
         self.stretch.resize(goal, 0);
         let failed = |source| JournalError::disk("read", &self.path, source);
-        let read = self.file.read_at(&mut self.stretch[held..], at + held as u64).map_err(failed)?;
+        let read = self.file.read_once_at(&mut self.stretch[held..], at + held as u64).map_err(failed)?;
         self.stretch.truncate(held + read);
         if held + read < goal {
             // It has become shorter than it said.

@@ -28,6 +28,7 @@ use std::sync::{Arc, OnceLock};
 use env::Clock;
 use parking_lot::{Condvar, Mutex};
 
+pub(crate) use files::resident;
 pub use options::{JournalOptions, JournalSync};
 pub use stats::JournalStats;
 

@@ -14,11 +14,14 @@ use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::{self, snapshot_path};
 use super::{JournalError, Owner, Shared};
 use crate::disk::{DiskFile, OpenHow};
+use crate::governor::OVERLAP;
 
 /// How often a snapshot that waits for a sync looks whether the journal is being closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Entries gathered for one write.
 const CHUNK_BYTES: usize = 64 << 10;
+/// So much of it is in memory at most: what is more goes to the device, and nobody reads it before the next start.
+const CACHED_BYTES: u64 = 8 << 20;
 
 /// Writes the snapshot at `position` and removes what it makes void. Returns its bytes; 0 if it was given up for closing.
 pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> {
@@ -32,7 +35,8 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
     disk.remove(&unfinished).map_err(failed("remove"))?;
     let file = disk.open(&unfinished, OpenHow::Create).map_err(failed("make"))?;
     let written = &shared.gauges.maintenance_bytes;
-    let mut out = Out { file, written, at: 0, position, chunk: Vec::with_capacity(CHUNK_BYTES), first_error: None };
+    let chunk = Vec::with_capacity(CHUNK_BYTES);
+    let mut out = Out { file, written, at: 0, forgotten: 0, position, chunk, first_error: None };
     out.write(Kind::SnapshotHead);
     let tables: Vec<_> = {
         let inner = shared.inner.lock();
@@ -67,6 +71,7 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
         return Err(failed("write")(error));
     }
     out.file.sync_data().map_err(failed("sync"))?;
+    out.forget();
     // Ends with the journal, or when the device has the changes; a disk that takes none is tried again by the writer.
     shared.want_sync();
     while shared.synced.get() < newest {
@@ -87,6 +92,8 @@ struct Out<'a> {
     /// Where bytes are counted, also those of a snapshot that is given up.
     written: &'a AtomicU64,
     at: u64,
+    /// Bytes below this are on the device and were taken out of memory.
+    forgotten: u64,
     position: u64,
     chunk: Vec<u8>,
     /// Owners cannot stop showing, so an error waits here until they are through.
@@ -111,5 +118,19 @@ impl Out<'_> {
             Err(error) => self.first_error = Some(error),
         }
         self.chunk.clear();
+        if self.first_error.is_none() && self.at - self.forgotten >= CACHED_BYTES {
+            match self.file.sync_data() {
+                Ok(()) => self.forget(),
+                Err(error) => self.first_error = Some(error),
+            }
+        }
+    }
+
+    /// Takes what is written, which is on the device, out of memory.
+    fn forget(&mut self) {
+        let from = self.forgotten.saturating_sub(OVERLAP);
+        // A hint: what stays costs memory, not bytes.
+        let _ = self.file.forget_cached(from, self.at - from);
+        self.forgotten = self.at;
     }
 }

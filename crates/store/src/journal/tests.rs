@@ -11,6 +11,7 @@ use super::*;
 use crate::disk::RealDisk;
 
 mod device;
+mod memory;
 mod pace;
 mod power;
 mod window;

@@ -33,7 +33,7 @@ const COPY_ON_WRITE: [u32; 4] = [0x9123_683E, 0x2FC1_2FC1, 0xF2F5_2010, 0xCA45_1
 pub(super) struct Window {
     map: Arc<MmapRaw>,
     /// The byte of the file that is mapped first.
-    base: u64,
+    pub(super) base: u64,
     /// The byte of the file at which the next bundle goes.
     pub(super) at: u64,
     /// Position of the newest entry in the file.

@@ -19,6 +19,7 @@ use super::options::Since;
 use super::window::Window;
 use super::{Inner, JournalError, JournalOptions, JournalSync, Shared, snapshot};
 use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::governor::OVERLAP;
 use crate::turns::{self, Handle};
 use crate::worker;
 
@@ -34,6 +35,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Capacity that the buffers keep between bundles.
 const BUFFER_BYTES: usize = 256 << 10;
 
+/// Fewer bytes that came to the device are not worth a call to take them out of memory.
+const FORGET_STEP: u64 = 256 << 10;
+
 pub(super) struct Writer {
     shared: Arc<Shared>,
     file: Arc<dyn DiskFile>,
@@ -45,6 +49,8 @@ pub(super) struct Writer {
     position: u64,
     /// Position up to which the device has everything.
     synced: u64,
+    /// Bytes of the file below this were taken out of memory.
+    forgotten: u64,
     /// When, by the clock's `elapsed`, the last sync was, the last bundle was, and a failed snapshot may be tried again.
     synced_at: Duration,
     changed_at: Duration,
@@ -72,8 +78,8 @@ pub(super) struct Writer {
     /// The position with which it ends; kept for another attempt while the disk refuses it.
     bundle_last: Option<u64>,
     snapshot: Option<Handle>,
-    /// The sync that runs beside, and the position up to which the device has everything when it is over.
-    syncing: Option<(u64, Handle)>,
+    /// The sync that runs beside; the position up to which the device has everything when it is over, and the byte of the file.
+    syncing: Option<(u64, u64, Handle)>,
 }
 
 /// What the thread found when it looked.
@@ -98,6 +104,7 @@ impl Writer {
             at,
             position,
             synced: position,
+            forgotten: 0,
             synced_at: now,
             changed_at: now,
             snapshot_not_before: Duration::ZERO,
@@ -391,19 +398,20 @@ impl Writer {
             shared.work.notify_one();
         });
         match thread {
-            Ok(thread) => self.syncing = Some((self.position, thread)),
+            Ok(thread) => self.syncing = Some((self.position, self.at, thread)),
             // Without a thread it costs the changes that come meanwhile a wait.
             Err(_) => self.sync(),
         }
     }
 
     fn end_sync(&mut self) {
-        let Some((position, thread)) = self.syncing.take() else { return };
+        let Some((position, at, thread)) = self.syncing.take() else { return };
         if thread.join().is_err() {
             error!("the journal's sync panicked");
             return;
         }
         self.synced = self.synced.max(position);
+        self.forget(at);
         self.shared.synced.advance(self.synced);
         self.synced_at = self.shared.clock.elapsed();
         let written = self.shared.gauges.written_bytes.load(Ordering::Relaxed);
@@ -429,10 +437,23 @@ impl Writer {
             or_die(self.file.sync_data().map_err(|source| JournalError::disk("sync", &path, source)));
             self.shared.gauges.syncs.fetch_add(1, Ordering::Relaxed);
             self.synced = self.position;
+            self.forget(self.at);
         }
         self.synced_at = self.shared.clock.elapsed();
         self.shared.synced.advance(self.synced);
         self.shared.written.advance(self.synced);
+    }
+
+    /// Takes what the device has, up to the byte `to`, out of memory: nobody reads it before the next start. What is mapped stays.
+    fn forget(&mut self, to: u64) {
+        let mapped_from = self.shared.inner.lock().window.as_ref().map_or(to, |window| window.base);
+        let to = to.min(mapped_from);
+        if to >= self.forgotten + FORGET_STEP {
+            let from = self.forgotten.saturating_sub(OVERLAP);
+            // A hint: what stays costs memory, not bytes.
+            let _ = self.file.forget_cached(from, to - from);
+            self.forgotten = to;
+        }
     }
 
     fn unsnapshotted_bytes(&self) -> u64 {
@@ -469,6 +490,7 @@ impl Writer {
                     self.file = file;
                     self.start = position;
                     self.at = HEADER_BYTES as u64;
+                    self.forgotten = 0;
                 }
                 Err(error) => return self.end_snapshot(Err(error)),
             }
