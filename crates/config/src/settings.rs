@@ -165,6 +165,8 @@ struct Given {
 pub struct Settings {
     role: Role,
     given: HashMap<&'static str, Given>,
+    /// Defaults of this process that are not the table's.
+    lowered: HashMap<&'static str, String>,
     findings: Vec<Finding>,
     pub(crate) has_file: bool,
     pub(crate) data: Option<PathBuf>,
@@ -176,7 +178,8 @@ impl Settings {
     pub fn load(sources: Sources) -> Result<Settings, ConfigError> {
         let Sources { role, file, tls_file, changed_file, environment, command_line, data, machine } = sources;
         let has_file = file.is_some();
-        let mut settings = Settings { role, given: HashMap::new(), findings: Vec::new(), has_file, data, machine };
+        let (given, lowered, findings) = (HashMap::new(), HashMap::new(), Vec::new());
+        let mut settings = Settings { role, given, lowered, findings, has_file, data, machine };
         for (variable, key) in [("NAMESRV_ADDR", "namesrvAddr"), ("ROCKETMQ_HOME", "rocketmqHome")] {
             if let Some(value) = environment.get(variable).filter(|value| !value.is_empty()) {
                 settings.given.insert(key, Given { value: value.clone(), origin: Origin::Environment(variable) });
@@ -290,10 +293,18 @@ impl Settings {
         self.given.get(name).map_or(Origin::Default, |given| given.origin.clone())
     }
 
+    /// What `name` is where nobody sets it, because the table's default is too much for this process.
+    pub fn lower_default(&mut self, name: &'static str, value: u64) {
+        self.lowered.insert(name, value.to_string());
+    }
+
     /// The value in force as text; empty for one that nobody set and that has no default.
     pub fn text(&self, name: &str) -> String {
         if let Some(given) = self.given(name) {
             return given.to_owned();
+        }
+        if let Some(lowered) = self.lowered.get(name) {
+            return lowered.clone();
         }
         match keys::find(self.role, name).map(|key| key.default) {
             Some(Default::Value(value)) => value.to_owned(),

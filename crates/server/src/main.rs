@@ -71,7 +71,9 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Serve(serve) => serve,
     };
-    let order = settings::order(serve)?;
+    let mut order = settings::order(serve)?;
+    let memory = memory::Memory::of(&order.settings, machine::memory())?;
+    memory.lower_defaults(&mut order.settings);
     if let Some(only_set) = order.print {
         print!("{}", order.settings.print(only_set));
         return Ok(ExitCode::SUCCESS);
@@ -86,7 +88,7 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
     machine::raise_open_files();
     machine::use_small_pages();
     let runtime = threads::runtime()?;
-    let ended = runtime.block_on(run::run(order));
+    let ended = runtime.block_on(run::run(order, memory));
     // In good order nothing is left but a settings file being replaced, or a look-up that nobody waits for. After a failure, or a
     // second signal, a store that waits for a dead device must not hold up the end.
     runtime.shutdown_timeout(if ended.is_ok() { LAST_FILES } else { Duration::ZERO });

@@ -32,9 +32,46 @@ pub struct Memory {
     pub pool: Option<PoolOptions>,
     /// What large requests and replies may hold, in bytes.
     pub request_bytes_max: usize,
+    /// Those whose rows clients make; none without a broker.
+    tables: Vec<Table>,
+    /// Limits that nobody set and that are less here than elsewhere.
+    lowered: Vec<(&'static str, u64)>,
     is_kept: bool,
     period: Duration,
     weight: u32,
+}
+
+/// A table in the heap that grows with what clients begin and do not end. The pages of the log's hot window give way to what the heap has, as
+/// far as a quarter of them stays, so all of these tables together are to have less than three quarters of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Table {
+    /// The setting that bounds it.
+    key: &'static str,
+    row_bytes: u64,
+    /// What it may have at most, and what there is memory for, in rows.
+    rows: u64,
+    rows_within: u64,
+    /// Nobody said how many, and the usual default is more.
+    is_lowered: bool,
+}
+
+impl Table {
+    fn all(settings: &Settings, hot: u64) -> anyhow::Result<Vec<Table>> {
+        if !settings.role().has_broker() {
+            return Ok(Vec::new());
+        }
+        let broker = settings.broker()?;
+        let table = |key, row_bytes, share, set: usize| {
+            let (set, rows_within) = (set as u64, share / row_bytes);
+            let is_lowered = settings.given(key).is_none() && set > rows_within;
+            Table { key, row_bytes, rows: if is_lowered { rows_within } else { set }, rows_within, is_lowered }
+        };
+        Ok(vec![
+            table("popLeasesMax", 300, hot / 4, broker.pop_leases_max),
+            table("parkedPullsMax", 800, hot / 4, broker.parked_pulls_max),
+            table("openHalfMessagesMax", 100, hot / 8, broker.open_half_messages_max),
+        ])
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,12 +119,20 @@ impl Memory {
             Some(_) => asked_requests,
             None => usize::try_from(shares.requests)?.min(asked_requests),
         };
+        let tables = Table::all(settings, shares.hot)?;
+        let mut lowered: Vec<_> =
+            tables.iter().filter(|table| table.is_lowered).map(|table| (table.key, table.rows)).collect();
+        if request_bytes_max < asked_requests {
+            lowered.push(("requestBytesMax", request_bytes_max as u64));
+        }
         Ok(Memory {
             limit: limit.max(MEMORY_LIMIT_MIN),
             from,
             shares,
             pool,
             request_bytes_max,
+            tables,
+            lowered,
             is_kept: asked.cache_reclaim_enable,
             period: Duration::from_millis(asked.cache_reclaim_millis),
             weight: asked.cache_reclaim_weight,
@@ -100,11 +145,24 @@ impl Memory {
         self.is_kept.then_some(GovernorOptions { limit, period, weight, shares })
     }
 
+    /// Has the settings say what is in force where nobody set it and there is less memory than the usual default is for.
+    pub fn lower_defaults(&self, settings: &mut Settings) {
+        for (key, value) in &self.lowered {
+            settings.lower_default(key, *value);
+        }
+    }
+
     /// Says what was found, and what does not fit together.
     pub fn tell(&self) {
         let Shares { log, hot, cold, files, .. } = self.shares;
         let (limit, from, requests) = (self.limit, self.from.to_string(), self.request_bytes_max);
         info!(limit, from, requests, log, hot, cold, files, kept = self.is_kept, "memory limit in bytes");
+        for Table { key, rows, rows_within, .. } in &self.tables {
+            info!(key, rows, "rows that a table may have");
+            if rows > rows_within {
+                warn!(key, rows, rows_within, "these are more rows than memoryLimit has room for");
+            }
+        }
         if let Some(PoolOptions { buffers, buffer_bytes }) = self.pool {
             info!(buffers, buffer_bytes, "write pool (transientStorePoolEnable)");
         }
@@ -169,6 +227,51 @@ mod tests {
         let said = memory(&[("memoryLimit", "128M"), ("requestBytesMax", "100M")], MACHINE).unwrap();
         assert_eq!(said.request_bytes_max, 100 << 20);
         assert_eq!(memory(&[], MACHINE).unwrap().request_bytes_max, 256 << 20);
+    }
+
+    #[test]
+    fn tables_are_as_long_as_the_hot_window_can_give_way_to_unless_somebody_says_more() {
+        let rows = |memory: &Memory| memory.tables.iter().map(|table| table.rows).collect::<Vec<_>>();
+        for mib in [64, 128, 512, 2048] {
+            let memory = memory(&[("memoryLimit", &format!("{mib}M"))], MACHINE).unwrap();
+            let bytes: u64 = memory.tables.iter().map(|table| table.rows * table.row_bytes).sum();
+            assert!(bytes <= memory.shares.hot / 4 * 3, "{mib} MiB");
+            assert!(rows(&memory).iter().all(|rows| (1_000..1_000_000).contains(rows)), "{mib} MiB: {memory:?}");
+        }
+        // As in the table of keys.
+        let limits = [("4G", [true, false, true]), ("7G", [true, true, true])];
+        for (limit, is_whole) in limits {
+            let memory = memory(&[("memoryLimit", limit)], MACHINE).unwrap();
+            let found: Vec<bool> = rows(&memory).iter().map(|rows| *rows == 1_000_000).collect();
+            assert_eq!(found, is_whole, "{limit}");
+        }
+        let said = memory(&[("memoryLimit", "128M"), ("popLeasesMax", "2M")], MACHINE).unwrap();
+        assert_eq!(rows(&said)[0], 2 << 20);
+    }
+
+    #[test]
+    fn what_is_in_force_is_shown_as_the_setting_that_nobody_set() {
+        let mut sources = Sources::new(Role::Server, Machine::read());
+        let set = [("memoryLimit", "128M"), ("parkedPullsMax", "5000")];
+        sources.command_line = set.map(|(key, value)| (key.to_owned(), value.to_owned(), "--set".to_owned())).into();
+        let mut settings = Settings::load(sources).unwrap();
+        let memory = Memory::of(&settings, MACHINE).unwrap();
+        memory.lower_defaults(&mut settings);
+        let broker = settings.broker().unwrap();
+        let leases = broker.pop_leases_max as u64;
+        assert_eq!(leases, memory.shares.hot / 4 / 300);
+        assert_eq!(settings.text("popLeasesMax"), leases.to_string());
+        assert_eq!(settings.text("requestBytesMax"), memory.request_bytes_max.to_string());
+        assert_eq!(
+            (broker.parked_pulls_max, settings.origin("parkedPullsMax").to_string()),
+            (5000, "option --set".to_owned())
+        );
+        // What is set while it runs counts.
+        settings.set("popLeasesMax", "7").unwrap();
+        assert_eq!(settings.broker().unwrap().pop_leases_max, 7);
+        let mut roomy = Settings::load(Sources::new(Role::Server, Machine::read())).unwrap();
+        Memory::of(&roomy, machine::Memory::Machine(64 << 30)).unwrap().lower_defaults(&mut roomy);
+        assert_eq!((&*roomy.text("popLeasesMax"), &*roomy.text("requestBytesMax")), ("1000000", "256M"));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{error, info, warn};
 
-use crate::machine::{self, Descriptors};
+use crate::machine::Descriptors;
 use crate::memory::Memory;
 use crate::metrics::{self, Exporter, Exporting};
 use crate::ports;
@@ -35,10 +35,9 @@ const ROOM_BYTES_MIN: u64 = 16 << 20;
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Runs until a signal says stop.
-pub async fn run(order: Order) -> anyhow::Result<()> {
+pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut stop = StopSignals::listen()?;
-    let memory = Memory::of(&order.settings, machine::memory())?;
     memory.tell();
     let descriptors = Descriptors::ours();
     let shared = Shared {

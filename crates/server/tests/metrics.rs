@@ -155,6 +155,24 @@ async fn a_broker_whose_program_is_somebody_elses_counts_what_is_there() {
 }
 
 #[tokio::test]
+async fn what_memory_leaves_for_tables_is_shown_as_settings_that_nobody_set() {
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::server_with(data.path(), &["--set", "memoryLimit=128M", "--set", "parkedPullsMax=777"]);
+    let asking = Asking::of(&running);
+    let settings = asking.settings().await;
+    let of = |key: &str| settings.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
+    for key in ["popLeasesMax", "openHalfMessagesMax"] {
+        let rows: u64 = of(key).parse().unwrap();
+        assert!((1_000..100_000).contains(&rows), "{key}={rows}");
+        assert_eq!(asking.figure(key).await, rows, "and they are in force");
+        assert!(running.has_logged(&format!("key=\"{key}\" rows={rows}")), "{key}={rows}");
+    }
+    assert_eq!(of("parkedPullsMax"), "777");
+    assert_eq!(of("requestBytesMax"), asking.status("requestBytesMax").await.unwrap());
+    assert_eq!(running.end("-TERM").0, Some(0));
+}
+
+#[tokio::test]
 async fn metrics_are_logged_where_somebody_asks_for_that_and_not_pushed_anywhere() {
     let data = tempfile::tempdir().unwrap();
     let settings = ["metricsExporterType=LOG", "metricLoggingExporterIntervalInMills=200", "metricsLabel=zone:a"];

@@ -45,10 +45,10 @@ table! {
     /// Limits.
     LIMITS: Section::Limits;
 
-    live "parkedPullsMax"                  PULLS         = "1000000" "pulls that wait for a message; more are refused";
+    live "parkedPullsMax"                  PULLS         = "1000000" "pulls that wait for a message, some 800 bytes each; more are refused; if nobody sets it, it is less where memoryLimit is below 7G";
     live "parkedPullsPerConnectionMax"     PULLS         = "100000"  "the same for one connection; a consumer parks one a queue";
-    live "popLeasesMax"                    LEASES        = "1000000" "pops whose messages are neither acknowledged nor over, some 300 bytes each; above it nothing is popped";
-    live "openHalfMessagesMax"             SENDS         = "1000000" "half messages that wait for their end, some 100 bytes each; more are refused";
+    live "popLeasesMax"                    LEASES        = "1000000" "pops whose messages are neither acknowledged nor over, some 300 bytes each; above it nothing is popped; if nobody sets it, it is less where memoryLimit is below 4G";
+    live "openHalfMessagesMax"             SENDS         = "1000000" "half messages that wait for their end, some 100 bytes each; more are refused; if nobody sets it, it is less where memoryLimit is below 4G";
     live "roomTimeoutMillis"               ROOM          = "2500"    "how long a send waits for room in the log before it is refused; less than the 3 s that clients wait for an answer";
     live "throughputWindowMillis"          THROUGHPUT    = "10000"   "how long messages that are stored are counted, and waits, before both are compared with the windows before; a fall of a tenth is named with its cause";
     used "repeatedSendWindowMillis"        WINDOW        = "0"       "a message of the same topic and UNIQ_KEY that comes again within so many ms is answered with the place of the first and not stored twice (batches and retries excepted); 0: off";

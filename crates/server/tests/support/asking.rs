@@ -48,6 +48,12 @@ impl Asking {
         self.status(name).await.unwrap_or_else(|| panic!("brokerStatus has no {name}")).parse().unwrap()
     }
 
+    /// All settings, a line each.
+    pub async fn settings(&self) -> String {
+        let call = self.client.call(&self.broker, request::GET_BROKER_CONFIG, &(), Bytes::new(), PATIENCE);
+        String::from_utf8(call.await.unwrap().body.to_vec()).unwrap()
+    }
+
     /// Makes a topic, or changes it.
     pub async fn create(&self, topic: &str, queues: i32, attributes: &str) -> Response {
         let create = CreateTopic {
