@@ -1,5 +1,6 @@
 //! A limit of memory that holds, the short form of `bench/cage`: the binary in a cage of twice its limit, messages sent and consumed at the
-//! rates that it is held to, and a reader of an older backlog beside them. Where no cage can be made, what the process and the pages of its
+//! rates that it is held to, and a reader of an older backlog beside them; once without a cage, and once with the limit that a cage gives a
+//! broker to which nobody says one. Where no cage can be made, what the process and the pages of its
 //! files occupy is looked at all the same, and a line says so. `--nocapture` shows the rates that were reached, `SHOW_MEMORY=1` how it
 //! came to the most that was occupied, and `NO_CAGE=1` does without a cage.
 
@@ -8,8 +9,8 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,12 +21,11 @@ use protocol::record::{self, Scanned};
 use protocol::request::{GetMaxOffset, PullMessage, SendMessage};
 use protocol::sys_flag::pull;
 use support::cage::{Cage, Watch};
+use support::prometheus::{ask, value};
 use support::{PATIENCE, Running, gantry};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-/// What was sent before: twenty times the smaller limit, ten times the larger.
-const BACKLOG: Topic = Topic { name: "old", queues: 4, body: 16 << 10, messages: (1280 << 20) / (16 << 10) / 4 };
 const QUEUES: i32 = 16;
 
 #[derive(Clone, Copy)]
@@ -38,6 +38,11 @@ struct Topic {
 }
 
 impl Topic {
+    /// What was sent before.
+    fn backlog(bytes: u64) -> Topic {
+        Topic { name: "old", queues: 4, body: 16 << 10, messages: bytes / (16 << 10) / 4 }
+    }
+
     /// So many messages a second for so many seconds.
     fn at_rate(body: usize, rate: u64, seconds: u64) -> Topic {
         Topic { name: "new", queues: QUEUES, body, messages: rate * seconds / QUEUES as u64 }
@@ -150,13 +155,15 @@ async fn all_of(mut tasks: JoinSet<()>) {
 }
 
 /// Messages of the rate are sent and consumed while the backlog is read from its beginning, again and again. Returns what was reached.
-async fn load(broker: &str, topic: Topic, rate: u64) -> String {
+///
+/// The rate is shown and not asserted: beside other work on the machine it is a matter of chance.
+async fn load(broker: &str, backlog: Topic, topic: Topic, rate: u64) -> String {
     let every = Duration::from_secs(QUEUES as u64).div_f64(rate as f64);
     let is_over = AtomicBool::new(false);
     let beside = async {
         let mut passes = 0;
         while !is_over.load(Ordering::Relaxed) {
-            BACKLOG.read(broker).await;
+            backlog.read(broker).await;
             passes += 1;
         }
         passes
@@ -172,68 +179,135 @@ async fn load(broker: &str, topic: Topic, rate: u64) -> String {
     format!("{reached:.0} of {rate} messages a second sent and consumed, a backlog read {passes} times beside them")
 }
 
-fn start(cage: Option<&Cage>, limit: u64, data: &Path) -> Running {
-    let limit = format!("memoryLimit={limit}");
-    let arguments = ["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"];
-    let settings = ["--set", &limit, "--set", "mappedFileSizeCommitLog=268435456", "--set", "defaultTopicQueueNums=16"];
-    let mut inside = gantry(&[&arguments[..], &settings[..]].concat());
-    match cage {
-        Some(cage) => Running::start(&mut cage.around(&inside)),
-        None => Running::start(&mut inside),
+/// What is run, and within which limit.
+struct Case {
+    /// Bytes of the cage, if there is to be one.
+    cage: Option<u64>,
+    /// In bytes; none: nobody says one.
+    limit: Option<u64>,
+    backlog: Topic,
+    topic: Topic,
+    rate: u64,
+}
+
+impl Case {
+    fn start(&self, cage: Option<&Cage>, data: &Path) -> Running {
+        let limit = self.limit.map(|limit| format!("memoryLimit={limit}"));
+        let settings = ["mappedFileSizeCommitLog=268435456", "defaultTopicQueueNums=16", "metricsExporterType=PROM"];
+        let settings = settings.into_iter().chain(["metricsPromExporterPort=0"]).chain(limit.as_deref());
+        let mut arguments =
+            vec!["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"];
+        arguments.extend(settings.flat_map(|setting| ["--set", setting]));
+        let mut inside = gantry(&arguments);
+        match cage {
+            Some(cage) => Running::start(&mut cage.around(&inside)),
+            None => Running::start(&mut inside),
+        }
+    }
+
+    /// A backlog, the load beside its reader, a kill, and all that was sent once more.
+    fn holds(&self) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        // On a disk: what is written to a file system in memory cannot be given back.
+        let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let cage = self.cage.and_then(Cage::make).map(Arc::new);
+        // Of a cage three quarters are taken where nobody says anything.
+        let found = cage.as_ref().and(self.cage).map(|bytes| bytes / 100 * 75);
+        let Some(limit) = self.limit.or(found) else {
+            println!("not looked at: no cage can be made");
+            return;
+        };
+        let watch = Watch::begin(cage.clone(), data.path().join("store"));
+        let mut stages = Vec::new();
+        let mut stage = |name: &str| {
+            let (caged, counted) = watch.most();
+            stages.push(format!("{name}: cage {} KiB, counted {} KiB", caged >> 10, counted >> 10));
+        };
+
+        let running = self.start(cage.as_deref(), data.path());
+        watch.watch(running.pid());
+        let page = || ask(metrics_port(&running), "GET /metrics").1;
+        assert_eq!(value(&page(), "gantry_memory_limit_bytes{", ""), limit as f64);
+        let broker = running.address("broker").to_owned();
+        let waits = || value(&page(), "gantry_major_faults_total{", "threads=\"network\"");
+        let before = waits();
+        runtime.block_on(self.backlog.write(&broker, None));
+        assert_eq!(waits() - before, 0.0, "an append waited for the device");
+        stage("backlog written");
+        let reached = runtime.block_on(load(&broker, self.backlog, self.topic, self.rate));
+        println!("the threads that append waited {} times for the device in all", waits());
+        stage("load");
+        let (code, _) = running.end("-KILL");
+        assert_eq!(code, None);
+        let running = self.start(cage.as_deref(), data.path());
+        watch.watch(running.pid());
+        stage("recovered");
+        let broker = running.address("broker").to_owned();
+        runtime.block_on(self.topic.read(&broker));
+        stage("read again");
+        let (code, said) = running.end("-TERM");
+        assert_eq!(code, Some(0), "{said}");
+
+        let (caged, counted) = watch.most();
+        let (stages, most) = (stages.join("\n"), limit + limit / 20);
+        let looked_at = if cage.is_some() { "in a cage, and" } else { "without a cage," };
+        println!(
+            "memoryLimit {} MiB, {looked_at} by VmRSS and resident pages of its files: {reached}; at most {} MiB in the cage, {} MiB counted",
+            limit >> 20,
+            caged >> 20,
+            counted >> 20
+        );
+        assert!(counted <= most, "{counted} bytes were occupied, the limit is {limit}\n{stages}\n{said}");
+        if let Some(cage) = cage {
+            assert_eq!((cage.killed(), cage.failed()), (0, 0), "killed, and did not get memory at once\n{stages}");
+            assert!(caged <= most, "{caged} bytes were charged, the limit is {limit}\n{stages}");
+        }
     }
 }
 
-/// A backlog, the load beside its reader, a kill, and all that was sent once more.
-fn holds(cage_bytes: u64, topic: Topic, rate: u64) {
-    let limit = cage_bytes / 2;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    // On a disk: what is written to a file system in memory cannot be given back.
-    let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let cage = Cage::make(cage_bytes).map(Arc::new);
-    let watch = Watch::begin(cage.clone(), data.path().join("store"));
-    let mut stages = Vec::new();
-    let mut stage = |name: &str| {
-        let (caged, counted) = watch.most();
-        stages.push(format!("{name}: cage {} KiB, counted {} KiB", caged >> 10, counted >> 10));
-    };
-
-    let running = start(cage.as_deref(), limit, data.path());
-    watch.watch(running.pid());
-    let broker = running.address("broker").to_owned();
-    runtime.block_on(BACKLOG.write(&broker, None));
-    stage("backlog written");
-    let reached = runtime.block_on(load(&broker, topic, rate));
-    stage("load");
-    let (code, _) = running.end("-KILL");
-    assert_eq!(code, None);
-    let running = start(cage.as_deref(), limit, data.path());
-    watch.watch(running.pid());
-    stage("recovered");
-    let broker = running.address("broker").to_owned();
-    runtime.block_on(topic.read(&broker));
-    stage("read again");
-    let (code, said) = running.end("-TERM");
-    assert_eq!(code, Some(0), "{said}");
-
-    let (caged, counted) = watch.most();
-    let (stages, most) = (stages.join("\n"), limit + limit / 20);
-    let looked_at = if cage.is_some() { "in a cage, and" } else { "without a cage," };
-    println!(
-        "memoryLimit {} MiB, {looked_at} by VmRSS and resident pages of its files: {reached}; at most {} MiB in the cage, {} MiB counted",
-        limit >> 20,
-        caged >> 20,
-        counted >> 20
-    );
-    assert!(counted <= most, "{counted} bytes were occupied, the limit is {limit}\n{stages}\n{said}");
-    if let Some(cage) = cage {
-        assert_eq!((cage.killed(), cage.failed()), (0, 0), "killed, and did not get memory at once\n{stages}");
-        assert!(caged <= most, "{caged} bytes were charged, the limit is {limit}\n{stages}");
-    }
+fn metrics_port(running: &Running) -> u16 {
+    running.until_logged("metrics are served at /metrics");
+    let line = running.log_line("metrics are served at /metrics").unwrap();
+    line.rsplit_once(':').unwrap().1.parse().unwrap()
 }
 
 /// One case after the other: beside each other they would take the processors from each other.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The backlog is twenty times the smaller limit, ten times the larger.
 #[test]
 fn promised_rates_beside_a_reader_of_an_older_backlog_stay_within_the_limit() {
-    holds(128 << 20, Topic::at_rate(1 << 10, 10_000, 9), 10_000);
-    holds(256 << 20, Topic::at_rate(4 << 10, 7_000, 6), 7_000);
+    let _turn = turn();
+    let backlog = Topic::backlog(1280 << 20);
+    let case = |cage, body, rate, seconds| Case {
+        cage: Some(cage),
+        limit: Some(cage / 2),
+        backlog,
+        topic: Topic::at_rate(body, rate, seconds),
+        rate,
+    };
+    case(128 << 20, 1 << 10, 10_000, 9).holds();
+    case(256 << 20, 4 << 10, 7_000, 6).holds();
+}
+
+/// The kernel does nothing for it here.
+#[test]
+fn a_broker_without_a_cage_stays_within_its_limit() {
+    let _turn = turn();
+    let (limit, rate) = (96 << 20, 5_000);
+    let (backlog, topic) = (Topic::backlog(640 << 20), Topic::at_rate(2 << 10, rate, 5));
+    Case { cage: None, limit: Some(limit), backlog, topic, rate }.holds();
+}
+
+/// Three quarters of the cage, and what the kernel charges besides fits into the rest.
+#[test]
+fn a_broker_to_which_nobody_says_a_limit_stays_within_the_cage() {
+    let _turn = turn();
+    let (cage, rate) = (200 << 20, 5_000);
+    let (backlog, topic) = (Topic::backlog(640 << 20), Topic::at_rate(2 << 10, rate, 5));
+    Case { cage: Some(cage), limit: None, backlog, topic, rate }.holds();
 }
