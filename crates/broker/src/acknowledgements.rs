@@ -48,7 +48,7 @@ struct Waiting {
     /// When its producer is told that the device is late, by the clock's elapsed time.
     late_at: Duration,
     limit: Duration,
-    /// Its topic was written into the journal in time.
+    /// Its topic was written into the journal, or was there on the device, in time.
     is_journalled: bool,
     /// Until it is answered, its connection stays.
     debt: Option<Debt<Work>>,
@@ -72,21 +72,27 @@ pub(crate) struct Acknowledgements {
 }
 
 impl Acknowledgements {
-    /// Sees to the answers of a burst, when it is flushed, and when the journal is written up to `durable_after`.
+    /// Sees to the answers of a burst, when it is flushed, and when the journal is written up to `durable_after`. Where one of them waits for the
+    /// device, the journal is there too: a message whose topic is lost with the power cannot be asked for.
     pub(crate) fn begin(self: &Arc<Self>, broker: &Broker, burst: Unflushed, durable_after: u64) {
         let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
         let late_at = broker.clock.elapsed() + limit;
         let debt = Some(burst.inbox.owe());
         let mut waiting = Waiting { burst, late_at, limit, is_journalled: true, debt };
-        let journal = broker.store.journal().written();
-        if journal.get() >= durable_after {
+        let journal = broker.store.journal();
+        let waits = waiting.burst.receipts.any_waits;
+        let mark = if waits { journal.synced() } else { journal.written() };
+        if mark.get() >= durable_after {
             self.push(waiting);
             return;
         }
+        if waits {
+            journal.want_sync();
+        }
         // The first messages of a topic: the journal is nearly always there before the log.
-        let (journal, clock, acknowledgements) = (Arc::clone(journal), broker.clock.clone(), Arc::clone(self));
+        let (mark, clock, acknowledgements) = (Arc::clone(mark), broker.clock.clone(), Arc::clone(self));
         tokio::spawn(async move {
-            waiting.is_journalled = timeout(JOURNAL_TIMEOUT, journal.reached(durable_after)).await.is_ok();
+            waiting.is_journalled = timeout(JOURNAL_TIMEOUT, mark.reached(durable_after)).await.is_ok();
             waiting.late_at = clock.elapsed() + limit;
             acknowledgements.push(waiting);
         });

@@ -59,6 +59,11 @@ impl TopicsWord {
         self.0.store(word, Ordering::Relaxed);
     }
 
+    /// Whether messages of the topic that say nothing wait for the device.
+    pub(crate) fn asks_for_device(&self) -> bool {
+        self.get() == Some(FlushMode::Sync)
+    }
+
     fn get(&self) -> Option<FlushMode> {
         match self.0.load(Ordering::Relaxed) {
             ASYNC => Some(FlushMode::Async),
@@ -98,7 +103,7 @@ impl Broker {
         let own = properties::get(properties, FLUSH_DISK_TYPE).and_then(read);
         self.is_sync_flush()
             || own == Some(FlushMode::Sync)
-            || self.topics.get(topic).is_some_and(|topic| topic.flush.get() == Some(FlushMode::Sync))
+            || self.topics.get(topic).is_some_and(|topic| topic.flush.asks_for_device())
     }
 }
 

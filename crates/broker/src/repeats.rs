@@ -195,9 +195,8 @@ pub(crate) fn answer(
     let journal = session.waits_for();
     let store = Arc::clone(&broker.store);
     let end = if waits { first.end.0 } else { 0 };
-    let is_durable = store.written().get() >= first.end.0
-        && store.flushed().get() >= end
-        && store.journal().written().get() >= journal;
+    let topics = Arc::clone(if waits { store.journal().synced() } else { store.journal().written() });
+    let is_durable = store.written().get() >= first.end.0 && store.flushed().get() >= end && topics.get() >= journal;
     let (settings, host) = (broker.settings.load_full(), broker.advertised);
     let uniq_key = uniq_key.to_owned();
     let frames = move |code: ResponseCode, remark: Option<&str>| {
@@ -229,6 +228,9 @@ pub(crate) fn answer(
         return Ok(());
     }
     let permit = session.sends.may_wait()?;
+    if waits && topics.get() < journal {
+        store.journal().want_sync();
+    }
     let limit = JOURNAL_TIMEOUT.max(Duration::from_millis(broker.store_settings.load().sync_flush_timeout));
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
@@ -236,7 +238,7 @@ pub(crate) fn answer(
         let durable = async {
             store.written().reached(first.end.0).await;
             store.flushed().reached(end).await;
-            store.journal().written().reached(journal).await;
+            topics.reached(journal).await;
         };
         let answer = if timeout(limit, durable).await.is_ok() {
             frames(ResponseCode::Success, None)

@@ -132,7 +132,7 @@ pub(crate) fn admit(
     if let Some(topic) = &found
         && topic.is_sendable()
     {
-        session.durable_after(topic.unwritten_change(|| broker.store.journal().written().get()));
+        session.durable_after(topic.unsynced_change(|| broker.store.journal().synced().get()));
         return Ok(Arc::clone(topic));
     }
     names::check_topic(message.topic)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use net::{Connection, Frames, Outgoing, ReplyTo};
 use protocol::code::ResponseCode;
-use store::LogSlice;
+use store::{LogSlice, Watermark};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -36,11 +36,31 @@ pub(crate) enum Late {
     Refuse(Vec<ReplyTo>),
 }
 
-/// Replies that must not leave before the journal is written up to a position.
+/// Replies that must not leave before the journal has come so far.
 struct Owed {
-    position: u64,
+    /// The position up to which it has to be written …
+    written: u64,
+    /// … and that up to which the device has to have it.
+    synced: u64,
     replies: Frames,
     late: Late,
+}
+
+/// How far the journal is written, and how far the device has it.
+struct Journalled {
+    written: Arc<Watermark>,
+    synced: Arc<Watermark>,
+}
+
+impl Journalled {
+    fn of(broker: &Broker) -> Journalled {
+        let journal = broker.store.journal();
+        Journalled { written: Arc::clone(journal.written()), synced: Arc::clone(journal.synced()) }
+    }
+
+    fn covers(&self, written: u64, synced: u64) -> bool {
+        self.written.get() >= written && self.synced.get() >= synced
+    }
 }
 
 /// The broker's side of one connection.
@@ -63,6 +83,8 @@ pub struct Session {
     last_topic: Option<Arc<Topic>>,
     /// The reply to the request under way, or those to the sends gathered so far, may leave when the journal is written up to here.
     durable_after: u64,
+    /// And the reply to the request under way when the device has it up to here.
+    on_device_after: u64,
     /// The reply to the request under way leaves also when the journal is late.
     may_be_late: bool,
     /// Whose answer is under way.
@@ -85,6 +107,7 @@ impl Session {
             parts_max: 0,
             last_topic: None,
             durable_after: 0,
+            on_device_after: 0,
             may_be_late: false,
             asked: None,
             owed: Vec::new(),
@@ -118,7 +141,12 @@ impl Session {
         self.durable_after = self.durable_after.max(position);
     }
 
-    /// The same, for a reply that is better given late than not at all.
+    /// The same until the device has the journal up to `position`. For requests that are answered at once, not for sends.
+    pub(crate) fn on_device_after(&mut self, position: u64) {
+        self.on_device_after = self.on_device_after.max(position);
+    }
+
+    /// As [`Session::durable_after`], for a reply that is better given late than not at all.
     pub(crate) fn durable_or_late_after(&mut self, position: u64) {
         self.durable_after(position);
         self.may_be_late = true;
@@ -155,40 +183,52 @@ impl Session {
         self.asked = None;
         let position = std::mem::replace(&mut self.durable_after, of_sends);
         let may_be_late = std::mem::take(&mut self.may_be_late);
+        let synced = std::mem::take(&mut self.on_device_after);
         if reply.is_empty() {
             self.durable_after(position);
-        } else if broker.store.journal().written().get() >= position {
+        } else if broker.store.journal().written().get() >= position && broker.store.journal().synced().get() >= synced
+        {
             out.extend(reply.take());
         } else {
             let late = if may_be_late { Late::Send } else { Late::Refuse(asked.into_iter().collect()) };
-            self.owe(position, reply.take(), late);
+            self.owed.push(Owed { written: position, synced, replies: reply.take(), late });
         }
     }
 
     /// Keeps replies back until the journal is written up to `position`.
     pub(crate) fn owe(&mut self, position: u64, replies: Frames, late: Late) {
-        self.owed.push(Owed { position, replies, late });
+        self.owed.push(Owed { written: position, synced: 0, replies, late });
     }
 
     /// At the end of a burst: replies that were kept back leave, or a task waits for the journal in their name, so that this connection
     /// is read on.
     pub(crate) async fn settle(&mut self, broker: &Broker, out: &mut Outgoing) {
         self.durable_after = 0;
-        let Some(position) = self.owed.iter().map(|owed| owed.position).max() else { return };
+        let Some(written) = self.owed.iter().map(|owed| owed.written).max() else { return };
+        let synced = self.owed.iter().map(|owed| owed.synced).max().unwrap_or_default();
         let owed = std::mem::take(&mut self.owed);
-        let written = Arc::clone(broker.store.journal().written());
-        if written.get() >= position {
+        let journal = Journalled::of(broker);
+        if journal.covers(written, synced) {
             owed.into_iter().for_each(|owed| out.extend(owed.replies));
             return;
+        }
+        if journal.synced.get() < synced {
+            broker.store.journal().want_sync();
         }
         let inbox = Arc::clone(&self.inbox);
         let debt = inbox.owe();
         let wait = async move {
-            let is_written = timeout(JOURNAL_TIMEOUT, written.reached(position)).await.is_ok();
+            let come = async {
+                journal.written.reached(written).await;
+                journal.synced.reached(synced).await;
+            };
+            let has_come = timeout(JOURNAL_TIMEOUT, come).await.is_ok();
             let mut out = Outgoing::new();
-            for Owed { position, replies, late } in owed {
+            for Owed { written, synced, replies, late } in owed {
                 match late {
-                    Late::Refuse(requests) if !is_written && written.get() < position => refuse(&requests, &mut out),
+                    Late::Refuse(requests) if !has_come && !journal.covers(written, synced) => {
+                        refuse(&requests, &mut out)
+                    }
                     Late::Refuse(_) | Late::Send => out.extend(replies),
                 }
             }

@@ -78,9 +78,9 @@ impl Keeper {
         self.0.upgrade().map_or(0, |store| store.journal().put_together(changes))
     }
 
-    /// How far the journal is written.
-    pub(crate) fn written(&self) -> u64 {
-        self.0.upgrade().map_or(u64::MAX, |store| store.journal().written().get())
+    /// How far the device has the journal.
+    pub(crate) fn synced(&self) -> u64 {
+        self.0.upgrade().map_or(u64::MAX, |store| store.journal().synced().get())
     }
 
     /// The store itself, for the length of a call.

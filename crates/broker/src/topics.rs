@@ -67,7 +67,7 @@ pub struct Topic {
     is_retry: bool,
     /// For its lanes.
     bell: Option<Arc<Notify>>,
-    /// Position in the journal of the topic's last change; 0 once that is known to be written.
+    /// Position in the journal of the topic's last change; 0 once that is known to be on the device.
     changed_at: AtomicU64,
     /// Held while a change is in memory and not yet in the journal: whoever finds [`PUTTING`] waits here for the position.
     putting: Mutex<()>,
@@ -154,8 +154,9 @@ impl Topic {
         self.lanes.get(queue_id as usize)
     }
 
-    /// The journal position that an acknowledgement for this topic has to wait for; 0 when it is written already.
-    pub(crate) fn unwritten_change(&self, written: impl Fn() -> u64) -> u64 {
+    /// The journal position that an acknowledgement for this topic has to wait for, whether it waits for the kernel or for the device; 0 when
+    /// the device, of which `synced` tells, has it already.
+    pub(crate) fn unsynced_change(&self, synced: impl Fn() -> u64) -> u64 {
         let mut changed_at = self.changed_at.load(Ordering::Acquire);
         if changed_at == PUTTING {
             drop(self.putting.lock());
@@ -164,7 +165,7 @@ impl Topic {
         if changed_at == 0 {
             return 0;
         }
-        if written() >= changed_at {
+        if synced() >= changed_at {
             // A change in between sets a larger value, which must stay.
             let _ = self.changed_at.compare_exchange(changed_at, 0, Ordering::AcqRel, Ordering::Relaxed);
             return 0;
@@ -519,7 +520,7 @@ impl Topics {
     }
 
     fn unchanged(&self, topic: Arc<Topic>) -> Changed {
-        let position = topic.unwritten_change(|| self.keeper.written());
+        let position = topic.unsynced_change(|| self.keeper.synced());
         Changed { topic, position }
     }
 

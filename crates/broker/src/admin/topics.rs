@@ -26,7 +26,7 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::accept;
 use crate::stats::Stat;
-use crate::topics::{QUEUES_MAX, Topic};
+use crate::topics::{Changed, QUEUES_MAX, Topic};
 use crate::view;
 
 /// The topic that 17 or 513 asks for.
@@ -138,12 +138,21 @@ fn checked_to_put(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, R
 fn put(broker: &Broker, session: &mut Session, config: TopicConfig) {
     if let Some(topic) = broker.topics.get(&config.topic_name).filter(|topic| *topic.config() == config) {
         // Who asks again after a refusal wants to know that it is written down by now.
-        session.durable_after(topic.unwritten_change(|| broker.store.journal().written().get()));
+        wait_for(session, &topic, topic.unsynced_change(|| broker.store.journal().synced().get()));
         return;
     }
     tracing::info!(topic = config.topic_name, peer = %session.connection.peer(), "topic created or changed by request");
-    let changed = broker.topics.create(config);
-    session.durable_after(changed.position);
+    let Changed { topic, position } = broker.topics.create(config);
+    wait_for(session, &topic, position);
+}
+
+/// Keeps the reply back until the change of a topic is as safe as its messages will be: if power takes back what it says of the device, its
+/// producers go on, and are promised less than they were told.
+fn wait_for(session: &mut Session, topic: &Topic, position: u64) {
+    session.durable_after(position);
+    if topic.flush.asks_for_device() {
+        session.on_device_after(position);
+    }
 }
 
 /// Apache counts the topics of the cluster's and the broker's own name too.

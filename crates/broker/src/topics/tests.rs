@@ -21,7 +21,7 @@ fn rows(topics: &Topics) -> Vec<(String, i32)> {
 }
 
 #[test]
-fn a_change_is_in_memory_and_in_the_journal_and_owes_its_position_until_that_is_written() {
+fn a_change_is_in_memory_and_in_the_journal_and_owes_its_position_until_the_device_has_it() {
     let (topics, store, _dir) = topics();
     let first = topics.create(plain("T", 1, READ_WRITE));
     let second = topics.create(plain("T", 2, READ_WRITE));
@@ -31,12 +31,12 @@ fn a_change_is_in_memory_and_in_the_journal_and_owes_its_position_until_that_is_
     assert_eq!(rows(&topics), [("T".to_owned(), 2)]);
 
     let topic = second.topic;
-    // What is written up to the first change says nothing of the second.
-    assert_eq!(topic.unwritten_change(|| first.position), second.position);
-    assert_eq!(topic.unwritten_change(|| second.position), 0);
-    assert_eq!(topic.unwritten_change(|| 0), 0, "written stays written");
+    // What the device has up to the first change says nothing of the second.
+    assert_eq!(topic.unsynced_change(|| first.position), second.position);
+    assert_eq!(topic.unsynced_change(|| second.position), 0);
+    assert_eq!(topic.unsynced_change(|| 0), 0, "safe stays safe");
     let third = topics.create(plain("T", 3, READ_WRITE));
-    assert_eq!(topic.unwritten_change(|| second.position), third.position);
+    assert_eq!(topic.unsynced_change(|| second.position), third.position);
     store.close().unwrap();
 }
 
@@ -52,7 +52,7 @@ fn whoever_sees_a_change_waits_for_it_and_not_for_the_one_before() {
             let mut seen = Vec::new();
             while !is_done.load(Ordering::Acquire) {
                 let queues = first.topic.config().write_queue_nums;
-                let owed = first.topic.unwritten_change(|| 0);
+                let owed = first.topic.unsynced_change(|| 0);
                 if seen.last().is_none_or(|(last, _)| *last != queues) {
                     seen.push((queues, owed));
                 }
@@ -79,7 +79,7 @@ fn whoever_comes_while_a_change_is_being_put_gets_its_position() {
     let putting = topic.putting.lock();
     topic.changed_at.store(PUTTING, Ordering::Release);
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| topic.unwritten_change(|| 0));
+        let waiting = scope.spawn(|| topic.unsynced_change(|| 0));
         // Whether it has begun to wait or not, it must not be told anything but this.
         topic.changed_at.store(42, Ordering::Release);
         drop(putting);

@@ -1,9 +1,10 @@
 //! The machine's device, whose journal can be made to refuse what is written, whose log can be made to keep a flush or a write waiting, and
-//! whose consume queues a read.
+//! whose consume queues a read; and of whose journal it is known what a loss of power would leave.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
@@ -17,6 +18,7 @@ struct Faults {
     is_journal_full: bool,
     is_flush_held: bool,
     is_log_held: bool,
+    is_log_full: bool,
     /// Nothing of the consume queues is in memory, and reads of them wait.
     are_reads_held: bool,
     reads_waiting: usize,
@@ -24,6 +26,8 @@ struct Faults {
     unreadable: Vec<u64>,
     /// The journal's file system gives blocks only for what is written: every change is a call that can be refused.
     has_no_room_ahead: bool,
+    /// The journal's files as they were when their last sync began, where that is asked for.
+    synced: Option<BTreeMap<PathBuf, Vec<u8>>>,
 }
 
 /// Clones are the same device.
@@ -38,6 +42,24 @@ impl Device {
         let device = Device::default();
         device.faults.0.lock().has_no_room_ahead = true;
         device
+    }
+
+    /// One that may lose its power.
+    pub fn to_lose_power() -> Device {
+        let device = Device::default();
+        device.faults.0.lock().synced = Some(BTreeMap::new());
+        device
+    }
+
+    /// Takes from a copy of `dir` what its journal had not brought to the device. Of [`Device::to_lose_power`].
+    pub fn take_power(&self, dir: &Path, image: &Path) {
+        let synced = self.faults.0.lock().synced.clone().unwrap();
+        for (path, bytes) in synced {
+            let path = image.join(path.strip_prefix(dir).unwrap());
+            if path.exists() {
+                std::fs::write(path, bytes).unwrap();
+            }
+        }
     }
 
     /// From now on nothing more can be written into the journal, or it can again. Of [`Device::to_be_filled`].
@@ -55,6 +77,11 @@ impl Device {
     pub fn hold_log(&self, is_held: bool) {
         self.faults.0.lock().is_log_held = is_held;
         self.faults.1.notify_all();
+    }
+
+    /// From now on there is no room for the log, or there is again.
+    pub fn fill_log(&self, is_full: bool) {
+        self.faults.0.lock().is_log_full = is_full;
     }
 
     /// From now on every read of a consume queue has to wait for the device, which gives nothing; or all come to their end.
@@ -91,7 +118,8 @@ impl Disk for Device {
         let is_in = |folder: &str| path.parent().is_some_and(|parent| parent.ends_with(folder));
         let (is_journal, is_log) = (is_in("journal"), is_in("commitlog"));
         let is_queue = path.components().any(|part| part.as_os_str() == "consumequeue");
-        Ok(Arc::new(File { inner: RealDisk.open(path, how)?, device: self.clone(), is_journal, is_log, is_queue }))
+        let (inner, path) = (RealDisk.open(path, how)?, path.to_owned());
+        Ok(Arc::new(File { inner, path, device: self.clone(), is_journal, is_log, is_queue }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -118,6 +146,7 @@ impl Disk for Device {
 #[derive(Debug)]
 struct File {
     inner: Arc<dyn DiskFile>,
+    path: PathBuf,
     device: Device,
     is_journal: bool,
     is_log: bool,
@@ -179,7 +208,13 @@ impl DiskFile for File {
             let (faults, released) = &*self.device.faults;
             released.wait_while(&mut faults.lock(), |faults| faults.is_flush_held);
         }
-        self.inner.sync_data()
+        let is_kept = self.is_journal && self.device.faults.0.lock().synced.is_some();
+        let bytes = if is_kept { std::fs::read(&self.path)? } else { Vec::new() };
+        self.inner.sync_data()?;
+        if let Some(synced) = self.device.faults.0.lock().synced.as_mut().filter(|_| is_kept) {
+            synced.insert(self.path.clone(), bytes);
+        }
+        Ok(())
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
@@ -189,6 +224,9 @@ impl DiskFile for File {
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
         if self.is_journal && self.device.faults.0.lock().has_no_room_ahead {
             return Err(io::ErrorKind::Unsupported.into());
+        }
+        if self.is_log && self.device.faults.0.lock().is_log_full {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         self.inner.allocate(at, bytes)
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use protocol::code::request;
+use protocol::request::GetTopicConfig;
 use tokio::time::timeout;
 
 use crate::batch_queues::{create, send_batch};
@@ -16,7 +17,10 @@ const LATE: i32 = 10;
 
 /// A broker that tells soon that the device is late, and whose flush thread goes round once an hour unless somebody waits for it.
 async fn started(is_sync: bool) -> (Running, Device) {
-    let device = Device::default();
+    started_on(Device::default(), is_sync).await
+}
+
+async fn started_on(device: Device, is_sync: bool) -> (Running, Device) {
     let setup = Setup {
         is_sync,
         sync_flush_timeout: "300",
@@ -140,6 +144,38 @@ async fn a_message_says_for_itself_what_it_waits_for() {
     assert_eq!(refused.code, 13);
     assert!(remark.contains("flush.disk.type: \"sometimes\" is neither ASYNC_FLUSH nor SYNC_FLUSH"), "{remark}");
     assert_eq!(running.wait_for("Orders", 0, 8).await.len(), 8);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_waited_for_the_device_can_be_asked_for_after_a_loss_of_power() {
+    // Its journal goes to the device once an hour, unless somebody waits for it.
+    let (running, device) = started_on(Device::to_lose_power(), false).await;
+    let after_loss = async || {
+        let image = running.image_without_power(&device);
+        start_on(Setup::default(), image).await
+    };
+    // A topic that is made for it; one that a message before has made, for which the kernel was enough; and one of several in a batch.
+    running.put("New", 0, &own("SYNC_FLUSH"), "safe").await;
+    running.put("Known", 0, "", "first").await;
+    running.put("Known", 0, "", "second").await;
+    running.put("Known", 0, &own("SYNC_FLUSH"), "safe").await;
+    let batch = batch_of(&[("a", ""), ("safe", &own("SYNC_FLUSH"))]);
+    assert_eq!(send_batch(&running, "Batch", "", batch).await.code, 0);
+    let after = after_loss().await;
+    for topic in ["New", "Known", "Batch"] {
+        let found = after.all(topic, 0).await;
+        assert_eq!(found.last().map(|message| message.body.as_str()), Some("safe"), "{topic}");
+    }
+    after.stop().await;
+
+    // What a topic says of the device is as safe as what it promises with it.
+    assert_eq!(create(&running, "Payments", "+flush.disk.type=SYNC_FLUSH").await.0, 0);
+    let after = after_loss().await;
+    let known = after.call(request::GET_TOPIC_CONFIG, &GetTopicConfig { topic: "Payments", lo: None }, "").await;
+    let config = String::from_utf8(known.body.to_vec()).unwrap();
+    assert!(known.code == 0 && config.contains(r#""flush.disk.type":"SYNC_FLUSH""#), "{:?} {config}", known.remark);
+    after.stop().await;
     running.stop().await;
 }
 

@@ -215,6 +215,13 @@ impl Running {
         copy_of(self.dir.path())
     }
 
+    /// What it would hold behind a loss of power, as far as the journal goes. Of [`Device::to_lose_power`].
+    pub fn image_without_power(&self, device: &Device) -> Arc<TempDir> {
+        let image = self.image();
+        device.take_power(self.dir(), image.path());
+        image
+    }
+
     async fn listen(broker: Arc<Broker>) -> (String, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
         let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
         let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, broker).unwrap();

@@ -152,7 +152,7 @@ struct Shared {
     /// Position up to which changes are in the kernel; in sync mode, on the device.
     written: Arc<Watermark>,
     /// Position up to which changes are on the device.
-    synced: Watermark,
+    synced: Arc<Watermark>,
     /// Guards what is put and not yet taken by the thread, and who owns which table. Nothing is taken inside it.
     inner: Mutex<Inner>,
     /// Rings when the thread has something to do.
@@ -283,7 +283,7 @@ impl Journal {
     }
 
     /// How far the device has changes.
-    pub fn synced(&self) -> &Watermark {
+    pub fn synced(&self) -> &Arc<Watermark> {
         &self.shared.synced
     }
 

@@ -61,7 +61,7 @@ pub(super) fn open(
         disk,
         clock,
         written: Arc::new(Watermark::new(end.position)),
-        synced: Watermark::new(end.position),
+        synced: Arc::new(Watermark::new(end.position)),
         inner: Mutex::new(Inner {
             options,
             window: None,
