@@ -68,6 +68,9 @@ pub trait Table: Send + Sync {
 /// Capacity that the buffer of one call keeps.
 const SCRATCH_BYTES: usize = 64 << 10;
 
+/// What helps where a journal is not whole. Nothing is mended by itself then: to go on would be to forget what was acknowledged.
+pub(crate) const REMEDY: &str = "put the folder journal back from a copy; or move it away, and a start takes config/*.json as they were last written";
+
 /// Why a journal cannot be opened or closed.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -82,7 +85,7 @@ pub enum JournalError {
         source: io::Error,
     },
     /// A file was damaged after it was written: not a torn end, which is mended silently.
-    #[error("{} is damaged at byte {at}: {what}", path.display())]
+    #[error("{} is damaged at byte {at}: {what}; {}", path.display(), REMEDY)]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -92,7 +95,7 @@ pub enum JournalError {
         what: &'static str,
     },
     /// A file that must be there is not.
-    #[error("{}: {what}", path.display())]
+    #[error("{}: {what}; {}", path.display(), REMEDY)]
     Missing {
         /// The directory.
         path: PathBuf,

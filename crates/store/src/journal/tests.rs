@@ -151,7 +151,12 @@ fn a_journal_damaged_at_any_byte_is_named_and_never_read_as_something_else() {
         match try_open(image.path(), options()) {
             // Only the mark of a clean end may go: it carries no change.
             Ok(journal) => assert!(at >= end_mark && state(&journal) == states[states.len() - 1], "byte {at}"),
-            Err(JournalError::Damaged { path: named, at: place, .. }) => {
+            Err(error @ JournalError::Damaged { .. }) => {
+                assert!(
+                    error.to_string().contains("put the folder journal back from a copy; or move it away"),
+                    "{error}"
+                );
+                let JournalError::Damaged { path: named, at: place, .. } = error else { unreachable!() };
                 assert!(named == path && place as usize <= at && at < end_mark, "byte {at}");
             }
             Err(other) => panic!("byte {at}: {other}"),

@@ -13,7 +13,7 @@ use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fold::{light_places, place_of};
-use crate::journal::{JournalError, JournalLook};
+use crate::journal::{self, JournalError, JournalLook};
 use crate::options::StoreOptions;
 use crate::queue_log::QueueError;
 use crate::recovery::{bruised_record, follows, whole_record_after, whole_records, why_not};
@@ -151,7 +151,7 @@ impl Look {
             at,
             what,
             effect: "no start: topics, groups and offsets since the last snapshot would be forgotten",
-            remedy: "put the folder journal back from a copy; or move it away, and a start takes config/*.json as they were last written",
+            remedy: journal::REMEDY,
         });
         Ok(None)
     }
