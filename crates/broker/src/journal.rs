@@ -34,7 +34,7 @@ pub(crate) struct Figure {
 }
 
 /// The settings, and what there is beside them.
-pub(crate) fn figures(broker: &Broker) -> [Figure; 24] {
+pub(crate) fn figures(broker: &Broker) -> [Figure; 25] {
     let journal = broker.store.journal();
     let (stats, options) = (journal.stats(), journal.options());
     let now = |name, value, about| Figure { name, is_count: false, about, value };
@@ -54,6 +54,11 @@ pub(crate) fn figures(broker: &Broker) -> [Figure; 24] {
         now("journalLastSnapshotBytes", stats.snapshot_bytes, "Bytes of the last snapshot"),
         now("journalLastSnapshotMicros", micros, "How long the last snapshot since start took"),
         count("journalSnapshots", stats.snapshots, "Snapshots"),
+        count(
+            "journalSnapshotsFailed",
+            stats.snapshots_failed,
+            "Snapshots that failed, and are tried again later each time",
+        ),
         count("journalMaintenanceBytes", stats.maintenance_bytes, "Bytes of snapshots and of heads of files"),
         count("configurationBytes", broker.exchange.written(), "Bytes of config/*.json written, each time whole"),
         count("journalForegroundBytes", stats.foreground_bytes, "Bytes of changes and of the log"),

@@ -18,6 +18,7 @@ pub(super) struct Gauges {
     pub bundles: AtomicU64,
     pub syncs: AtomicU64,
     pub snapshots: AtomicU64,
+    pub snapshots_failed: AtomicU64,
     pub snapshot_micros: AtomicU64,
     pub snapshot_at_ms: AtomicI64,
     pub is_failing: AtomicBool,
@@ -50,6 +51,8 @@ pub struct JournalStats {
     pub syncs: u64,
     /// Snapshots taken since start.
     pub snapshots: u64,
+    /// Attempts since start that failed.
+    pub snapshots_failed: u64,
     /// How long the last of them took.
     pub snapshot_took: Duration,
     /// When it was complete.
@@ -79,6 +82,7 @@ impl Journal {
             bundles: read(&gauges.bundles),
             syncs: read(&gauges.syncs),
             snapshots: read(&gauges.snapshots),
+            snapshots_failed: read(&gauges.snapshots_failed),
             snapshot_took: Duration::from_micros(read(&gauges.snapshot_micros)),
             snapshot_at: (snapshot_at.0 != 0).then_some(snapshot_at),
             is_failing: gauges.is_failing.load(Ordering::Relaxed),

@@ -23,8 +23,12 @@ use crate::governor::OVERLAP;
 use crate::turns::{self, Handle};
 use crate::worker;
 
-/// How long after a failed write or snapshot the next attempt is made.
+/// How long after a failed write the next attempt is made.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// The same of a snapshot, doubled with each that fails after it: where there is nearly no room, each fills what is left and gives it back.
+const SNAPSHOT_AFTER: Duration = Duration::from_secs(10);
+const SNAPSHOT_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// How long after the file system refused to make room ahead it is asked again; changes are written by this thread meanwhile.
 const WINDOW_AFTER: Duration = Duration::from_secs(10);
@@ -55,6 +59,8 @@ pub(super) struct Writer {
     synced_at: Duration,
     changed_at: Duration,
     snapshot_not_before: Duration,
+    /// How long the next one waits if it fails.
+    snapshot_after: Duration,
     /// Whether anything was put since start: an idle journal needs no window.
     has_changed: bool,
     window_not_before: Duration,
@@ -108,6 +114,7 @@ impl Writer {
             synced_at: now,
             changed_at: now,
             snapshot_not_before: Duration::ZERO,
+            snapshot_after: SNAPSHOT_AFTER,
             has_changed: false,
             window_not_before: Duration::ZERO,
             has_room_ahead: false,
@@ -147,7 +154,7 @@ impl Writer {
             } else if self.snapshot.as_ref().is_some_and(Handle::is_finished) && !self.has_snapshot_result() {
                 // Its owner's `for_each` panicked.
                 self.join_snapshot();
-                self.snapshot_not_before = self.shared.clock.elapsed() + RETRY_AFTER * 50;
+                self.put_off_snapshot();
             }
             if turn.is_closing && (self.bundle_last.is_some() || self.shared.inner.lock().pending.is_empty()) {
                 return self.close();
@@ -515,6 +522,7 @@ impl Writer {
             Ok(bytes) => {
                 let gauges = &self.shared.gauges;
                 (self.earlier_bytes, self.found_bytes) = (0, 0);
+                self.snapshot_after = SNAPSHOT_AFTER;
                 self.snapshot_begun = self.next_snapshot_begun;
                 let took = self.shared.clock.elapsed().saturating_sub(self.snapshot_since);
                 gauges.snapshot_micros.store(took.as_micros() as u64, Ordering::Relaxed);
@@ -525,10 +533,19 @@ impl Writer {
             }
             Err(error) => {
                 // Nothing is lost: the journal so far stays, and grows until a snapshot succeeds.
-                warn!(%error, "cannot take a snapshot of the journal");
-                self.snapshot_not_before = self.shared.clock.elapsed() + RETRY_AFTER * 50;
+                let again_in = self.put_off_snapshot();
+                warn!(%error, again_in_s = again_in.as_secs(), "cannot take a snapshot of the journal");
             }
         }
+    }
+
+    /// One has failed. Says when the next one may be tried.
+    fn put_off_snapshot(&mut self) -> Duration {
+        let pause = self.snapshot_after;
+        self.snapshot_after = (pause * 2).min(SNAPSHOT_AFTER_MAX);
+        self.snapshot_not_before = self.shared.clock.elapsed() + pause;
+        self.shared.gauges.snapshots_failed.fetch_add(1, Ordering::Relaxed);
+        pause
     }
 
     fn has_snapshot_result(&self) -> bool {

@@ -20,6 +20,7 @@ pub(super) struct Device(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     is_full: AtomicBool,
+    has_no_room_for_snapshots: AtomicBool,
     /// What the device has of each file for sure: as it was when its last sync began.
     synced: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
     images: Mutex<Vec<tempfile::TempDir>>,
@@ -41,6 +42,11 @@ impl Device {
     /// From now on nothing new has room, or has again.
     pub(super) fn be_full(&self, is_full: bool) {
         self.0.is_full.store(is_full, Ordering::SeqCst);
+    }
+
+    /// From now on no snapshot has room, or has again; what is smaller does.
+    pub(super) fn refuse_snapshots(&self, are_refused: bool) {
+        self.0.has_no_room_for_snapshots.store(are_refused, Ordering::SeqCst);
     }
 
     /// What a loss of power would leave of the files in `dir` now.
@@ -111,6 +117,9 @@ impl Disk for Device {
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let _turn = self.step(path);
+        if path.extension().is_some_and(|end| end == "tmp") && self.0.has_no_room_for_snapshots.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
         let file = RealDisk.open(path, how)?;
         Ok(Arc::new(DeviceFile { file, path: path.to_owned(), device: self.clone() }))
     }

@@ -179,6 +179,55 @@ fn an_idle_journal_takes_no_snapshot_that_is_not_paid() {
 }
 
 #[test]
+fn snapshots_that_fail_are_tried_again_with_growing_pauses() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Device::default();
+    let (clock, hand) = Clock::manual(env::TimeMs(1_000_000));
+    let eager = JournalOptions {
+        sync: JournalSync::Every(HOUR),
+        snapshot_min_bytes: 100,
+        snapshot_ratio_percent: 0,
+        maintenance_percent: 100,
+        ..options()
+    };
+    let journal = Journal::open(dir.path(), eager, clock, Arc::new(device.clone())).unwrap();
+    // When the device has what was put, the thread has looked whether a snapshot is due.
+    let look = || {
+        let position = journal.put(TABLE, b"key", &[7; 1000]);
+        journal.want_sync();
+        assert!(journal.synced().wait_until(position, Instant::now() + Duration::from_secs(30)));
+    };
+    let failed = || journal.stats().snapshots_failed;
+    let fails_again_after = |pause: Duration| {
+        let before = failed();
+        hand.advance(pause - Duration::from_millis(1));
+        look();
+        look();
+        assert_eq!(failed(), before, "within {pause:?}");
+        hand.advance(Duration::from_millis(1));
+        look();
+        until(|| failed() == before + 1);
+    };
+    device.refuse_snapshots(true);
+    look();
+    until(|| failed() == 1);
+    for seconds in [10, 20, 40, 80, 160, 320, 600, 600] {
+        fails_again_after(Duration::from_secs(seconds));
+    }
+    device.refuse_snapshots(false);
+    hand.advance(Duration::from_secs(600));
+    look();
+    until(|| journal.stats().snapshots == 1);
+    // It began anew. The last one has to be paid first.
+    device.refuse_snapshots(true);
+    look();
+    look();
+    until(|| failed() == 10);
+    fails_again_after(Duration::from_secs(10));
+    assert!(journal.close());
+}
+
+#[test]
 fn room_made_ahead_becomes_more_and_less_while_others_fill_it() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path());
