@@ -11,7 +11,8 @@ const RATIO: Kind = Kind::Number { min: 0, max: 100_000, scaled: false };
 /// At 100 a snapshot may be as large as all that was written since the last one.
 const SHARE: Kind = Kind::Number { min: 1, max: 100, scaled: false };
 const IDLE: Kind = Kind::Number { min: 100, max: 86_400_000, scaled: false };
-const PENDING: Kind = Kind::Number { min: 64 << 10, max: 1 << 30, scaled: true };
+/// Not more than the journal writes together.
+const PENDING: Kind = Kind::Number { min: 64 << 10, max: 256 << 20, scaled: true };
 /// A kill costs a group what it committed in that time.
 const GATHER: Kind = Kind::Number { min: 0, max: 10_000, scaled: false };
 /// Within what `store::journal` makes ready.

@@ -114,6 +114,8 @@ pub fn fold(payload: &[u8]) -> Vec<u8> {
 
 /// A header for `payload`; the two are one bundle when written one behind the other.
 pub fn seal(head: Head, payload: &[u8]) -> [u8; HEADER_BYTES] {
+    // A start would cut it off as a torn end, with what was acknowledged.
+    assert!(payload.len() <= PAYLOAD_BYTES_MAX, "a bundle of {} bytes", payload.len());
     let mut bytes = [0; HEADER_BYTES];
     bytes[0..4].copy_from_slice(&MAGIC.to_le_bytes());
     bytes[8..12].copy_from_slice(&(payload.len() as u32).to_le_bytes());

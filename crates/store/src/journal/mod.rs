@@ -12,6 +12,7 @@ mod files;
 mod front;
 mod open;
 mod options;
+mod pending;
 mod snapshot;
 mod stats;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use files::resident;
 pub use options::{JournalOptions, JournalSync};
 pub use stats::JournalStats;
 
+use pending::Pending;
 use stats::Gauges;
 use window::Window;
 
@@ -186,10 +188,8 @@ struct Inner {
     is_told_low: bool,
     /// Entries of one call, encoded; kept for its memory.
     scratch: Vec<u8>,
-    /// Entries that wait for the thread, encoded.
-    pending: Vec<u8>,
-    /// Above this many bytes `pending` is worth folding; grows when folding did not help.
-    fold_above: usize,
+    /// What waits for the thread.
+    pending: Pending,
     /// Position of the newest entry: their count since the journal began.
     last: u64,
     tables: BTreeMap<TableId, Owner>,
@@ -265,10 +265,8 @@ impl Journal {
             }
             return position;
         }
-        // The thread takes all that is pending as one bundle, so what is added under one lock is never parted.
         let is_first = inner.pending.is_empty();
-        inner.pending.extend_from_slice(&inner.scratch);
-        inner.fold_if_large();
+        inner.pending.add(&inner.scratch, position, &inner.options);
         if is_first {
             self.shared.work.notify_one();
         }
@@ -367,15 +365,5 @@ impl Inner {
     fn copy_scratch(&mut self, synced: u64) -> bool {
         let may_copy = self.options.may_copy() && self.pending.is_empty();
         self.window.as_mut().is_some_and(|window| may_copy && window.append(&self.scratch, self.last, synced))
-    }
-
-    /// When the device stands still, `pending` must not grow with the number of changes: of each key the newest stays.
-    fn fold_if_large(&mut self) {
-        if self.pending.len() <= self.fold_above.max(self.options.pending_bytes) {
-            return;
-        }
-        self.pending = bundle::fold(&self.pending);
-        // Twice what is left, so that folding costs each change a constant, even when no key repeats.
-        self.fold_above = self.pending.len() * 2;
     }
 }

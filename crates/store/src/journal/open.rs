@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::{self, journal_path, snapshot_path};
 use super::front::Front;
+use super::pending::Pending;
 use super::stats::Gauges;
 use super::window::UNUSED_BYTES_MAX;
 use super::writer::{self, Writer};
@@ -68,8 +69,7 @@ pub(super) fn open(
             is_told: false,
             is_told_low: false,
             scratch: Vec::new(),
-            pending: Vec::new(),
-            fold_above: 0,
+            pending: Pending::default(),
             last: end.position,
             tables,
             snapshot_wanted: false,

@@ -45,6 +45,8 @@ pub struct JournalOptions {
     pub idle_after: Duration,
     /// Changes that wait to be written, in bytes, from where on only the newest of each key is kept.
     pub pending_bytes: usize,
+    /// A bundle that waits is full from here on; what is put together with its last change still goes into it.
+    pub bundle_bytes: usize,
     /// Bytes of the file that are made ready at a time for whoever puts changes, within [`JournalOptions::ROOM_BYTES`].
     pub room_bytes: u64,
 }
@@ -93,6 +95,7 @@ impl Default for JournalOptions {
             maintenance_percent: 2,
             idle_after: Duration::from_secs(10),
             pending_bytes: 4 << 20,
+            bundle_bytes: 256 << 20,
             room_bytes: 256 << 10,
         }
     }

@@ -74,7 +74,7 @@ impl Journal {
             entries_since_start: inner.last - opened_at,
             journal_bytes: read(&gauges.journal_bytes),
             snapshot_bytes: read(&gauges.snapshot_bytes),
-            pending_bytes: inner.pending.len() as u64,
+            pending_bytes: inner.pending.bytes() as u64,
             room_bytes: inner.window.as_ref().map_or(0, Window::room),
             written_bytes: read(&gauges.written_bytes),
             maintenance_bytes: read(&gauges.maintenance_bytes),

@@ -309,6 +309,42 @@ fn a_full_disk_holds_changes_back_in_bounded_memory_until_there_is_room() {
     assert_eq!(found[&7u32.to_le_bytes().to_vec()], (round - 1).to_le_bytes());
 }
 
+#[test]
+fn what_gathers_while_the_device_stands_still_becomes_bundles_of_a_length_that_a_start_reads() {
+    const BUNDLE_BYTES: usize = 2000;
+    let dir = tempfile::tempdir().unwrap();
+    let device = Device::default();
+    let tight =
+        JournalOptions { sync: JournalSync::Always, pending_bytes: 500, bundle_bytes: BUNDLE_BYTES, ..options() };
+    let journal = Journal::open(dir.path(), tight, Clock::real(), Arc::new(device.clone())).unwrap();
+    device.be_full(true);
+    // No key repeats, so nothing can be folded.
+    let mut last = 0;
+    for n in 0..200u32 {
+        let (one, other) = (n.to_le_bytes(), (n + 1000).to_le_bytes());
+        let put = |key| Change { table: TABLE, key, value: Some(&[7; 40]) };
+        last = journal.put_together(&[put(&one), put(&other)]);
+    }
+    assert!(journal.stats().pending_bytes > 5 * BUNDLE_BYTES as u64, "{:?}", journal.stats());
+    device.be_full(false);
+    wait(&journal, last);
+    assert!(journal.close());
+
+    let bytes = std::fs::read(files::journal_path(dir.path(), 0)).unwrap();
+    let (mut at, mut bundles) = (0, 0);
+    while let Some((_, payload)) = bundle::open(&bytes[at..]) {
+        // That which goes over the limit is still in it.
+        assert!(payload.len() <= BUNDLE_BYTES + 2 * 54, "{} bytes", payload.len());
+        let numbers: Vec<u32> =
+            bundle::entries(payload).flatten().map(|entry| u32::from_le_bytes(entry.key.try_into().unwrap())).collect();
+        assert!(numbers.iter().all(|n| numbers.contains(&((n + 1000) % 2000))), "what was put together is together");
+        at += bundle::HEADER_BYTES + payload.len();
+        bundles += 1;
+    }
+    assert!(at == bytes.len() && bundles > 10, "{bundles} bundles end at {at} of {}", bytes.len());
+    assert_eq!(state(&open(dir.path())).len(), 400);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]

@@ -36,7 +36,7 @@ const WINDOW_AFTER: Duration = Duration::from_secs(10);
 /// How often the thread looks whether somebody waits for a bundle that gathers, at least.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Capacity that the buffers keep between bundles.
+/// Capacity that the buffer keeps between bundles.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Fewer bytes that came to the device are not worth a call to take them out of memory.
@@ -234,11 +234,11 @@ impl Writer {
         }
         // What came meanwhile. If it does not fit, this thread writes it and tries again.
         if !inner.pending.is_empty() {
-            if !window.append(&inner.pending, inner.last, self.synced) {
+            let fits = inner.pending.only().is_some_and(|entries| window.append(entries, inner.last, self.synced));
+            if !fits {
                 return;
             }
             inner.pending.clear();
-            inner.fold_above = 0;
             self.shared.gauges.bundles.fetch_add(1, Ordering::Relaxed);
         }
         inner.is_told_low = false;
@@ -275,6 +275,7 @@ impl Writer {
             let may_snapshot = self.snapshot.is_none() && self.bundle_last.is_none();
             if has_work
                 && !is_closing
+                && !inner.pending.is_one_full()
                 && let Some(wait) = self.wait_for_company(&inner.options, &mut gathers_since)
             {
                 if !turns::wait(&mut inner, Some(wait), |_| true) {
@@ -309,11 +310,8 @@ impl Writer {
             self.bundle.clear();
             self.bundle.shrink_to(BUFFER_BYTES);
             self.bundle.resize(HEADER_BYTES, 0);
-            self.bundle.extend_from_slice(&inner.pending);
-            inner.pending.clear();
-            inner.pending.shrink_to(BUFFER_BYTES);
-            inner.fold_above = 0;
-            self.bundle_last = Some(inner.last);
+            let last = inner.last;
+            self.bundle_last = Some(inner.pending.take(last, &mut self.bundle));
             self.has_changed = true;
         }
         Turn {
