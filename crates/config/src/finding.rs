@@ -256,21 +256,25 @@ fn layout(settings: &mut Settings) {
 
 /// Values that Apache takes, or that a file may hold, and that are brought into bounds.
 fn limited(settings: &mut Settings) {
-    for (name, low, high) in RATIO_LIMITS.into_iter().chain(OTHER_LIMITS) {
-        if settings.given(name).is_none() {
-            continue;
-        }
-        let given = crate::key::parse_number(&settings.text(name), true).unwrap_or(low);
-        let taken = given.clamp(low, high);
-        if given != taken {
+    for (name, ..) in RATIO_LIMITS.into_iter().chain(OTHER_LIMITS) {
+        if let Some((_, says)) = settings.given(name).and_then(|given| brought_into_bounds(name, given)) {
             let line = line_of(settings, name);
-            let says = match high {
-                i64::MAX => format!("{given} is below {low}, which is used"),
-                _ => format!("{given} is outside {low} to {high}; {taken} is used"),
-            };
             settings.add_finding(Finding::warning(name, line, says));
         }
     }
+}
+
+/// What is used in the place of this value, and the sentence about it; none if it is used as it is.
+pub(crate) fn brought_into_bounds(name: &str, given: &str) -> Option<(i64, String)> {
+    let mut limits = RATIO_LIMITS.into_iter().chain(OTHER_LIMITS);
+    let (_, low, high) = limits.find(|(limited, ..)| *limited == name)?;
+    let given = crate::key::parse_number(given, true).unwrap_or(low);
+    let taken = given.clamp(low, high);
+    let says = match high {
+        i64::MAX => format!("{given} is below {low}, which is used"),
+        _ => format!("{given} is outside {low} to {high}; {taken} is used"),
+    };
+    (given != taken).then_some((taken, says))
 }
 
 /// What holds on whoever uses the value: Apache's bounds of a registration's period in ms, and the least that does anything.

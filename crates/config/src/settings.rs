@@ -313,9 +313,18 @@ impl Settings {
         }
     }
 
-    /// The same for people to see: passwords are not.
+    /// The same for people to see: what is used in the place of a value that is out of bounds, and no passwords.
     pub fn shown(&self, name: &str) -> String {
-        if is_secret(name) && self.given(name).is_some() { "******".to_owned() } else { self.text(name) }
+        let Some(given) = self.given(name) else { return self.text(name) };
+        if is_secret(name) {
+            return "******".to_owned();
+        }
+        finding::brought_into_bounds(name, given).map_or_else(|| given.to_owned(), |(taken, _)| taken.to_string())
+    }
+
+    /// What is to be said of a value that is out of bounds and is brought into them.
+    pub fn limited(&self, name: &str) -> Option<String> {
+        self.given(name).and_then(|given| finding::brought_into_bounds(name, given)).map(|(_, says)| says)
     }
 
     /// Changes a live setting. Nothing is changed when it answers with an error.

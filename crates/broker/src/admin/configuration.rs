@@ -90,7 +90,7 @@ pub(crate) fn update(
     if changes.iter().any(|(key, _)| is_black(&black_list, key)) {
         return Err(Refusal::new(ResponseCode::NoPermission, "Can not update config in black list."));
     }
-    let told: Vec<String> = {
+    let (told, remark) = {
         let mut state = broker.configuration.state.lock();
         let (settings, broker_settings, store_settings) = changed(&state.settings, &changes)
             .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
@@ -114,7 +114,8 @@ pub(crate) fn update(
             file.pending.lock().extend(changes.iter().cloned());
         }
         let tell = |key: &str| format!("{key}={} (was {})", state.settings.shown(key), before.shown(key));
-        changes.iter().map(|(key, _)| tell(key)).collect()
+        let told: Vec<String> = changes.iter().map(|(key, _)| tell(key)).collect();
+        (told, otherwise_than_asked(&state.settings, &changes))
     };
     tracing::info!(peer = %session.connection.peer(), changes = told.join(", "), "settings changed by request");
     if changes.iter().any(|(key, _)| key == "brokerPermission") {
@@ -127,7 +128,6 @@ pub(crate) fn update(
     if let Some(file) = broker.configuration.file.clone() {
         blocking::spawn(move || file.write());
     }
-    let remark = without_effect(&changes);
     out.reply(request.reply_to(), ResponseCode::Success, remark.as_deref(), &(), &[]);
     Ok(())
 }
@@ -146,12 +146,12 @@ fn meant(lines: Vec<properties::Line>) -> Result<Vec<(String, String)>, Refusal>
     meant.collect()
 }
 
-/// What is said beside success of settings that are RocketMQ's and change nothing here.
-fn without_effect(changes: &[(String, String)]) -> Option<String> {
+/// What is said beside success of settings that are RocketMQ's and change nothing here, and of values that are brought into bounds.
+fn otherwise_than_asked(settings: &Settings, changes: &[(String, String)]) -> Option<String> {
     let sentences: Vec<String> = changes
         .iter()
         .filter_map(|(key, _)| match keys::find(Role::Broker, key)?.state {
-            KeyState::Used => None,
+            KeyState::Used => settings.limited(key).map(|says| format!("{key}: {says}")),
             KeyState::Accepted(why) | KeyState::NotNeeded(why) | KeyState::Off(why) | KeyState::Refused(why) => {
                 Some(format!("{key} has no effect: {why}"))
             }
@@ -290,8 +290,31 @@ mod tests {
     fn settings_that_change_nothing_are_named() {
         let changes =
             ["autoCreateTopicEnable", "sendThreadPoolQueueCapacity"].map(|key| (key.to_owned(), "1".to_owned()));
-        assert_eq!(without_effect(&changes[..1]), None);
-        assert!(without_effect(&changes).unwrap().starts_with("sendThreadPoolQueueCapacity has no effect: "));
+        let settings = settings();
+        assert_eq!(otherwise_than_asked(&settings, &changes[..1]), None);
+        let said = otherwise_than_asked(&settings, &changes).unwrap();
+        assert!(said.starts_with("sendThreadPoolQueueCapacity has no effect: "), "{said}");
+    }
+
+    fn settings() -> Settings {
+        let machine = config::Machine { host_name: "a".into(), address: [127, 0, 0, 1].into(), home: "/".into() };
+        Settings::load(config::Sources::new(Role::Broker, machine)).unwrap()
+    }
+
+    #[test]
+    fn a_value_that_is_brought_into_bounds_is_named_and_shown_as_what_it_became() {
+        let change = |value: &str| [("diskSpaceWarningLevelRatio".to_owned(), value.to_owned())];
+        let (settings, _, store) = changed(&settings(), &change("97")).unwrap();
+        let said = otherwise_than_asked(&settings, &change("97")).unwrap();
+        assert_eq!(said, "diskSpaceWarningLevelRatio: 97 is outside 35 to 90; 90 is used");
+        assert_eq!(
+            (settings.shown("diskSpaceWarningLevelRatio").as_str(), store.disk_space_warning_level_ratio),
+            ("90", 90)
+        );
+        assert!(settings.print(true).contains("diskSpaceWarningLevelRatio=90 "));
+        let (settings, ..) = changed(&settings, &change("80")).unwrap();
+        assert_eq!(otherwise_than_asked(&settings, &change("80")), None);
+        assert_eq!(settings.shown("diskSpaceWarningLevelRatio"), "80");
     }
 
     fn meant_by(text: &str) -> Result<Vec<(String, String)>, String> {
