@@ -17,7 +17,7 @@ use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_ids;
 use protocol::record::RecordDraft;
 use protocol::request::{RecallMessageReply, SendReply};
-use store::{AppendError, ConsumeQueue, Landed, MessageKeys, RecordBatch, TagsCode};
+use store::{AppendError, ConsumeQueue, Landed, MessageKeys, NotWritable, RecordBatch, TagsCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -576,7 +576,7 @@ pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
     /// Clients that wait for no answer: there is nobody to be told that there is no room, so they wait until there is, and their connection
-    /// is not read meanwhile.
+    /// is not read meanwhile. Where the device is full they wait as long as others do where it is late.
     Oneway,
     /// Clients: where they do not want to wait for a full write pool (`fastFailIfNoBufferInStorePool`), they need not.
     Producers,
@@ -613,6 +613,7 @@ impl Broker {
 
     async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
+        let mut full_since: Option<Duration> = None;
         // Ends with room, or with the time for it; for who waits for no answer, with his connection.
         loop {
             let error = match self.store.append(batch, self.clock.now()) {
@@ -633,12 +634,22 @@ impl Broker {
                 }
                 AppendError::PoolFull { from, .. } => (self.store.written(), from + 1),
                 AppendError::NotWritable(why) => {
+                    let now = self.clock.elapsed();
+                    let full_for = now.saturating_sub(*full_since.get_or_insert(now));
+                    // Retention may make room within seconds, and nobody else can try again.
+                    if who == Who::Oneway && why != NotWritable::Closed && full_for < limit {
+                        self.limits.waited_for_room(full_for);
+                        tokio::time::sleep(ROOM_STEP).await;
+                        self.stats.waits.add(Cause::Disk, self.clock.elapsed().saturating_sub(now));
+                        continue;
+                    }
                     return Err(Refusal::new(ResponseCode::ServiceNotAvailable, format!("{NOT_AVAILABLE} {why}")));
                 }
                 AppendError::TooLong { .. } => {
                     return Err(Refusal::new(ResponseCode::MessageIllegal, format!("the message is illegal, {error}")));
                 }
             };
+            full_since = None;
             let now = self.clock.elapsed();
             if who == Who::Producers && waiting.is_none() && self.limits.is_hopeless(now) {
                 return Err(Refusal::busy(

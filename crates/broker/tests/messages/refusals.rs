@@ -1,5 +1,6 @@
 use protocol::code::request;
 use protocol::request::SendMessage;
+use tokio::time::Instant;
 
 use crate::support::*;
 
@@ -152,4 +153,50 @@ async fn one_way_sends_that_are_refused_are_counted_since_nobody_is_told() {
     let codes: Vec<&str> = counted.filter_map(|line| line.split_once("response_code=")).map(|(_, rest)| rest).collect();
     assert_eq!(codes, ["\"13\"} 1", "\"16\"} 1", "\"29\"} 1"]);
     assert_eq!(running.all("Orders", 0).await.len(), 2);
+}
+
+/// The device is full. Who waits for an answer is told at once; who does not waits as long as there may be room again soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_way_sends_wait_for_room_on_a_full_device_before_they_are_lost() {
+    const FULL: i32 = 14;
+    let device = Device::default();
+    let more: &[_] = &[("roomTimeoutMillis", "60000")];
+    let setup = Setup { device: device.clone(), segment_bytes: 1 << 20, more, ..Setup::default() };
+    let running = start(setup).await;
+    let body = "x".repeat(200 << 10);
+    let refused = async || {
+        let (deadline, mut stored) = (Instant::now() + DEADLINE, 0);
+        while running.send(&to("Orders", 0, ""), &body).await.code != FULL {
+            assert!(Instant::now() < deadline, "{stored} were stored");
+            stored += 1;
+        }
+        stored
+    };
+    // On a connection of its own, since it is not read while they wait.
+    let quiet = net::Client::new(net::ClientOptions::default());
+    let send_quietly = async |name: &str| {
+        let body = name.to_owned() + &" ".repeat((200 << 10) - name.len());
+        let message = to("Orders", 0, "");
+        quiet.oneway(&running.address, request::SEND_MESSAGE_V2, &message, body.into()).await.unwrap();
+    };
+    let lost = || running.metrics().lines().any(|line| line.starts_with("gantry_oneway_refused_total{"));
+
+    device.fill_log(true);
+    let stored = refused().await;
+    send_quietly("late").await;
+    until("a send that waits", || metric(&running.metrics(), "gantry_room_wait_millis_peak") > 0).await;
+    assert!(!lost());
+    device.fill_log(false);
+    let found = running.wait_for("Orders", 0, stored + 1).await;
+    assert_eq!(found[stored].body.trim_end(), "late");
+
+    // Not for ever: other requests of its connection are behind it.
+    let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), "roomTimeoutMillis=300\n").await;
+    assert_eq!(changed.code, 0, "{:?}", changed.remark);
+    device.fill_log(true);
+    refused().await;
+    send_quietly("lost").await;
+    until("a send that is lost", lost).await;
+    device.fill_log(false);
+    running.stop().await;
 }
