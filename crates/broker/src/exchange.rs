@@ -198,6 +198,7 @@ impl Exchange {
 
     /// Writes the files whose state has changed since they were last written. Called by one task at a time.
     pub(crate) async fn export(&self, broker: &Broker, when: When) -> Result<(), ExchangeError> {
+        let mut first_error = None;
         for json in used(broker) {
             let stamp = stamp(broker, json);
             let now = broker.clock.elapsed();
@@ -233,13 +234,16 @@ impl Exchange {
             // The task cannot be cancelled here, and a panic in it would be ours.
             if let Ok((written, in_place)) = written.await {
                 self.known.lock()[json as usize].note_in_place(in_place);
-                written?;
+                if let Err(error) = written {
+                    first_error.get_or_insert(error);
+                    continue;
+                }
             }
             self.written.fetch_add(bytes as u64, Ordering::Relaxed);
             let known = &mut self.known.lock()[json as usize];
             (known.stamp, known.bytes, known.written_at) = (Some(stamp), bytes, now);
         }
-        Ok(())
+        first_error.map_or(Ok(()), Err)
     }
 
     /// Writes how many timer messages wait, which matters to whoever takes over and changes with each message: at the stop.

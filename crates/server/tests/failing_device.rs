@@ -1,44 +1,20 @@
-//! The binary on a device that fails: `strace` puts errors and delays in the place of what the kernel would answer.
+//! The binary on a device that fails: its log, and its timers. What stands beside these is in `failing_files.rs`.
 //!
-//! It counts the calls of each thread by itself, so the numbers below are those of the thread `flush` or `segments`.
+//! The numbers of calls below are those of the thread `flush` or `segments`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
 
 mod support;
 
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use support::asking::Asking;
+use support::failing::{on_failing_device, with_failing_files};
 use support::{PATIENCE, Running};
 
 const TOPIC: &str = "orders";
 const FLUSH_DISK_TIMEOUT: i32 = 10;
 const SERVICE_NOT_AVAILABLE: i32 = 14;
-
-/// A server of which these calls go wrong, as `inject=` of strace has it.
-fn on_failing_device(data: &Path, injected: &str, settings: &[&str]) -> Running {
-    with_failing_files(data, injected, &[], settings)
-}
-
-/// The same, where they are made on these files; on all if there are none.
-fn with_failing_files(data: &Path, injected: &str, files: &[&str], settings: &[&str]) -> Running {
-    let (call, _) = injected.split_once(':').unwrap();
-    let mut command = Command::new("strace");
-    for file in files {
-        command.arg("-P").arg(data.canonicalize().unwrap().join(file));
-    }
-    // With -D it is the server that is our child, and not strace.
-    command.args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
-    command.args(["-e", &format!("inject={injected}"), env!("CARGO_BIN_EXE_gantry")]);
-    command.args(["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"]);
-    for setting in settings {
-        command.args(["--set", setting]);
-    }
-    command.env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
-    Running::start(&mut command)
-}
 
 /// A body of 8 KiB that begins with its number.
 fn body(number: usize) -> String {

@@ -72,6 +72,12 @@ impl Asking {
         call.await.unwrap()
     }
 
+    /// The answer to a pull.
+    pub async fn try_pull(&self, topic: &str, queue_id: i32, offset: u64) -> Response {
+        let pull = PullMessage { max_msg_nums: 1000, ..PullMessage::at("CG", topic, queue_id, offset as i64) };
+        self.client.call(&self.broker, request::PULL_MESSAGE, &pull, Bytes::new(), PATIENCE).await.unwrap()
+    }
+
     /// The code of the answer, where the next pull begins, and offsets and bodies of what was found.
     pub async fn pull(
         &self,

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 pub mod asking;
 pub mod cage;
+pub mod failing;
 pub mod prometheus;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,31 @@
+//! The binary where files fail: `strace` puts errors and delays in the place of what the kernel would answer.
+//!
+//! It counts the calls of each thread by itself.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::Running;
+
+/// A server of which these calls go wrong, as `inject=` of strace has it.
+pub fn on_failing_device(data: &Path, injected: &str, settings: &[&str]) -> Running {
+    with_failing_files(data, injected, &[], settings)
+}
+
+/// The same, where they are made on these files; on all if there are none.
+pub fn with_failing_files(data: &Path, injected: &str, files: &[&str], settings: &[&str]) -> Running {
+    let (call, _) = injected.split_once(':').unwrap();
+    let mut command = Command::new("strace");
+    for file in files {
+        command.arg("-P").arg(data.canonicalize().unwrap().join(file));
+    }
+    // With -D it is the server that is our child, and not strace.
+    command.args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+    command.args(["-e", &format!("inject={injected}"), env!("CARGO_BIN_EXE_gantry")]);
+    command.args(["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"]);
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
+    command.env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
+    Running::start(&mut command)
+}
