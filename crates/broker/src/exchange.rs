@@ -22,20 +22,18 @@ use crate::broker::Broker;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::tables::{self, Keeper};
 
+mod credit;
 mod files;
 mod look;
 mod place;
 mod text;
 
+use credit::Credit;
 use files::{ALL, Json, named, render, stamp, used};
 pub use look::{ConfigFile, ConfigLook, Writer};
 pub(crate) use place::put_in_place;
 use place::{BACKUP, backup};
 
-/// A file that is no longer is written each time that its state has changed: many such a minute are little.
-const SMALL_BYTES: usize = 16 << 10;
-/// A longer one that has not been paid for waits so long at most.
-const UNPAID_TIME: Duration = Duration::from_secs(600);
 /// Hashes that are remembered of writes that may have been cut short, beside those of the file in place and of its backup.
 const ATTEMPTS_KEPT: usize = 4;
 
@@ -85,9 +83,9 @@ struct Known {
     extras: Value,
     /// What the state looked like when it was last written.
     stamp: Option<(i64, i64, u64)>,
-    /// How long the file was that was written last, and when, by the clock's elapsed time.
+    /// How long the file was that was written last; 0 before the first.
     bytes: usize,
-    written_at: Duration,
+    credit: Credit,
 }
 
 /// When files are written.
@@ -95,7 +93,8 @@ struct Known {
 pub(crate) enum When {
     /// If their state has changed.
     Changed,
-    /// The same, but a long one no sooner than what users have written since the start pays for it: they are written whole, with each change.
+    /// The same, but no sooner than what users have written since the start pays for it, or the file's credit does: they are written whole, with
+    /// each change.
     Paid,
 }
 
@@ -117,8 +116,9 @@ pub(crate) struct Exchange {
     folder: PathBuf,
     known: Mutex<[Known; ALL.len()]>,
     keeper: Keeper,
-    /// Bytes of files written since the start. Relaxed: it stands alone.
+    /// Bytes of files written since the start, and of these the ones that nothing had paid. Relaxed: each stands alone.
     written: AtomicU64,
+    unpaid: AtomicU64,
 }
 
 impl Exchange {
@@ -135,7 +135,13 @@ impl Exchange {
                 known[json as usize].extras = serde_json::from_slice(value).unwrap_or_default();
             }
         });
-        Exchange { folder, known: Mutex::new(known), keeper: Keeper::of(store), written: AtomicU64::new(0) }
+        Exchange {
+            folder,
+            known: Mutex::new(known),
+            keeper: Keeper::of(store),
+            written: AtomicU64::new(0),
+            unpaid: AtomicU64::new(0),
+        }
     }
 
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
@@ -188,6 +194,11 @@ impl Exchange {
         self.written.load(Ordering::Relaxed)
     }
 
+    /// Of these, what nothing had paid.
+    pub(crate) fn unpaid(&self) -> u64 {
+        self.unpaid.load(Ordering::Relaxed)
+    }
+
     /// Whether what was written beside what users write is within `journalMaintenancePercent` of that: files, and the journal's snapshots.
     fn is_paid(&self, broker: &Broker) -> bool {
         let journal = broker.store.journal();
@@ -196,20 +207,27 @@ impl Exchange {
         spent * 100 <= u128::from(stats.foreground_bytes) * u128::from(percent)
     }
 
-    /// Writes the files whose state has changed since they were last written. Called by one task at a time.
+    /// Writes the files whose state has changed since they were last written. Called by one task at a time. One that cannot be replaced does
+    /// not hold up the others; the first error is returned. Without the journal none can be.
     pub(crate) async fn export(&self, broker: &Broker, when: When) -> Result<(), ExchangeError> {
         let mut first_error = None;
         for json in used(broker) {
             let stamp = stamp(broker, json);
             let now = broker.clock.elapsed();
-            let extras = {
+            let unpaid_time = Duration::from_millis(broker.store_settings.load().journal_unpaid_millis);
+            let (extras, is_paid) = {
                 let known = self.known.lock();
                 let known = &known[json as usize];
-                let is_due = known.bytes <= SMALL_BYTES || now.saturating_sub(known.written_at) >= UNPAID_TIME;
-                if known.stamp == Some(stamp) || when == When::Paid && !is_due && !self.is_paid(broker) {
+                if known.stamp == Some(stamp) {
                     continue;
                 }
-                known.extras.clone()
+                let is_paid = self.is_paid(broker);
+                // The first one lets others in, whatever it costs.
+                let is_due = is_paid || known.bytes == 0 || known.credit.covers(known.bytes, now, unpaid_time);
+                if when == When::Paid && !is_due {
+                    continue;
+                }
+                (known.extras.clone(), is_paid)
             };
             let text = render(broker, json, &extras);
             let bytes = text.len();
@@ -241,7 +259,11 @@ impl Exchange {
             }
             self.written.fetch_add(bytes as u64, Ordering::Relaxed);
             let known = &mut self.known.lock()[json as usize];
-            (known.stamp, known.bytes, known.written_at) = (Some(stamp), bytes, now);
+            (known.stamp, known.bytes) = (Some(stamp), bytes);
+            if !is_paid {
+                self.unpaid.fetch_add(bytes as u64, Ordering::Relaxed);
+                known.credit.spend(bytes, now, unpaid_time);
+            }
         }
         first_error.map_or(Ok(()), Err)
     }

@@ -34,7 +34,7 @@ pub(crate) struct Figure {
 }
 
 /// The settings, and what there is beside them.
-pub(crate) fn figures(broker: &Broker) -> [Figure; 25] {
+pub(crate) fn figures(broker: &Broker) -> [Figure; 27] {
     let journal = broker.store.journal();
     let (stats, options) = (journal.stats(), journal.options());
     let now = |name, value, about| Figure { name, is_count: false, about, value };
@@ -61,6 +61,12 @@ pub(crate) fn figures(broker: &Broker) -> [Figure; 25] {
         ),
         count("journalMaintenanceBytes", stats.maintenance_bytes, "Bytes of snapshots and of heads of files"),
         count("configurationBytes", broker.exchange.written(), "Bytes of config/*.json written, each time whole"),
+        count("configurationUnpaidBytes", broker.exchange.unpaid(), "Of these, what was due before it was paid"),
+        now(
+            "journalUnpaidMillis",
+            broker.store_settings.load().journal_unpaid_millis,
+            "How long a change waits for that at most until it is in config/*.json",
+        ),
         count("journalForegroundBytes", stats.foreground_bytes, "Bytes of changes and of the log"),
         count("journalWrittenBytes", stats.written_bytes, "Bytes of changes"),
         count("journalEntries", stats.entries_since_start, "Changes"),

@@ -511,6 +511,8 @@ settings! {
         journal_snapshot_ratio_percent: u64 = "journalSnapshotRatioPercent";
         /// … and which share of all that is written the last one may be, in percent.
         journal_maintenance_percent: u64 = "journalMaintenancePercent";
+        /// How long a changed file of the configuration waits at most until it is paid, in ms.
+        journal_unpaid_millis: u64 = "journalUnpaidMillis";
         /// How long nothing changed when the journal is idle, in ms.
         journal_idle_millis: u64 = "journalIdleMillis";
         /// Bytes of changes that may wait for the device before they are folded.

@@ -65,6 +65,7 @@ async fn settings_of_the_journal_are_changed_while_it_runs_and_shown_with_what_t
         ("journalPendingBytesMax", 4 << 20),
         ("journalRoomBytes", 256 << 10),
         ("journalOffsetsMillis", 5),
+        ("journalUnpaidMillis", 600_000),
     ] {
         assert_eq!(number(&before, name), value, "{name}");
     }
@@ -167,5 +168,35 @@ async fn long_files_of_the_configuration_are_written_as_far_as_messages_pay_for_
     assert!(!read("topics.json").contains("\"Late\""));
     pay(&running).await;
     until("the topic is written", || read("topics.json").contains("\"Late\"")).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_files_of_the_configuration_that_change_all_the_time_wait_too_and_not_for_ever() {
+    let more: &[_] = &[("flushConsumerOffsetInterval", "100"), ("journalUnpaidMillis", "86400000")];
+    let running = start(Setup { more, ..Setup::default() }).await;
+    let read = |file: &str| std::fs::read_to_string(running.dir().join("config").join(file)).unwrap_or_default();
+    let mut last = String::new();
+    for number in 0.. {
+        assert!(number < 50, "each of 50 changes was written");
+        last = format!("T{number:03}");
+        running.put(&last, 0, "", "x").await;
+        // In the same turn as a file that is much shorter, and so has its share for longer.
+        let mode = format!(r#"{{"consumerGroup":"CG","mode":"POP","popShareQueueNum":{number},"topic":"T000"}}"#);
+        assert_eq!(running.call(request::SET_MESSAGE_REQUEST_MODE, &(), mode).await.code, 0);
+        let written = format!("\"popShareQueueNum\":{number},");
+        until("the mode is written", || {
+            read("messageRequestMode.json").replace(char::is_whitespace, "").contains(&written)
+        })
+        .await;
+        if !read("topics.json").contains(&last) {
+            assert!(number > 0, "the first change after the start is written at once");
+            break;
+        }
+    }
+    let unpaid = metric(&running.metrics(), "gantry_configuration_unpaid_bytes_total");
+    assert!((4 << 10..64 << 10).contains(&unpaid), "{unpaid}");
+    set(&running, "journalUnpaidMillis=100\n").await;
+    until("the topic is written", || read("topics.json").contains(&last)).await;
     running.stop().await;
 }
