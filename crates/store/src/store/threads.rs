@@ -114,7 +114,10 @@ impl Store {
                 }
                 let moved = store.move_checkpoint(false);
                 drop(store);
-                if let Ok(true) = moved {
+                // The ring of a stop may have been answered before the move.
+                if let Ok(true) = moved
+                    && !shared.is_stopping()
+                {
                     shared.checkpoint_bell.rest(WHOLE_SYNC_REST);
                 }
                 if let Err(error) = &moved
