@@ -686,7 +686,7 @@ mod tests {
 
     fn store_at(dir: &std::path::Path) -> Arc<Store> {
         let (clock, _) = Clock::manual(TimeMs(1_000));
-        let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::new(RealDisk) };
+        let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::new(RealDisk), ..StoreEnv::real() };
         let options = StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::at(dir) };
         Store::open(options, env).unwrap().0
     }

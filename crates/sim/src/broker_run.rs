@@ -7,20 +7,24 @@
 mod checks;
 mod history;
 mod pops;
+#[cfg(test)]
+mod tests;
+mod words;
 
 use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
 use protocol::message_id::parse_offset_message_id;
 use protocol::properties::{PropertiesWriter, name};
 use protocol::request::{EndTransaction, QueryConsumerOffset, SendMessage, UpdateConsumerOffset};
-use store::{FlushMode, PoolOptions, Store, StoreOptions};
+use store::{ConsumeQueue, FlushMode, PoolOptions, Store, StoreOptions};
 
 use crate::disk::Crash;
 use crate::log_run::{self, End, body};
 use crate::served::{Answer, LEVELS, Request, Served};
 use crate::verdict::{Report, Verdict};
-use crate::world::World;
+use crate::world::{Twist, World};
 use history::{Ended, Half, History, Kind, Sent};
+use words::Words;
 
 const LEVEL_MS: [i64; 3] = [1_000, 3_000, 10_000];
 const QUEUES: u32 = 2;
@@ -41,11 +45,15 @@ struct Run<'a> {
     report: &'a mut Report,
     options: StoreOptions,
     history: History,
+    /// Messages and topics have a word in what an answer waits for.
+    words: Option<Words>,
+    /// Since the start of this life, the broker's own word was SYNC_FLUSH.
+    is_sync_life: bool,
 }
 
 /// Runs the seed's story.
-pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
-    let mut world = World::new(seed)?;
+pub fn run(seed: u64, twist: Twist, report: &mut Report) -> anyhow::Result<()> {
+    let mut world = World::new(seed, twist)?;
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
     let options = StoreOptions {
@@ -57,7 +65,12 @@ pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
     };
     report.tell(|| format!("{:?}, {:?}, files of {} bytes", options.flush, options.pool, options.segment_bytes));
     let lives = 2 + world.dice.below(3);
-    let mut run = Run { world: &mut world, report, options, history: History::default() };
+    let words = Words::of(seed);
+    if words.is_some() {
+        // As in runs of groups: no earlier story of such a seed is to stay.
+        world.counts_no_reading();
+    }
+    let mut run = Run::new(words, &mut world, report, options);
     let mut before = End::Closed;
     for life in 0..lives {
         let end = run.live(before, life + 1 == lives)?;
@@ -72,22 +85,27 @@ pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
         if !run.report.is_well() {
             break;
         }
-        run.history.end_of_life(end, run.options.flush == FlushMode::Sync);
+        run.history.end_of_life(end, run.is_sync_life);
         before = end;
     }
     Ok(())
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(words: Option<Words>, world: &'a mut World, report: &'a mut Report, options: StoreOptions) -> Run<'a> {
+        Run { world, report, options, history: History::default(), words, is_sync_life: false }
+    }
+
     /// From a start to a crash or a stop.
     fn live(&mut self, before: End, is_last: bool) -> anyhow::Result<End> {
         log_run::move_to(&mut self.options, &self.world.root());
+        self.is_sync_life = self.options.flush == FlushMode::Sync;
         let how = self.world.crash();
         if self.world.one_in(6) {
             // In the start, or soon after it.
             self.world.disk.crash_in(1 + u64::from(self.world.dice.below(200)), how);
         }
-        let mut served = match Served::start(self.world, self.options.clone(), &[]) {
+        let mut served = match Served::start(self.world, self.options.clone(), &self.settings_of_words()) {
             Ok(served) => served,
             // What is refused then is refused by a ghost.
             Err(_) if self.world.disk.has_crashed() => return Ok(End::Crashed(how)),
@@ -124,6 +142,9 @@ impl Run<'_> {
         self.see(&served.store);
         self.check_log(&served.store);
         self.check_offsets(served)?;
+        if self.goes_on() {
+            self.begin_words(served)?;
+        }
         if !self.goes_on() {
             return Ok(false);
         }
@@ -133,6 +154,9 @@ impl Run<'_> {
         let steps = 10 + self.world.dice.below(50);
         for _ in 0..steps {
             self.step(served)?;
+            if self.goes_on() {
+                self.step_of_words(served)?;
+            }
             if !self.goes_on() {
                 return Ok(false);
             }
@@ -211,16 +235,20 @@ impl Run<'_> {
                 TASKS => Kind::Task,
                 _ => Kind::Now,
             };
+            let own = self.words.as_ref().and_then(|words| words.say(&mut properties));
             let bytes = 8 + self.world.pick(&[0, 50, 400, 1_500]) + self.world.dice.below(100) as usize;
-            drafts.push((id, kind, bytes, self.world.dice.below(QUEUES) as i32, properties));
+            drafts.push((id, kind, bytes, self.world.dice.below(QUEUES) as i32, properties, own));
         }
         self.report.messages += drafts.len() as u64;
         self.report.tell(|| {
-            format!("at {now} send {:?} to {topic}", drafts.iter().map(|draft| (draft.0, &draft.1)).collect::<Vec<_>>())
+            format!(
+                "at {now} send {:?} to {topic}",
+                drafts.iter().map(|draft| (draft.0, &draft.1, draft.5)).collect::<Vec<_>>()
+            )
         });
         let fields: Vec<_> = drafts
             .iter()
-            .map(|(_, _, _, queue_id, properties)| SendMessage {
+            .map(|(_, _, _, queue_id, properties, _)| SendMessage {
                 producer_group: "dealers",
                 topic,
                 default_topic: "TBW102",
@@ -243,19 +271,20 @@ impl Run<'_> {
         }
         let answers = served.ask(self.world, &requests)?;
         let end = served.store.end().0;
-        for ((id, ..), answer) in drafts.iter().zip(answers) {
+        for ((id, .., own), answer) in drafts.iter().zip(answers) {
             let Some(answer) = answer else { continue };
             if answer.code != ResponseCode::Success as i32 {
                 self.report.find(Verdict::Refused, format!("message {id}: {} {}", answer.code, answer.remark));
                 continue;
             }
+            let is_safe = self.answer_is_safe(topic, *own);
             let Some(sent) = self.history.sent.get_mut(id) else { continue };
             (sent.end, sent.is_sure) = (Some(end), true);
             if let Kind::Half(half) = &mut sent.kind {
                 let at = parse_offset_message_id(answer.field("msgId"))?.1;
                 *half = Some(Half { at: at as i64, queue_offset: answer.number("queueOffset"), ended: Ended::Open });
             }
-            if answer_is_safe(self.options.flush) {
+            if is_safe {
                 self.history.is_safe(*id);
             }
         }
@@ -282,6 +311,8 @@ impl Run<'_> {
             msg_id: "",
             transaction_id: None,
         };
+        // With SYNC_FLUSH what did not wait for the device itself is not found before the device has it: the producer is asked later.
+        let is_shown = stored.is_some_and(|end| end <= served.store.confirmed().get());
         self.history.end_half(id, Ended::Perhaps);
         let answer = self.ask(served, Request { code: request::END_TRANSACTION, fields: &fields, body: &[] })?;
         let Some(answer) = answer else { return Ok(()) };
@@ -293,7 +324,7 @@ impl Run<'_> {
                 before
             }
             (Ended::Open, code) => {
-                if is_sure && stored.is_some() {
+                if is_sure && is_shown {
                     let what = format!("half message {id} cannot be ended: {code} {}", answer.remark);
                     self.report.find(Verdict::Lost, what);
                 }
@@ -308,7 +339,9 @@ impl Run<'_> {
     fn commit(&mut self, served: &mut Served) -> anyhow::Result<()> {
         let queue_id = self.world.dice.below(QUEUES);
         let max = served.store.queues_of(NOW).into_iter().find(|(id, _)| *id == queue_id);
-        let Some(max) = max.map(|(_, queue)| queue.max_offset()) else { return Ok(()) };
+        // What is not shown was not consumed.
+        let shown = |queue: &ConsumeQueue| (0..queue.max_offset()).rev().find(|at| served.store.is_visible(queue, *at));
+        let Some(max) = max.map(|(_, queue)| shown(&queue).map_or(0, |last| last + 1)) else { return Ok(()) };
         let least = self.history.offsets[queue_id as usize].most;
         let commit_offset = least.max(0) + i64::from(self.world.dice.below(3));
         if commit_offset > max as i64 {
@@ -346,9 +379,4 @@ impl Run<'_> {
         }
         Ok(())
     }
-}
-
-/// Whether an answer to a send or an end says that a loss of power takes nothing of it.
-fn answer_is_safe(flush: FlushMode) -> bool {
-    flush == FlushMode::Sync
 }

@@ -22,8 +22,8 @@ use store::DiskUse;
 use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use store::turns;
 
-pub use failing::Failure;
 use failing::{Asks, Failing};
+pub use failing::{Failure, Synced};
 use file::CrashFile;
 pub use image::{Crash, Image};
 use nodes::{Change, Nodes};
@@ -49,6 +49,8 @@ pub struct Rules {
     /// Whether a crash may come when a file is opened to read. Which thread opens one first, and how often, is not always the seed's choice; it
     /// changes nothing on the disk.
     pub counts_reading: bool,
+    /// Syncs say that they are done and bring nothing to the device. No store keeps its promises on such a disk: it shows whether a run finds that.
+    pub lies: bool,
 }
 
 /// See the module's head. Cheap to clone.
@@ -77,7 +79,7 @@ struct State {
     trace: Trace,
     failing: Option<Failing>,
     failures: u64,
-    unsynced: Option<PathBuf>,
+    unsynced: Option<(Synced, PathBuf)>,
     used_percent: u8,
 }
 
@@ -306,7 +308,10 @@ impl Disk for CrashDisk {
         let changes = self.shared.state.lock().nodes.changes_of(relative, self.shared.rules.names);
         // Nobody else has a turn meanwhile: files of deleted topics go under a lock.
         self.shared.call("synced dir", relative, [0, 0], &[])?;
-        self.shared.may(Asks::Sync, relative)?;
+        self.shared.may(Asks::Sync(Synced::Folder), relative)?;
+        if self.shared.rules.lies {
+            return Ok(());
+        }
         self.shared.state.lock().nodes.commit(&changes);
         Ok(())
     }
@@ -320,13 +325,16 @@ impl Disk for CrashDisk {
         };
         self.shared.sync_takes_time();
         self.shared.call("synced file system", relative, [0, 0], &[])?;
-        let failed = self.shared.may(Asks::Sync, relative);
+        let failed = self.shared.may(Asks::Sync(Synced::Everything), relative);
         let mut state = self.shared.state.lock();
         if let Err(error) = failed {
             for captured in contents {
                 state.nodes.drop_some(captured, &self.shared.random);
             }
             return Err(error);
+        }
+        if self.shared.rules.lies {
+            return Ok(());
         }
         for captured in contents {
             state.nodes.settle(captured);

@@ -11,6 +11,8 @@ mod history;
 mod line;
 mod producer;
 mod register;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ use crate::log_run::{self, End};
 use crate::network::{Link, Network, Weather};
 use crate::served::{LEVELS, Served, Setting};
 use crate::verdict::{Report, Verdict};
-use crate::world::World;
+use crate::world::{Twist, World};
 use consumer::Consumer;
 use history::{Begun, History, Queue};
 use producer::Producer;
@@ -196,8 +198,8 @@ struct Run<'a> {
 }
 
 /// Runs the seed's story.
-pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
-    let mut world = World::new(seed)?;
+pub fn run(seed: u64, twist: Twist, report: &mut Report) -> anyhow::Result<()> {
+    let mut world = World::new(seed, twist)?;
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
     let options = StoreOptions {
@@ -207,24 +209,12 @@ pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
         ..log_run::options(&world)
     };
     world.counts_no_reading();
-    world.counts_no_reading();
     let rules = Rules::new(&world);
     report.tell(|| format!("{:?}, {:?}, files of {} bytes", options.flush, options.pool, options.segment_bytes));
     report.tell(|| format!("{:?}, pulls wait for {} ms, {:?}", rules.weather, rules.suspend_ms, rules.settings));
     let lives = 1 + world.dice.below(3);
     let network = Network::new(rules.weather, Random::seeded(world.dice.next_u64()));
-    let mut run = Run {
-        world: &mut world,
-        report,
-        options,
-        rules,
-        network,
-        history: History::new(),
-        consumers: Vec::new(),
-        producers: (0..PRODUCERS).map(Producer::new).collect(),
-        last_client: PRODUCERS,
-        life: 0,
-    };
+    let mut run = Run::new(&mut world, report, options, rules, network);
     for group in 0..GROUPS.len() {
         run.join(group);
     }
@@ -250,7 +240,28 @@ pub fn run(seed: u64, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(
+        world: &'a mut World,
+        report: &'a mut Report,
+        options: StoreOptions,
+        rules: Rules,
+        network: Network,
+    ) -> Run<'a> {
+        Run {
+            world,
+            report,
+            options,
+            rules,
+            network,
+            history: History::new(),
+            consumers: Vec::new(),
+            producers: (0..PRODUCERS).map(Producer::new).collect(),
+            last_client: PRODUCERS,
+            life: 0,
+        }
+    }
+
     /// From a start of the broker to a crash or a stop.
     fn live(&mut self, before: End, is_last: bool) -> anyhow::Result<End> {
         log_run::move_to(&mut self.options, &self.world.root());

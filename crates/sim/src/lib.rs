@@ -1,7 +1,8 @@
 //! Seeded runs of the store and the broker over a simulated clock and disk, and what they may never show.
 //!
 //! A seed decides everything: what is sent, when time passes, in which order the store's threads have their turns, when the power fails, and which
-//! sectors and names the device had by then. The code is the one that serves; what it is given is simulated: the clock (`env`), the file system
+//! sectors and names the device had by then. The code is the one that serves; what it is given is simulated: the clock and, if asked for, which rare
+//! branches are taken (`env`), the file system
 //! ([`disk`]), and the order of threads (`store::turns`). What must hold is in [`log_run`] and the runs beside it, and what is wrong has a
 //! [`verdict`].
 
@@ -19,6 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use log_run::{Left, Plan};
 use verdict::{Report, Verdict};
+pub use world::Twist;
 
 /// Plays a seed. A panic is a finding like others.
 pub fn play(seed: u64, tells: bool) -> Report {
@@ -36,13 +38,13 @@ pub fn play_and_keep(
 }
 
 /// Plays a seed of a broker.
-pub fn play_broker(seed: u64, tells: bool) -> Report {
-    told(tells, |report| broker_run::run(seed, report))
+pub fn play_broker(seed: u64, twist: Twist, tells: bool) -> Report {
+    told(tells, |report| broker_run::run(seed, twist, report))
 }
 
 /// Plays a seed of groups of consumers over a network.
-pub fn play_group(seed: u64, tells: bool) -> Report {
-    told(tells, |report| group_run::run(seed, report))
+pub fn play_group(seed: u64, twist: Twist, tells: bool) -> Report {
+    told(tells, |report| group_run::run(seed, twist, report))
 }
 
 fn told(tells: bool, run: impl FnOnce(&mut Report) -> anyhow::Result<()>) -> Report {
@@ -58,4 +60,18 @@ fn told(tells: bool, run: impl FnOnce(&mut Report) -> anyhow::Result<()>) -> Rep
         }
     }
     report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_panics_or_cannot_go_on_has_found_something() {
+        let verdicts = |report: Report| report.findings.iter().map(|finding| finding.verdict).collect::<Vec<_>>();
+        let stumbles = |_: &mut Report| -> anyhow::Result<()> { std::panic::resume_unwind(Box::new("an assertion")) };
+        assert_eq!(verdicts(told(false, stumbles)), [Verdict::Panicked]);
+        assert_eq!(verdicts(told(false, |_| anyhow::bail!("no room"))), [Verdict::Refused]);
+        assert_eq!(verdicts(told(false, |_| Ok(()))), []);
+    }
 }

@@ -6,6 +6,8 @@
 mod ageing;
 mod checks;
 mod left;
+#[cfg(test)]
+mod tests;
 mod trouble;
 
 use std::collections::BTreeMap;
@@ -17,14 +19,14 @@ use std::time::Duration;
 use env::{Random, TimeMs};
 use protocol::record::RecordDraft;
 use store::{
-    AppendError, FlushMode, IndexOptions, PoolOptions, RecordBatch, RecoveryOptions, Retention, Store, StoreEnv,
-    StoreOptions, TagsCode,
+    AppendError, FlushMode, IndexOptions, PoolOptions, RecordBatch, RecoveryOptions, Retention, Store, StoreOptions,
+    TagsCode,
 };
 
 use crate::disk::Crash;
 use crate::tables::Tables;
 use crate::verdict::{Report, Verdict};
-use crate::world::{BEGIN_LONG_AGO_MS, BEGIN_MS, World};
+use crate::world::{BEGIN_LONG_AGO_MS, BEGIN_MS, Twist, World};
 use ageing::Ageing;
 pub use left::{Left, LeftMessage};
 
@@ -70,6 +72,8 @@ pub struct Plan {
     pub ages: bool,
     /// The device refuses calls for a while.
     pub fails: bool,
+    /// What any run may have.
+    pub twist: Twist,
 }
 
 struct Run<'a> {
@@ -126,7 +130,7 @@ pub fn run(
     keep: &mut dyn FnMut(&Left<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let begin = if plan.is_for_apache { BEGIN_LONG_AGO_MS } else { BEGIN_MS };
-    let mut world = World::beginning(TimeMs(begin), seed)?;
+    let mut world = World::beginning(TimeMs(begin), seed, plan.twist)?;
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
     let mut options = StoreOptions { pool: pool(seed), ..options(&world) };
@@ -145,24 +149,7 @@ pub fn run(
         )
     });
     let lives = 2 + world.dice.below(4);
-    let mut run = Run {
-        plan,
-        world: &mut world,
-        report,
-        options,
-        messages: BTreeMap::new(),
-        deleted: Default::default(),
-        tables: Tables::default(),
-        next_id: 1,
-        flushed: 0,
-        log_written: 0,
-        written: 0,
-        dice: Random::seeded(seed ^ BESIDES),
-        ageing: Ageing::default(),
-        log_end: 0,
-        is_unopened: false,
-        forgiven: 0,
-    };
+    let mut run = Run::new(seed, plan, &mut world, report, options);
     if plan.ages {
         run.age();
         let rules = &run.options.retention;
@@ -235,7 +222,28 @@ pub(crate) fn body(id: u64, bytes: usize) -> Vec<u8> {
     body
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(seed: u64, plan: Plan, world: &'a mut World, report: &'a mut Report, options: StoreOptions) -> Run<'a> {
+        Run {
+            plan,
+            world,
+            report,
+            options,
+            messages: BTreeMap::new(),
+            deleted: Default::default(),
+            tables: Tables::default(),
+            next_id: 1,
+            flushed: 0,
+            log_written: 0,
+            written: 0,
+            dice: Random::seeded(seed ^ BESIDES),
+            ageing: Ageing::default(),
+            log_end: 0,
+            is_unopened: false,
+            forgiven: 0,
+        }
+    }
+
     /// From a start to a crash or a stop.
     fn live(&mut self, before: End, is_last: bool) -> anyhow::Result<End> {
         move_to(&mut self.options, &self.world.root());
@@ -244,12 +252,7 @@ impl Run<'_> {
             // In the start, or soon after it.
             self.world.disk.crash_in(1 + u64::from(self.world.dice.below(60)), how);
         }
-        let env = StoreEnv {
-            clock: self.world.clock.clone(),
-            random: Random::seeded(self.world.dice.next_u64()),
-            disk: Arc::new(self.world.disk.clone()),
-        };
-        let opened = self.open(env, how)?;
+        let opened = self.open(how)?;
         self.is_unopened = opened.is_none();
         let Some((store, found)) = opened else { return Ok(End::Crashed(how)) };
         if self.plan.ages {
@@ -276,7 +279,7 @@ impl Run<'_> {
             self.step(&store)?;
             if self.plan.fails && self.report.is_well() {
                 self.step_of_trouble(&store);
-                self.check_ended();
+                self.check_ended(false);
             }
             if self.plan.ages && !self.world.disk.has_crashed() && self.report.is_well() {
                 self.step_of_ageing(&store);
@@ -297,7 +300,7 @@ impl Run<'_> {
         let closed = catch_unwind(AssertUnwindSafe(|| store.close()));
         self.see(store);
         if self.plan.fails {
-            self.check_ended();
+            self.check_ended(true);
         }
         let closed = match closed {
             Ok(closed) => closed,

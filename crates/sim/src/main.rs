@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use sim::Twist;
 use sim::log_run::Plan;
 use sim::verdict::Report;
 
@@ -33,8 +34,9 @@ struct Arguments {
     /// Play groups of consumers over a network.
     #[arg(long, conflicts_with_all = ["images", "for_apache", "broker"])]
     group: bool,
-    /// Play all kinds in turn, a seed of each: stores, brokers, groups, and stores with old files that go, failing calls, and both.
-    #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "seed"])]
+    /// Play all kinds in turn, a seed of each: stores, brokers, groups, and stores with old files that go, failing calls, and both; each without
+    /// and with rare branches.
+    #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "seed", "rare"])]
     all: bool,
     /// Old files go meanwhile, by age and by need.
     #[arg(long, conflicts_with_all = ["for_apache", "broker", "group", "all"])]
@@ -42,6 +44,9 @@ struct Arguments {
     /// The device refuses calls meanwhile: it is full, or broken, or cannot keep what it was given.
     #[arg(long, conflicts_with_all = ["for_apache", "broker", "group", "all"])]
     fail: bool,
+    /// Rare branches of store and broker are taken without need.
+    #[arg(long)]
+    rare: bool,
     /// Keep what each crash left below this folder: a folder each, and a file that says what has to be in it.
     #[arg(long)]
     images: Option<PathBuf>,
@@ -53,53 +58,63 @@ struct Arguments {
 /// What is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Store { ages: bool, fails: bool },
-    Broker,
-    Group,
+    Store(Plan),
+    Broker(Twist),
+    Group(Twist),
 }
 
-/// Those that are played in turn.
-const ALL: [Kind; 6] = [
-    Kind::Store { ages: false, fails: false },
-    Kind::Broker,
-    Kind::Group,
-    Kind::Store { ages: true, fails: false },
-    Kind::Store { ages: false, fails: true },
-    Kind::Store { ages: true, fails: true },
-];
-
 impl Kind {
-    /// The option that plays it again.
-    fn option(self) -> &'static str {
-        match self {
-            Kind::Store { ages: false, fails: false } => "",
-            Kind::Store { ages: true, fails: false } => "--retention ",
-            Kind::Store { ages: false, fails: true } => "--fail ",
-            Kind::Store { ages: true, fails: true } => "--retention --fail ",
-            Kind::Broker => "--broker ",
-            Kind::Group => "--group ",
+    /// The nth of those that are played in turn.
+    fn in_turn(nth: u64) -> Kind {
+        // Each of the six without and with.
+        let twist = Twist { is_rare: nth / 6 % 2 == 1, ..Twist::default() };
+        let store = |ages, fails| Kind::Store(Plan { ages, fails, twist, ..Plan::default() });
+        match nth % 6 {
+            0 => store(false, false),
+            1 => Kind::Broker(twist),
+            2 => Kind::Group(twist),
+            3 => store(true, false),
+            4 => store(false, true),
+            _ => store(true, true),
         }
+    }
+
+    /// The options that play it again.
+    fn options(self) -> String {
+        let (twist, options) = match self {
+            Kind::Store(plan) => {
+                let options =
+                    [(plan.is_for_apache, "--for-apache "), (plan.ages, "--retention "), (plan.fails, "--fail ")];
+                (plan.twist, options.into_iter().filter(|(is_so, _)| *is_so).map(|(_, option)| option).collect())
+            }
+            Kind::Broker(twist) => (twist, "--broker ".to_owned()),
+            Kind::Group(twist) => (twist, "--group ".to_owned()),
+        };
+        if twist.is_rare { options + "--rare " } else { options }
     }
 }
 
 impl Arguments {
     /// What the nth of many is.
     fn kind(&self, nth: u64) -> Kind {
+        let twist = Twist { is_rare: self.rare, ..Twist::default() };
         match () {
-            () if self.broker => Kind::Broker,
-            () if self.group => Kind::Group,
-            () if self.all => ALL[(nth % ALL.len() as u64) as usize],
-            () => Kind::Store { ages: self.retention, fails: self.fail },
+            () if self.broker => Kind::Broker(twist),
+            () if self.group => Kind::Group(twist),
+            () if self.all => Kind::in_turn(nth),
+            () => {
+                let Arguments { for_apache, retention, fail, .. } = *self;
+                Kind::Store(Plan { is_for_apache: for_apache, ages: retention, fails: fail, twist })
+            }
         }
     }
 
     fn play(&self, kind: Kind, seed: u64, tells: bool) -> Report {
-        let (ages, fails) = match kind {
-            Kind::Store { ages, fails } => (ages, fails),
-            Kind::Broker => return sim::play_broker(seed, tells),
-            Kind::Group => return sim::play_group(seed, tells),
+        let plan = match kind {
+            Kind::Store(plan) => plan,
+            Kind::Broker(twist) => return sim::play_broker(seed, twist, tells),
+            Kind::Group(twist) => return sim::play_group(seed, twist, tells),
         };
-        let plan = Plan { is_for_apache: self.for_apache, ages, fails };
         sim::play_and_keep(seed, plan, tells, &mut |left| {
             if let Some(images) = &self.images {
                 left.write(&images.join(format!("{seed}-{}", left.life)))?;
@@ -129,7 +144,7 @@ fn one(seed: u64, arguments: &Arguments) -> ExitCode {
 
 fn verdict(kind: Kind, seed: u64, report: &Report) -> ExitCode {
     for finding in &report.findings {
-        println!("{}--seed {seed}: {finding}", kind.option());
+        println!("{}--seed {seed}: {finding}", kind.options());
     }
     if report.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -180,4 +195,26 @@ fn many(arguments: &Arguments) -> ExitCode {
         "{failed} failed; each is told again by: cargo run --profile fast -p sim -- and what stands before its finding"
     );
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_before_a_finding_plays_the_same_again() {
+        let for_apache = Plan { is_for_apache: true, ..Plan::default() };
+        let kinds = (0..12).map(Kind::in_turn).chain([Kind::Store(for_apache)]);
+        for kind in kinds {
+            let hint = format!("sim {}--seed 7", kind.options());
+            let arguments = Arguments::try_parse_from(hint.split(' ')).unwrap();
+            assert_eq!((arguments.kind(7), arguments.seed), (kind, Some(7)), "{hint}");
+        }
+    }
+
+    #[test]
+    fn all_kinds_in_turn_are_twelve() {
+        let options: std::collections::BTreeSet<String> = (0..24).map(|nth| Kind::in_turn(nth).options()).collect();
+        assert_eq!(options.len(), 12);
+    }
 }

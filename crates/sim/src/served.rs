@@ -91,6 +91,7 @@ impl Served {
             clock: world.clock.clone(),
             random: Random::seeded(world.dice.next_u64()),
             disk: Arc::new(world.disk.clone()),
+            buggify: world.buggify.clone(),
         };
         let (store, _found) = Store::open(options, env)?;
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;

@@ -1,5 +1,6 @@
 //! What a run may never show, and the story of one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What is wrong.
@@ -57,6 +58,8 @@ pub struct Report {
     pub crashes: u32,
     /// Messages that were sent.
     pub messages: u64,
+    /// How often each rare branch was taken without need.
+    pub rare: BTreeMap<&'static str, u64>,
     tells: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use env::{Clock, ManualClock, Random, TimeMs};
+use env::{Buggify, Clock, ManualClock, Random, TimeMs};
 use store::turns::Turns;
 use tempfile::TempDir;
 
@@ -18,6 +18,18 @@ pub const BEGIN_LONG_AGO_MS: i64 = 1_600_000_000_000;
 /// Turns in which every thread of a store that is stopped comes to its end.
 const LAST_TURNS_MAX: usize = 200_000;
 
+/// Other dice than those of the run, for what is rare.
+const RARE: u64 = 0x0DD5_0F01_5EED_D1CE;
+
+/// What a run has besides what its seed says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Twist {
+    /// Rare branches of store and broker are taken without need (`env::Buggify`).
+    pub is_rare: bool,
+    /// The disk lies, see [`Rules::lies`]: a run that finds nothing then would find nothing ever.
+    pub lies: bool,
+}
+
 /// See the module's head.
 pub struct World {
     /// Decides what the workload does.
@@ -30,6 +42,8 @@ pub struct World {
     pub turns: Turns,
     /// The disk of the life under way.
     pub disk: CrashDisk,
+    /// Which rare branches are taken.
+    pub buggify: Buggify,
     rules: Rules,
     dir: TempDir,
     life: u32,
@@ -44,21 +58,24 @@ fn temporary() -> std::io::Result<TempDir> {
 
 impl World {
     /// A world that a seed decides, with an empty disk.
-    pub fn new(seed: u64) -> std::io::Result<World> {
-        World::beginning(TimeMs(BEGIN_MS), seed)
+    pub fn new(seed: u64, twist: Twist) -> std::io::Result<World> {
+        World::beginning(TimeMs(BEGIN_MS), seed, twist)
     }
 
     /// The same, at another time.
-    pub fn beginning(at: TimeMs, seed: u64) -> std::io::Result<World> {
+    pub fn beginning(at: TimeMs, seed: u64, twist: Twist) -> std::io::Result<World> {
         let dice = Random::seeded(seed);
         let (clock, hand) = Clock::manual(at);
         let turns = Turns::new(clock.clone(), Random::seeded(dice.next_u64()));
         let names = if dice.below(2) == 0 { Names::InOrder } else { Names::ByFolder };
-        let rules = Rules { names, sync_turns_max: [0, 3, 30][dice.below(3) as usize], boot: 0, counts_reading: true };
+        let sync_turns_max = [0, 3, 30][dice.below(3) as usize];
+        // No seed with rare branches has a story that is to stay.
+        let rules = Rules { names, sync_turns_max, boot: 0, counts_reading: !twist.is_rare, lies: twist.lies };
+        let buggify = if twist.is_rare { Buggify::seeded(seed ^ RARE) } else { Buggify::never() };
         let dir = temporary()?;
         std::fs::create_dir(dir.path().join("0"))?;
         let disk = CrashDisk::new(&dir.path().join("0"), rules, Random::seeded(dice.next_u64()))?;
-        Ok(World { dice, clock, hand, turns, disk, rules, dir, life: 0 })
+        Ok(World { dice, clock, hand, turns, disk, buggify, rules, dir, life: 0 })
     }
 
     /// That a file is opened to read is no call in which a crash may come. To be said before the first life.
@@ -116,6 +133,7 @@ impl World {
         if let Some(panicked) = self.turns.panicked() {
             report.find(Verdict::Panicked, panicked);
         }
+        report.rare = self.buggify.taken();
         report.mix(self.disk.trace());
         self.disk.crash_now(how)?;
         let image = self.disk.take_image().unwrap_or_default();

@@ -7,7 +7,7 @@ use env::Random;
 use sim::disk::{Crash, CrashDisk, Names, Rules};
 use store::disk::{Disk, OpenHow};
 
-const RULES: Rules = Rules { names: Names::InOrder, sync_turns_max: 0, boot: 0, counts_reading: true };
+const RULES: Rules = Rules { names: Names::InOrder, sync_turns_max: 0, boot: 0, counts_reading: true, lies: false };
 
 /// What is left of a file; none if its name is gone.
 fn left(disk: &CrashDisk, how: Crash, name: &str) -> Option<Vec<u8>> {

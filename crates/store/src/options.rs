@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use env::{Clock, Random, TimeMs};
+use env::{Buggify, Clock, Random, TimeMs};
 use protocol::delay::DelayLevels;
 
 use crate::disk::{Disk, RealDisk};
@@ -240,11 +240,18 @@ pub struct StoreEnv {
     pub random: Random,
     /// The file system.
     pub disk: Arc<dyn Disk>,
+    /// Which rare branches are taken without need.
+    pub buggify: Buggify,
 }
 
 impl StoreEnv {
     /// The machine's own.
     pub fn real() -> StoreEnv {
-        StoreEnv { clock: Clock::real(), random: Random::from_entropy(), disk: Arc::new(RealDisk) }
+        StoreEnv {
+            clock: Clock::real(),
+            random: Random::from_entropy(),
+            disk: Arc::new(RealDisk),
+            buggify: Buggify::never(),
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use env::Clock;
+use env::{Buggify, Clock};
 use parking_lot::{Mutex, RwLock};
 use protocol::record::RecordView;
 use protocol::{LogOffset, light, names};
@@ -60,6 +60,7 @@ pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,
     /// The same for files that are neither the log's nor the journal's.
     pub files_disk: Arc<dyn Disk>,
+    pub buggify: Buggify,
     pub log: CommitLog,
     pub queues: QueueLogs,
     pub index: Option<KeyIndex>,

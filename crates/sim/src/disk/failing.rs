@@ -26,7 +26,18 @@ pub(super) enum Asks {
     /// A change that needs none.
     Change,
     /// That what was given is kept.
-    Sync,
+    Sync(Synced),
+}
+
+/// What a sync was of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Synced {
+    /// A file.
+    File,
+    /// The names in a folder.
+    Folder,
+    /// The whole file system.
+    Everything,
 }
 
 #[derive(Debug)]
@@ -57,8 +68,8 @@ impl CrashDisk {
         self.shared.state.lock().failures
     }
 
-    /// The file whose sync failed, if that was before the crash.
-    pub fn take_unsynced(&self) -> Option<PathBuf> {
+    /// Which sync failed, and of which path, if that was before the crash.
+    pub fn take_unsynced(&self) -> Option<(Synced, PathBuf)> {
         self.shared.state.lock().unsynced.take()
     }
 }
@@ -73,20 +84,20 @@ impl Shared {
         let Some(failing) = &state.failing else { return Ok(()) };
         let error = match (failing.how, asks) {
             (Failure::Full, Asks::Room) => io::Error::from_raw_os_error(NO_SPACE),
-            (Failure::Broken, Asks::Room | Asks::Change) | (Failure::Unsynced, Asks::Sync) => {
+            (Failure::Broken, Asks::Room | Asks::Change) | (Failure::Unsynced, Asks::Sync(_)) => {
                 io::Error::from_raw_os_error(BROKEN)
             }
-            (Failure::Full, Asks::Change | Asks::Sync)
-            | (Failure::Broken, Asks::Sync)
+            (Failure::Full, Asks::Change | Asks::Sync(_))
+            | (Failure::Broken, Asks::Sync(_))
             | (Failure::Unsynced, Asks::Room | Asks::Change) => return Ok(()),
         };
         if failing.random.below(failing.one_in) != 0 {
             return Ok(());
         }
-        if asks == Asks::Sync {
+        if let Asks::Sync(what) = asks {
             // It is said once.
             state.failing = None;
-            state.unsynced = Some(path.to_owned());
+            state.unsynced = Some((what, path.to_owned()));
         }
         state.failures += 1;
         Err(error)

@@ -9,7 +9,7 @@ use memmap2::MmapRaw;
 use store::disk::DiskFile;
 
 use super::Shared;
-use super::failing::Asks;
+use super::failing::{Asks, Synced};
 
 const PAGE: u64 = 4096;
 
@@ -32,9 +32,10 @@ impl CrashFile {
         let captured = self.shared.state.lock().nodes.capture(self.node, start, end)?;
         self.shared.sync_takes_time();
         self.shared.call("synced", &self.path, [start, end.unwrap_or(u64::MAX)], &[])?;
-        let failed = self.shared.may(Asks::Sync, &self.path);
+        let failed = self.shared.may(Asks::Sync(Synced::File), &self.path);
         let nodes = &mut self.shared.state.lock().nodes;
         match failed {
+            Ok(()) if self.shared.rules.lies => {}
             Ok(()) => nodes.settle(captured),
             Err(_) => nodes.drop_some(captured, &self.shared.random),
         }

@@ -1,13 +1,14 @@
 //! The device refuses calls for a while: what the store says then, and that it goes on by itself.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
 use env::Random;
 use store::{Recovered, Store, StoreEnv};
 
 use super::Run;
-use crate::disk::{Crash, Failure};
+use crate::disk::{Crash, Failure, Synced};
 use crate::verdict::Verdict;
 
 impl Run<'_> {
@@ -20,7 +21,13 @@ impl Run<'_> {
     }
 
     /// Opens the store on a device that may be in trouble. None: it does not open, and need not; or the process has ended itself.
-    pub(super) fn open(&mut self, env: StoreEnv, how: Crash) -> anyhow::Result<Option<(Arc<Store>, Recovered)>> {
+    pub(super) fn open(&mut self, how: Crash) -> anyhow::Result<Option<(Arc<Store>, Recovered)>> {
+        let env = StoreEnv {
+            clock: self.world.clock.clone(),
+            random: Random::seeded(self.world.dice.next_u64()),
+            disk: Arc::new(self.world.disk.clone()),
+            buggify: self.world.buggify.clone(),
+        };
         let disk = self.world.disk.clone();
         self.world.turns.begin_process(move || {
             // What is done after it counts no more.
@@ -67,7 +74,7 @@ impl Run<'_> {
             self.world.give(40);
         }
         self.see(store);
-        self.check_ended();
+        self.check_ended(false);
         if self.world.disk.has_crashed() {
             return;
         }
@@ -76,16 +83,12 @@ impl Run<'_> {
         self.settle(store);
     }
 
-    /// A failed sync of what counts ends the process.
-    pub(super) fn check_ended(&mut self) {
-        let Some(path) = self.world.disk.take_unsynced() else { return };
-        let counts = ["commitlog", "journal", "consumequeue"].iter().any(|folder| path.starts_with(folder));
-        let has_name = path.extension().is_none();
-        let is_file =
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit()));
-        self.report.tell(|| format!("a sync of {} has failed", path.display()));
-        if counts && has_name && is_file && !self.world.turns.has_ended_process() {
-            let what = format!("a sync of {} has failed, and the process goes on", path.display());
+    /// A failed sync of what counts ends the process. `is_closed`: the store was told to close.
+    pub(super) fn check_ended(&mut self, is_closed: bool) {
+        let Some((what, path)) = self.world.disk.take_unsynced() else { return };
+        self.report.tell(|| format!("a sync of {} has failed: {what:?}", path.display()));
+        if must_end(what, &path, is_closed) && !self.world.turns.has_ended_process() {
+            let what = format!("a sync of {} has failed ({what:?}), and the process goes on", path.display());
             self.report.find(Verdict::WentOn, what);
         }
     }
@@ -104,5 +107,53 @@ impl Run<'_> {
     pub(super) fn pass(&mut self, ms: u64) {
         self.world.pass(ms);
         self.note_ageing(self.log_end);
+    }
+}
+
+/// Folders of queues.
+const QUEUES: [&str; 2] = ["consumequeue", "batchconsumequeue"];
+
+/// Whether the process has to end when such a sync has failed. A start that fails with it has said so itself, and is not asked about.
+fn must_end(what: Synced, path: &Path, is_closed: bool) -> bool {
+    let is_below = |folders: &[&str]| folders.iter().any(|folder| path.starts_with(folder));
+    let is_numbered =
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit()));
+    match what {
+        Synced::File => match path.extension() {
+            None => is_numbered && (is_below(&["commitlog"]) || is_below(&QUEUES)),
+            // The last sync of a close brings a mark that shows later damage. Everything else is on the device by then, and a start does without.
+            Some(extension) => is_numbered && extension == "journal" && is_below(&["journal"]) && !is_closed,
+        },
+        // Units of queues that the check-point is to vouch for.
+        Synced::Everything => is_below(&QUEUES),
+        // Names of a snapshot, of files that are made ahead, of what was removed: who needs them asks again.
+        Synced::Folder => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_sync_of_log_queues_and_journal_is_to_end_the_process() {
+        let must = |what, path: &str| must_end(what, Path::new(path), false);
+        for path in ["commitlog/00000000000000000000", "consumequeue/orders/0/00000000000000000000"] {
+            assert!(must(Synced::File, path), "{path}");
+        }
+        assert!(must(Synced::File, "journal/00000000000000000017.journal"));
+        assert!(must(Synced::Everything, "consumequeue"));
+        for path in
+            ["journal/00000000000000000017.snapshot", "checkpoint", "index/20270115080000000", "config/topics.json"]
+        {
+            assert!(!must(Synced::File, path), "{path}");
+        }
+        assert!(!must(Synced::Folder, "consumequeue/orders/0"));
+    }
+
+    #[test]
+    fn the_mark_at_the_end_of_a_journal_that_is_closed_may_be_missing() {
+        assert!(!must_end(Synced::File, Path::new("journal/00000000000000000017.journal"), true));
+        assert!(must_end(Synced::File, Path::new("commitlog/00000000000000000000"), true));
     }
 }

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use env::Clock;
+use env::{Buggify, Clock};
 use parking_lot::{Condvar, Mutex};
 
 pub(crate) use files::resident;
@@ -165,6 +165,7 @@ struct Shared {
     /// Set once. Relaxed: `inner` is locked behind it by whoever must see it soon.
     is_closing: AtomicBool,
     gauges: Gauges,
+    buggify: Buggify,
     /// Position at which it was opened.
     opened_at: u64,
     /// What the store writes beside, and what that was when it was told of.
@@ -220,7 +221,18 @@ impl Journal {
         clock: Clock,
         disk: Arc<dyn Disk>,
     ) -> Result<Journal, JournalError> {
-        open::open(dir, options, clock, disk)
+        Journal::open_with(dir, options, clock, disk, Buggify::never())
+    }
+
+    /// The same; `buggify` says which rare branches are taken without need.
+    pub fn open_with(
+        dir: &Path,
+        options: JournalOptions,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+        buggify: Buggify,
+    ) -> Result<Journal, JournalError> {
+        open::open(dir, options, clock, disk, buggify)
     }
 
     /// Puts a change: `key` of `table` has `value` from now on. Returns its position: it is safe when
@@ -266,7 +278,8 @@ impl Journal {
             return position;
         }
         let is_first = inner.pending.is_empty();
-        inner.pending.add(&inner.scratch, position, &inner.options);
+        let is_early = self.shared.buggify.at("journal: changes that wait are folded early");
+        inner.pending.add(&inner.scratch, position, &inner.options, is_early);
         if is_first {
             self.shared.work.notify_one();
         }

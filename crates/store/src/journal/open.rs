@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use env::Clock;
+use env::{Buggify, Clock};
 use parking_lot::{Condvar, Mutex};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
@@ -30,6 +30,7 @@ pub(super) fn open(
     options: JournalOptions,
     clock: Clock,
     disk: Arc<dyn Disk>,
+    buggify: Buggify,
 ) -> Result<Journal, JournalError> {
     disk.create_dir(dir).map_err(|source| JournalError::disk("make", dir, source))?;
     let found = files::list(&*disk, dir)?;
@@ -80,6 +81,7 @@ pub(super) fn open(
         work: Condvar::new(),
         is_closing: AtomicBool::new(false),
         gauges,
+        buggify,
         opened_at: end.position,
         beside: OnceLock::new(),
     });

@@ -35,10 +35,11 @@ impl Pending {
     }
 
     /// Adds what was put together, of which `last` is the last. When the device stands still, the bundle must not grow with the number of
-    /// changes: of each key the newest stays.
-    pub(super) fn add(&mut self, entries: &[u8], last: u64, options: &JournalOptions) {
+    /// changes: of each key the newest stays. That may be done early.
+    pub(super) fn add(&mut self, entries: &[u8], last: u64, options: &JournalOptions, is_early: bool) {
         self.newest.extend_from_slice(entries);
-        if self.newest.len() <= self.fold_above.max(options.pending_bytes).min(options.bundle_bytes) {
+        let is_large = self.newest.len() > self.fold_above.max(options.pending_bytes).min(options.bundle_bytes);
+        if !is_large && !is_early {
             return;
         }
         self.newest = bundle::fold(&self.newest);

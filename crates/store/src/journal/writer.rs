@@ -203,6 +203,10 @@ impl Writer {
 
     /// Makes the next stretch of the file ready for whoever puts changes. They go on in the one before, or wait for this thread.
     fn make_window(&mut self) {
+        if self.shared.buggify.at("journal: no room ahead") {
+            self.window_not_before = self.shared.clock.elapsed() + WINDOW_AFTER;
+            return;
+        }
         // What is refused may have made the file longer all the same.
         self.has_room_ahead = true;
         let bytes = {
@@ -478,7 +482,8 @@ impl Writer {
         let now = self.shared.clock.elapsed();
         let is_idle = now.saturating_sub(self.changed_at) >= turn.options.idle_after;
         let since = self.since_snapshot();
-        let is_asked = turn.snapshot_wanted && since.journal > 0;
+        let is_early = self.shared.buggify.at("journal: a snapshot before it is due");
+        let is_asked = (turn.snapshot_wanted || is_early) && since.journal > 0;
         (is_asked || turn.options.is_snapshot_due(since, is_idle)) && now >= self.snapshot_not_before
     }
 

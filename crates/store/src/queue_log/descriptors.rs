@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use env::Buggify;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ pub(super) type FileKey = (u64, u64);
 
 pub(super) struct Descriptors {
     limit: usize,
+    buggify: Buggify,
     open: Mutex<Open>,
 }
 
@@ -29,8 +31,8 @@ struct Open {
 }
 
 impl Descriptors {
-    pub fn new(limit: usize) -> Descriptors {
-        Descriptors { limit: limit.max(4), open: Mutex::new(Open::default()) }
+    pub fn new(limit: usize, buggify: Buggify) -> Descriptors {
+        Descriptors { limit: limit.max(4), buggify, open: Mutex::new(Open::default()) }
     }
 
     /// The open file; `path` is asked for, and opened, only if it is not here.
@@ -45,7 +47,9 @@ impl Descriptors {
             let mut open = self.open.lock();
             open.uses += 1;
             let now = open.uses;
-            if let Some((used, file)) = open.files.get_mut(&key) {
+            if self.buggify.at("queues: a descriptor had to go") {
+                open.files.remove(&key);
+            } else if let Some((used, file)) = open.files.get_mut(&key) {
                 *used = now;
                 return Ok(Arc::clone(file));
             }

@@ -115,7 +115,7 @@ impl QueueLogs {
         let listed = self.shared.listed.lock().len();
         let buffered = self.shared.options.buffered_bytes;
         let most = (listed * GATHERED_UNITS * UNIT_BYTES) as u64;
-        let is_many = listed > SYNCED_SINGLY_MAX;
+        let is_many = listed > SYNCED_SINGLY_MAX || self.shared.options.buggify.at("queues: units gather");
         let ring_at = if is_many { most.clamp(buffered, buffered.saturating_mul(4)) } else { buffered };
         self.shared.ring_at.store(ring_at, Ordering::Relaxed);
         if !is_many {
@@ -160,7 +160,8 @@ impl QueueLogs {
         self.flush_all()?;
         // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
         // synced does no harm.
-        let unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
+        let mut unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
+        unsynced.is_everything |= self.shared.options.buggify.at("queues: the whole file system is synced");
         self.sync(&unsynced).map(|()| unsynced.is_everything)
     }
 

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use env::Buggify;
 use parking_lot::{Mutex, RwLock};
 use protocol::{LogOffset, names};
 
@@ -62,6 +63,8 @@ pub struct QueueLogOptions {
     pub buffered_bytes: u64,
     /// Written units kept in memory for consumers that are close behind, all queues together, in bytes.
     pub recent_bytes: u64,
+    /// Which rare branches are taken without need.
+    pub buggify: Buggify,
 }
 
 impl Default for QueueLogOptions {
@@ -73,6 +76,7 @@ impl Default for QueueLogOptions {
             descriptors: 256,
             buffered_bytes: 4 << 20,
             recent_bytes: 8 << 20,
+            buggify: Buggify::never(),
         }
     }
 }
@@ -209,7 +213,7 @@ impl QueueLogs {
                 disk,
                 simple,
                 batch,
-                descriptors: Descriptors::new(options.descriptors),
+                descriptors: Descriptors::new(options.descriptors, options.buggify.clone()),
                 ring_at: AtomicU64::new(options.buffered_bytes),
                 options,
                 next_number: AtomicU64::new(0),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 
-use env::Clock;
+use env::{Buggify, Clock};
 use parking_lot::{Mutex, RwLock};
 use protocol::LogOffset;
 
@@ -32,7 +32,7 @@ use crate::worker::Bell;
 impl Store {
     /// Locks the store, recovers what is in it, and starts the threads. Says what was found and mended.
     pub fn open(options: StoreOptions, env: StoreEnv) -> Result<(Arc<Store>, Recovered), StoreError> {
-        let StoreEnv { clock, disk, .. } = env;
+        let StoreEnv { clock, disk, buggify, random: _ } = env;
         let root = options.root.clone();
         let lock = folders(&options, &*disk)?;
         rocksdb::refuse(&*disk, &root, &options.queue_dir)?;
@@ -41,7 +41,9 @@ impl Store {
         found.was_abnormal = was_abnormal;
         let sync = JournalSync::of(options.flush, options.flush_interval);
         let journal_options = JournalOptions { sync, ..options.journal.clone() };
-        let journal = Journal::open(&root.join("journal"), journal_options, clock.clone(), Arc::clone(&disk))?;
+        let journal_dir = root.join("journal");
+        let journal =
+            Journal::open_with(&journal_dir, journal_options, clock.clone(), Arc::clone(&disk), buggify.clone())?;
         found.findings.extend(journal.findings().iter().cloned());
         let (checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
         let shares = options.governor.as_ref().map(|governor| governor.shares);
@@ -59,6 +61,7 @@ impl Store {
             batch_file_bytes: options.batch_queue_file_bytes,
             descriptors: options.queue_descriptors_max,
             buffered_bytes: options.queue_buffered_bytes,
+            buggify: buggify.clone(),
             ..QueueLogOptions::default()
         };
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&files_disk))?;
@@ -118,7 +121,7 @@ impl Store {
         let governor = options.governor.clone().zip(file_pages);
         let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
         let shared = Shared::new(options, clock, disk, log, queues, index, &end);
-        let shared = Arc::new(Shared { resume, cold_pages, governor, governor_bell, files_disk, ..shared });
+        let shared = Arc::new(Shared { resume, cold_pages, governor, governor_bell, files_disk, buggify, ..shared });
         let log = Arc::downgrade(&shared);
         journal.count_beside(Box::new(move || log.upgrade().map_or(0, |shared| shared.log.end.get())));
         // So that the first message finds room. A start without any would be taken for one that worked.
@@ -169,6 +172,7 @@ impl Shared {
             resume: Resume::new(&options.root, &disk),
             files_disk: Arc::clone(&disk),
             disk,
+            buggify: Buggify::never(),
             log,
             queues,
             index,

@@ -36,7 +36,8 @@ fn kept_of(change: impl FnOnce(&mut Retention), adjust: impl FnOnce(&mut StoreOp
     change(&mut retention);
     let mut options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
     adjust(&mut options);
-    let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::clone(&disk) as Arc<dyn Disk> };
+    let random = Random::seeded(1);
+    let env = StoreEnv { clock, random, disk: Arc::clone(&disk) as Arc<dyn Disk>, ..StoreEnv::real() };
     let (store, _) = Store::open(options, env).unwrap();
     for _ in 0..300 {
         append_at(&store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
