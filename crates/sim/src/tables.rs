@@ -110,3 +110,57 @@ impl Tables {
         journal.attach(TABLE, std::sync::Arc::clone(&self.owner) as std::sync::Arc<dyn Table>);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use env::Clock;
+    use store::disk::RealDisk;
+    use store::journal::JournalOptions;
+
+    use super::*;
+    use crate::verdict::Finding;
+    use crate::world::Twist;
+
+    fn journal(dir: &tempfile::TempDir) -> Journal {
+        Journal::open(dir.path(), JournalOptions::default(), Clock::real(), Arc::new(RealDisk)).unwrap()
+    }
+
+    /// Puts what `Tables` knows into one journal, lets it look at another one, and says what it found.
+    fn found(other: impl FnOnce(&Journal), is_promised: bool) -> Vec<Verdict> {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let world = World::new(1, Twist::default()).unwrap();
+        let mut tables = Tables::default();
+        let journals = dirs.each_ref().map(journal);
+        (0..10).for_each(|_| tables.put(&journals[0], &world));
+        tables.see(u64::MAX);
+        other(&journals[1]);
+        let mut report = Report::new(false);
+        tables.check(&journals[1], is_promised, &mut report);
+        report.findings.into_iter().map(|Finding { verdict, .. }| verdict).collect()
+    }
+
+    #[test]
+    fn a_journal_that_has_lost_what_was_promised_went_back() {
+        assert_eq!(found(|_| {}, true), [Verdict::WentBack]);
+        assert_eq!(found(|_| {}, false), [], "nothing was promised");
+    }
+
+    #[test]
+    fn a_journal_that_has_half_of_what_belongs_together_went_back() {
+        let half = |journal: &Journal| {
+            journal.put(TABLE, COUNT, &1_u64.to_be_bytes());
+            journal.put(TABLE, b"key-0", b"of another put");
+        };
+        assert_eq!(found(half, false), [Verdict::WentBack]);
+    }
+
+    #[test]
+    fn a_journal_with_more_than_was_put_is_foreign() {
+        let more = |journal: &Journal| {
+            journal.put(TABLE, COUNT, &11_u64.to_be_bytes());
+        };
+        assert_eq!(found(more, true), [Verdict::Foreign]);
+    }
+}

@@ -129,6 +129,11 @@ impl History {
         self.safe.insert(id);
     }
 
+    /// Whether an answer to a send to this topic waited for the device.
+    pub fn has_safe_of(&self, topic: &str) -> bool {
+        self.safe.iter().any(|id| self.sent.get(id).is_some_and(|sent| sent.topic == topic))
+    }
+
     /// Half messages whose places are known, and are no others' by now.
     pub fn halves(&self) -> impl Iterator<Item = u64> + '_ {
         self.sent.iter().filter(|(_, sent)| sent.is_sure && matches!(sent.kind, Kind::Half(Some(_)))).map(|(id, _)| *id)
@@ -140,14 +145,16 @@ impl History {
         }
     }
 
-    /// Forgets what such an end of a process may have taken. `is_sync`: answers waited for the device.
+    /// Forgets what such an end of a process may have taken. `is_sync`: answers waited for the device, but for those to messages and topics that
+    /// said otherwise. Of these nothing was shown to anybody before the device had it.
     pub fn end_of_life(&mut self, how: End, is_sync: bool) {
-        let keeps_answers = is_sync || !matches!(how, End::Crashed(Crash::Power));
+        let is_power = matches!(how, End::Crashed(Crash::Power));
+        let keeps_answers = is_sync || !is_power;
         for (id, sent) in &mut self.sent {
-            sent.is_sure &= keeps_answers || self.safe.contains(id) || sent.end.is_some_and(|end| end <= self.flushed);
+            sent.is_sure &= !is_power || self.safe.contains(id) || sent.end.is_some_and(|end| end <= self.flushed);
             if let Kind::Half(Some(half)) = &mut sent.kind
                 && let Ended::Surely { end, .. } = half.ended
-                && matches!(how, End::Crashed(Crash::Power))
+                && is_power
                 && end > self.flushed
             {
                 half.ended = Ended::Perhaps;
@@ -168,5 +175,42 @@ impl History {
         }
         self.flushed = 0;
         self.first_of_life = self.last_id + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::NOW;
+    use super::*;
+
+    #[test]
+    fn an_offset_below_one_that_was_promised_went_back() {
+        let mut offsets = Offsets { most: 7, ..Offsets::default() };
+        offsets.committed(5);
+        assert_eq!(offsets.told(5), None);
+        assert_eq!(offsets.told(4).unwrap().0, Verdict::WentBack);
+        assert_eq!(offsets.told(8).unwrap().0, Verdict::Foreign);
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_what_did_not_wait_for_the_device_and_nothing_else() {
+        let sure = |how: End, is_sync: bool, is_safe: bool, flushed: u64| {
+            let mut history = History::default();
+            let id = history.next_id();
+            history.sent.insert(id, Sent { topic: NOW, kind: Kind::Now, bytes: 8, end: Some(100), is_sure: true });
+            if is_safe {
+                history.is_safe(id);
+            }
+            history.flushed_to(flushed);
+            history.end_of_life(how, is_sync);
+            history.sent[&id].is_sure
+        };
+        let power = End::Crashed(Crash::Power);
+        for is_sync in [false, true] {
+            assert!(sure(power, is_sync, true, 0), "its answer waited for the device");
+            assert!(sure(power, is_sync, false, 100), "the device has it");
+            assert!(!sure(power, is_sync, false, 99), "nobody waited for the device");
+            assert!(sure(End::Crashed(Crash::Killed), is_sync, false, 0));
+        }
     }
 }

@@ -203,3 +203,37 @@ impl Run<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::found;
+    use super::*;
+
+    #[test]
+    fn a_task_that_is_given_to_two_is_a_duplicate_and_one_that_was_done_resurrected() {
+        let held = Lease { handle: String::new(), until: Some(i64::MAX), done: Done::No };
+        let done = Lease { done: Done::Surely, ..Lease::default() };
+        for (lease, expected) in [(held, Verdict::Duplicate), (done, Verdict::Resurrected)] {
+            let found = found(|run, served| {
+                let tasks = run.history.sent.iter().filter(|(_, sent)| sent.kind == Kind::Task);
+                run.history.leases = tasks.map(|(id, _)| (*id, lease.clone())).collect();
+                assert!(run.pop(served, 60_000).unwrap() > 0);
+            });
+            assert!(!found.is_empty() && found.iter().all(|verdict| *verdict == expected), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_ours_and_cannot_be_acknowledged_is_lost() {
+        let found = found(|run, served| {
+            assert!(run.pop(served, 2_000).unwrap() > 0);
+            let (id, lease) = run.history.leases.first_key_value().map(|(id, lease)| (*id, lease.clone())).unwrap();
+            // Of a queue that there is not.
+            let handle = lease.handle.rsplitn(3, ' ').last().map(|front| format!("{front} 99 0"));
+            let until = Some(i64::MAX);
+            run.history.leases.insert(id, Lease { handle: handle.unwrap(), until, ..lease });
+            run.acknowledge_one(served, id).unwrap();
+        });
+        assert_eq!(found, [Verdict::Lost]);
+    }
+}

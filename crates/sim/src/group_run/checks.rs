@@ -212,7 +212,7 @@ impl Run<'_> {
 
     /// The broker knows the members that there are, and each queue is with one of them; where heartbeats wait behind messages in a small window, it
     /// may take longer.
-    fn check_members(&mut self, served: &mut Served) -> anyhow::Result<()> {
+    pub(super) fn check_members(&mut self, served: &mut Served) -> anyhow::Result<()> {
         let until = self.world.clock.now().0 + self.rules.settled_late_ms_max;
         loop {
             let Some(wrong) = self.wrong_shares(served)? else { return Ok(()) };

@@ -247,3 +247,60 @@ impl History {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUEUE: Queue = Queue { topic: Topic::Main, id: 0 };
+
+    fn begins(history: &mut History, member: &str, life: u32, offset: i64) -> Option<String> {
+        history.begins_work(1, QUEUE, member, life, &Begun { offset, id: 1, is_old: false })
+    }
+
+    #[test]
+    fn a_message_that_was_stored_and_not_consumed_is_missing() {
+        let mut history = History::new();
+        let id = history.begin(0, 0, 8);
+        assert_eq!(history.missing(0).count(), 0, "nobody knows that it is stored");
+        history.stored(id, 100);
+        history.consumed(1, id);
+        assert_eq!((history.missing(0).count(), history.missing(1).count()), (1, 0));
+        // A loss of power takes it where answers do not wait for the device.
+        history.end_of_life(End::Crashed(Crash::Power), true, 0);
+        assert_eq!(history.missing(0).count(), 1);
+        history.flushed_to(0);
+        history.stored(id, 100);
+        history.end_of_life(End::Crashed(Crash::Power), false, 0);
+        assert_eq!(history.missing(0).count(), 0);
+    }
+
+    #[test]
+    fn in_order_nothing_is_passed_over() {
+        let mut history = History::new();
+        assert_eq!(begins(&mut history, "a", 0, 0), None);
+        assert_eq!(begins(&mut history, "a", 0, 1), None);
+        assert!(begins(&mut history, "a", 0, 3).unwrap().contains("2 was not consumed"));
+    }
+
+    #[test]
+    fn in_order_one_member_is_at_a_queue_under_the_locks_of_one_life() {
+        let mut history = History::new();
+        assert_eq!(begins(&mut history, "a", 0, 0), None);
+        assert!(begins(&mut history, "b", 0, 0).unwrap().contains("while a is at it"));
+        let mut history = History::new();
+        assert_eq!(begins(&mut history, "a", 0, 0), None);
+        assert_eq!(begins(&mut history, "b", 1, 0), None, "a broker that starts knows of no locks");
+        history.stops_work(1, QUEUE, "b");
+        assert_eq!(begins(&mut history, "a", 1, 1), None);
+    }
+
+    #[test]
+    fn another_body_is_foreign_and_so_is_what_was_never_sent() {
+        let mut history = History::new();
+        let id = history.begin(0, 0, 60);
+        assert_eq!(history.is_foreign(id, &body(id, 60)), None);
+        assert!(history.is_foreign(id, &body(id, 61)).is_some());
+        assert!(history.is_foreign(id + 1, &body(id + 1, 60)).is_some());
+    }
+}
