@@ -128,13 +128,15 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
         ("authenticationEnabled=true", "authenticationEnabled"),
         ("storePathCommitLog=/a,/b\nreadOnlyCommitLogStorePaths=/b,/a", "storePathCommitLog"),
         ("messageStorePlugIn=org.example.Store", "messageStorePlugIn"),
+        ("timerRocksDBEnable=true", "timerRocksDBEnable"),
+        ("transRocksDBEnable=true", "transRocksDBEnable"),
     ] {
         let said = refusal(&format!("# one\n{text}\n"));
         assert!(said.starts_with(&format!("{key}=")) && said.contains("broker.conf:2"), "{said}");
     }
     // Their defaults are no news.
     let quiet = load(
-        "enableDLegerCommitLog=false\naclEnable=false\nstoreType=default\nbrokerRole=ASYNC_MASTER\ninSyncReplicas=1\n",
+        "enableDLegerCommitLog=false\naclEnable=false\nstoreType=default\ntimerRocksDBEnable=false\nbrokerRole=ASYNC_MASTER\ninSyncReplicas=1\n",
     );
     assert!(quiet.findings().is_empty(), "{:?}", quiet.findings());
 }

@@ -5,6 +5,8 @@
 mod support;
 
 use std::fs::{self, OpenOptions};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -405,3 +407,57 @@ fn a_place_without_a_store_is_no_sound_store() {
     assert_eq!(code, 2);
     assert!(said.contains("there is no store in"), "{said}");
 }
+/// A broker that answers each request with these settings, as Apache's answers request 26.
+fn says_of_itself(settings: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    // Ends with the process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // Whoever asks may go away between two requests.
+            while let Ok(opaque) = opaque_of(&mut stream) {
+                let header = serde_json::json!({
+                    "code": 0, "flag": 1, "opaque": opaque, "version": 0, "language": "JAVA", "serializeTypeCurrentRPC": "JSON",
+                });
+                let header = header.to_string();
+                let mut frame = ((4 + header.len() + settings.len()) as u32).to_be_bytes().to_vec();
+                frame.extend((header.len() as u32).to_be_bytes());
+                frame.extend([header.as_bytes(), settings.as_bytes()].concat());
+                stream.write_all(&frame).unwrap();
+            }
+        }
+    });
+    at
+}
+
+/// Reads a request, and says which answer it waits for.
+fn opaque_of(stream: &mut TcpStream) -> std::io::Result<i64> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut frame)?;
+    let header_bytes = usize::from(frame[2]) << 8 | usize::from(frame[3]);
+    let header: Value = serde_json::from_slice(&frame[4..4 + header_bytes]).unwrap();
+    Ok(header["opaque"].as_i64().unwrap())
+}
+
+#[test]
+fn timers_and_half_messages_in_rocksdb_are_told_of_where_nothing_can_be_fetched_and_refused_at_the_start() {
+    let broker = says_of_itself("brokerName=b\nstoreType=default\ntimerRocksDBEnable=true\ntransRocksDBEnable=TRUE\n");
+    let (_folder, root) = store();
+    let (code, said) = run("fetch", &root, &["-b", &broker]);
+    assert!(code == 1 && said.contains("keeps nothing in RocksDB that can be fetched"), "{said}");
+    for note in
+        ["timerRocksDBEnable=true: timer messages that wait", "transRocksDBEnable=true: half messages that wait"]
+    {
+        assert!(said.contains(note), "{note}: {said}");
+    }
+    for key in ["timerRocksDBEnable", "transRocksDBEnable"] {
+        let data = tempfile::tempdir().unwrap();
+        let (data, set) = (data.path().to_str().unwrap(), format!("{key}=true"));
+        let said = fails(&["server", "--data", data, "--namesrv-port", "0", "--broker-port", "0", "--set", &set]);
+        assert!(said.contains(&format!("{key}=true")) && said.contains("would be lost"), "{said}");
+    }
+}
+

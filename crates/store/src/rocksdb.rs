@@ -1,7 +1,8 @@
 //! RocksDB databases of Apache's 5.x in the folder of a store: found, and refused where leaving them out would lose something.
 //!
 //! They are known by what every database of RocksDB has, the files `CURRENT` and `MANIFEST-…`, not by their names alone. Nothing
-//! in them is read. `rocksdbstore` is made by every broker of late 5.x, used or not, so that one alone says nothing.
+//! in them is read. `rocksdbstore` is made by every broker of late 5.x, used or not, so that one alone says nothing: whether timers and half
+//! messages wait there is said by `timerRocksDBEnable` and `transRocksDBEnable`, with which the configuration refuses a start.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub enum RocksDbKind {
     QueuesBesideFiles,
     /// Leases of popped messages (`popConsumerKVServiceInit`).
     Leases,
-    /// What a broker of 5.x makes for timers, half messages and keys, to be used only if settings say so.
+    /// What a broker of 5.x makes for timers, half messages and keys, to be used only if settings say so. Such settings are refused.
     Unused,
 }
 

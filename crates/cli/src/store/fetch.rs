@@ -39,6 +39,20 @@ const PATIENCE_FOR_POPPED: Duration = Duration::from_secs(600);
 const POP_BUFFER_MS: u64 = 10_000;
 /// And how much later it is in the database for sure.
 const POP_BUFFER_AFTER: Duration = Duration::from_secs(2);
+/// What of a broker is not taken along, by the setting with which there is such, and how to lose nothing.
+const LEFT: [(&str, &str, &str); 3] = [
+    (
+        "timerRocksDBEnable",
+        "timer messages that wait in rocksdbstore",
+        ", and are lost if it stops before it has delivered them",
+    ),
+    (
+        "transRocksDBEnable",
+        "half messages that wait in rocksdbstore",
+        ", and are lost if it stops before they have ended",
+    ),
+    ("enableLmq", "offsets of light queues", ""),
+];
 
 /// What can be said to it.
 #[derive(Debug, Args)]
@@ -85,22 +99,18 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
         says("storeType"),
         says("configManagerVersion")
     );
-    if !has_rocksdb && !is_on("popConsumerKVServiceInit") && !args.force {
-        bail!(
-            "{address} says that it keeps nothing in RocksDB: its files are read as they are, and there is nothing to fetch (--force)"
-        );
-    }
     let theirs = Path::new(says("storePathRootDir"));
     if !theirs.as_os_str().is_empty() && theirs.is_dir() && theirs.canonicalize().ok() != root.canonicalize().ok() {
         println!("note: the broker says that its store is in {}", theirs.display());
     }
-    let others = [
-        ("timerRocksDBEnable", "timer messages that wait in rocksdbstore"),
-        ("transRocksDBEnable", "half messages that wait in rocksdbstore"),
-        ("enableLmq", "offsets of light queues"),
-    ];
-    for (setting, what) in others.iter().filter(|(setting, _)| is_on(setting)) {
-        println!("note: {setting}=true: {what} are not taken along");
+    // Above all that can fail: of a broker that has nothing to fetch this is what there is to know.
+    for (setting, what, way_out) in LEFT.iter().filter(|(setting, ..)| is_on(setting)) {
+        println!("note: {setting}=true: {what} are not taken along{way_out}");
+    }
+    if !has_rocksdb && !is_on("popConsumerKVServiceInit") && !args.force {
+        bail!(
+            "{address} says that it keeps nothing in RocksDB that can be fetched: its files are read as they are (--force)"
+        );
     }
     if args.popped {
         bring_back(args, session, address, &settings).await?;

@@ -74,5 +74,6 @@ pub(super) const TIMER_COUNTS: &str =
 pub(super) const TIMER_TASK: &str = "one task takes in and delivers in batches, tries again what fails, and holds the messages of the next seconds in memory";
 pub(super) const TRANSFER: &str = "replies leave the log without a copy where that is faster";
 pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
+pub(super) const WAITING: &str = "which timer messages and half messages wait is in RocksDB (rocksdbstore) then, which is not read here, and they would be lost: let Apache's broker deliver or end them all while nobody sends new ones, then remove the line";
 pub(super) const WITHOUT_MMAP: &str =
     "the log is read through mapped files; with transientStorePoolEnable=true nothing is written through them";

@@ -44,6 +44,9 @@ table! {
     not_needed(TIMER_COUNTS) "timerMetricSmallThreshold"                INT        = "1000000" "metric limit";
     not_needed(TIMER_COUNTS) "timerProgressLogIntervalMs"               INT        = "10000"  "log period";
     off(IN_ROCKSDB)          "storeType"                                TEXT       = "default" "default or defaultRocksDB";
+    refused(WAITING)         "timerRocksDBEnable"                       BOOL       = "false"  "timer messages wait in RocksDB (rocksdbstore)";
+    refused(WAITING)         "transRocksDBEnable"                       BOOL       = "false"  "half messages are found by RocksDB (rocksdbstore)";
+    not_needed(ROCKSDB)      "indexRocksDBEnable"                       BOOL       = "false"  "key index in RocksDB (rocksdbstore)";
     used                     "mappedFileSizeConsumeQueue"               BYTES      = "6000000" "CQ segment bytes (6 000 000)";
     not_needed(BITMAPS)      "enableConsumeQueueExt"                    BOOL       = "false"  "write CQ ext";
     not_needed(BITMAPS)      "mappedFileSizeConsumeQueueExt"            INT        = "50331648" "CQ ext segment";
