@@ -60,7 +60,7 @@ macro_rules! checks {
 
 /// Every check, in the order in which they are made.
 pub const CHECKS: &[Check] = checks! {
-    Machine "swap" machine::swap::swap, "whether memory of this process may go to a disk";
+    Machine "swap" machine::swap::swap, "whether memory of the broker may go to a disk";
     Machine "vm.swappiness" machine::swap::swappiness, "how readily the kernel swaps";
     Machine "vm.page-cluster" machine::swap::page_cluster, "how much is read ahead from swap";
     Machine "vm.extra_free_kbytes" machine::kernel::extra_free_kbytes, "a reserve of free memory that some kernels know";

@@ -115,7 +115,7 @@ pub fn contradictions(patient: &Patient) -> Vec<Finding> {
             &["maxMessageSize", "com.rocketmq.remoting.frameMaxLength"],
         ));
     }
-    if let Some(memory) = usable_memory(&patient.host).filter(|memory| net.request_bytes_max as u64 > memory / 2) {
+    if let Some(memory) = usable_memory(patient).filter(|memory| net.request_bytes_max as u64 > memory / 2) {
         let severity = if net.request_bytes_max as u64 >= memory { Severity::Warning } else { Severity::Note };
         findings.push(said(
             Finding::new(severity, "large requests may hold more than half of the memory")

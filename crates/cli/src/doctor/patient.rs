@@ -117,6 +117,12 @@ impl Patient {
         self.broker_process().ok()
     }
 
+    /// Whose folder below `/proc` tells what the broker may have: its own, or, as long as it does not run, that of who looks, as whom it may
+    /// be started.
+    pub fn process(&self) -> String {
+        self.broker_pid().map_or("self".to_owned(), |pid| pid.to_string())
+    }
+
     /// The broker's process: as said, or who has the store open, or who listens where the broker is said to answer. Or why it is not
     /// known. It is looked for anew each time: a broker that was started again is another process.
     pub fn broker_process(&self) -> Result<i32, String> {

@@ -1,11 +1,11 @@
-//! Control groups, version 1 and 2: the innermost limit that holds for this process.
+//! Control groups, version 1 and 2: the smallest limit that holds for a process, the broker's where it is known ([`Patient::process`]).
 //!
-//! In a container the names in `/proc/self/cgroup` may be those of the outside; the root, which is the container's own, is looked at in
+//! In a container the names in `/proc/PID/cgroup` may be those of the outside; the root, which is the container's own, is looked at in
 //! any case.
 
 use std::path::Path;
 
-use crate::doctor::host::Host;
+use crate::doctor::patient::Patient;
 
 /// Where groups are.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -34,10 +34,11 @@ pub struct Quota {
     pub throttled: Option<(String, u64, u64)>,
 }
 
-/// The folders of this process's groups of a controller: version 2 (true) and version 1, each with those above it.
-fn folders(host: &Host, controller: &str) -> Vec<(bool, String)> {
+/// The folders of the process's groups of a controller: version 2 (true) and version 1, each with those above it.
+fn folders(patient: &Patient, controller: &str) -> Vec<(bool, String)> {
+    let host = &patient.host;
     let mut folders = Vec::new();
-    for line in host.text("/proc/self/cgroup").unwrap_or_default().lines() {
+    for line in host.text(&format!("/proc/{}/cgroup", patient.process())).unwrap_or_default().lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
         let (is_new, root) = match controllers {
@@ -58,7 +59,8 @@ fn folders(host: &Host, controller: &str) -> Vec<(bool, String)> {
 }
 
 /// The smallest limit of memory on the way up; none if there is none.
-pub fn memory(host: &Host) -> Option<Group> {
+pub fn memory(patient: &Patient) -> Option<Group> {
+    let host = &patient.host;
     let of = |(is_new, folder): (bool, String)| {
         let [limit, used, kills] = match is_new {
             true => ["memory.max", "memory.current", "memory.events"],
@@ -72,11 +74,12 @@ pub fn memory(host: &Host) -> Option<Group> {
         let used = host.number(&format!("{folder}/{used}"));
         Some(Group { file, limit, used, kills: count.map(|count| (events, count)) })
     };
-    folders(host, "memory").into_iter().filter_map(of).min_by_key(|group| group.limit)
+    folders(patient, "memory").into_iter().filter_map(of).min_by_key(|group| group.limit)
 }
 
 /// The smallest quota of processors on the way up; none if there is none.
-pub fn processors(host: &Host) -> Option<Quota> {
+pub fn processors(patient: &Patient) -> Option<Quota> {
+    let host = &patient.host;
     let of = |(is_new, folder): (bool, String)| {
         let (file, said) = if is_new {
             let file = format!("{folder}/cpu.max");
@@ -99,8 +102,18 @@ pub fn processors(host: &Host) -> Option<Quota> {
         let throttled = throttled.map(|(periods, throttled)| (stat, periods, throttled));
         Some(Quota { file, said: said.clone(), processors: quota as f64 / period as f64, throttled })
     };
-    let quotas = folders(host, "cpu").into_iter().filter_map(of);
+    let quotas = folders(patient, "cpu").into_iter().filter_map(of);
     quotas.min_by(|one, other| one.processors.total_cmp(&other.processors))
+}
+
+/// The file that keeps the process's memory out of swap: its group's, or that of one above it.
+///
+/// Version 1 has nothing like it: `memory.swappiness` and `memory.memsw.limit_in_bytes` hold while a group is at its own limit, and not
+/// when the machine is short of memory.
+pub fn forbids_swap(patient: &Patient) -> Option<String> {
+    let of_new = folders(patient, "memory").into_iter().filter(|(is_new, _)| *is_new);
+    let mut files = of_new.map(|(_, folder)| format!("{folder}/memory.swap.max"));
+    files.find(|file| patient.host.text(file).as_deref() == Some("0"))
 }
 
 /// The number behind a name at the beginning of a line.
@@ -112,6 +125,7 @@ fn value(text: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::doctor::host::fake::FakeHost;
+    use crate::doctor::patient::fake::patient;
 
     #[test]
     fn the_smallest_limit_on_the_way_up_counts_in_version_2() {
@@ -123,10 +137,11 @@ mod tests {
             ("/sys/fs/cgroup/system.slice/cpu.max", "max 100000\n"),
             ("/sys/fs/cgroup/cpu.max", "150000 100000\n"),
         ]);
-        let group = memory(&fake.host()).unwrap();
+        let patient = patient(&fake, "");
+        let group = memory(&patient).unwrap();
         assert_eq!((group.limit, group.used), (2 << 30, Some(1 << 20)));
         assert_eq!(group.file, "/sys/fs/cgroup/system.slice/memory.max");
-        assert_eq!(processors(&fake.host()).unwrap().processors, 1.5);
+        assert_eq!(processors(&patient).unwrap().processors, 1.5);
     }
 
     #[test]
@@ -142,15 +157,41 @@ mod tests {
             ("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "100000\n"),
             ("/sys/fs/cgroup/cpu,cpuacct/docker/cpu.stat", "nr_periods 10\nnr_throttled 4\nthrottled_time 1\n"),
         ]);
-        let group = memory(&fake.host()).unwrap();
+        let patient = patient(&fake, "");
+        let group = memory(&patient).unwrap();
         assert_eq!((group.limit, group.kills.map(|(_, kills)| kills)), (1 << 30, Some(3)));
-        let quota = processors(&fake.host()).unwrap();
+        let quota = processors(&patient).unwrap();
         assert_eq!((quota.processors, quota.throttled.map(|(_, all, held)| (all, held))), (2.0, Some((10, 4))));
     }
 
     #[test]
     fn without_groups_there_is_no_limit() {
         let fake = FakeHost::with(&[("/proc/self/cgroup", "0::/\n")]);
-        assert!(memory(&fake.host()).is_none() && processors(&fake.host()).is_none());
+        let patient = patient(&fake, "");
+        assert!(memory(&patient).is_none() && processors(&patient).is_none() && forbids_swap(&patient).is_none());
+    }
+
+    #[test]
+    fn the_groups_of_the_broker_count_and_not_those_of_who_looks() {
+        let fake = FakeHost::with(&[
+            ("/proc/self/cgroup", "0::/user.slice\n"),
+            ("/proc/7/cgroup", "0::/system.slice/gantry.service\n"),
+            ("/sys/fs/cgroup/user.slice/memory.max", "1048576\n"),
+            ("/sys/fs/cgroup/user.slice/cpu.max", "10000 100000\n"),
+            ("/sys/fs/cgroup/user.slice/memory.swap.max", "0\n"),
+            ("/sys/fs/cgroup/system.slice/gantry.service/memory.max", "2147483648\n"),
+            ("/sys/fs/cgroup/system.slice/gantry.service/cpu.max", "200000 100000\n"),
+        ]);
+        let mut patient = patient(&fake, "");
+        assert_eq!(memory(&patient).unwrap().limit, 1 << 20);
+        assert!(forbids_swap(&patient).is_some());
+        patient.pid = Some(7);
+        assert_eq!(memory(&patient).unwrap().limit, 2 << 30);
+        assert_eq!(processors(&patient).unwrap().processors, 2.0);
+        assert_eq!(forbids_swap(&patient), None);
+        // A group above forbids it for all below.
+        fake.write("/sys/fs/cgroup/system.slice/gantry.service/memory.swap.max", "max\n");
+        fake.write("/sys/fs/cgroup/system.slice/memory.swap.max", "0\n");
+        assert_eq!(forbids_swap(&patient).unwrap(), "/sys/fs/cgroup/system.slice/memory.swap.max");
     }
 }

@@ -1,4 +1,4 @@
-//! What this process may have: files, memory, processors; and how long tasks wait for them.
+//! What the broker's process may have: files, memory, processors; and how long tasks wait for them.
 
 use store::DESCRIPTORS;
 
@@ -19,15 +19,16 @@ const WAIT_PERCENT_MAX: [(&str, &str, f64); 3] =
 
 /// R1.59: soft limits are raised to the hard one at start, so that one counts.
 pub fn nofile(patient: &Patient) -> Vec<Finding> {
-    let process = patient.broker_pid().map_or("self".to_owned(), |pid| pid.to_string());
-    let path = format!("/proc/{process}/limits");
+    let path = format!("/proc/{}/limits", patient.process());
+    let unread = Finding::note("the limit of open files cannot be read")
+        .effect("how many clients the broker can have is not known; run as its user or as root");
     let Some(text) = patient.host.text(&path) else {
-        return vec![Finding::note("the limit of open files cannot be read").seen(path, "not readable")];
+        return vec![unread.seen(path, "not readable")];
     };
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap_or_default();
     let mut limits = line.split_whitespace().map(|word| word.parse().unwrap_or(u64::MAX));
     let (Some(soft), Some(hard)) = (limits.next(), limits.next()) else {
-        return vec![Finding::note("the limit of open files cannot be read").seen(path, line)];
+        return vec![unread.seen(path, line)];
     };
     let wanted = patient.target.settings.net().map_or(0, |net| net.connections_max as u64);
     let connections = hard - hard.min(DESCRIPTORS as u64 * 2) / 2;
@@ -64,11 +65,15 @@ pub fn nofile(patient: &Patient) -> Vec<Finding> {
 /// R0.1: memory of the machine, or of the innermost group with a limit, and kills in it.
 pub fn memory(patient: &Patient) -> Vec<Finding> {
     let total = patient.host.memory("MemTotal");
-    let limit = groups::memory(&patient.host);
+    let limit = groups::memory(patient);
     let mut findings = Vec::new();
     let usable = limit.as_ref().map(|group| group.limit).into_iter().chain(total).min();
     let Some(usable) = usable else {
-        return vec![Finding::note("how much memory there is cannot be read").seen("/proc/meminfo", "no MemTotal")];
+        return vec![
+            Finding::note("how much memory there is cannot be read")
+                .seen("/proc/meminfo", "no MemTotal")
+                .effect("a broker takes it to be 1 GiB then, unless memoryLimit says more"),
+        ];
     };
     let said = |mut finding: Finding| {
         if let Some(total) = total {
@@ -106,7 +111,7 @@ pub fn memory(patient: &Patient) -> Vec<Finding> {
 pub fn processors(patient: &Patient) -> Vec<Finding> {
     let info = patient.host.text("/proc/cpuinfo").unwrap_or_default();
     let count = info.lines().filter(|line| line.starts_with("processor")).count();
-    let Some(quota) = groups::processors(&patient.host) else {
+    let Some(quota) = groups::processors(patient) else {
         return vec![
             Finding::ok(format!("{count} processors, without a quota"))
                 .seen("/proc/cpuinfo", format!("{count} processors"))

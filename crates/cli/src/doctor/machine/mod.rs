@@ -41,8 +41,8 @@ fn number(severity: super::finding::Severity, name: &str, value: u64) -> Finding
     Finding::new(severity, format!("vm.{name} is {value}")).seen(format!("{VM}/{name}"), value).figure("value", value)
 }
 
-/// Memory that a process here may use, in bytes: the machine's, or less where a cgroup says so.
-pub fn usable_memory(host: &super::host::Host) -> Option<u64> {
-    let limit = groups::memory(host).map(|group| group.limit);
-    limit.into_iter().chain(host.memory("MemTotal")).min()
+/// Memory that the broker may use, in bytes: the machine's, or less where a cgroup says so.
+pub fn usable_memory(patient: &Patient) -> Option<u64> {
+    let limit = groups::memory(patient).map(|group| group.limit);
+    limit.into_iter().chain(patient.host.memory("MemTotal")).min()
 }

@@ -1,5 +1,6 @@
 //! Swap: the incident behind RocketMQ's `os.sh` was a host that stood still while it swapped.
 
+use super::groups::forbids_swap;
 use super::{number, vm};
 use crate::doctor::finding::{Finding, Severity, size};
 use crate::doctor::patient::Patient;
@@ -32,15 +33,7 @@ fn areas(patient: &Patient) -> Vec<Area> {
     text.lines().skip(1).filter_map(area).collect()
 }
 
-/// Whether the cgroup of this process keeps its memory out of swap (version 2).
-fn is_forbidden(patient: &Patient) -> Option<String> {
-    let groups = patient.host.text("/proc/self/cgroup")?;
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
-    let path = format!("/sys/fs/cgroup{}/memory.swap.max", group.trim_end_matches('/'));
-    (patient.host.text(&path)? == "0").then_some(path)
-}
-
-/// R1.42, R1.46, R1.47: is there swap on a disk, and may this process go there?
+/// R1.42, R1.46, R1.47: is there swap on a disk, and may the broker go there?
 pub fn swap(patient: &Patient) -> Vec<Finding> {
     let areas = areas(patient);
     if areas.is_empty() {
@@ -55,7 +48,7 @@ pub fn swap(patient: &Patient) -> Vec<Finding> {
         })
     };
     let title = format!("swap is on: {}, {} in use", size(total), size(used));
-    if let Some(path) = is_forbidden(patient) {
+    if let Some(path) = forbids_swap(patient) {
         return vec![said(Finding::ok(title)).seen(path, "0").effect("this cgroup may not use it")];
     }
     if areas.iter().all(Area::is_memory) {
@@ -87,8 +80,8 @@ pub fn swappiness(patient: &Patient) -> Vec<Finding> {
     };
     let has_disk = areas(patient).iter().any(|area| !area.is_memory());
     let finding = number(Severity::Ok, "swappiness", value);
-    vec![if !has_disk || is_forbidden(patient).is_some() {
-        finding.effect("not needed: there is no swap on a disk for this process")
+    vec![if !has_disk || forbids_swap(patient).is_some() {
+        finding.effect("not needed: there is no swap on a disk for the broker")
     } else if value <= SWAPPINESS_LOW {
         finding.effect("memory stays in memory while there is page cache to give up")
     } else {
@@ -139,6 +132,12 @@ mod tests {
             ("/sys/fs/cgroup/system.slice/gantry.service/memory.swap.max", "0\n"),
         ];
         assert_eq!(severity(with(disk, &forbids)), Severity::Ok);
+        let of_another = [("/proc/self/cgroup", "0::/user.slice\n"), ("/proc/7/cgroup", forbids[0].1), forbids[1]];
+        let fake = with(disk, &of_another);
+        let mut patient = patient(&fake, "");
+        assert_eq!(swap(&patient).remove(0).severity, Severity::Warning);
+        patient.pid = Some(7);
+        assert_eq!(swap(&patient).remove(0).severity, Severity::Ok);
     }
 
     #[test]
