@@ -14,37 +14,36 @@ const LATE_SECONDS: f64 = 10.0;
 /// Of the machine's mappings or descriptors that the process may have, in percent.
 const PROCESS_PERCENT: u64 = 80;
 
-/// What there is, and how much there may be.
-const LIMITS: [(&str, &str, &str, &str); 8] = [
-    ("connections", "connectionsMax", "connectionsMax", "more connections are closed as they come"),
-    ("requestBytes", "requestBytesMax", "requestBytesMax", "connections are not read until there is room"),
-    ("parkedPulls", "parkedPullsMax", "parkedPullsMax", "more pulls that wait for a message are refused"),
+/// What there is, how much there may be (by the name of its setting, if one sets it), and what happens at that.
+const LIMITS: [(&str, &str, &str); 9] = [
+    ("connections", "connectionsMax", "more connections are closed as they come"),
     (
-        "parkedPullsPerConnectionPeak",
-        "parkedPullsPerConnectionMax",
-        "parkedPullsPerConnectionMax",
-        "more pulls of one connection are refused",
+        "connectionsOfAllPorts",
+        OF_ALL_PORTS_MAX,
+        "more connections are closed as they come, whatever connectionsMax says",
     ),
+    ("requestBytes", "requestBytesMax", "connections are not read until there is room"),
+    ("parkedPulls", "parkedPullsMax", "more pulls that wait for a message are refused"),
+    ("parkedPullsPerConnectionPeak", "parkedPullsPerConnectionMax", "more pulls of one connection are refused"),
     (
         "popLeases",
         "popLeasesMax",
-        "popLeasesMax",
         "nothing is popped until leases end: consumers take messages and do not acknowledge them",
     ),
-    ("waitingPops", "maxPopPollingSize", "maxPopPollingSize", "more pops that wait for a message are refused"),
+    ("waitingPops", "maxPopPollingSize", "more pops that wait for a message are refused"),
     (
         "openHalfMessages",
-        "openHalfMessagesMax",
         "openHalfMessagesMax",
         "more half messages are refused: producers do not end their transactions",
     ),
     (
         "unflushedBurstsPerConnectionPeak",
         "unflushedBurstsPerConnectionMax",
-        "unflushedBurstsPerConnectionMax",
-        "the connection was not read until the device had caught up",
+        "the connection is not read until the device has caught up",
     ),
 ];
+/// No setting, but what the descriptors of the process leave beside the store's.
+const OF_ALL_PORTS_MAX: &str = "connectionsOfAllPortsMax";
 
 /// Whether there is a broker to be asked. Every other check of this family is quiet without one.
 pub fn answers(patient: &Patient) -> Vec<Finding> {
@@ -131,7 +130,7 @@ pub fn limits(patient: &Patient) -> Vec<Finding> {
     }
     let mut findings = Vec::new();
     let mut fine = Vec::new();
-    for (now, most, key, effect) in LIMITS {
+    for (now, most, effect) in LIMITS {
         let Some((now_is, most_is)) = patient.told(now).zip(patient.told(most)).filter(|(_, most)| *most > 0.0) else {
             continue;
         };
@@ -140,16 +139,32 @@ pub fn limits(patient: &Patient) -> Vec<Finding> {
             fine.push(format!("{now} {now_is} of {most_is}"));
             continue;
         }
-        let (severity, when) = match percent >= 100.0 {
-            true => (Severity::Error, "now"),
-            false => (Severity::Warning, "when it is reached"),
+        let (severity, is, when) = match (now.ends_with("Peak"), percent >= 100.0) {
+            // It never falls: what was reached once is no alarm until the next start.
+            (true, _) => (Severity::Note, "was, since the start,", "when it is reached"),
+            (false, true) => (Severity::Error, "is", "now"),
+            (false, false) => (Severity::Warning, "is", "when it is reached"),
         };
         findings.push(
-            Finding::new(severity, format!("{now} is at {percent:.0} % of {key}"))
-                .of(key)
+            Finding::new(severity, format!("{now} {is} at {percent:.0} % of {most}"))
+                .of(most)
                 .seen(from(patient), format!("{now} {now_is}, {most} {most_is}"))
                 .effect(format!("{when}: {effect}"))
-                .fix(format!("raise {key}, if the machine has room; else find who needs so much")),
+                .fix(match most {
+                    OF_ALL_PORTS_MAX => "LimitNOFILE=65536 in the systemd unit, or `* hard nofile 65536` in /etc/security/limits.conf: each \
+                         connection is an open file, and the store has its own first"
+                        .to_owned(),
+                    _ => format!("raise {most}, if the machine has room; else find who needs so much"),
+                }),
+        );
+    }
+    if let Some(count) = patient.told("connectionsThatMadeWay").filter(|count| *count > 0.0) {
+        findings.push(
+            Finding::note(format!("{count} connections that had said nothing made way for others since the start"))
+                .of("connectionsThatMadeWay")
+                .seen(from(patient), format!("connectionsThatMadeWay {count}"))
+                .effect("all places for connections were taken at some moment; who has spoken kept his")
+                .fix("gantry doctor nofile; find who connects and says nothing, as port scanners and checks of load balancers do"),
         );
     }
     let ratio = patient.told("commitLogDiskRatio").map(|ratio| (ratio * 100.0).round());
@@ -352,6 +367,29 @@ mod tests {
         ];
         assert_eq!(one(limits, &figures), expected);
         assert_eq!(one(limits, &figures[..2]), [(None, Severity::Ok)]);
+    }
+
+    #[test]
+    fn a_peak_that_is_over_is_a_note_of_the_past() {
+        let figures = [("parkedPullsPerConnectionPeak", "100"), ("parkedPullsPerConnectionMax", "100")];
+        assert_eq!(one(limits, &figures), [of("parkedPullsPerConnectionMax", Severity::Note)]);
+        let found = limits(&told_by(&FakeHost::with(&[]), &figures)).remove(0);
+        assert!(found.title.contains("was, since the start, at 100 %"), "{found:?}");
+    }
+
+    #[test]
+    fn few_descriptors_are_the_limit_of_connections_long_before_connections_max() {
+        let figures = [
+            ("connections", "500"),
+            ("connectionsMax", "100000"),
+            ("connectionsOfAllPorts", "512"),
+            ("connectionsOfAllPortsMax", "512"),
+            ("connectionsThatMadeWay", "3"),
+        ];
+        let expected = [of(OF_ALL_PORTS_MAX, Severity::Error), of("connectionsThatMadeWay", Severity::Note)];
+        assert_eq!(one(limits, &figures), expected);
+        let found = limits(&told_by(&FakeHost::with(&[]), &figures)).remove(0);
+        assert!(found.fix.unwrap().contains("LimitNOFILE"));
     }
 
     #[test]
