@@ -9,6 +9,7 @@ use env::TimeMs;
 use parking_lot::Mutex;
 use store::Store;
 use store::journal::Table;
+use store::look::Committed;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -299,6 +300,14 @@ fn parse_offset_key(key: &[u8]) -> Option<(&str, &str, i32)> {
     let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
     let (topic, group) = split_key(names)?;
     Some((topic, group, i32::from_be_bytes(*queue_id)))
+}
+
+/// An entry of the journal's table of offsets; none if it is not understood, or no offset that a queue can have.
+pub(crate) fn committed(key: &[u8], value: &[u8]) -> Option<Committed> {
+    let (topic, group, queue_id) = parse_offset_key(key)?;
+    let (offset, _) = parse_offset_value(value)?;
+    let (queue_id, offset) = (queue_id.try_into().ok()?, offset.try_into().ok()?);
+    Some(Committed { group: group.to_owned(), topic: topic.to_owned(), queue_id, offset })
 }
 
 /// The offsets that the journal holds.

@@ -10,7 +10,7 @@ use broker::{Broker, ConfigLook, Writer};
 use cli::store::{ConfigFile, Configuration, StoreArgs, StoreCommand};
 use config::Settings;
 use env::{Clock, Random};
-use store::look::Look;
+use store::look::{Known, Look};
 use store::{Store, StoreEnv};
 
 use crate::memory::Memory;
@@ -58,7 +58,11 @@ fn read(look: &Look) -> Configuration {
     });
     Configuration {
         files: files.collect(),
-        topics: Some(found.topics).filter(|topics| !topics.is_empty()),
+        known: Known {
+            topics: Some(found.topics).filter(|topics| !topics.is_empty()),
+            offsets: found.offsets,
+            offsets_in: found.offsets_in,
+        },
         groups: found.groups.len(),
         half_offset: found.half_offset,
     }

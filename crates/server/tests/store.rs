@@ -9,22 +9,34 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use env::TimeMs;
+use protocol::LogOffset;
 use protocol::record::RecordDraft;
 use serde_json::Value;
-use store::{AppendError, IndexOptions, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode};
+use store::disk::{Disk, RealDisk};
+use store::{
+    AppendError, IndexOptions, LogState, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode, TimerFiles,
+    TimerOptions, TimerUnit, timer_magic,
+};
 use support::{PATIENCE, Running, fails, gantry};
 
 const MESSAGES: u64 = 200;
 
 /// A store with messages in two queues, closed well.
 fn store() -> (tempfile::TempDir, PathBuf) {
+    store_of("orders", 1 << 30)
+}
+
+/// The same of another topic, and in files of another length.
+fn store_of(topic: &str, segment_bytes: u64) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     let index = Some(IndexOptions::at(root.join("index")));
-    let (store, _) = Store::open(StoreOptions { index, ..StoreOptions::at(&root) }, StoreEnv::real()).unwrap();
+    let options = StoreOptions { index, segment_bytes, ..StoreOptions::at(&root) };
+    let (store, _) = Store::open(options, StoreEnv::real()).unwrap();
     let host = "127.0.0.1:10911".parse().unwrap();
     for number in 0..MESSAGES {
         let queue_id = (number % 2) as u32;
@@ -34,10 +46,10 @@ fn store() -> (tempfile::TempDir, PathBuf) {
             born_timestamp: 1_700_000_000_000,
             body: body.as_bytes(),
             properties: b"KEYS\x01key\x02TAGS\x01red\x02",
-            ..RecordDraft::plain("orders", host)
+            ..RecordDraft::plain(topic, host)
         };
         let mut batch = RecordBatch::new();
-        let queue = store.queue("orders", queue_id).unwrap();
+        let queue = store.queue(topic, queue_id).unwrap();
         let tags = protocol::tags::code("red");
         batch.push(&queue, TagsCode::Code(tags), |out| {
             draft.encode(out).unwrap();
@@ -255,6 +267,135 @@ fn messages_are_written_as_lines_of_json() {
     assert_eq!((&lines[7]["keys"], &lines[7]["tags"]), (&"key".into(), &"red".into()));
 }
 
+/// Bodies that `export --messages` writes, its exit code, and what it says.
+fn exported(root: &Path) -> (Vec<String>, i32, String) {
+    let file = root.join("messages");
+    let (code, said) = run("export", root, &["--messages", file.to_str().unwrap()]);
+    let text = fs::read_to_string(&file).unwrap();
+    let body = |line: &str| serde_json::from_str::<Value>(line).unwrap()["body"].as_str().unwrap().to_owned();
+    (text.lines().map(body).collect(), code, said)
+}
+
+#[test]
+fn messages_behind_damage_are_written_too_and_what_is_passed_over_is_named() {
+    let (_folder, root) = store();
+    flip(&log_file(&root), body_at(&root, 50) + 3);
+    let (from, to) = (body_at(&root, 100), body_at(&root, 103));
+    let file = OpenOptions::new().write(true).open(log_file(&root)).unwrap();
+    file.write_all_at(&vec![0xAA; (to - from) as usize], from).unwrap();
+    let (bodies, code, said) = exported(&root);
+    assert_eq!(code, 1, "{said}");
+    let whole = (0..50).chain(51..100).chain(104..MESSAGES).map(|number| format!("message number {number}"));
+    assert_eq!(bodies, whole.collect::<Vec<_>>(), "{said}");
+    assert!(said.contains("passed over: message 25 of orders/0, at log offset"), "{said}");
+    assert!(said.contains("2 damaged places were passed over"), "{said}");
+    let stretch = said.lines().find(|line| line.starts_with("passed over: log offset")).unwrap();
+    assert!(stretch.contains(log_file(&root).to_str().unwrap()) && stretch.contains(" to "), "{said}");
+}
+
+#[test]
+fn messages_behind_a_missing_file_of_the_log_are_written_too_and_a_missing_end_is_named() {
+    const FILE: u64 = 8192;
+    let (_folder, root) = store_of("orders", FILE);
+    let (bodies, code, said) = exported(&root);
+    assert_eq!((bodies.len() as u64, code), (MESSAGES, 0), "{said}");
+    let log = |number: u64| root.join("commitlog").join(format!("{:020}", number * FILE));
+    fs::remove_file(log(1)).unwrap();
+    let (bodies, code, said) = exported(&root);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains(&format!("passed over: log offset {FILE} to {}", 2 * FILE)), "{said}");
+    assert_eq!(bodies.last().unwrap(), &format!("message number {}", MESSAGES - 1));
+    let (_, inspected) = json("inspect", &root, &[]);
+    let last = inspected["commitLog"]["end"].as_u64().unwrap() / FILE;
+    // Behind it there are files that were made ahead of time.
+    (last..).map(&log).take_while(|file| file.exists()).for_each(|file| fs::remove_file(file).unwrap());
+    let (bodies, code, said) = exported(&root);
+    assert!(
+        code == 1 && said.contains("on; no record follows") && said.contains("when the store was closed"),
+        "{said}"
+    );
+    assert!(!bodies.contains(&format!("message number {}", MESSAGES - 1)), "{said}");
+}
+
+#[test]
+fn a_group_that_has_come_further_than_its_queue_is_named() {
+    let (_folder, root) = store();
+    fs::create_dir_all(root.join("config")).unwrap();
+    let topics =
+        r#"{"topicConfigTable":{"orders":{"topicName":"orders","readQueueNums":4,"writeQueueNums":4,"perm":6}}}"#;
+    fs::write(root.join("config/topics.json"), topics).unwrap();
+    let file = root.join("config/consumerOffset.json");
+    // What a group has left in a topic that is no more is nobody's concern.
+    let offsets =
+        r#"{"offsetTable":{"orders@late":{"0":101,"1":100,"3":1},"orders@other":{"1":7},"gone@late":{"0":5}}}"#;
+    fs::write(&file, offsets).unwrap();
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!(code, 1, "{said}");
+    let findings = said["findings"].as_array().unwrap();
+    let mut what: Vec<&str> = findings.iter().map(|finding| finding["what"].as_str().unwrap()).collect();
+    what.sort_unstable();
+    let expected = [
+        "group late has committed 1 in queue orders/3, which ends at 0",
+        "group late has committed 101 in queue orders/0, which ends at 100",
+    ];
+    assert_eq!(what, expected);
+    assert_eq!(findings[0]["file"], file.to_str().unwrap());
+}
+
+#[test]
+fn a_committed_offset_is_held_against_the_records_where_the_queue_lacks_units() {
+    let (_folder, root) = store();
+    let units = root.join("consumequeue/orders/1/00000000000000000000");
+    OpenOptions::new().write(true).open(&units).unwrap().write_all_at(&[0; 20 * 10], 90 * 20).unwrap();
+    fs::create_dir_all(root.join("config")).unwrap();
+    fs::write(root.join("config/consumerOffset.json"), r#"{"offsetTable":{"orders@all":{"1":100}}}"#).unwrap();
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!((code, said["findings"].as_array().unwrap().len()), (1, 1), "the units that are missing: {said}");
+}
+
+#[test]
+fn a_unit_of_the_timer_log_that_leads_to_no_timer_message_is_named() {
+    const TIMERS: &str = "rmq_sys_wheel_timer";
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let append = |root: &Path, at: u64, size: u32| {
+        let options = TimerOptions { root: root.to_owned(), log_file_bytes: 4096, precision_ms: 1000 };
+        let state = LogState { end: LogOffset(u64::MAX), was_abnormal: false };
+        let mut files = TimerFiles::open(&disk, &options, state, &|_| true).unwrap();
+        let unit = TimerUnit {
+            slot: 5000,
+            due: 5007,
+            written: 100,
+            at: LogOffset(at),
+            size,
+            magic: timer_magic::DEFAULT,
+            topic_hash: 5,
+        };
+        assert_eq!(files.append(&[unit], 0).unwrap(), 1);
+    };
+    let first_bytes = |root: &Path| {
+        let mut length = [0; 4];
+        fs::File::open(log_file(root)).unwrap().read_at(&mut length, 0).unwrap();
+        u32::from_be_bytes(length)
+    };
+    let (_folder, root) = store_of(TIMERS, 1 << 30);
+    append(&root, 0, first_bytes(&root));
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!((code, &said["timers"]), (0, &1.into()), "{said}");
+    append(&root, 1, first_bytes(&root));
+    append(&root, 0, first_bytes(&root) + 1);
+    let (code, said) = json("verify", &root, &[]);
+    let what = said["findings"][0]["what"].as_str().unwrap();
+    assert!(
+        code == 1 && what.starts_with("2 timer messages that wait lead to no record of rmq_sys_wheel_timer"),
+        "{said}"
+    );
+
+    let (_folder, root) = store();
+    append(&root, 0, first_bytes(&root));
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!((code, said["findings"].as_array().unwrap().len()), (1, 1), "a record of another topic: {said}");
+}
+
 #[test]
 fn messages_of_a_topic_that_is_not_there_are_an_error_and_overwrite_nothing() {
     let (folder, root) = store();
@@ -390,23 +531,6 @@ fn what_is_fetched_of_a_broker_lets_its_databases_be_moved_aside() {
     assert_eq!((code, &said["units"]), (0, &MESSAGES.into()), "{said}");
 }
 
-#[test]
-fn queues_in_rocksdb_beside_files_do_not_matter() {
-    let (_folder, root) = store();
-    database(&root.join("consumequeue"));
-    database(&root.join("rocksdbstore"));
-    let (store, _) = Store::open(StoreOptions::at(&root), StoreEnv::real()).unwrap();
-    assert_eq!(store.existing_queue("orders", 1).unwrap().max_offset(), MESSAGES / 2);
-    store.close().unwrap();
-}
-
-#[test]
-fn a_place_without_a_store_is_no_sound_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let (code, said) = run("verify", &folder.path().join("nowhere"), &[]);
-    assert_eq!(code, 2);
-    assert!(said.contains("there is no store in"), "{said}");
-}
 /// A broker that answers each request with these settings, as Apache's answers request 26.
 fn says_of_itself(settings: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -461,3 +585,20 @@ fn timers_and_half_messages_in_rocksdb_are_told_of_where_nothing_can_be_fetched_
     }
 }
 
+#[test]
+fn queues_in_rocksdb_beside_files_do_not_matter() {
+    let (_folder, root) = store();
+    database(&root.join("consumequeue"));
+    database(&root.join("rocksdbstore"));
+    let (store, _) = Store::open(StoreOptions::at(&root), StoreEnv::real()).unwrap();
+    assert_eq!(store.existing_queue("orders", 1).unwrap().max_offset(), MESSAGES / 2);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_place_without_a_store_is_no_sound_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, said) = run("verify", &folder.path().join("nowhere"), &[]);
+    assert_eq!(code, 2);
+    assert!(said.contains("there is no store in"), "{said}");
+}

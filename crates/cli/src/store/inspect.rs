@@ -40,7 +40,7 @@ pub fn run(args: &InspectArgs, options: StoreOptions, read: &dyn Fn(&Look) -> Co
     let survey = look.survey()?;
     let configuration = read(&look);
     if let Some(topic) = &args.topic
-        && !configuration.topics.as_ref().is_some_and(|topics| topics.contains(topic))
+        && !configuration.known.topics.as_ref().is_some_and(|topics| topics.contains(topic))
         && !survey.queues.iter().any(|queue| queue.topic == *topic)
     {
         anyhow::bail!(
@@ -88,7 +88,8 @@ fn print(args: &InspectArgs, look: &Look, survey: &Survey, configuration: &Confi
     );
     let topics = by_topic(survey);
     let batch = survey.queues.iter().filter(|queue| queue.is_batch).count();
-    let known = configuration.topics.as_ref().map_or_else(|| "unknown".to_owned(), |topics| topics.len().to_string());
+    let known =
+        configuration.known.topics.as_ref().map_or_else(|| "unknown".to_owned(), |topics| topics.len().to_string());
     println!(
         "topics      {known}; {} have queues, {} in all, {batch} of them BatchCQ",
         topics.len(),

@@ -3,25 +3,27 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use std::process::ExitCode;
 
 use anyhow::Context;
 use protocol::record::RecordView;
 use serde_json::{Value, json};
 use store::StoreOptions;
-use store::look::Look;
+use store::look::{Look, Lost, Part};
 
 use super::Configuration;
 
 /// Digits of base64.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Writes those of `topic`, or all. A topic of which neither the tables nor the log know is an error, and writes nothing.
+/// Writes those of `topic`, or all. A topic of which neither the tables nor the log know is an error, and writes nothing. What is damaged is
+/// passed over and named; that is a failure too, once all the rest is written.
 pub fn run(
     file: &Path,
     topic: Option<&str>,
     options: StoreOptions,
     read: &dyn Fn(&Look) -> Configuration,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ExitCode> {
     let look = Look::stopped(options)?;
     let root = look.options().root.clone();
     let failed = || format!("cannot write {}", file.display());
@@ -31,7 +33,7 @@ pub fn run(
             Some(_) | None => Box::new(BufWriter::new(File::create(file)?)),
         })
     };
-    let is_known = topic.is_none_or(|topic| read(&look).topics.is_some_and(|topics| topics.contains(topic)));
+    let is_known = topic.is_none_or(|topic| read(&look).known.topics.is_some_and(|topics| topics.contains(topic)));
     // The log may hold messages of a topic that was deleted: one that is not known is opened for with the first of them.
     let mut out = if is_known { Some(open().with_context(failed)?) } else { None };
     let mut written = 0_u64;
@@ -46,9 +48,27 @@ pub fn run(
         Ok(())
     };
     let mut error = None;
-    let end = look.records(|view| {
-        if topic.is_none_or(|topic| topic == view.topic()) {
-            error = write(view).err();
+    let mut damages = 0_u64;
+    let mut damaged = |what: String| {
+        damages += 1;
+        eprintln!("passed over: {what}");
+    };
+    let is_meant = |view: &RecordView<'_>| topic.is_none_or(|topic| topic == view.topic());
+    let end = look.records(|part| {
+        match part {
+            Part::Record(view) if is_meant(view) => error = write(view).err(),
+            Part::Bruised(view, why) if is_meant(view) => damaged(format!(
+                "message {} of {}/{}, at log offset {}: {why}",
+                view.queue_offset(),
+                view.topic(),
+                view.queue_id(),
+                view.log_offset()
+            )),
+            Part::Record(_) | Part::Bruised(..) => {}
+            Part::Lost(Lost { file, from, to, why }) => {
+                let to = to.map_or_else(|| "on; no record follows".to_owned(), |to| format!("to {to}"));
+                damaged(format!("log offset {from} {to} ({}): {why}", file.display()));
+            }
         }
         error.is_none()
     })?;
@@ -64,7 +84,11 @@ pub fn run(
         ),
     }
     eprintln!("{written} records written; the log was read up to {end}");
-    Ok(())
+    if damages > 0 {
+        eprintln!("{damages} damaged places were passed over: what was in them is not in {}", file.display());
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// A record. The body is text if it is UTF-8, else base64; it is as stored, so it may be compressed, or a batch (`sysFlag`).

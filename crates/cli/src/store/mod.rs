@@ -11,14 +11,13 @@ mod messages;
 mod repair;
 mod verify;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use store::StoreOptions;
-use store::look::Look;
+use store::look::{Known, Look};
 
 /// Look at a store that no broker has open, check it, mend it, write it out
 #[derive(Debug, Args)]
@@ -99,8 +98,8 @@ pub struct ConfigFile {
 pub struct Configuration {
     /// The files that there are.
     pub files: Vec<ConfigFile>,
-    /// Names of topics; none if there is neither a journal nor a file to say.
-    pub topics: Option<HashSet<String>>,
+    /// Names of topics, if there is a journal or a file to say them, and committed offsets.
+    pub known: Known,
     /// How many groups.
     pub groups: usize,
     /// Offset of the first half message that is not done with.
@@ -123,7 +122,7 @@ pub fn run(
         StoreCommand::Repair(args) => repair::run(&args, options, read),
         StoreCommand::Export(args) => {
             let file = args.messages.context("--messages says where they go")?;
-            messages::run(&file, args.topic.as_deref(), options, read).map(|()| ExitCode::SUCCESS)
+            messages::run(&file, args.topic.as_deref(), options, read)
         }
     }
 }

@@ -93,7 +93,7 @@ pub fn check(
     }
     let mut shown = 0;
     let is_watched = std::io::stderr().is_terminal();
-    let mut verified = look.verify(configuration.topics.as_ref(), tell, &mut |done, all| {
+    let mut verified = look.verify(&configuration.known, tell, &mut |done, all| {
         let percent = (done * 100).checked_div(all).unwrap_or(100);
         if is_watched && percent > shown {
             shown = percent;

@@ -113,12 +113,7 @@ impl Log {
         })
     }
 
-    /// Shows whole records from the oldest on, until `show` says no or something else follows. Says where it ended.
-    pub fn for_each(&self, show: &mut dyn FnMut(&RecordView<'_>) -> bool) -> Result<u64, StoreError> {
-        self.for_each_from(self.min(), show)
-    }
-
-    /// The same from a log offset on, at which a record begins.
+    /// Shows whole records from a log offset on, at which one begins, until `show` says no or something else follows. Says where it ended.
     pub fn for_each_from(&self, from: u64, show: &mut dyn FnMut(&RecordView<'_>) -> bool) -> Result<u64, StoreError> {
         let mut at = from;
         let mut let_go_at = from;

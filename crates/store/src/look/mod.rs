@@ -7,6 +7,8 @@
 mod disk;
 mod index;
 mod log;
+mod offsets;
+mod records;
 mod survey;
 mod timers;
 mod units;
@@ -15,10 +17,10 @@ mod verify;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use protocol::record::RecordView;
-
 pub use index::IndexFileSurvey;
 pub use log::LogSurvey;
+pub use offsets::{Committed, Known};
+pub use records::{Lost, Part};
 pub use survey::{QueueSurvey, Survey};
 pub use timers::TimerSurvey;
 pub use verify::Verified;
@@ -30,7 +32,6 @@ use crate::lock::StoreLock;
 use crate::options::StoreOptions;
 use crate::queue_log::{Loaded, QueueLogOptions, QueueLogs};
 use disk::Unchanged;
-use log::Log;
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,10 +79,9 @@ impl Look {
         JournalLook::read(&self.options.root.join("journal"), &*self.disk)
     }
 
-    /// Shows each whole record of the log, oldest first, until `show` says no. Says where that ended.
-    pub fn records(&self, mut show: impl FnMut(&RecordView<'_>) -> bool) -> Result<u64, StoreError> {
-        let log = Log::open(&self.options, &self.disk)?;
-        log.for_each(&mut show)
+    /// Whether a start could open the consume queues.
+    pub fn queue_files(&self) -> Result<(), StoreError> {
+        self.queues().map(|_| ())
     }
 
     fn queues(&self) -> Result<(QueueLogs, Loaded), StoreError> {

@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use protocol::names::TIMER_TOPIC;
+
 use super::Finding;
+use super::log::Log;
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::timer::{self, TimerMarks};
@@ -26,6 +29,20 @@ pub struct TimerSurvey {
     pub marks: TimerMarks,
 }
 
+/// Units that lead to no message of theirs: how many, and of the first its position and the log offset that it names.
+#[derive(Default)]
+struct Bad {
+    count: u64,
+    first: Option<(u64, u64)>,
+}
+
+impl Bad {
+    fn add(&mut self, position: u64, message: u64) {
+        self.count += 1;
+        self.first.get_or_insert((position, message));
+    }
+}
+
 /// Counts the units; none if there is no timer log.
 pub(super) fn survey(root: &Path, disk: &Arc<dyn Disk>) -> Result<Option<TimerSurvey>, StoreError> {
     let marks = timer::look_at_marks(&**disk, root)?.unwrap_or_default();
@@ -37,25 +54,39 @@ pub(super) fn survey(root: &Path, disk: &Arc<dyn Disk>) -> Result<Option<TimerSu
     Ok(ended.map(|log| TimerSurvey { files: log.files, end: log.end, ..survey }))
 }
 
-/// Whether what waits is in the log.
+/// Whether what waits is in the log: each unit leads to a record of the timer topic.
 pub(super) fn verify(
     root: &Path,
     disk: &Arc<dyn Disk>,
-    (log_min, log_end): (u64, u64),
+    records: &Log,
+    log_end: u64,
     tell: &mut dyn FnMut(Finding),
 ) -> Result<u64, StoreError> {
+    let log_min = records.min();
     let marks = timer::look_at_marks(&**disk, root)?.unwrap_or_default();
     let dir = root.join("timerlog");
     let mut units = 0;
-    let mut lost: (u64, Option<(u64, u64)>) = (0, None);
+    let mut lost = Bad::default();
+    let mut strange = Bad::default();
+    let mut failed = None;
     let looked = timer::look_at_log(disk, root, &mut |at, unit| {
         units += 1;
-        let is_there = (log_min..log_end).contains(&unit.at.0);
-        if unit.slot >= marks.read_time && !is_there {
-            lost.0 += 1;
-            lost.1.get_or_insert((at, unit.at.0));
+        if unit.slot < marks.read_time || failed.is_some() {
+            return;
+        }
+        if !(log_min..log_end).contains(&unit.at.0) {
+            lost.add(at, unit.at.0);
+            return;
+        }
+        match records.record_at(unit.at.0) {
+            Ok(Some(view)) if view.topic() == TIMER_TOPIC && view.total_size() as u64 == u64::from(unit.size) => {}
+            Ok(_) => strange.add(at, unit.at.0),
+            Err(error) => failed = Some(error),
         }
     });
+    if let Some(error) = failed {
+        return Err(error);
+    }
     let end = match looked {
         Ok(None) => return Ok(0),
         Ok(Some(log)) => {
@@ -72,7 +103,13 @@ pub(super) fn verify(
         }
         Err(error) => return Err(error),
     };
-    if let (count, Some((at, message))) = lost {
+    if let Bad { count, first: Some((at, message)) } = strange {
+        let what = format!(
+            "{count} timer messages that wait lead to no record of {TIMER_TOPIC}: the first, at position {at} of the timer log, to log offset {message}"
+        );
+        tell(Finding { file: dir.clone(), at: None, what, effect: EFFECT, remedy: REMEDY });
+    }
+    if let Bad { count, first: Some((at, message)) } = lost {
         let what = format!(
             "{count} timer messages that wait are not in the log, which has {log_min} to {log_end}: the first, at position {at} of the timer log, \
              is that of log offset {message}"

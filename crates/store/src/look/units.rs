@@ -3,13 +3,13 @@
 //! Records are shown in the log's order, and a unit that is as its record says counts. Whoever has more units than records that count
 //! is read himself, from its first unit to its last. So nearly all is known from one pass over the log.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use protocol::names::{self, SCHEDULE_TOPIC};
+use protocol::names::SCHEDULE_TOPIC;
 
-use super::Finding;
 use super::log::Log;
+use super::{Finding, Known};
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fold::QueuePlace;
@@ -38,14 +38,16 @@ struct Found {
     wrong: u64,
     /// Where the first record lies that has none, and its number.
     first_missing: Option<(u64, u64)>,
+    /// One more than the last offset of the records: where the queue ends once it has what it lacks.
+    end: u64,
 }
 
 /// The check under way.
 pub(super) struct Units<'a> {
     queues: &'a QueueLogs,
     deleted: &'a Deleted,
-    /// Topics that there are, as far as somebody knows. A topic that is not among them was deleted, and its records are left.
-    topics: Option<&'a HashSet<String>>,
+    /// A topic that is not known was deleted, and its records are left.
+    tables: &'a Known,
     known: KnownUnits,
     found: BTreeMap<(String, u32), Found>,
     /// Units that were compared.
@@ -55,11 +57,11 @@ pub(super) struct Units<'a> {
 }
 
 impl<'a> Units<'a> {
-    pub fn new(queues: &'a QueueLogs, deleted: &'a Deleted, topics: Option<&'a HashSet<String>>) -> Units<'a> {
+    pub fn new(queues: &'a QueueLogs, deleted: &'a Deleted, tables: &'a Known) -> Units<'a> {
         Units {
             queues,
             deleted,
-            topics,
+            tables,
             known: KnownUnits::of(queues.queues().len()),
             found: BTreeMap::new(),
             checked: 0,
@@ -84,12 +86,16 @@ impl<'a> Units<'a> {
             .entry(key)
             .or_insert_with(|| Found { queue: self.queues.get(place.topic, place.queue_id), ..Found::default() });
         let queue = found.queue.clone();
+        let count = match &queue {
+            Some(queue) if !queue.is_batch() => 1,
+            Some(_) | None => place.count,
+        };
+        found.end = found.end.max(place.offset + u64::from(count));
         let Some(queue) = queue else {
             found.missing += 1;
             found.first_missing.get_or_insert((place.unit.at.0, place.offset));
             return Ok(());
         };
-        let count = if queue.is_batch() { place.count } else { 1 };
         let expected = Span { unit: place.unit, base: place.offset, count };
         if self.known.has(&queue, expected) {
             found.good += 1;
@@ -132,6 +138,13 @@ impl<'a> Units<'a> {
     /// Tells of queues that lack units, and looks at the units of those that have some too many.
     pub fn finish(mut self, log: &Log, log_end: u64, tell: &mut dyn FnMut(Finding)) -> Result<(u64, u64), StoreError> {
         let found = std::mem::take(&mut self.found);
+        self.tables.verify(
+            |topic, id| {
+                let of_records = found.get(&(topic.to_owned(), id)).map_or(0, |found| found.end);
+                self.queues.get(topic, id).map_or(0, |queue| queue.max_offset()).max(of_records)
+            },
+            tell,
+        );
         for ((topic, id), found) in &found {
             if let Some((at, offset)) = found.first_missing {
                 self.tell_missing(topic, *id, found, (at, offset), tell);
@@ -160,8 +173,7 @@ impl<'a> Units<'a> {
         let (at, offset) = first;
         let count = found.missing;
         let Some(queue) = &found.queue else {
-            let is_topic = names::is_lmq(topic) || self.topics.is_none_or(|topics| topics.contains(topic));
-            if !is_topic {
+            if !self.tables.has_topic(topic) {
                 self.of_deleted += count;
                 return;
             }

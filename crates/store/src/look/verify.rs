@@ -1,13 +1,12 @@
 //! Whether a store is sound: all of the log is read, and everything else is held against it.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use protocol::record::{self, Scanned};
 
 use super::log::{KEPT_BYTES, Log};
 use super::units::Units;
-use super::{Finding, Look, index, timers};
+use super::{Finding, Known, Look, index, timers};
 use crate::closed::Closed;
 use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
@@ -46,11 +45,11 @@ pub struct Verified {
 }
 
 impl Look {
-    /// Reads the whole log and holds queues, index, timers and journal against it. `topics` are those that there are, if somebody knows.
-    /// Shows findings as they come, and how far the log is read, in bytes of all.
+    /// Reads the whole log and holds queues and timers against it, committed offsets against the queues, and heads of the index and the
+    /// journal's word of a stop against its ends. Shows findings as they come, and how far the log is read, in bytes of all.
     pub fn verify(
         &self,
-        topics: Option<&HashSet<String>>,
+        tables: &Known,
         tell: &mut dyn FnMut(Finding),
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Verified, StoreError> {
@@ -92,7 +91,7 @@ impl Look {
             verified.notes.push(format!("a start says: {what}"));
         }
         let deleted = journal.as_ref().map(Deleted::in_look).unwrap_or_default();
-        let mut units = Units::new(&queues, &deleted, topics);
+        let mut units = Units::new(&queues, &deleted, tables);
         let end = self.read_log(&log, &mut units, &mut verified, &mut tell, progress)?;
         if let Some(closed) = journal.as_ref().and_then(Closed::in_look)
             && closed.end > end
@@ -110,7 +109,7 @@ impl Look {
         }
         (verified.units, verified.of_deleted) = units.finish(&log, end, &mut tell)?;
         verified.keys = index::verify(&self.options, &*self.disk, end, &mut tell)?;
-        verified.timers = timers::verify(&self.options.root, &self.disk, (log.min(), end), &mut tell)?;
+        verified.timers = timers::verify(&self.options.root, &self.disk, &log, end, &mut tell)?;
         verified.findings = findings;
         Ok(verified)
     }
