@@ -14,7 +14,7 @@ use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::SendMessage;
 use serde_json::Value;
-use support::{PATIENCE, Running, gantry};
+use support::{PATIENCE, Running, fails, gantry};
 
 /// What it printed, and its exit code.
 fn doctor(arguments: &[&str]) -> (String, i32) {
@@ -170,6 +170,43 @@ fn send(broker: &str, messages: usize) -> usize {
                 queue_id: 0,
                 ..SendMessage::default()
             };
+#[test]
+fn what_stops_a_start_is_found_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Running::server(&data);
+    send(server.address("broker"), 1);
+    server.end("-TERM");
+    let store = data.join("store");
+    let look = || {
+        let (report, code) = json(&["--data", text(&data), "store-format"]);
+        let found = of(&report, "store-format");
+        let found: Vec<(String, String)> =
+            found.iter().map(|(one, how)| ((*one).to_owned(), (*how).to_owned())).collect();
+        (found, code)
+    };
+    assert_eq!(look(), (vec![(String::new(), "ok".to_owned())], 0));
+    let journal = std::fs::read_dir(store.join("journal")).unwrap().map(|entry| entry.unwrap().path());
+    let journal = journal.filter(|path| path.extension().is_some_and(|kind| kind == "journal")).max().unwrap();
+    let name = |path: &Path| path.strip_prefix(&store).unwrap().display().to_string();
+    let topics = store.join("config/topics.json");
+    let queue = store.join("consumequeue/watched/0/00000000000000000000");
+    for (path, damage) in [(&journal, 0), (&topics, 1), (&queue, 2)] {
+        let whole = std::fs::read(path).unwrap();
+        let mut bytes = whole.clone();
+        match damage {
+            0 => bytes[8] ^= 0x20,
+            1 => bytes.truncate(bytes.len() / 2),
+            _ => bytes.push(0),
+        }
+        std::fs::write(path, &bytes).unwrap();
+        assert_eq!(look(), (vec![(name(path), "error".to_owned())], 2), "{}", path.display());
+        fails(&["server", "--data", text(&data), "--namesrv-port", "0", "--broker-port", "0"]);
+        std::fs::write(path, &whole).unwrap();
+    }
+    Running::server(&data).end("-TERM");
+}
+
             let body = vec![b'x'; 100].into();
             let answer = client.call(broker, request::SEND_MESSAGE_V2, &message, body, PATIENCE).await.unwrap();
             assert_eq!(answer.code, 0, "{:?}", answer.remark);

@@ -6,6 +6,7 @@
 mod address;
 mod checks;
 mod configuration;
+mod contents;
 mod disk;
 mod disk_test;
 mod finding;

@@ -1,5 +1,5 @@
-//! The store's folder, from the outside: may we write there, who has it open, can this version read it. Nothing is opened or changed;
-//! `gantry store verify` looks into the files.
+//! The store's folder: may we write there, who has it open, can this version read it. Of the log names and lengths are looked at, and
+//! `gantry store verify` looks into its files; what else a start reads is read too ([`unreadable`]). Nothing is changed.
 
 use std::fs;
 
@@ -7,6 +7,7 @@ use rustix::fs::{Access, access};
 use store::disk::RealDisk;
 use store::rocksdb_in;
 
+use super::contents::unreadable;
 use super::finding::{Finding, size};
 use super::patient::{Lock, Patient, nearest};
 
@@ -98,7 +99,7 @@ pub fn owner(patient: &Patient) -> Vec<Finding> {
     }
 }
 
-/// Can this version read what lies there? By names and lengths only.
+/// Can this version read what lies there? Of the log by names and lengths only.
 pub fn format(patient: &Patient) -> Vec<Finding> {
     let store = &patient.target.store;
     let mut findings = Vec::new();
@@ -113,6 +114,7 @@ pub fn format(patient: &Patient) -> Vec<Finding> {
                 .fix(format!("{way_out} (docs/migrate.md)")),
         );
     }
+    findings.extend(unreadable(patient));
     let (taking, read_only) = patient.log_dirs();
     let dirs: Vec<_> = taking.iter().chain(&read_only).collect();
     let log = dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -173,7 +175,7 @@ pub fn format(patient: &Patient) -> Vec<Finding> {
             })
             .seen(&log, format!("{} files", files.len()))
             .effect(format!(
-                "names and lengths are right; gantry store verify --store {} looks into them",
+                "names and lengths are right, and what else a start reads can be read; gantry store verify --store {} looks into the log",
                 store.display()
             )),
         );
