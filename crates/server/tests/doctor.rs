@@ -207,12 +207,61 @@ fn what_stops_a_start_is_found_before_it() {
     Running::server(&data).end("-TERM");
 }
 
+/// Sends messages of 100 bytes to a queue, one after the other; says how many were acknowledged.
+fn send(broker: &str, messages: usize) -> usize {
+    send_to(broker, "watched", std::iter::repeat_n(0, messages))
+}
+
+/// The same, to these queues of a topic.
+fn send_to(broker: &str, topic: &str, queues: impl ExactSizeIterator<Item = i32>) -> usize {
+    let messages = queues.len();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::new(ClientOptions::default());
+        for queue_id in queues {
+            let message = SendMessage {
+                producer_group: "PG",
+                topic,
+                default_topic: "TBW102",
+                default_topic_queue_nums: 1,
+                queue_id,
+                ..SendMessage::default()
+            };
             let body = vec![b'x'; 100].into();
             let answer = client.call(broker, request::SEND_MESSAGE_V2, &message, body, PATIENCE).await.unwrap();
             assert_eq!(answer.code, 0, "{:?}", answer.remark);
         }
         messages
     })
+}
+
+/// `vm.max_map_count` is 65530 by default, and brokers that map the files of their queues need more for some ten thousand queues.
+#[test]
+fn mappings_of_a_broker_do_not_grow_with_its_queues() {
+    const QUEUES: i32 = 4000;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Running::server(&data);
+    let broker = server.address("broker").to_owned();
+    let queues = QUEUES.to_string();
+    let made =
+        gantry(&["admin", "updateTopic", "-b", &broker, "-t", "many", "-r", &queues, "-w", &queues]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    // Whatever the first messages need: files, threads, the allocator's own.
+    send_to(&broker, "many", 0..100);
+    let mappings = || std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap().lines().count();
+    let before = mappings();
+    send_to(&broker, "many", 0..QUEUES);
+    let consume_queues = data.join("store/consumequeue/many");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let on_disk = || std::fs::read_dir(&consume_queues).map_or(0, Iterator::count);
+    while on_disk() < QUEUES as usize {
+        assert!(std::time::Instant::now() < deadline, "{} queues are on disk", on_disk());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let after = mappings();
+    assert!(after < before + QUEUES as usize / 20, "{before} mappings before, {after} with {QUEUES} queues");
+    server.end("-TERM");
 }
 
 #[test]

@@ -78,6 +78,7 @@ pub const CHECKS: &[Check] = checks! {
     Machine "memory" machine::limits::memory, "memory of the machine and of the cgroup, and kills for want of it";
     Machine "processors" machine::limits::processors, "processors, quota of the cgroup, and being held back by it";
     Machine "pressure" machine::limits::pressure, "how long tasks wait for memory, disk and processors";
+    Machine "network-speed" machine::network::speed, "how fast the links of the network are";
     Machine "clock-source" machine::clock::source, "how the kernel tells the time";
     Machine "clock-sync" machine::clock::synchronisation, "who keeps the clock right";
     Disk "disk-space" disk::space, "room on the store's file system, against the watermarks";

@@ -7,6 +7,7 @@ pub mod clock;
 mod groups;
 pub mod kernel;
 pub mod limits;
+pub mod network;
 pub mod swap;
 pub mod writeback;
 
