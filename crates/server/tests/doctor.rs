@@ -24,9 +24,26 @@ fn doctor(arguments: &[&str]) -> (String, i32) {
     (said + &String::from_utf8(stderr).unwrap(), status.code().unwrap())
 }
 
+/// Whatever is asked for, findings say what they promise to.
 fn json(arguments: &[&str]) -> (Value, i32) {
     let (said, code) = doctor(&[arguments, &["--json"]].concat());
-    (serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}")), code)
+    let report: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+    report["findings"].as_array().unwrap().iter().for_each(assert_is_whole);
+    (report, code)
+}
+
+/// What was read and where; of more than ok what it does; of what is bad what helps.
+fn assert_is_whole(finding: &Value) {
+    let says = |part: &Value| part.as_str().is_some_and(|text| !text.is_empty());
+    assert!(["id", "family", "severity", "title"].iter().all(|part| says(&finding[part])), "{finding}");
+    let evidence = finding["evidence"].as_array().unwrap();
+    assert!(
+        !evidence.is_empty() && evidence.iter().all(|seen| says(&seen["from"]) && seen["value"].is_string()),
+        "{finding}"
+    );
+    let severity = finding["severity"].as_str().unwrap();
+    assert!(severity == "ok" || says(&finding["effect"]), "{finding}");
+    assert!(["ok", "note"].contains(&severity) || says(&finding["fix"]), "{finding}");
 }
 
 /// The findings of a check: subject and severity.
@@ -85,10 +102,7 @@ fn this_machine_is_looked_at_in_full_and_nothing_of_it_stays() {
     let (report, code) = json(&["--data", text(&data)]);
     assert_eq!(report["exitCode"], code);
     for finding in report["findings"].as_array().unwrap() {
-        let is_whole = ["id", "family", "severity", "title"].iter().all(|part| finding[part].is_string());
-        assert!(is_whole && finding["evidence"].is_array(), "{finding}");
-        let is_bad = ["warning", "error", "unknown"].contains(&finding["severity"].as_str().unwrap());
-        assert!(!is_bad || finding["effect"] != "", "{finding}");
+        assert_is_whole(finding);
     }
     let flush = report["findings"].as_array().unwrap().iter().find(|one| one["id"] == "fdatasync").unwrap();
     assert!(flush["figures"]["p99Millis"].as_f64().unwrap() > 0.0, "{flush}");
@@ -156,20 +170,6 @@ fn a_server_that_runs_is_found_by_its_store_and_asked() {
     assert_eq!(code, 0);
 }
 
-/// Sends messages of 100 bytes to a queue, one after the other; says how many were acknowledged.
-fn send(broker: &str, messages: usize) -> usize {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let client = Client::new(ClientOptions::default());
-        for _ in 0..messages {
-            let message = SendMessage {
-                producer_group: "PG",
-                topic: "watched",
-                default_topic: "TBW102",
-                default_topic_queue_nums: 1,
-                queue_id: 0,
-                ..SendMessage::default()
-            };
 #[test]
 fn what_stops_a_start_is_found_before_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -129,6 +129,9 @@ fn names(word: &str, check: &Check) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::finding::Severity;
+    use crate::doctor::host::fake::FakeHost;
+    use crate::doctor::patient::fake::patient;
 
     #[test]
     fn ids_are_unique_and_families_stand_together() {
@@ -137,6 +140,24 @@ mod tests {
         let mut families: Vec<Family> = CHECKS.iter().map(|check| check.family).collect();
         families.dedup();
         assert_eq!(families, Family::ALL);
+    }
+
+    /// A machine of which nothing can be read is where findings say the least.
+    #[test]
+    fn each_finding_says_what_was_seen_what_it_does_and_what_helps() {
+        for settings in ["", "listenPort=ten\nbrokerNam=a\nnamesrvAddr=127.0.0.1:1\nflushDiskType=SYNC_FLUSH\n"] {
+            let fake = FakeHost::with(&[]);
+            let mut patient = patient(&fake, settings);
+            patient.is_disk_tested = false;
+            for check in CHECKS {
+                for finding in (check.look)(&patient) {
+                    assert!(finding.evidence.iter().any(|seen| !seen.from.is_empty()), "{}: {finding:?}", check.id);
+                    let (is_told, is_bad) = (finding.severity > Severity::Ok, finding.severity > Severity::Note);
+                    assert!(!is_told || !finding.effect.is_empty(), "{}: {finding:?}", check.id);
+                    assert!(!is_bad || finding.fix.is_some(), "{}: {finding:?}", check.id);
+                }
+            }
+        }
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub fn lint(patient: &Patient) -> Vec<Finding> {
             Finding::unknown(format!("{} cannot be read", path.display()))
                 .of(path.display().to_string())
                 .seen(path.display().to_string(), why)
-                .effect("a start would end here; everything below is judged by default values"),
+                .effect("a start would end here; everything below is judged by default values")
+                .fix("give the path of a file that the broker's user can read"),
         );
     }
     for (key, sentence) in &target.refused {
@@ -80,7 +81,11 @@ pub fn contradictions(patient: &Patient) -> Vec<Finding> {
     let settings = &patient.target.settings;
     let mut findings = Vec::new();
     let (Ok(store), Ok(net), Ok(broker)) = (settings.store(), settings.net(), settings.broker()) else {
-        return vec![Finding::note("settings cannot be compared: some of them cannot be read")];
+        return vec![
+            Finding::note("settings cannot be compared: some of them cannot be read")
+                .seen("settings", "a value that its key does not take")
+                .effect("what does not go together is not known; the check configuration shows which it is"),
+        ];
     };
     let said = |finding: Finding, keys: &[&str]| {
         keys.iter().fold(finding, |finding, key| {

@@ -106,7 +106,14 @@ fn space_of(patient: &Patient, place: &Path) -> Vec<Finding> {
     let from = format!("statvfs {}", place.display());
     let disk = match statvfs(place) {
         Ok(disk) => disk,
-        Err(error) => return vec![Finding::unknown("how full the disk is cannot be read").seen(from, error)],
+        Err(error) => {
+            return vec![
+                Finding::unknown("how full the disk is cannot be read")
+                    .seen(from, error)
+                    .effect("whether sends will be refused for want of room is not known")
+                    .fix("run as the user of the broker; if the device does not answer, see dmesg"),
+            ];
+        }
     };
     // As `df` and the broker count: what is reserved for root is neither used nor free.
     let used = disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(disk.f_frsize);
@@ -114,7 +121,9 @@ fn space_of(patient: &Patient, place: &Path) -> Vec<Finding> {
     let percent = percent_of(used, used.saturating_add(free));
     let finding = match patient.target.settings.store() {
         Ok(settings) => judged(percent, free, &settings),
-        Err(error) => Finding::note(format!("{percent} % of the disk are used")).seen("settings", error),
+        Err(error) => Finding::note(format!("{percent} % of the disk are used"))
+            .seen("settings", error)
+            .effect("which watermarks hold is not known; the check configuration shows why"),
     };
     let mut findings = vec![
         finding
@@ -190,7 +199,9 @@ pub fn file_system(patient: &Patient) -> Vec<Finding> {
 fn file_system_of(patient: &Patient, place: &Path) -> Vec<Finding> {
     let Some(mount) = patient.host.mount_of(place) else {
         return vec![
-            Finding::note("the file system of the store cannot be told").seen("/proc/self/mountinfo", "no mount"),
+            Finding::note("the file system of the store cannot be told")
+                .seen("/proc/self/mountinfo", "no mount")
+                .effect("whether it keeps what was flushed cannot be judged from here"),
         ];
     };
     let seen = |finding: Finding| {

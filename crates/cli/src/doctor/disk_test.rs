@@ -92,7 +92,7 @@ pub fn measure_disk(folder: &Path) -> anyhow::Result<DiskFigures> {
 /// Measures each file system that has room for it.
 fn measured(patient: &Patient, measure: impl Fn(&Path) -> io::Result<Finding>) -> Vec<Finding> {
     if !patient.is_disk_tested {
-        return vec![Finding::ok("not measured, as was asked (--no-disk-test)")];
+        return vec![Finding::ok("not measured, as was asked (--no-disk-test)").seen("--no-disk-test", "given")];
     }
     each_place(patient, |place| {
         let measured = || measure(place).unwrap_or_else(|error| failed(place, &error));
