@@ -2,6 +2,7 @@ package gantry;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.Map;
 import java.util.TreeSet;
@@ -62,29 +63,137 @@ class TakeOverTest {
 
     @Test
     void gantry_goes_on_where_apache_5_was_and_delivers_what_was_delayed() throws Exception {
+        delayed(Server.Kind.APACHE_5, Server.DEFAULT);
+    }
+
+    @Test
+    void apache_5_goes_on_where_gantry_was_and_delivers_what_was_delayed() throws Exception {
+        delayed(Server.DEFAULT, Server.Kind.APACHE_5);
+    }
+
+    @Test
+    void gantry_goes_on_where_apache_4_was_and_delivers_what_was_delayed() throws Exception {
+        delayed(Server.Kind.APACHE_4, Server.DEFAULT);
+    }
+
+    @Test
+    void apache_4_goes_on_where_gantry_was_and_delivers_what_was_delayed() throws Exception {
+        delayed(Server.DEFAULT, Server.Kind.APACHE_4);
+    }
+
+    /** Messages of levels that end before, while and after one broker stops and the other starts: each is delivered once, none early. */
+    private static void delayed(Server.Kind first, Server.Kind second) throws Exception {
         var contents = new Contents();
-        try (var server = new Server("delayed").start(Server.Kind.APACHE_5)) {
+        try (var server = new Server("delayed").start(first)) {
             contents.extend(server);
             String topic;
+            var dues = new java.util.HashMap<String, Long>();
             try (var stock = new Stock(server)) {
                 topic = stock.topic(1);
-                var message = new Message(topic, "tag", "key", "promised".getBytes(UTF_8));
-                message.setDelayTimeLevel(12);
-                stock.producer().send(message);
+                var producer = stock.producer();
+                var seconds = Server.DELAY_LEVELS.replace("s", "").split(" ");
+                for (int level : new int[] {1, 2, 7, 12, 15, 18}) {
+                    String body = "promised at level " + level;
+                    var message = new Message(topic, "tag", "key", body.getBytes(UTF_8));
+                    message.setDelayTimeLevel(level);
+                    dues.put(body, System.currentTimeMillis() + Long.parseLong(seconds[level - 1]) * 1000);
+                    producer.send(message);
+                }
+                Await.until("some are delivered", () -> stock.maxOffset(topic, 0) >= 2);
             }
             server.stop();
-            server.start();
+            server.look("verify");
+            server.start(second);
             contents.check(server);
             contents.extend(server);
             contents.check(server);
             try (var stock = new Stock(server)) {
-                Await.until("it is delivered", () -> stock.maxOffset(topic, 0) == 1);
-                var delivered = stock.read(topic, 0).get(0);
-                assertEquals("promised", new String(delivered.getBody(), UTF_8));
-                assertEquals("tag", delivered.getTags());
-                assertEquals("key", delivered.getKeys());
+                Await.until("all are delivered", java.time.Duration.ofSeconds(60), () -> stock.maxOffset(topic, 0) >= dues.size(), () -> "");
+                var found = stock.read(topic, 0);
+                var bodies = found.stream().map(message -> new String(message.getBody(), UTF_8)).toList();
+                assertEquals(dues.keySet(), new java.util.HashSet<>(bodies));
+                assertEquals(dues.size(), bodies.size());
+                for (var message : found) {
+                    long due = dues.get(new String(message.getBody(), UTF_8));
+                    assertTrue(message.getStoreTimestamp() >= due, message + " is early");
+                    assertEquals("tag", message.getTags());
+                    assertEquals("key", message.getKeys());
+                }
             }
         }
+    }
+
+    @Test
+    void what_apache_5_has_changed_and_deleted_of_topics_and_groups_is_so_in_gantry() throws Exception {
+        changed(Server.Kind.APACHE_5);
+    }
+
+    @Test
+    void what_apache_4_has_changed_and_deleted_of_topics_and_groups_is_so_in_gantry() throws Exception {
+        changed(Server.Kind.APACHE_4);
+    }
+
+    /** Gantry makes topics and groups, {@code other} changes one of each and deletes one of each, Gantry goes on. */
+    private static void changed(Server.Kind other) throws Exception {
+        String changed = Stock.name("changed");
+        String gone = Stock.name("gone");
+        String changedGroup = Stock.name("changed_group");
+        String goneGroup = Stock.name("gone_group");
+        try (var server = new Server("changed").start()) {
+            try (var stock = new Stock(server)) {
+                for (String topic : new String[] {changed, gone}) {
+                    stock.topic(topic, 2);
+                    stock.producer().send(new Message(topic, "of gantry".getBytes(UTF_8)), Stock.queue(topic, 1));
+                }
+                group(server, changedGroup, 11);
+                group(server, goneGroup, 11);
+                commit(server, goneGroup, changed);
+                commit(server, changedGroup, changed);
+            }
+            server.stop();
+            server.start(other);
+            try (var stock = new Stock(server)) {
+                stock.topic(changed, 4);
+                group(server, changedGroup, 3);
+                stock.producer().send(new Message(changed, "of apache".getBytes(UTF_8)), Stock.queue(changed, 3));
+                ok(Wire.call(server.brokerPort, 215, Map.of("topic", gone)));
+                ok(Wire.call(server.brokerPort, 207, Map.of("groupName", goneGroup, "removeOffset", "true", "cleanOffset", "true")));
+            }
+            server.stop();
+            server.look("verify");
+            server.start();
+            try (var stock = new Stock(server)) {
+                Await.until("the topic is routed", () -> Wire.call(server.registersAt, 105, Map.of("topic", changed)).getCode() == 0);
+                var queues = stock.admin().examineTopicRouteInfo(changed).getQueueDatas().get(0);
+                assertEquals(4, queues.getReadQueueNums());
+                assertEquals(4, queues.getWriteQueueNums());
+                assertEquals("of gantry", new String(stock.read(changed, 1).get(0).getBody(), UTF_8));
+                assertEquals("of apache", new String(stock.read(changed, 3).get(0).getBody(), UTF_8));
+                assertEquals("1", stock.committed(changedGroup, changed, 1));
+                assertEquals(3, stock.admin().examineSubscriptionGroupConfig(server.broker(), changedGroup).getRetryMaxTimes());
+                // Those that are gone stay so, and what is made anew under the name of the topic begins at 0.
+                assertEquals(17, Wire.call(server.registersAt, 105, Map.of("topic", gone)).getCode());
+                String groups = new String(Wire.call(server.brokerPort, 201, Map.of()).getBody(), UTF_8);
+                assertTrue(groups.contains(changedGroup) && !groups.contains(goneGroup), groups);
+                stock.topic(gone, 2);
+                assertEquals(0, stock.maxOffset(gone, 1));
+                assertEquals(0, stock.producer().send(new Message(gone, "again".getBytes(UTF_8)), Stock.queue(gone, 1)).getQueueOffset());
+                assertEquals("again", new String(stock.read(gone, 1).get(0).getBody(), UTF_8));
+            }
+        }
+    }
+
+    private static void group(Server server, String name, int retries) throws Exception {
+        ok(Wire.call(server.brokerPort, 200, Map.of(),
+            ("{\"groupName\":\"" + name + "\",\"retryMaxTimes\":" + retries + "}").getBytes(UTF_8)));
+    }
+
+    private static void commit(Server server, String group, String topic) throws Exception {
+        ok(Wire.call(server.brokerPort, 15, Map.of("consumerGroup", group, "topic", topic, "queueId", "1", "commitOffset", "1")));
+    }
+
+    private static void ok(org.apache.rocketmq.remoting.protocol.RemotingCommand answer) {
+        assertEquals(0, answer.getCode(), answer::toString);
     }
 
     @Test
@@ -127,7 +236,7 @@ class TakeOverTest {
                 assertEquals(dues.size(), bodies.size());
                 for (var message : found) {
                     long due = dues.get(new String(message.getBody(), UTF_8));
-                    org.junit.jupiter.api.Assertions.assertTrue(message.getStoreTimestamp() >= due, message + " is early");
+                    assertTrue(message.getStoreTimestamp() >= due, message + " is early");
                 }
             }
         }
@@ -135,10 +244,19 @@ class TakeOverTest {
 
     @Test
     void each_finds_messages_by_the_keys_that_the_other_has_indexed() throws Exception {
+        keys(Server.DEFAULT, Server.Kind.APACHE_5, Server.DEFAULT);
+    }
+
+    @Test
+    void apache_4_and_gantry_find_messages_by_the_keys_that_the_other_has_indexed() throws Exception {
+        keys(Server.Kind.APACHE_4, Server.DEFAULT, Server.Kind.APACHE_4);
+    }
+
+    private static void keys(Server.Kind... kinds) throws Exception {
         try (var server = new Server("keys")) {
             String topic = null;
             int sent = 0;
-            for (var kind : new Server.Kind[] {Server.DEFAULT, Server.Kind.APACHE_5, Server.DEFAULT}) {
+            for (var kind : kinds) {
                 server.start(kind);
                 try (var stock = new Stock(server)) {
                     topic = topic == null ? stock.topic(2) : topic;
