@@ -389,7 +389,8 @@ fn ends_with_lost_writes(root: &Path, folder: &str) -> (bool, [Option<Vec<u8>>; 
     *disk.faults.lost_writes_of.lock() = Some(root.join(folder));
     let checkpoint = || std::fs::read(root.join("checkpoint")).ok();
     let before = checkpoint();
-    let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::clone(&disk) as Arc<dyn Disk> };
+    let env =
+        StoreEnv { clock, random: Random::seeded(1), disk: Arc::clone(&disk) as Arc<dyn Disk>, ..StoreEnv::real() };
     let (store, found) = Store::open(options(root), env).unwrap();
     assert!(found.was_abnormal);
     append(&store, TOPIC, 0, &body(10));
