@@ -50,6 +50,8 @@ const BATCH_BYTES_MAX: usize = 4 << 20;
 const SCAN_BYTES_MAX: u64 = 64 << 20;
 /// After a refusal of the store (disk full, no room) delivery tries again so much later.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long a stop waits for the device.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// The journal's key of the place to read from; levels are far smaller.
 const SCAN_FROM: u32 = u32::MAX;
 
@@ -307,6 +309,15 @@ impl Delivery {
                     self.wait(delay, Some(Duration::from_millis(ms))).await;
                 }
                 Step::Idle => self.wait(delay, None).await,
+            }
+        }
+        // Whoever goes on with the files may be Apache's broker, which knows what was delivered by these offsets alone.
+        if let Some(last) = self.unflushed.back() {
+            let (store, end) = (&self.broker.store, last.end.0);
+            store.want_flush();
+            tokio::select! {
+                () = store.flushed().reached(end) => {}
+                () = sleep(Some(LAST_FLUSH)) => tracing::warn!("the device does not take the last deliveries; Apache's broker would repeat them"),
             }
         }
         self.note_progress(delay);
