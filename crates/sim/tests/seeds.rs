@@ -24,6 +24,9 @@ const FOUND_SOMETHING_IN_RETENTION: [u64; 2] = [190, 1235];
 /// The same, of stores whose old files go while calls fail.
 const FOUND_SOMETHING_IN_BOTH: [u64; 1] = [141];
 
+/// The same, of stores that take rare branches.
+const FOUND_SOMETHING_IN_RARE: [u64; 1] = [18];
+
 const USUAL: Twist = Twist { is_rare: false, lies: false };
 const RARE: Twist = Twist { is_rare: true, lies: false };
 
@@ -95,7 +98,7 @@ fn stores_on_devices_that_fail_keep_what_they_promised() {
 #[test]
 fn stores_that_take_rare_branches_keep_what_they_promised() {
     let rare = |plan: Plan| by(Plan { twist: RARE, ..plan }, false);
-    assert_well(&play_by(some(150), rare(Plan::default())), "--rare ");
+    assert_well(&play_by(some(150).chain(FOUND_SOMETHING_IN_RARE), rare(Plan::default())), "--rare ");
     assert_well(&play_by(some(40), rare(BOTH)), "--retention --fail --rare ");
 }
 
@@ -158,6 +161,7 @@ fn the_page_tells_of_each_seed_that_found_something_and_each_is_played() {
     assert_eq!(told_of(stores, ""), BTreeSet::from(FOUND_SOMETHING));
     assert_eq!(told_of(stores, "--retention"), BTreeSet::from(FOUND_SOMETHING_IN_RETENTION));
     assert_eq!(told_of(stores, "--retention --fail"), BTreeSet::from(FOUND_SOMETHING_IN_BOTH));
+    assert_eq!(told_of(stores, "--rare"), BTreeSet::from(FOUND_SOMETHING_IN_RARE));
     assert_eq!(told_of("Of brokers, all with tests beside", ""), BTreeSet::from(FOUND_SOMETHING_IN_BROKERS));
     assert_eq!(told_of("Of groups:", ""), BTreeSet::from(FOUND_SOMETHING_IN_GROUPS));
 }
