@@ -4,6 +4,7 @@
 //! more would only take turns.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread::available_parallelism;
 
 use anyhow::Context;
@@ -25,19 +26,26 @@ pub fn runtime() -> anyhow::Result<Runtime> {
     // Tokio asks for names in the order in which it starts threads: the workers first, all of them, which stay until the end.
     let named = AtomicUsize::new(0);
     let name = move || if named.fetch_add(1, Ordering::Relaxed) < workers { WORKER_NAME } else { BLOCKING_NAME };
-    Builder::new_multi_thread()
+    let runtime = Builder::new_multi_thread()
         .worker_threads(workers)
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_name_fn(move || name().to_owned())
         .enable_all()
         .build()
-        .context("cannot start the worker threads")
+        .context("cannot start the worker threads")?;
+    // A worker is a thread that takes up that work first; one that is started for blocking work could come before it. So nobody gets
+    // the runtime before each worker holds a task.
+    let all_are_there = Arc::new(Barrier::new(workers + 1));
+    for _ in 0..workers {
+        let all_are_there = Arc::clone(&all_are_there);
+        runtime.spawn(async move { all_are_there.wait() });
+    }
+    all_are_there.wait();
+    Ok(runtime)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Barrier};
-
     use super::*;
 
     fn own_name() -> Option<String> {

@@ -1,8 +1,6 @@
 //! The journal's settings, changed while the broker runs, and what they do.
 
-use protocol::body::SubscriptionGroupConfig;
 use protocol::code::request;
-use protocol::fastjson::{self, Dialect};
 use protocol::request::CreateTopic;
 use tokio::time::Instant;
 
@@ -159,15 +157,26 @@ async fn long_files_of_the_configuration_are_written_as_far_as_messages_pay_for_
     }
     pay(&running).await;
     until("topics.json is long and whole", || read("topics.json").contains("\"T199\"")).await;
-    running.put("Late", 0, "", "x").await;
-    // In the same turn as a short file.
-    let group = SubscriptionGroupConfig { group_name: "G".to_owned(), ..SubscriptionGroupConfig::default() };
-    let group = fastjson::to_vec(&group, Dialect::FastJson);
-    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), group).await.code, 0);
-    until("the group is written", || read("subscriptionGroup.json").contains("\"G\"")).await;
-    assert!(!read("topics.json").contains("\"Late\""));
+    // As far as its share goes that nobody pays, which comes back in ten minutes.
+    let mut last = String::new();
+    for number in 0.. {
+        assert!(number < 5, "each of five changes was written");
+        last = format!("\"Late{number}\"");
+        running.put(last.trim_matches('"'), 0, "", "x").await;
+        // In the same turn as a file that is much shorter, and so has its share for longer.
+        let mode = format!(r#"{{"consumerGroup":"CG","mode":"POP","popShareQueueNum":{number},"topic":"T0"}}"#);
+        assert_eq!(running.call(request::SET_MESSAGE_REQUEST_MODE, &(), mode).await.code, 0);
+        let written = format!("\"popShareQueueNum\":{number},");
+        until("the mode is written", || {
+            read("messageRequestMode.json").replace(char::is_whitespace, "").contains(&written)
+        })
+        .await;
+        if !read("topics.json").contains(&last) {
+            break;
+        }
+    }
     pay(&running).await;
-    until("the topic is written", || read("topics.json").contains("\"Late\"")).await;
+    until("the topic is written", || read("topics.json").contains(&last)).await;
     running.stop().await;
 }
 

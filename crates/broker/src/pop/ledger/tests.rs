@@ -107,10 +107,10 @@ fn a_change_makes_a_lease_of_its_own_that_the_old_handle_does_not_fit() {
     let change = Change { now: 10, invisible_ms: 50, is_suspended: false };
     let new = ledger.change(id(10, 5), 5, &change).unwrap();
     assert_eq!(new, id(11, 5), "10 and 5 are taken by the pop itself");
-    assert_eq!(ledger.get(new).unwrap().until, 61);
+    assert_eq!(ledger.get(new).unwrap().until, 60);
     assert!(!ledger.ack(id(10, 5), 5));
     assert_eq!(ledger.change(id(10, 5), 5, &change), None);
-    assert_eq!(due(&mut ledger, 61), [new]);
+    assert_eq!(due(&mut ledger, 60), [new]);
     assert!(ledger.ack(id(10, 5), 6));
 }
 
