@@ -316,6 +316,7 @@ impl Delivery {
             let (store, end) = (&self.broker.store, last.end.0);
             store.want_flush();
             tokio::select! {
+                biased;
                 () = store.flushed().reached(end) => {}
                 () = sleep(Some(LAST_FLUSH)) => tracing::warn!("the device does not take the last deliveries; Apache's broker would repeat them"),
             }
