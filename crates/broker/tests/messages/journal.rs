@@ -148,10 +148,27 @@ async fn pay(running: &Running) {
     }
 }
 
+/// A file of `config/`.
+fn read(running: &Running, file: &str) -> String {
+    std::fs::read_to_string(running.dir().join("config").join(file)).unwrap_or_default()
+}
+
+/// Makes a topic, and a change in a file that is much shorter, and so has for longer what nobody pays. When that one is written, says whether
+/// the topic is: it comes before in the same turn.
+async fn is_written_beside_a_short_file(running: &Running, first: &str, topic: &str, number: u32) -> bool {
+    running.put(topic, 0, "", "x").await;
+    let mode = format!(r#"{{"consumerGroup":"CG","mode":"POP","popShareQueueNum":{number},"topic":"{first}"}}"#);
+    assert_eq!(running.call(request::SET_MESSAGE_REQUEST_MODE, &(), mode).await.code, 0);
+    let written = format!("\"popShareQueueNum\":{number},");
+    let modes = || read(running, "messageRequestMode.json").replace(char::is_whitespace, "");
+    until("the mode is written", || modes().contains(&written)).await;
+    read(running, "topics.json").contains(&format!("\"{topic}\""))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_files_of_the_configuration_are_written_as_far_as_messages_pay_for_them() {
     let running = start(Setup { more: &[("flushConsumerOffsetInterval", "100")], ..Setup::default() }).await;
-    let read = |file: &str| std::fs::read_to_string(running.dir().join("config").join(file)).unwrap_or_default();
+    let read = |file: &str| read(&running, file);
     for topic in 0..200 {
         running.put(&format!("T{topic}"), 0, "", "x").await;
     }
@@ -161,17 +178,8 @@ async fn long_files_of_the_configuration_are_written_as_far_as_messages_pay_for_
     let mut last = String::new();
     for number in 0.. {
         assert!(number < 5, "each of five changes was written");
-        last = format!("\"Late{number}\"");
-        running.put(last.trim_matches('"'), 0, "", "x").await;
-        // In the same turn as a file that is much shorter, and so has its share for longer.
-        let mode = format!(r#"{{"consumerGroup":"CG","mode":"POP","popShareQueueNum":{number},"topic":"T0"}}"#);
-        assert_eq!(running.call(request::SET_MESSAGE_REQUEST_MODE, &(), mode).await.code, 0);
-        let written = format!("\"popShareQueueNum\":{number},");
-        until("the mode is written", || {
-            read("messageRequestMode.json").replace(char::is_whitespace, "").contains(&written)
-        })
-        .await;
-        if !read("topics.json").contains(&last) {
+        last = format!("Late{number}");
+        if !is_written_beside_a_short_file(&running, "T0", &last, number).await {
             break;
         }
     }
@@ -184,21 +192,12 @@ async fn long_files_of_the_configuration_are_written_as_far_as_messages_pay_for_
 async fn short_files_of_the_configuration_that_change_all_the_time_wait_too_and_not_for_ever() {
     let more: &[_] = &[("flushConsumerOffsetInterval", "100"), ("journalUnpaidMillis", "86400000")];
     let running = start(Setup { more, ..Setup::default() }).await;
-    let read = |file: &str| std::fs::read_to_string(running.dir().join("config").join(file)).unwrap_or_default();
+    let read = |file: &str| read(&running, file);
     let mut last = String::new();
     for number in 0.. {
         assert!(number < 50, "each of 50 changes was written");
         last = format!("T{number:03}");
-        running.put(&last, 0, "", "x").await;
-        // In the same turn as a file that is much shorter, and so has its share for longer.
-        let mode = format!(r#"{{"consumerGroup":"CG","mode":"POP","popShareQueueNum":{number},"topic":"T000"}}"#);
-        assert_eq!(running.call(request::SET_MESSAGE_REQUEST_MODE, &(), mode).await.code, 0);
-        let written = format!("\"popShareQueueNum\":{number},");
-        until("the mode is written", || {
-            read("messageRequestMode.json").replace(char::is_whitespace, "").contains(&written)
-        })
-        .await;
-        if !read("topics.json").contains(&last) {
+        if !is_written_beside_a_short_file(&running, "T000", &last, number).await {
             assert!(number > 0, "the first change after the start is written at once");
             break;
         }
