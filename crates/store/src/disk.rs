@@ -78,6 +78,21 @@ pub trait Disk: Debug + Send + Sync {
     }
 }
 
+/// Why a sync of a folder, or of its file system, was not even begun: it cannot be opened now, for want of descriptors perhaps. What was written is as
+/// sure as before, and another attempt tells; of one that was begun and failed it does not.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotBegun(#[source] io::Error);
+
+/// Whether a sync that failed was begun.
+pub(crate) fn was_begun(error: &io::Error) -> bool {
+    error.get_ref().is_none_or(|inner| !inner.is::<NotBegun>())
+}
+
+fn open_to_sync(dir: &Path) -> io::Result<File> {
+    File::open(dir).map_err(|error| io::Error::new(error.kind(), NotBegun(error)))
+}
+
 /// Brings a file to the device, or ends the process: what the kernel could not write it may have forgotten, and it says so once. Whoever tried
 /// again would take for safe what is lost; the next start finds out.
 pub(crate) fn sync_or_end(file: &dyn DiskFile, path: &Path) {
@@ -249,11 +264,11 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        File::open(dir)?.sync_all()
+        open_to_sync(dir)?.sync_all()
     }
 
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
-        Ok(rustix::fs::syncfs(File::open(dir)?)?)
+        Ok(rustix::fs::syncfs(open_to_sync(dir)?)?)
     }
 }
 

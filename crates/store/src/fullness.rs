@@ -94,8 +94,11 @@ fn is_freed_with_the_log(shared: &Shared, path: &Path) -> bool {
 /// What was said when a file was to grow, and what helps against it; of a file system without room also how full it is. A full device, a full quota and
 /// a file that may not be so long are the same to it.
 pub(crate) fn with_remedy(disk: &dyn Disk, dir: &Path, error: &(dyn Error + 'static)) -> String {
-    let mut causes = std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
-    let Some(cause) = causes.find_map(|error| error.downcast_ref::<io::Error>()) else { return error.to_string() };
+    let causes = std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    // The innermost is the system's.
+    let Some(cause) = causes.filter_map(|error| error.downcast_ref::<io::Error>()).last() else {
+        return error.to_string();
+    };
     let remedy = match (cause.kind(), Errno::from_io_error(cause)) {
         (io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge, _) => {
             let Ok(space) = disk.space(dir) else { return format!("{error}; free space") };

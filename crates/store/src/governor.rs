@@ -22,7 +22,7 @@ pub(crate) use cold::ColdPages;
 use count::Counts;
 pub use count::{MemoryFigures, resident_below};
 pub(crate) use files::{FilePages, governed};
-pub(crate) use kernel::{Resident, resident};
+pub(crate) use kernel::{Resident, finish_writing, resident, start_writing};
 pub use shares::{GovernorOptions, MEMORY_LIMIT_MIN, Shares};
 use shares::{pass_bytes, squeezed};
 

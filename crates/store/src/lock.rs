@@ -18,7 +18,15 @@ use crate::error::StoreError;
 /// `flock` beside it keeps a second store of our own out.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for StoreLock {
+    fn drop(&mut self) {
+        // A child that another thread is just starting has a copy of the descriptor until its program begins, and would keep `flock` for so long.
+        // What cannot be given back here goes with the last copy.
+        let _ = self.file.unlock();
+    }
 }
 
 /// Whether others who do the same are kept out, too.
@@ -45,7 +53,7 @@ impl StoreLock {
         StoreLock::hold(&path, &file, Hold::Alone)?;
         // What Apache's broker writes into it.
         file.rewind().and_then(|()| file.write_all(b"lock")).map_err(failed("write"))?;
-        Ok(StoreLock { _file: file })
+        Ok(StoreLock { file })
     }
 
     /// Holds the lock of a store without writing anything; none if there is no file, and so nobody.
@@ -62,7 +70,7 @@ impl StoreLock {
         match opened {
             Ok((file, how)) => {
                 StoreLock::hold(&path, &file, how)?;
-                Ok(Some(StoreLock { _file: file }))
+                Ok(Some(StoreLock { file }))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StoreError::Disk { doing: "open", path, source }),

@@ -1,8 +1,9 @@
 //! The folders that hold the files of the commit log: one, or several that take turns.
 //!
 //! As with RocketMQ's `storePathCommitLog=/a,/b` the file of number n (its first byte over the size of a file) is made in folder n modulo their
-//! count, in the order of their names; a folder whose device is nearly full is passed over, and so is one that does not take the file. Where a file
-//! lies says nothing about what is in it, so that files may be moved from one folder to another while the broker is down.
+//! count, in the order of their names; a folder whose device is nearly full is passed over, and so is, once the store is open, one that does not take
+//! the file (`prepare.rs`). A start that needs a file asks one folder only, so that one that was never of use is named while somebody looks. Where
+//! a file lies says nothing about what is in it, so that files may be moved from one folder to another while the broker is down.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -38,7 +38,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Pages kept mapped behind the end of the log, where consumers read: while it is written, and at rest.
 const KEPT_BUSY: u64 = 32 << 20;
 const KEPT_RESTING: u64 = 1 << 20;
-/// How long to wait before a device that had no room is asked again.
+/// How long to wait before a device that had no room is asked again; where there are several folders, also if somebody calls.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long to wait for memory that is to be given back, before a look at what is flushed meanwhile.
 const HELD: Duration = Duration::from_millis(20);
@@ -51,6 +51,7 @@ pub(crate) fn run(shared: &Shared) {
     let mut window = WINDOW_MIN;
     let mut last = (shared.log.appended(), shared.clock.elapsed());
     let mut let_go_at = 0;
+    let are_several = shared.options.log_dirs.taking().len() > 1;
     while !shared.is_stopping() {
         let end = shared.log.appended();
         let now = shared.clock.elapsed();
@@ -96,6 +97,11 @@ pub(crate) fn run(shared: &Shared) {
                 }
             }
             let_go_at = behind;
+        }
+        if !is_ready && are_several {
+            // No call ends it: each message that is refused calls, and each folder that is asked costs a file, a mapping and a sync.
+            shared.segments_bell.rest(RETRY);
+            continue;
         }
         let timeout = match (is_ready, is_resting) {
             (false, _) => Some(RETRY),
@@ -148,13 +154,14 @@ fn shares_are_roomy(shared: &Shared) -> bool {
 }
 
 /// Makes the file of the log that begins at `base`, in the first folder that takes it with what is wanted of it at once, up to `to`. `None` if none
-/// does, which is noted.
+/// does, which is noted; and where what one of them refused cannot be removed, which no other one is asked for then.
 fn next_segment(shared: &Shared, base: u64, to: u64) -> Option<Arc<Segment>> {
     let (log, disk) = (&shared.log, &*shared.disk);
     let full_percent = shared.retention.lock().disk_clean_forcibly_percent;
     let dirs = shared.options.log_dirs.for_file(disk, base / log.segment_bytes, full_percent);
+    let are_several = dirs.len() > 1;
     // If there is no other one, room may come where the file is.
-    let wanted = base..if dirs.len() > 1 { to } else { base };
+    let wanted = base..if are_several { to } else { base };
     let mut refused: Vec<(PathBuf, String)> = Vec::new();
     for dir in dirs {
         let path = dir.join(file_name(base));
@@ -170,14 +177,17 @@ fn next_segment(shared: &Shared, base: u64, to: u64) -> Option<Arc<Segment>> {
             Err(error) => error,
         };
         let mut reason = with_remedy(disk, dir, &error);
-        // What was made of it before it failed. If it were in two folders, the next start would not know which one counts.
-        let removed = disk.remove(&path);
-        let is_left = removed.is_err() && disk.len(&path).is_ok();
-        if let Some(error) = removed.err().filter(|_| is_left) {
-            reason = format!("{reason}; what was made of it cannot be removed: {error}");
+        // What was made of it before it failed. If it were in two folders, the next start would not know which one counts: so it is gone from the
+        // device, too, before another one is asked.
+        let is_made = disk.len(&path).is_ok();
+        let removed =
+            disk.remove(&path).and_then(|()| if is_made && are_several { disk.sync_dir(dir) } else { Ok(()) });
+        let left = removed.err().filter(|_| is_made);
+        if let Some(error) = &left {
+            reason = format!("{reason}; what was made of it cannot be removed for good: {error}");
         }
         refused.push((path, reason));
-        if is_left {
+        if left.is_some() {
             break;
         }
     }

@@ -111,6 +111,8 @@ fn look(shared: &Shared, told: &mut Told) -> bool {
         if turn != Turn::Removed {
             break;
         }
+        // It may be the room that the log's next file has not found.
+        shared.segments_bell.ring();
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
         // Each file frees space: what was forced before it may not be any more. Nor may it be what is wanted.
         retention = shared.retention.lock().clone();

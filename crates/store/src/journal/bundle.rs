@@ -99,10 +99,10 @@ fn take_entry<'a>(payload: &mut &'a [u8]) -> Option<Entry<'a>> {
     Some(Entry { table: TableId(header[0]), key, value: (header[1] == 1).then_some(value) })
 }
 
-/// The same entries without those that a later one of the same key makes void.
-pub fn fold(payload: &[u8]) -> Vec<u8> {
+/// The entries of payloads that follow each other, without those that a later one of the same key makes void.
+pub fn fold(payloads: &[&[u8]]) -> Vec<u8> {
     let mut newest = BTreeMap::new();
-    for entry in entries(payload).flatten() {
+    for entry in payloads.iter().flat_map(|payload| entries(payload)).flatten() {
         newest.insert((entry.table, entry.key), entry.value);
     }
     let mut folded = Vec::new();

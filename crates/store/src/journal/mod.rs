@@ -158,7 +158,8 @@ struct Shared {
     written: Arc<Watermark>,
     /// Position up to which changes are on the device.
     synced: Arc<Watermark>,
-    /// Guards what is put and not yet taken by the thread, and who owns which table. Nothing is taken inside it.
+    /// Guards what is put and not yet taken by the thread, and who owns which table. In the simulator `Sites.asked` is taken inside it,
+    /// else nothing.
     inner: Mutex<Inner>,
     /// Rings when the thread has something to do.
     work: Condvar,
@@ -174,7 +175,9 @@ struct Shared {
 
 impl Shared {
     fn want_sync(&self) {
-        self.inner.lock().sync_wanted = true;
+        let mut inner = self.inner.lock();
+        inner.sync_wanted_to = inner.last;
+        drop(inner);
         self.work.notify_one();
     }
 }
@@ -195,8 +198,8 @@ struct Inner {
     last: u64,
     tables: BTreeMap<TableId, Owner>,
     snapshot_wanted: bool,
-    /// Somebody waits for `synced`. Kept while a sync is under way.
-    sync_wanted: bool,
+    /// Position up to which somebody wants the device to have everything: a wish is over when `synced` is there, and not before.
+    sync_wanted_to: u64,
     /// The sync that runs beside is over, and the thread has not taken note.
     sync_done: bool,
     /// What the snapshot that runs beside ended with, until the thread takes it.
@@ -304,6 +307,18 @@ impl Journal {
     /// Asks for a sync of all that was put until now, without waiting for it.
     pub fn want_sync(&self) {
         self.shared.want_sync();
+    }
+
+    /// What has come to `position` when the change there is safe: the device if `is_on_device`, which is asked for a sync where it is behind; else
+    /// [`written`](Journal::written).
+    pub fn mark_of(&self, position: u64, is_on_device: bool) -> &Arc<Watermark> {
+        if !is_on_device {
+            return self.written();
+        }
+        if self.synced().get() < position {
+            self.want_sync();
+        }
+        self.synced()
     }
 
     /// Shows a table's entries as found at start, by key. To be called before [`attach`](Journal::attach).

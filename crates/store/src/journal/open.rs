@@ -74,7 +74,7 @@ pub(super) fn open(
             last: end.position,
             tables,
             snapshot_wanted: false,
-            sync_wanted: false,
+            sync_wanted_to: end.position,
             sync_done: false,
             snapshot_done: None,
         }),

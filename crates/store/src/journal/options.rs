@@ -45,7 +45,8 @@ pub struct JournalOptions {
     pub idle_after: Duration,
     /// Changes that wait to be written, in bytes, from where on only the newest of each key is kept.
     pub pending_bytes: usize,
-    /// A bundle that waits is full from here on; what is put together with its last change still goes into it.
+    /// A bundle that waits is folded at this length at the latest, and is full when more than half of that is left. What is put together with its
+    /// last change still goes into it, and what is full is folded with the next one, up to four times this.
     pub bundle_bytes: usize,
     /// Bytes of the file that are made ready at a time for whoever puts changes, within [`JournalOptions::ROOM_BYTES`].
     pub room_bytes: u64,

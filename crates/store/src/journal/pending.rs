@@ -1,11 +1,15 @@
 //! Changes that wait for the thread `journal`, as the bundles that it will write.
 //!
-//! All that is put together stays in one bundle, and so does what was folded: of a folded bundle no part is the state as of some position. A bundle
-//! has an end all the same, since a start takes a longer one than [`bundle::PAYLOAD_BYTES_MAX`] for damage.
+//! All that is put together stays in one bundle, and so does what was folded: of a folded bundle no part is the state as of some position, so that
+//! none may be left out for what a later bundle says of a key either. A bundle has an end all the same, since a start takes a longer one than
+//! [`bundle::PAYLOAD_BYTES_MAX`] for damage. So what waits grows with the keys, not with the changes, as long as the newest of each key fits one.
 
 use std::collections::VecDeque;
 
 use super::{JournalOptions, bundle};
+
+/// What is full goes on being folded until it is so many times [`JournalOptions::bundle_bytes`]. By default that is all that a start takes.
+const FULL_TIMES: usize = 4;
 
 /// Capacity that the newest bundle keeps when it is taken.
 const NEWEST_BYTES: usize = 256 << 10;
@@ -42,13 +46,27 @@ impl Pending {
         if !is_large && !is_early {
             return;
         }
-        self.newest = bundle::fold(&self.newest);
+        self.newest = bundle::fold(&[self.newest.as_slice()]);
         // Twice what is left, so that folding costs each change a constant, even when no key repeats.
         self.fold_above = self.newest.len() * 2;
         if self.fold_above > options.bundle_bytes {
-            self.full.push_back((std::mem::take(&mut self.newest), last));
+            self.fill(last, options.bundle_bytes.saturating_mul(FULL_TIMES).min(bundle::PAYLOAD_BYTES_MAX));
             self.fold_above = 0;
         }
+    }
+
+    /// Makes the newest bundle, which ends with the entry `last`, part of the last one that is full, unless that would be longer than
+    /// `bytes_max`; then it is full itself.
+    fn fill(&mut self, last: u64, bytes_max: usize) {
+        let newest = std::mem::take(&mut self.newest);
+        if let Some((before, last_before)) = self.full.back_mut() {
+            let folded = bundle::fold(&[before.as_slice(), newest.as_slice()]);
+            if folded.len() <= bytes_max {
+                (*before, *last_before) = (folded, last);
+                return;
+            }
+        }
+        self.full.push_back((newest, last));
     }
 
     /// The newest bundle, if it is the only one.

@@ -14,14 +14,14 @@ use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::{self, snapshot_path};
 use super::{JournalError, Owner, Shared};
 use crate::disk::{DiskFile, OpenHow};
-use crate::governor::OVERLAP;
+use crate::governor::{OVERLAP, finish_writing, start_writing};
 
 /// How often a snapshot that waits for a sync looks whether the journal is being closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Entries gathered for one write.
 const CHUNK_BYTES: usize = 64 << 10;
-/// So much of it is in memory at most: what is more goes to the device, and nobody reads it before the next start.
-const CACHED_BYTES: u64 = 8 << 20;
+/// So much of it goes to the device at a time while the next so much is written, and out of memory then: nobody reads it before the next start.
+const STRETCH_BYTES: u64 = 4 << 20;
 
 /// Writes the snapshot at `position` and removes what it makes void. Returns its bytes; 0 if it was given up for closing.
 pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> {
@@ -34,9 +34,10 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
     let disk = &shared.disk;
     disk.remove(&unfinished).map_err(failed("remove"))?;
     let file = disk.open(&unfinished, OpenHow::Create).map_err(failed("make"))?;
+    let beside = disk.open(&unfinished, OpenHow::Read).map_err(failed("open"))?;
     let written = &shared.gauges.maintenance_bytes;
     let chunk = Vec::with_capacity(CHUNK_BYTES);
-    let mut out = Out { file, written, at: 0, forgotten: 0, position, chunk, first_error: None };
+    let mut out = Out { file, beside, written, at: 0, sent: 0, forgotten: 0, position, chunk, first_error: None };
     out.write(Kind::SnapshotHead);
     let tables: Vec<_> = {
         let inner = shared.inner.lock();
@@ -71,7 +72,7 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
         return Err(failed("write")(error));
     }
     out.file.sync_data().map_err(failed("sync"))?;
-    out.forget();
+    out.forget_to(out.at);
     // Ends with the journal, or when the device has the changes; a disk that takes none is tried again by the writer.
     shared.want_sync();
     while shared.synced.get() < newest {
@@ -89,10 +90,14 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
 
 struct Out<'a> {
     file: Arc<dyn DiskFile>,
+    /// The same file, for hints: what the device refuses is said once to each descriptor, and the sync at the end has to know of it.
+    beside: Arc<dyn DiskFile>,
     /// Where bytes are counted, also those of a snapshot that is given up.
     written: &'a AtomicU64,
     at: u64,
-    /// Bytes below this are on the device and were taken out of memory.
+    /// Bytes below this are on their way to the device.
+    sent: u64,
+    /// Bytes below this were taken out of memory.
     forgotten: u64,
     position: u64,
     chunk: Vec<u8>,
@@ -118,19 +123,27 @@ impl Out<'_> {
             Err(error) => self.first_error = Some(error),
         }
         self.chunk.clear();
-        if self.first_error.is_none() && self.at - self.forgotten >= CACHED_BYTES {
-            match self.file.sync_data() {
-                Ok(()) => self.forget(),
-                Err(error) => self.first_error = Some(error),
-            }
+        if self.first_error.is_none() && self.at - self.sent >= STRETCH_BYTES {
+            self.send();
         }
     }
 
-    /// Takes what is written, which is on the device, out of memory.
-    fn forget(&mut self) {
+    /// Sends what is written on its way, and takes what was sent before out of memory. Not by a sync for each stretch: whoever waits for a flush of
+    /// the log would wait behind all of them. These are hints: what stays costs memory, not bytes.
+    fn send(&mut self) {
+        let file = self.beside.descriptor();
+        let _ = start_writing(file, self.sent, self.at - self.sent);
+        if self.forgotten < self.sent {
+            // Waits until it is there.
+            let _ = finish_writing(file, self.forgotten, self.sent - self.forgotten);
+            self.forget_to(self.sent);
+        }
+        self.sent = self.at;
+    }
+
+    fn forget_to(&mut self, to: u64) {
         let from = self.forgotten.saturating_sub(OVERLAP);
-        // A hint: what stays costs memory, not bytes.
-        let _ = self.file.forget_cached(from, self.at - from);
-        self.forgotten = self.at;
+        let _ = self.beside.forget_cached(from, to - from);
+        self.forgotten = to;
     }
 }

@@ -93,7 +93,7 @@ struct Turn {
     options: JournalOptions,
     is_closing: bool,
     snapshot_wanted: bool,
-    sync_wanted: bool,
+    sync_wanted_to: u64,
     sync_done: bool,
     snapshot_done: Option<Result<u64, JournalError>>,
 }
@@ -143,7 +143,8 @@ impl Writer {
             match turn.options.sync {
                 JournalSync::Every(period) if !turn.is_closing => {
                     let is_due = self.shared.clock.elapsed().saturating_sub(self.synced_at) >= period;
-                    if self.syncing.is_none() && (is_due || turn.sync_wanted) {
+                    let is_wanted = self.synced < turn.sync_wanted_to;
+                    if self.syncing.is_none() && (is_due || is_wanted) {
                         self.begin_sync();
                     }
                 }
@@ -288,7 +289,8 @@ impl Writer {
                 continue;
             }
             let is_told = inner.sync_done || inner.snapshot_done.is_some();
-            let is_asked = inner.snapshot_wanted && may_snapshot || inner.sync_wanted && self.may_sync();
+            let is_sync_wanted = self.synced < inner.sync_wanted_to && self.may_sync();
+            let is_asked = inner.snapshot_wanted && may_snapshot || is_sync_wanted;
             let is_for_us = is_asked || self.wants_window(&inner, is_closing);
             if has_work || is_closing || is_told || is_for_us {
                 break;
@@ -308,8 +310,6 @@ impl Writer {
         // A wish for a snapshot is kept while one is running or the disk refuses a bundle.
         let may_snapshot = self.snapshot.is_none() && self.bundle_last.is_none();
         let snapshot_wanted = may_snapshot && std::mem::take(&mut inner.snapshot_wanted);
-        // One for a sync as well: that which is under way does not have what came since.
-        let sync_wanted = self.may_sync() && std::mem::take(&mut inner.sync_wanted);
         if self.bundle_last.is_none() && !inner.pending.is_empty() {
             self.bundle.clear();
             self.bundle.shrink_to(BUFFER_BYTES);
@@ -322,13 +322,13 @@ impl Writer {
             options: inner.options.clone(),
             is_closing: shared.is_closing.load(Ordering::Relaxed),
             snapshot_wanted,
-            sync_wanted,
+            sync_wanted_to: inner.sync_wanted_to,
             sync_done: std::mem::take(&mut inner.sync_done),
             snapshot_done: inner.snapshot_done.take(),
         }
     }
 
-    /// A sync that begins now has all that was put until now.
+    /// A sync that begins now has all that was put until now, unless other bundles wait.
     fn may_sync(&self) -> bool {
         self.syncing.is_none() && self.bundle_last.is_none()
     }
@@ -340,7 +340,8 @@ impl Writer {
             return None;
         }
         let now = self.shared.clock.elapsed();
-        let is_awaited = self.shared.written.waiters() > 0;
+        // Who waits for the device waits for this first.
+        let is_awaited = self.shared.written.waiters() > 0 || self.shared.synced.waiters() > 0;
         let delay = if is_awaited { complete } else { bundle };
         let left = (*since.get_or_insert(now) + delay).saturating_sub(now);
         // Somebody may come to wait, who has a shorter delay and does not ring.

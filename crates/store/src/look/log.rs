@@ -9,7 +9,7 @@ use crate::commit_log::BLANK_BYTES;
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::options::StoreOptions;
-use crate::recovery::LogFiles;
+use crate::recovery::{LogFiles, bruised_record, follows, whole_record_after, why_not};
 use crate::segment::{Segment, file_name};
 
 /// Bytes of the log that stay mapped behind whoever reads it.
@@ -40,6 +40,16 @@ pub(super) struct Log {
     pub files: LogFiles,
     /// What is wrong with the list of files, a sentence each and the file.
     pub findings: Vec<(PathBuf, String)>,
+}
+
+/// What stands where no whole record begins.
+pub(super) enum Stumble<'a> {
+    /// The mark that the rest of the file is not used.
+    Blank,
+    /// A record with its place and its length, and why it is not what was stored.
+    Bruised(RecordView<'a>, String),
+    /// Nothing that can be read, up to the next record if there is one. Why: none where the log ends as it should.
+    Lost { to: Option<u64>, why: Option<String> },
 }
 
 impl Log {
@@ -101,6 +111,32 @@ impl Log {
             Ok(Scanned::Record(view)) if view.log_offset() == at => Some(view),
             Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
         })
+    }
+
+    /// What stands at a log offset of the segment, where no whole record begins; the last one before it was stored at `last_timestamp`. A record names
+    /// its own place, so the next one behind damage cannot be mistaken.
+    pub fn stumble<'a>(
+        &self,
+        segment: &'a Segment,
+        at: u64,
+        last_timestamp: i64,
+        check_crc: bool,
+    ) -> Result<Stumble<'a>, StoreError> {
+        let scanned = record::scan(segment.record_at(at)?, check_crc);
+        if let Ok(Scanned::Blank { .. }) = scanned {
+            return Ok(Stumble::Blank);
+        }
+        if let Err(why) = &scanned
+            && let Some(view) = bruised_record(segment, at)?
+        {
+            return Ok(Stumble::Bruised(view, why.to_string()));
+        }
+        let why = why_not(scanned, segment.record_at(at)?);
+        let to = match whole_record_after(&self.files.segments, at)? {
+            Some(next) => follows(&self.files, next, last_timestamp)?.map(|_| next),
+            None => None,
+        };
+        Ok(Stumble::Lost { to, why: why.or_else(|| to.map(|_| "zeros".to_owned())) })
     }
 
     /// Whether a record, or nothing, begins at a log offset.

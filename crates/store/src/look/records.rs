@@ -1,18 +1,14 @@
 //! The messages of the log one after the other, and what of the log holds none.
-//!
-//! Damage is stepped over as `verify` does it: a record names its own place, so the next one behind damage cannot be mistaken.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use protocol::record::{self, RecordView, Scanned};
 
 use super::Look;
-use super::log::{KEPT_BYTES, Log};
+use super::log::{KEPT_BYTES, Log, Stumble};
 use crate::closed::Closed;
 use crate::commit_log::BLANK_BYTES;
 use crate::error::StoreError;
-use crate::recovery::{bruised_record, follows, whole_record_after, why_not};
-use crate::segment::Segment;
 
 /// What comes next in the log.
 pub enum Part<'a> {
@@ -75,23 +71,24 @@ impl Look {
                     at = segment.end();
                     break;
                 }
-                let scanned = record::scan(segment.record_at(at)?, self.options.check_crc_on_recover);
-                let (next, goes_on) = match &scanned {
+                let check_crc = self.options.check_crc_on_recover;
+                let (next, goes_on) = match record::scan(segment.record_at(at)?, check_crc) {
                     Ok(Scanned::Record(view)) if view.log_offset() == at => {
                         last_timestamp = view.store_timestamp();
-                        (at + view.total_size() as u64, show(Part::Record(view)))
+                        (at + view.total_size() as u64, show(Part::Record(&view)))
                     }
-                    Ok(Scanned::Blank { .. }) => (segment.end(), true),
-                    Ok(Scanned::Record(_) | Scanned::Nothing) | Err(_) => {
-                        if let Err(why) = &scanned
-                            && let Some(view) = bruised_record(segment, at)?
-                        {
-                            (at + view.total_size() as u64, show(Part::Bruised(&view, why.to_string())))
-                        } else {
-                            let (lost, next) = lost(log, segment, at, last_timestamp)?;
-                            let goes_on = lost.is_none_or(|lost| show(Part::Lost(lost)));
-                            let Some(next) = next else { return Ok((at, goes_on)) };
-                            (next, goes_on)
+                    Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => {
+                        match log.stumble(segment, at, last_timestamp, check_crc)? {
+                            Stumble::Blank => (segment.end(), true),
+                            Stumble::Bruised(view, why) => {
+                                (at + view.total_size() as u64, show(Part::Bruised(&view, why)))
+                            }
+                            Stumble::Lost { to, why } => {
+                                let lost = |why| Lost { file: segment.path().to_owned(), from: at, to, why };
+                                let goes_on = why.is_none_or(|why| show(Part::Lost(lost(why))));
+                                let Some(next) = to else { return Ok((at, goes_on)) };
+                                (next, goes_on)
+                            }
                         }
                     }
                 };
@@ -108,20 +105,4 @@ impl Look {
         }
         Ok((at, true))
     }
-}
-
-/// What is lost where no record begins, and where it goes on. Neither where the log ends as it should.
-fn lost(log: &Log, segment: &Segment, at: u64, last_timestamp: i64) -> Result<(Option<Lost>, Option<u64>), StoreError> {
-    let scanned = record::scan(segment.record_at(at)?, false);
-    let why = why_not(scanned, segment.record_at(at)?);
-    let next = match whole_record_after(&log.files.segments, at)? {
-        Some(next) => follows(&log.files, next, last_timestamp)?.map(|_| next),
-        None => None,
-    };
-    let file: &Path = segment.path();
-    let lost = |why: String| Lost { file: file.to_owned(), from: at, to: next, why };
-    Ok(match next {
-        Some(_) => (Some(lost(why.unwrap_or_else(|| "zeros".to_owned()))), next),
-        None => (why.map(lost), None),
-    })
 }

@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use protocol::record::{self, Scanned};
-
-use super::log::{KEPT_BYTES, Log};
+use super::log::{KEPT_BYTES, Log, Stumble};
 use super::units::Units;
 use super::{Finding, Known, Look, index, timers};
 use crate::closed::Closed;
@@ -15,7 +13,7 @@ use crate::fold::{light_places, place_of};
 use crate::journal::{self, JournalError, JournalLook};
 use crate::options::StoreOptions;
 use crate::queue_log::QueueError;
-use crate::recovery::{bruised_record, follows, whole_record_after, whole_records, why_not};
+use crate::recovery::whole_records;
 use crate::rocksdb::rocksdb_in;
 use crate::segment::Segment;
 
@@ -215,52 +213,40 @@ impl Look {
     ) -> Result<Option<u64>, StoreError> {
         let place = Some(at - segment.base());
         let file = || segment.path().to_owned();
-        let scanned = record::scan(segment.record_at(at)?, self.options.check_crc_on_recover);
-        if let Ok(Scanned::Blank { .. }) = scanned {
-            return Ok(Some(segment.end()));
-        }
-        if let Err(why) = &scanned
-            && let Some(view) = bruised_record(segment, at)?
-        {
-            let what = format!(
-                "message {} of {}/{}, at log offset {at}, is damaged: {why}",
-                view.queue_offset(),
-                view.topic(),
-                view.queue_id()
-            );
-            let effect = "clients that check the body refuse this message; all others are served";
-            let remedy = "none for this message: send it again from where it came; the record stays in its place";
-            tell(Finding { file: file(), at: place, what, effect, remedy });
-            if let Some(own) = place_of(&view, &self.options.delay_levels) {
-                units.compare(&own, tell)?;
-                if self.options.light_queues_max.is_some() {
-                    light_places(&view, &own).try_for_each(|light| units.compare(&light, tell))?;
+        match log.stumble(segment, at, last_timestamp, self.options.check_crc_on_recover)? {
+            Stumble::Blank => Ok(Some(segment.end())),
+            Stumble::Bruised(view, why) => {
+                let what = format!(
+                    "message {} of {}/{}, at log offset {at}, is damaged: {why}",
+                    view.queue_offset(),
+                    view.topic(),
+                    view.queue_id()
+                );
+                let effect = "clients that check the body refuse this message; all others are served";
+                let remedy = "none for this message: send it again from where it came; the record stays in its place";
+                tell(Finding { file: file(), at: place, what, effect, remedy });
+                if let Some(own) = place_of(&view, &self.options.delay_levels) {
+                    units.compare(&own, tell)?;
+                    if self.options.light_queues_max.is_some() {
+                        light_places(&view, &own).try_for_each(|light| units.compare(&light, tell))?;
+                    }
                 }
+                Ok(Some(at + view.total_size() as u64))
             }
-            return Ok(Some(at + view.total_size() as u64));
+            Stumble::Lost { to, why: None } => Ok(to),
+            Stumble::Lost { to: Some(next), why: Some(why) } => {
+                let what = format!("the log is damaged from log offset {at} to {next}: {why}");
+                let remedy =
+                    "gantry store repair (or the next start after a crash) closes the gap and keeps a copy in cut/";
+                tell(Finding { file: file(), at: place, what, effect: LOST, remedy });
+                Ok(Some(next))
+            }
+            Stumble::Lost { to: None, why: Some(why) } => {
+                let what = format!("the log ends at {at}; behind it: {why}");
+                let remedy = "gantry store repair, or start the broker";
+                tell(Finding { file: file(), at: place, what, effect: CUT, remedy });
+                Ok(None)
+            }
         }
-        let why = why_not(scanned, segment.record_at(at)?);
-        let next = whole_record_after(&log.files.segments, at)?;
-        let follower =
-            next.map(|next| Ok::<_, StoreError>((next, follows(&log.files, next, last_timestamp)?))).transpose()?;
-        if let Some((next, Some(_))) = follower {
-            let why = why.unwrap_or_else(|| "zeros".to_owned());
-            let what = format!("the log is damaged from log offset {at} to {next}: {why}");
-            let remedy =
-                "gantry store repair (or the next start after a crash) closes the gap and keeps a copy in cut/";
-            tell(Finding { file: file(), at: place, what, effect: LOST, remedy });
-            return Ok(Some(next));
-        }
-        if let Some(why) = why {
-            let what = format!("the log ends at {at}; behind it: {why}");
-            tell(Finding {
-                file: file(),
-                at: place,
-                what,
-                effect: CUT,
-                remedy: "gantry store repair, or start the broker",
-            });
-        }
-        Ok(None)
     }
 }

@@ -14,7 +14,7 @@ use super::descriptors::FileKey;
 use super::layout::Layout;
 use super::unit::UNIT_BYTES;
 use super::{QueueError, QueueLogs, Shared, WINDOW_BYTES_MAX};
-use crate::disk::DiskFile;
+use crate::disk::{self, DiskFile};
 use crate::turns;
 
 /// Files (and directories) that are made durable one by one, and held open until then; from here on, the file system is synced as a whole.
@@ -155,21 +155,28 @@ impl QueueLogs {
     }
 
     /// Flushes, and makes what was pushed before this call survive a loss of power. Says whether that took a sync of whole file systems,
-    /// the log's prepared pages included. On [`QueueError::Unsure`] nothing can be trusted any more but the log.
+    /// the log's prepared pages included. On [`QueueError::Unsure`] nothing can be trusted any more but the log; on another error the next call does it.
     pub fn sync_all(&self) -> Result<bool, QueueError> {
         self.flush_all()?;
         // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
         // synced does no harm.
         let mut unsynced = std::mem::take(&mut *self.shared.unsynced.lock());
         unsynced.is_everything |= self.shared.options.buggify.at("queues: the whole file system is synced");
-        self.sync(&unsynced).map(|()| unsynced.is_everything)
+        match self.sync(&unsynced) {
+            Ok(()) => Ok(unsynced.is_everything),
+            Err(error) => {
+                // Which of it is on the device is not remembered.
+                *self.shared.unsynced.lock() = Unsynced { is_everything: true, ..Unsynced::default() };
+                Err(error)
+            }
+        }
     }
 
     /// Makes all that the file systems of the queues hold survive a loss of power, whoever wrote it. On [`QueueError::Unsure`] nothing can be
     /// trusted any more but the log: a second try would say yes without having done anything.
     pub fn sync_file_systems(&self) -> Result<(), QueueError> {
         let Shared { disk, simple: Layout { dir: root, .. }, batch: Layout { dir: batches, .. }, .. } = &*self.shared;
-        let sync = |dir: &Path| disk.sync_file_system(dir).map_err(|source| unsure(dir, source));
+        let sync = |dir: &Path| disk.sync_file_system(dir).map_err(|source| failed(dir, source));
         sync(root)?;
         // One of the two may be a mount of its own.
         match (disk.device(root), disk.device(batches)) {
@@ -188,7 +195,7 @@ impl QueueLogs {
             return self.sync_file_systems();
         }
         for file in unsynced.files.values() {
-            file.sync_data().map_err(|source| unsure(root, source))?;
+            file.sync_data().map_err(|source| failed(root, source))?;
         }
         for dir in &unsynced.dirs {
             // The file's name is in the queue's directory, that one's name in the topic's, and so on up to ours.
@@ -197,7 +204,7 @@ impl QueueLogs {
                 match disk.sync_dir(dir) {
                     // Its topic was deleted since.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    synced => synced.map_err(|source| unsure(dir, source))?,
+                    synced => synced.map_err(|source| failed(dir, source))?,
                 }
             }
         }
@@ -219,6 +226,10 @@ impl QueueLogs {
     }
 }
 
-fn unsure(path: &Path, source: io::Error) -> QueueError {
-    QueueError::Unsure { path: path.to_owned(), source }
+/// What a sync that failed says.
+fn failed(path: &Path, source: io::Error) -> QueueError {
+    if disk::was_begun(&source) {
+        return QueueError::Unsure { path: path.to_owned(), source };
+    }
+    QueueError::disk("open", path, source)
 }

@@ -469,11 +469,12 @@ fn files_of_a_deleted_topic_stay_until_the_journal_holds_the_deletion_and_nobody
     assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 10), [unit(20)]);
 }
 
-/// A device that cannot remove, or cannot sync.
+/// A device that cannot remove, or cannot sync, or a machine that cannot open for a sync.
 #[derive(Debug, Default)]
 struct Broken {
     cannot_remove: AtomicBool,
     cannot_sync: AtomicBool,
+    cannot_open: AtomicBool,
 }
 
 impl Broken {
@@ -510,7 +511,8 @@ impl Disk for Broken {
         RealDisk.sync_dir(dir)
     }
     fn sync_file_system(&self, dir: &Path) -> std::io::Result<()> {
-        RealDisk.sync_file_system(dir)
+        let nowhere = dir.join("nowhere");
+        RealDisk.sync_file_system(if self.cannot_open.load(Ordering::Relaxed) { &nowhere } else { dir })
     }
 }
 
@@ -538,6 +540,21 @@ fn a_sync_that_failed_is_not_tried_again_but_told() {
     disk.cannot_sync.store(true, Ordering::Relaxed);
     let failed = logs.sync_all().unwrap_err();
     assert!(matches!(failed, QueueError::Unsure { .. }), "{failed}");
+}
+
+#[test]
+fn a_sync_that_was_not_begun_is_tried_again_for_all_that_it_was_for() {
+    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(Broken::default()));
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk) as Arc<dyn Disk>).unwrap();
+    (0..256).for_each(|id| logs.get_or_create("t", id).push(unit(u64::from(id))));
+    disk.cannot_open.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        let failed = logs.sync_all().unwrap_err();
+        assert!(matches!(failed, QueueError::Disk { doing: "open", .. }), "{failed}");
+    }
+    disk.cannot_open.store(false, Ordering::Relaxed);
+    assert!(logs.sync_all().unwrap(), "the whole file system is still due");
+    assert!(!logs.sync_all().unwrap(), "nothing is left");
 }
 
 #[test]

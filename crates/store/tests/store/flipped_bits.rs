@@ -2,23 +2,29 @@
 
 use protocol::LogOffset;
 use protocol::record::{RecordView, at};
+use store::look::{Look, Part};
 use store::{ReadStatus, RecordAt, Store, StoreOptions, Wanted};
 
 use crate::support::*;
 
-/// A store that was closed with 50 messages and opened again, and where its message 23 lies, of which a bit of the byte `place` has turned over
-/// meanwhile.
-fn with_a_flip_at(place: usize, is_checked: bool) -> (tempfile::TempDir, std::sync::Arc<Store>, LogOffset) {
+/// A store that was closed with 50 messages, and where one of them lies, of which a bit of the byte `place` has turned over since.
+fn closed_with_a_flip(message: u64, place: usize) -> (tempfile::TempDir, LogOffset) {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path());
     append_run(&store, 0..50);
-    let damaged = store.existing_queue(TOPIC, 0).unwrap().unit_at(23).unwrap().unwrap().at;
+    let damaged = store.existing_queue(TOPIC, 0).unwrap().unit_at(message).unwrap().unwrap().at;
     store.close().unwrap();
     drop(store);
     let path = segment_path(dir.path(), 0);
     let flipped = damaged.0 as usize + place;
     let was = std::fs::read(&path).unwrap()[flipped];
     overwrite(&path, flipped as u64, &[was ^ 1]);
+    (dir, damaged)
+}
+
+/// The same of message 23, opened again.
+fn with_a_flip_at(place: usize, is_checked: bool) -> (tempfile::TempDir, std::sync::Arc<Store>, LogOffset) {
+    let (dir, damaged) = closed_with_a_flip(23, place);
     let (store, _) = try_open(StoreOptions { check_crc_on_read: is_checked, ..options(dir.path()) }).unwrap();
     (dir, store, damaged)
 }
@@ -38,6 +44,26 @@ fn a_record_with_another_body_is_damaged_for_whoever_asks_for_it() {
     let pulled: Vec<u64> = read_all(&store, TOPIC, 0).into_iter().map(|(offset, _)| offset).collect();
     assert_eq!(pulled, (0..50).filter(|offset| *offset != 23).collect::<Vec<_>>());
     store.close().unwrap();
+}
+
+#[test]
+fn whoever_looks_at_the_log_is_told_that_a_body_is_damaged_also_at_its_end() {
+    for (message, is_followed) in [(23, true), (49, false)] {
+        let (dir, at) = closed_with_a_flip(message, at::BODY);
+        let (mut whole, mut damages) = (0, Vec::new());
+        let look = Look::stopped(options(dir.path())).unwrap();
+        let looked = look.records(|part| {
+            match part {
+                Part::Record(_) => whole += 1,
+                Part::Bruised(view, why) => damages.push((view.log_offset(), true, why)),
+                Part::Lost(lost) => damages.push((lost.from, false, lost.why)),
+            }
+            true
+        });
+        looked.unwrap();
+        assert_eq!((whole, damages[0].0, damages[0].1), (49, at.0, is_followed), "{damages:?}");
+        assert!(damages[0].2.starts_with("body CRC"), "{damages:?}");
+    }
 }
 
 #[test]

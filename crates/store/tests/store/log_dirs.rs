@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use store::{LogDirs, NotWritable, Retention, Store, StoreOptions};
+use store::{AppendError, LogDirs, NotWritable, RecordBatch, Retention, Store, StoreOptions};
 
 use crate::support::*;
 
@@ -137,7 +138,7 @@ fn a_log_without_any_folder_that_takes_a_file_names_them_all_with_what_helps() {
     let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
     *disk.faults.read_only_dir.lock() = Some(disks.dir("one"));
     *disk.faults.without_room.lock() = Some(disks.dir("two"));
-    let mut batch = store::RecordBatch::new();
+    let mut batch = RecordBatch::new();
     let mut said = String::new();
     eventually("a refusal", || {
         batch.clear();
@@ -153,6 +154,75 @@ fn a_log_without_any_folder_that_takes_a_file_names_them_all_with_what_helps() {
     *disk.faults.read_only_dir.lock() = None;
     eventually("an append", || append_batch(&store, &mut batch, env::TimeMs(1)).is_ok());
     assert_eq!(read_all(&store, TOPIC, 0).len() as u64, taken + 1);
+    store.close().unwrap();
+}
+
+#[test]
+fn what_a_folder_has_refused_is_gone_from_its_device_before_another_one_gets_it() {
+    let disks = disks();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
+    let syncs = || disk.faults.synced_dirs.lock().iter().filter(|dir| **dir == disks.dir("two")).count() as u64;
+    *disk.faults.without_room.lock() = Some(disks.dir("two"));
+    let before = syncs();
+    fill(&store, 60);
+    store.close().unwrap();
+    let refused = disk.faults.refused_room.load(Ordering::SeqCst);
+    assert!(refused >= 20 && syncs() - before >= refused, "{} syncs for {refused} files", syncs() - before);
+}
+
+#[test]
+fn a_file_whose_name_may_come_back_in_one_folder_is_made_in_no_other_one() {
+    let disks = disks();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
+    *disk.faults.without_room.lock() = Some(disks.dir("two"));
+    *disk.faults.unsyncable_dir.lock() = Some(disks.dir("two"));
+    let mut batch = RecordBatch::new();
+    let mut said = String::new();
+    eventually("a refusal", || {
+        batch.clear();
+        push(&store, &mut batch, TOPIC, 0, &[0; 8000]);
+        let Err(refused) = append_batch(&store, &mut batch, env::TimeMs(1)) else { return false };
+        said = refused.to_string();
+        true
+    });
+    assert!(said.contains("/two/") && said.contains("for good") && !said.contains("/one/"), "{said}");
+    assert!(disks.files("one").iter().all(|number| number % 2 == 0), "{:?}", disks.files("one"));
+    // What has no name to lose is asked for elsewhere.
+    *disk.faults.read_only_dir.lock() = Some(disks.dir("two"));
+    eventually("an append", || append_batch(&store, &mut batch, env::TimeMs(1)).is_ok());
+    let Faults { read_only_dir, without_room, unsyncable_dir, .. } = &*disk.faults;
+    for fault in [read_only_dir, without_room, unsyncable_dir] {
+        *fault.lock() = None;
+    }
+    store.close().unwrap();
+}
+
+#[test]
+fn folders_that_have_all_refused_a_file_are_not_asked_again_for_each_message() {
+    let disks = disks();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
+    *disk.faults.without_room.lock() = Some(disks.0.path().to_owned());
+    let mut batch = RecordBatch::new();
+    let mut is_refused = || {
+        batch.clear();
+        push(&store, &mut batch, TOPIC, 0, &[0; 8000]);
+        matches!(store.append(&mut batch, env::TimeMs(1)), Err(AppendError::NotWritable(_)))
+    };
+    eventually("a refusal", &mut is_refused);
+    let refused = || disk.faults.refused_room.load(Ordering::SeqCst);
+    let (began, before) = (Instant::now(), refused());
+    while began.elapsed() < Duration::from_millis(300) {
+        assert!(is_refused());
+        std::thread::yield_now();
+    }
+    // Both of them each second, and the journal.
+    let most = 2 * (began.elapsed().as_secs() + 2) + 2;
+    assert!(refused() - before <= most, "asked {} times in {:?}", refused() - before, began.elapsed());
+    *disk.faults.without_room.lock() = None;
+    eventually("an append", || !is_refused());
     store.close().unwrap();
 }
 

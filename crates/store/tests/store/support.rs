@@ -30,7 +30,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = deadline();
     while !holds() {
         assert!(Instant::now() < deadline, "{what} did not happen");
-        std::thread::yield_now();
+        // What is waited for needs the processor.
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -244,6 +245,8 @@ pub struct Faults {
     pub stuck: Mutex<Option<PathBuf>>,
     /// Names of files of the log cannot be made durable.
     pub cannot_sync_log_dir: AtomicBool,
+    /// Nor can those in this folder.
+    pub unsyncable_dir: Mutex<Option<PathBuf>>,
     /// Writes that files of the key index may still have; none: any number.
     pub index_writes: Mutex<Option<u64>>,
     /// Files of consume queues cannot be written.
@@ -260,6 +263,8 @@ pub struct Faults {
     pub unmeasurable: Mutex<Option<PathBuf>>,
     /// Files in this folder get no room.
     pub without_room: Mutex<Option<PathBuf>>,
+    /// How often they were refused it.
+    pub refused_room: AtomicU64,
     pub frees_on_remove: AtomicBool,
     pub removed: AtomicU64,
     /// This file is cut to nothing as soon as it has been mapped.
@@ -373,6 +378,9 @@ impl Disk for FaultyDisk {
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         if self.faults.cannot_sync_log_dir.load(Ordering::SeqCst) && dir.ends_with("commitlog") {
+            return Err(io::Error::other("broken"));
+        }
+        if self.faults.unsyncable_dir.lock().as_deref() == Some(dir) {
             return Err(io::Error::other("broken"));
         }
         self.faults.synced_dirs.lock().push(dir.to_owned());
@@ -492,6 +500,7 @@ impl DiskFile for FaultyFile {
             return Err(io::ErrorKind::Unsupported.into());
         }
         if self.faults.without_room.lock().as_ref().is_some_and(|dir| self.path.starts_with(dir)) {
+            self.faults.refused_room.fetch_add(1, Ordering::SeqCst);
             return Err(io::ErrorKind::StorageFull.into());
         }
         if let Some(left) = &mut *self.faults.allocatable.lock() {

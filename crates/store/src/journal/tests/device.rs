@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use env::Random;
 use parking_lot::{Mutex, MutexGuard};
@@ -21,6 +21,8 @@ pub(super) struct Device(Arc<State>);
 struct State {
     is_full: AtomicBool,
     has_no_room_for_snapshots: AtomicBool,
+    /// How often a snapshot was synced.
+    snapshot_syncs: AtomicU64,
     /// What the device has of each file for sure: as it was when its last sync began.
     synced: Mutex<BTreeMap<PathBuf, Vec<u8>>>,
     images: Mutex<Vec<tempfile::TempDir>>,
@@ -47,6 +49,11 @@ impl Device {
     /// From now on no snapshot has room, or has again; what is smaller does.
     pub(super) fn refuse_snapshots(&self, are_refused: bool) {
         self.0.has_no_room_for_snapshots.store(are_refused, Ordering::SeqCst);
+    }
+
+    /// How often a snapshot was synced.
+    pub(super) fn snapshot_syncs(&self) -> u64 {
+        self.0.snapshot_syncs.load(Ordering::SeqCst)
     }
 
     /// What a loss of power would leave of the files in `dir` now.
@@ -105,6 +112,11 @@ fn mixed(synced: &[u8], mut newest: Vec<u8>, seed: u32) -> Vec<u8> {
     newest
 }
 
+/// One that is not finished.
+fn is_snapshot(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "tmp")
+}
+
 impl Disk for Device {
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         RealDisk.create_dir(path)
@@ -117,7 +129,7 @@ impl Disk for Device {
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let _turn = self.step(path);
-        if path.extension().is_some_and(|end| end == "tmp") && self.0.has_no_room_for_snapshots.load(Ordering::SeqCst) {
+        if is_snapshot(path) && self.0.has_no_room_for_snapshots.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let file = RealDisk.open(path, how)?;
@@ -187,6 +199,9 @@ impl DiskFile for DeviceFile {
         let _turn = self.device.step(&self.path);
         let bytes = std::fs::read(&self.path)?;
         self.file.sync_data()?;
+        if is_snapshot(&self.path) {
+            self.device.0.snapshot_syncs.fetch_add(1, Ordering::SeqCst);
+        }
         self.device.0.synced.lock().insert(self.path.clone(), bytes);
         Ok(())
     }

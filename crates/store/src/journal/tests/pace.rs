@@ -47,6 +47,40 @@ fn changes_that_somebody_waits_for_have_a_delay_of_their_own_which_is_changed_wh
 }
 
 #[test]
+fn who_waits_for_the_device_waits_for_what_gathers_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = JournalOptions { sync: JournalSync::Every(HOUR), bundle_delay: HOUR, ..options() };
+    let journal = try_open(dir.path(), slow).unwrap();
+    let last = put(&journal, 50);
+    assert_eq!(journal.stats().bundles, 0);
+    let mark = journal.mark_of(last, true);
+    assert!(mark.wait_until(last, Instant::now() + Duration::from_secs(30)), "{:?}", journal.stats());
+    assert_eq!(journal.stats().bundles, 1);
+    assert!(journal.close());
+}
+
+#[test]
+fn a_sync_that_was_wanted_when_the_disk_refused_a_write_comes_with_the_one_that_it_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Device::default();
+    let slow = JournalOptions { sync: JournalSync::Every(HOUR), bundle_delay: HOUR, ..options() };
+    let journal = Journal::open(dir.path(), slow, Clock::real(), Arc::new(device.clone())).unwrap();
+    device.be_full(true);
+    let last = put(&journal, 10);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The wish is there before anybody waits for what gathers, and so before that is written.
+            let mark = journal.mark_of(last, true);
+            assert!(mark.wait_until(last, Instant::now() + Duration::from_secs(30)), "{:?}", journal.stats());
+        });
+        until(|| journal.is_failing());
+        device.be_full(false);
+    });
+    assert_eq!(state(&open(device.image(dir.path(), Lost::All).path())).len(), 10);
+    assert!(journal.close());
+}
+
+#[test]
 fn a_delay_that_is_over_writes_what_has_gathered() {
     let dir = tempfile::tempdir().unwrap();
     let journal =
@@ -225,6 +259,22 @@ fn snapshots_that_fail_are_tried_again_with_growing_pauses() {
     until(|| failed() == 10);
     fails_again_after(Duration::from_secs(10));
     assert!(journal.close());
+}
+
+#[test]
+fn a_snapshot_is_synced_once_however_large_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Device::default();
+    let journal = Journal::open(dir.path(), options(), Clock::real(), Arc::new(device.clone())).unwrap();
+    for key in 0..24 {
+        wait(&journal, journal.put(TABLE, &[key], &vec![key; 1 << 20]));
+    }
+    journal.snapshot();
+    until(|| journal.stats().snapshots == 1);
+    assert!(journal.stats().snapshot_bytes > 24 << 20);
+    assert_eq!(device.snapshot_syncs(), 1);
+    assert!(journal.close());
+    assert_eq!(state(&open(dir.path())).len(), 24);
 }
 
 #[test]
