@@ -79,15 +79,10 @@ impl Acknowledgements {
         let late_at = broker.clock.elapsed() + limit;
         let debt = Some(burst.inbox.owe());
         let mut waiting = Waiting { burst, late_at, limit, is_journalled: true, debt };
-        let journal = broker.store.journal();
-        let waits = waiting.burst.receipts.any_waits;
-        let mark = if waits { journal.synced() } else { journal.written() };
+        let mark = broker.store.journal().mark_of(durable_after, waiting.burst.receipts.any_waits);
         if mark.get() >= durable_after {
             self.push(waiting);
             return;
-        }
-        if waits {
-            journal.want_sync();
         }
         // The first messages of a topic: the journal is nearly always there before the log.
         let (mark, clock, acknowledgements) = (Arc::clone(mark), broker.clock.clone(), Arc::clone(self));
@@ -218,7 +213,8 @@ impl Desk {
         let late = match (is_safe, *is_journalled) {
             (true, true) => None,
             (true, false) => Some(format!(
-                "stored, but its topic is not written into the journal within {} ms",
+                "stored, but its topic is not {} within {} ms",
+                if burst.receipts.any_waits { "on the device with the journal" } else { "written into the journal" },
                 JOURNAL_TIMEOUT.as_millis()
             )),
             (false, _) if burst.is_written => {

@@ -341,6 +341,14 @@ impl Sends {
         }
     }
 
+    /// Gives back the buffers, which may have grown to a megabyte.
+    pub(crate) fn rest(&mut self) {
+        if self.is_empty() {
+            let unflushed = Arc::clone(&self.unflushed);
+            *self = Sends { unflushed, ..Sends::new(self.unflushed_max) };
+        }
+    }
+
     /// Nothing is gathered.
     pub(crate) fn is_empty(&self) -> bool {
         self.receipts.list.is_empty()
@@ -613,11 +621,13 @@ impl Broker {
 
     async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
-        let mut full_since: Option<Duration> = None;
         // Ends with room, or with the time for it; for who waits for no answer, with his connection.
         loop {
             let error = match self.store.append(batch, self.clock.now()) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.limits.has_room();
+                    return Ok(());
+                }
                 Err(error) => error,
             };
             let limit = Duration::from_millis(self.settings.load().room_timeout_millis);
@@ -635,8 +645,8 @@ impl Broker {
                 AppendError::PoolFull { from, .. } => (self.store.written(), from + 1),
                 AppendError::NotWritable(why) => {
                     let now = self.clock.elapsed();
-                    let full_for = now.saturating_sub(*full_since.get_or_insert(now));
-                    // Retention may make room within seconds, and nobody else can try again.
+                    let full_for = self.limits.full_for(now);
+                    // Retention may make room within seconds, and nobody else can try again. Once for all of them, however many come one after the other.
                     if who == Who::Oneway && why != NotWritable::Closed && full_for < limit {
                         self.limits.waited_for_room(full_for);
                         tokio::time::sleep(ROOM_STEP).await;
@@ -649,7 +659,6 @@ impl Broker {
                     return Err(Refusal::new(ResponseCode::MessageIllegal, format!("the message is illegal, {error}")));
                 }
             };
-            full_since = None;
             let now = self.clock.elapsed();
             if who == Who::Producers && waiting.is_none() && self.limits.is_hopeless(now) {
                 return Err(Refusal::busy(

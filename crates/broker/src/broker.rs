@@ -332,13 +332,78 @@ impl Broker {
         self.upkeep.stop(self).await;
     }
 
-    /// Does what others have laid into the connection's inbox.
-    async fn run_errands(&self, session: &mut Session, out: &mut Outgoing) {
+    /// Carries out requests of a burst, as many as there are or as may be.
+    async fn carry_out(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
+        while !out.is_full()
+            && !session.keeps_too_many()
+            && let Some(request) = burst.next()
+        {
+            match request.header.code {
+                request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
+                    if session.sends.is_of_another_kind(request.header.is_oneway()) {
+                        append::append(self, session, out).await;
+                    }
+                    if let Err(refusal) = send::gather(self, session, &request) {
+                        send::refuse(self, &request, &refusal, out);
+                    }
+                    if session.sends.is_full() {
+                        append::append(self, session, out).await;
+                    }
+                }
+                request::SEND_TOGETHER => together::gather(self, session, &request, out).await,
+                request::RECALL_MESSAGE => {
+                    if let Err(refusal) = timer::recall(self, session, &request) {
+                        send::refuse(self, &request, &refusal, out);
+                    }
+                }
+                code => {
+                    // A request that follows a send on its connection finds it stored; with SYNC_FLUSH consumers see it once it is flushed.
+                    if !session.sends.is_empty() {
+                        append::append(self, session, out).await;
+                    }
+                    match code {
+                        // These wait for nothing, and their replies are large.
+                        request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.answer(session, &request, out),
+                        _ => session.answering(self, Some(request.reply_to()), out, |session, out| {
+                            self.answer(session, &request, out);
+                        }),
+                    }
+                }
+            }
+        }
+        if !session.sends.is_empty() {
+            append::append(self, session, out).await;
+        }
+    }
+
+    /// The end of a burst, or of work that somebody has left for the connection: what lies in its inbox, and the replies that were kept back.
+    async fn finish(&self, session: &mut Session, out: &mut Outgoing) {
+        // Ends when all is done, or with as much as may be owed or kept back: each round but the last does one errand at least.
+        loop {
+            let is_done = self.run_errands(session, out).await;
+            session.settle(self, out).await;
+            if is_done {
+                return;
+            }
+            if out.is_full() {
+                return session.inbox.note();
+            }
+            if session.keeps_too_many() {
+                return;
+            }
+        }
+    }
+
+    /// Does what others have laid into the connection's inbox. False where some of it is put back, because of too much that is owed or kept back.
+    async fn run_errands(&self, session: &mut Session, out: &mut Outgoing) -> bool {
+        // First, because the rest may have to wait for it.
+        session.take_let_go(out);
         let mut errands = std::mem::take(&mut session.errands);
         session.inbox.take(&mut errands);
         let mut waiting = errands.drain(..);
         // One batch of messages may wake every pull of a connection, and each of them answers with a batch.
         while !out.is_full()
+            && !session.keeps_too_many()
             && let Some(errand) = waiting.next()
         {
             match errand {
@@ -347,10 +412,11 @@ impl Broker {
                 Errand::Then(then) => then(self, session, out),
             }
         }
-        if !waiting.as_slice().is_empty() {
-            session.inbox.put_back(waiting);
-        } else {
+        let is_done = waiting.as_slice().is_empty();
+        if is_done {
             drop(waiting);
+        } else {
+            session.inbox.put_back(waiting);
         }
         // A burst of wake-ups leaves a buffer that is not worth keeping.
         errands.shrink_to(ERRANDS_KEPT);
@@ -358,6 +424,7 @@ impl Broker {
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
         }
+        is_done
     }
 
     /// Answers one request. Sends are not seen here: `serve` gathers them.
@@ -508,54 +575,27 @@ impl Service for Broker {
     }
 
     async fn serve(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
-        while !out.is_full()
-            && let Some(request) = burst.next()
-        {
-            match request.header.code {
-                request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
-                    if session.sends.is_of_another_kind(request.header.is_oneway()) {
-                        append::append(self, session, out).await;
-                    }
-                    if let Err(refusal) = send::gather(self, session, &request) {
-                        send::refuse(self, &request, &refusal, out);
-                    }
-                    if session.sends.is_full() {
-                        append::append(self, session, out).await;
-                    }
-                }
-                request::SEND_TOGETHER => together::gather(self, session, &request, out).await,
-                request::RECALL_MESSAGE => {
-                    if let Err(refusal) = timer::recall(self, session, &request) {
-                        send::refuse(self, &request, &refusal, out);
-                    }
-                }
-                code => {
-                    // A request that follows a send on its connection finds it stored; with SYNC_FLUSH consumers see it once it is flushed.
-                    if !session.sends.is_empty() {
-                        append::append(self, session, out).await;
-                    }
-                    match code {
-                        // These wait for nothing, and their replies are large.
-                        request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.answer(session, &request, out),
-                        _ => session.answering(self, Some(request.reply_to()), out, |session, out| {
-                            self.answer(session, &request, out);
-                        }),
-                    }
-                }
+        // Ends with the burst, or with as much as may be owed or kept back: each round but the last carries out one request at least.
+        loop {
+            self.carry_out(session, burst, out).await;
+            self.finish(session, out).await;
+            if burst.is_last() || out.is_full() {
+                return;
+            }
+            if session.keeps_too_many() {
+                return burst.leave_rest();
             }
         }
-        if !session.sends.is_empty() {
-            append::append(self, session, out).await;
-        }
-        self.run_errands(session, out).await;
-        session.settle(self, out).await;
     }
 
     async fn resume(&self, session: &mut Session, work: Work, out: &mut Outgoing) {
         match work {
-            Work::Errands => self.run_errands(session, out).await,
+            Work::Errands => self.finish(session, out).await,
         }
-        session.settle(self, out).await;
+    }
+
+    fn rested(&self, session: &mut Session) {
+        session.rest();
     }
 
     fn answered(&self, answered: &[Answered], at: Instant) {

@@ -107,13 +107,22 @@ pub(crate) enum Errand {
     Then(Then),
 }
 
+/// Replies that were kept back and may leave.
+pub(crate) struct LetGo {
+    pub(crate) replies: Vec<Frames>,
+    /// What the session counts for them.
+    pub(crate) bytes: usize,
+}
+
 /// Errands for one connection, from any thread.
 ///
-/// The connection's own inbox holds at most one note that there is something here, so it cannot overflow, and many wake-ups of one batch
+/// The connection's own inbox holds few notes that there is something here, so it cannot overflow, and many wake-ups of one batch
 /// are one wake-up of the task.
 pub(crate) struct Inbox {
     connection: Connection<Work>,
     errands: Errands<Errand>,
+    /// Apart from the errands, which wait for them where too many are kept back.
+    let_go: Errands<LetGo>,
     /// Parked pulls of this connection.
     parked: AtomicUsize,
     /// What was copied from the device for it and is not written yet.
@@ -129,6 +138,7 @@ impl Inbox {
         Inbox {
             connection,
             errands: Errands::new(),
+            let_go: Errands::new(),
             parked: AtomicUsize::new(0),
             copies: Copies::default(),
             lanes: Mutex::default(),
@@ -160,9 +170,13 @@ impl Inbox {
         self.errands.push(errand, || self.note());
     }
 
-    /// Puts the rest of what was taken back in front of what has come since. The task comes back to it when it may owe more again.
+    pub(crate) fn let_go(&self, replies: LetGo) {
+        self.let_go.push(replies, || self.note());
+    }
+
+    /// Puts the rest of what was taken back in front of what has come since. Nobody is told: whoever does sees to it that the task comes back.
     pub(crate) fn put_back(&self, rest: impl Iterator<Item = Errand>) {
-        self.errands.put_back(rest, || self.note());
+        self.errands.put_back(rest, || {});
     }
 
     /// Takes what is there. `into` comes empty and stays here, so both vectors live on.
@@ -170,7 +184,15 @@ impl Inbox {
         self.errands.take(into);
     }
 
-    fn note(&self) {
+    /// Takes what was let go.
+    pub(crate) fn take_let_go(&self) -> Vec<LetGo> {
+        let mut replies = Vec::new();
+        self.let_go.take(&mut replies);
+        replies
+    }
+
+    /// Has the task look here once it may owe more.
+    pub(crate) fn note(&self) {
         // An inbox that is full needs no note: the task looks here after each piece of work. One that is closed will not be
         // looked into any more, and what lies there goes with it.
         let _ = self.connection.post(Work::Errands);

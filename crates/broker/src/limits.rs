@@ -21,6 +21,8 @@ pub(crate) struct Limits {
     room_wait_ms_peak: AtomicU64,
     /// When a send has waited for room in vain last, in ms of the clock's elapsed time; 0: never.
     in_vain_ms: AtomicU64,
+    /// Since when the log takes nothing, in ms of the same; 0: it does, as far as anybody has tried.
+    full_since_ms: AtomicU64,
     parts_peak: AtomicUsize,
     budget: OnceLock<Arc<Budget>>,
     places: OnceLock<Arc<Places>>,
@@ -67,6 +69,24 @@ impl Limits {
     /// A send has waited for room as long as it may, and there was none.
     pub(crate) fn waited_in_vain(&self, now: Duration) {
         self.in_vain_ms.store(millis(now).max(1), Ordering::Relaxed);
+    }
+
+    /// For how long the log has taken nothing, which a send has just found.
+    pub(crate) fn full_for(&self, now: Duration) -> Duration {
+        let now = millis(now).max(1);
+        let since = match self.full_since_ms.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => now,
+            Err(since) => since,
+        };
+        Duration::from_millis(now.saturating_sub(since))
+    }
+
+    /// A send has found room.
+    pub(crate) fn has_room(&self) {
+        // Each send comes here: nearly all of them only read.
+        if self.full_since_ms.load(Ordering::Relaxed) > 0 {
+            self.full_since_ms.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether a send that finds no room need not wait: others did until a moment ago, in vain, and it would be behind those that still do.
@@ -141,6 +161,9 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     if let Some(budget) = limits.budget.get() {
         figures.push(("requestBytes", budget.used_bytes().to_string()));
         figures.push(("requestBytesMax", budget.max_bytes().to_string()));
+        // Of these the answers, and from where on each connection gets no more than its own until its peer takes some.
+        figures.push(("replyBytes", budget.reply_bytes().to_string()));
+        figures.push(("replyBytesMax", budget.reply_bytes_max().to_string()));
     }
     figures
 }

@@ -195,7 +195,7 @@ pub(crate) fn answer(
     let journal = session.waits_for();
     let store = Arc::clone(&broker.store);
     let end = if waits { first.end.0 } else { 0 };
-    let topics = Arc::clone(if waits { store.journal().synced() } else { store.journal().written() });
+    let topics = Arc::clone(store.journal().mark_of(journal, waits));
     let is_durable = store.written().get() >= first.end.0 && store.flushed().get() >= end && topics.get() >= journal;
     let (settings, host) = (broker.settings.load_full(), broker.advertised);
     let uniq_key = uniq_key.to_owned();
@@ -228,9 +228,6 @@ pub(crate) fn answer(
         return Ok(());
     }
     let permit = session.sends.may_wait()?;
-    if waits && topics.get() < journal {
-        store.journal().want_sync();
-    }
     let limit = JOURNAL_TIMEOUT.max(Duration::from_millis(broker.store_settings.load().sync_flush_timeout));
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
@@ -243,7 +240,11 @@ pub(crate) fn answer(
         let answer = if timeout(limit, durable).await.is_ok() {
             frames(ResponseCode::Success, None)
         } else {
-            let late = format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis());
+            let late = if topics.get() < journal {
+                format!("stored, but its topic is not on the device with the journal within {} ms", limit.as_millis())
+            } else {
+                format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis())
+            };
             frames(ResponseCode::FlushDiskTimeout, Some(&late))
         };
         inbox.push(Errand::Frames(answer));

@@ -5,16 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use net::{Connection, Frames, Outgoing, ReplyTo};
-use protocol::code::ResponseCode;
+use net::{Connection, Frames, KeptBack, Outgoing, ReplyTo};
 use store::{LogSlice, Watermark};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::append::Sends;
 use crate::broker::Broker;
-use crate::hold::{Errand, Inbox};
+use crate::hold::{Errand, Inbox, LetGo};
 use crate::late_subscription::Question;
+use crate::refusal::Refusal;
 use crate::topics::Topic;
 
 /// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.
@@ -44,6 +44,13 @@ struct Owed {
     synced: u64,
     replies: Frames,
     late: Late,
+}
+
+impl Owed {
+    /// What it takes in memory.
+    fn bytes(&self) -> usize {
+        size_of::<Owed>() + self.replies.memory_bytes()
+    }
 }
 
 /// How far the journal is written, and how far the device has it.
@@ -92,6 +99,8 @@ pub struct Session {
     /// Of the current burst.
     owed: Vec<Owed>,
     owing: Arc<Semaphore>,
+    /// Counts what is owed, of this burst and of those before, until it lies in the connection's output.
+    kept_back: KeptBack,
 }
 
 impl Session {
@@ -112,6 +121,7 @@ impl Session {
             asked: None,
             owed: Vec::new(),
             owing: Arc::new(Semaphore::new(OWING_BURSTS_MAX)),
+            kept_back: connection.kept_back(),
         }
     }
 
@@ -120,6 +130,13 @@ impl Session {
         broker.limits.closed(self.connection.listener());
         crate::heartbeat::closed(broker, self.connection.id());
         broker.hold.forget(&self.inbox);
+    }
+
+    /// Gives back what bursts have left for the next one: a connection that rests is one of very many, perhaps.
+    pub(crate) fn rest(&mut self) {
+        self.sends.rest();
+        self.errands = Vec::new();
+        self.slices = Vec::new();
     }
 
     /// The topic, through the memory of the last one.
@@ -177,7 +194,7 @@ impl Session {
         answer: impl FnOnce(&mut Session, &mut Outgoing),
     ) {
         let of_sends = self.take_durable_after();
-        let mut reply = Outgoing::new();
+        let mut reply = out.apart();
         self.asked = asked;
         answer(self, &mut reply);
         self.asked = None;
@@ -191,13 +208,33 @@ impl Session {
             out.extend(reply.take());
         } else {
             let late = if may_be_late { Late::Send } else { Late::Refuse(asked.into_iter().collect()) };
-            self.owed.push(Owed { written: position, synced, replies: reply.take(), late });
+            self.keep_back(Owed { written: position, synced, replies: reply.take(), late });
         }
     }
 
     /// Keeps replies back until the journal is written up to `position`.
     pub(crate) fn owe(&mut self, position: u64, replies: Frames, late: Late) {
-        self.owed.push(Owed { written: position, synced: 0, replies, late });
+        self.keep_back(Owed { written: position, synced: 0, replies, late });
+    }
+
+    fn keep_back(&mut self, owed: Owed) {
+        self.kept_back.add(owed.bytes());
+        self.owed.push(owed);
+    }
+
+    /// Whether so many replies are kept back that no more requests should be carried out before some are let go: as many as the peer may leave
+    /// lying in the output. Asked at the end of a burst ([`Session::settle`]), a yes says that the inbox will be noted: a task waits in the
+    /// name of those that are kept back, for [`JOURNAL_TIMEOUT`] at most.
+    pub(crate) fn keeps_too_many(&self) -> bool {
+        self.kept_back.is_full()
+    }
+
+    /// Takes the replies that were let go since, however full the output is: they come from one bound under the other.
+    pub(crate) fn take_let_go(&mut self, out: &mut Outgoing) {
+        for LetGo { replies, bytes } in self.inbox.take_let_go() {
+            self.kept_back.remove(bytes);
+            replies.into_iter().for_each(|frames| out.extend(frames));
+        }
     }
 
     /// At the end of a burst: replies that were kept back leave, or a task waits for the journal in their name, so that this connection
@@ -207,8 +244,10 @@ impl Session {
         let Some(written) = self.owed.iter().map(|owed| owed.written).max() else { return };
         let synced = self.owed.iter().map(|owed| owed.synced).max().unwrap_or_default();
         let owed = std::mem::take(&mut self.owed);
+        let bytes: usize = owed.iter().map(Owed::bytes).sum();
         let journal = Journalled::of(broker);
         if journal.covers(written, synced) {
+            self.kept_back.remove(bytes);
             owed.into_iter().for_each(|owed| out.extend(owed.replies));
             return;
         }
@@ -223,16 +262,15 @@ impl Session {
                 journal.synced.reached(synced).await;
             };
             let has_come = timeout(JOURNAL_TIMEOUT, come).await.is_ok();
-            let mut out = Outgoing::new();
-            for Owed { written, synced, replies, late } in owed {
-                match late {
-                    Late::Refuse(requests) if !has_come && !journal.covers(written, synced) => {
-                        refuse(&requests, &mut out)
-                    }
-                    Late::Refuse(_) | Late::Send => out.extend(replies),
+            let answered = owed.into_iter().map(|Owed { written, synced, replies, late }| match late {
+                Late::Refuse(requests) if !has_come && !journal.covers(written, synced) => {
+                    let mut out = Outgoing::new();
+                    refuse(&requests, &mut out);
+                    out.take()
                 }
-            }
-            inbox.push(Errand::Frames(out.take()));
+                Late::Refuse(_) | Late::Send => replies,
+            });
+            inbox.let_go(LetGo { replies: answered.collect(), bytes });
             drop(debt);
         };
         // Never closed; a closed one would only mean that nothing is counted.
@@ -245,12 +283,13 @@ impl Session {
 }
 
 fn refuse(requests: &[ReplyTo], out: &mut Outgoing) {
-    let remark = format!(
-        "done, but not written into the journal within {} ms: it may be gone after a crash. The broker's disk is full or does not \
-         keep up",
+    let what = format!(
+        "[GANTRY]broker busy, start flow control for a while: done, but not written into the journal within {} ms, and it may be gone after a crash; the disk is full or \
+         does not keep up",
         JOURNAL_TIMEOUT.as_millis()
     );
+    let refusal = Refusal::busy(what, JOURNAL_TIMEOUT);
     for request in requests {
-        out.reply(*request, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+        out.reply(*request, refusal.code, Some(&refusal.remark), &(), &[]);
     }
 }

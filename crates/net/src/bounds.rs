@@ -1,4 +1,4 @@
-//! How much memory the requests of all connections together may hold.
+//! How much memory the requests and replies of all connections together may hold.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// What a connection may hold anyway, of requests as of replies. Not counted.
+/// What a connection may hold anyway, of requests as of replies, of these in each place where they wait. Not counted.
 pub(crate) const OWN_BYTES: usize = 64 << 10;
 
 /// A bound on buffered bytes that connections share. What each may hold anyway (64 KiB) is not counted.
@@ -93,6 +93,51 @@ impl Drop for Account {
     }
 }
 
+/// Replies of one connection that are kept back before they come to its output, counted by whoever keeps them: they may hold as much as what lies
+/// there. Given back when dropped.
+#[derive(Debug)]
+pub struct KeptBack {
+    bytes: usize,
+    /// From so many bytes on it is full.
+    full_from: usize,
+    /// And from so many on while replies of all connections hold more than they may.
+    own_bytes: usize,
+    account: Account,
+}
+
+impl KeptBack {
+    /// Nothing yet.
+    pub(crate) fn new(bytes_max: usize, own_bytes: usize, budget: Arc<Budget>) -> KeptBack {
+        KeptBack { bytes: 0, full_from: bytes_max.max(1), own_bytes: own_bytes.max(1), account: Account::new(budget) }
+    }
+
+    /// So many bytes more are kept back.
+    pub fn add(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.settle();
+    }
+
+    /// So many have come to the output, or were given up.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    pub fn remove(&mut self, bytes: usize) {
+        assert!(self.bytes >= bytes, "more bytes of replies let go than were kept back");
+        self.bytes -= bytes;
+        self.settle();
+    }
+
+    /// Whether no more should be added before some are gone. Never while there are none. What others hold changes it at any time, so whoever
+    /// stops because of it asks once and keeps the answer.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= self.full_from || self.bytes >= self.own_bytes && self.account.budget().replies_are_many()
+    }
+
+    fn settle(&mut self) {
+        self.account.is_now(self.bytes.saturating_sub(OWN_BYTES));
+    }
+}
+
 /// Bytes that outlive the turn of the connection that brought them. Given back when dropped.
 #[derive(Debug)]
 pub struct Held {
@@ -150,9 +195,19 @@ impl Budget {
         state.used_bytes + state.reply_bytes
     }
 
+    /// What replies take of that.
+    pub fn reply_bytes(&self) -> usize {
+        self.state.lock().reply_bytes
+    }
+
     /// The bound.
     pub fn max_bytes(&self) -> usize {
         self.max_bytes
+    }
+
+    /// While replies take more than that, whoever has his own share full of them gets no more until his peer has taken some.
+    pub fn reply_bytes_max(&self) -> usize {
+        self.max_bytes / 2
     }
 
     /// Takes `bytes` on top of the `own` that this connection holds, or puts it in line and remembers whom to wake.
@@ -344,6 +399,24 @@ mod tests {
         drop(held);
         assert!(!budget.replies_are_many());
         drop(first);
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_kept_back_counts_beyond_its_own_and_is_full_with_that_while_replies_are_many() {
+        let budget = Arc::new(Budget::new(4 << 20));
+        let mut kept = KeptBack::new(1 << 20, OWN_BYTES, Arc::clone(&budget));
+        kept.add(OWN_BYTES);
+        assert_eq!((kept.is_full(), budget.reply_bytes()), (false, 0));
+        let mut others = Account::new(Arc::clone(&budget));
+        others.is_now(budget.reply_bytes_max() + 1);
+        assert!(kept.is_full(), "it has its own");
+        kept.remove(1);
+        assert!(!kept.is_full());
+        others.is_now(0);
+        kept.add(1 << 20);
+        assert_eq!((kept.is_full(), budget.reply_bytes()), (true, (1 << 20) - 1));
+        drop(kept);
         assert_eq!(budget.used_bytes(), 0);
     }
 }

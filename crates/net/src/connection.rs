@@ -16,7 +16,7 @@ use protocol::header::EncodeFields;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::bounds::Budget;
+use crate::bounds::{Budget, KeptBack};
 use crate::call::{CallError, Calls, NotEntered, Response};
 use crate::outgoing::{Frames, Outgoing};
 
@@ -235,6 +235,12 @@ impl<W> Connection<W> {
     pub fn owe(&self) -> Debt<W> {
         self.shared.inbox.lock().owed += 1;
         Debt { shared: Arc::clone(&self.shared) }
+    }
+
+    /// For the replies that whoever serves it keeps back for a while.
+    pub fn kept_back(&self) -> KeptBack {
+        let limits = &self.shared.limits;
+        KeptBack::new(limits.frames_bytes_max, limits.own_bytes, Arc::clone(&limits.budget))
     }
 
     /// Sends frames that were made elsewhere. False when the connection is closed or its inbox is full: nothing is sent then.

@@ -1,6 +1,7 @@
 //! A service without a socket, for benches, for tests that count, and for simulations: bursts go in as bytes and replies come out as bytes, or the
 //! loop of a connection runs over a stream that is given.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -68,6 +69,16 @@ impl<S: Service> Detached<S> {
             let mut burst =
                 Burst::new(frames.slice(..at), count, Instant::now(), &mut self.scratch, &self.handle.shared.calls);
             self.service.serve(session, &mut burst, &mut self.out).await;
+            // Ends with the burst: what its rest waits for is left here.
+            while std::mem::take(&mut burst.is_left) {
+                let stage = self.handle.shared.stage();
+                poll_fn(|cx| self.handle.shared.poll_left(stage, cx)).await;
+                self.handle.shared.take_left(&mut self.out, &mut self.work);
+                for piece in self.work.drain(..) {
+                    self.service.resume(session, piece, &mut self.out).await;
+                }
+                self.service.serve(session, &mut burst, &mut self.out).await;
+            }
             // A header that cannot be read ends the burst, and there is no connection to end.
             let _ = burst.finish(&mut self.out);
         }

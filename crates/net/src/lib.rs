@@ -20,14 +20,14 @@ mod stream;
 mod task;
 mod tls;
 
-pub use bounds::{Budget, Held};
+pub use bounds::{Budget, Held, KeptBack};
 pub use call::{CallError, OwnedFields, Response};
 pub use client::{Call, Client, ClientOptions, Inbound, RefuseInbound};
 pub use connection::{Begun, Connection, Debt, ListenerTag};
 #[doc(hidden)]
 pub use detached::{Detached, over};
 pub use listener::{Listener, ListenerOptions, Port};
-pub use outgoing::{Answered, Arrival, Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
+pub use outgoing::{Answered, Arrival, COPIED_BELOW_BYTES, Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use places::{PlaceFigures, Places};
 pub use service::{Burst, Request, Service};
 #[doc(hidden)]

@@ -19,8 +19,9 @@ use crate::bounds::{Account, Budget, OWN_BYTES};
 /// entry of a `writev`, of which there are at most 64 a call.
 pub const SHARE_FROM_BYTES: usize = 4 << 10;
 
-/// The same while replies hold more than they may, for a connection that has half of its own: far enough above what a place costs.
-const SHARE_FROM_BYTES_WHEN_SHORT: usize = 256;
+/// The same while replies hold more than they may, for a connection that has half of its own: far enough above what a place costs. What is
+/// smaller is copied, however it is.
+pub const COPIED_BELOW_BYTES: usize = 256;
 
 /// Room for more lent slices, or for more runs of answers, is given back when all are written.
 const KEPT_PLACES: usize = 256;
@@ -157,6 +158,8 @@ pub struct Outgoing {
     lent_bytes: usize,
     /// `None` when there is no bound.
     room: Option<Room>,
+    /// Where an answer is made apart while replies hold more than they may: from so many copied bytes on it saves memory.
+    saves_from: Option<usize>,
     /// Bytes that went before what waits.
     gone: u64,
     /// The replies that are not told of yet, in runs of one kind: the last run, and those before it, which are seldom any.
@@ -173,6 +176,11 @@ impl Frames {
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
+
+    /// Memory that is held for them. Lent bytes are counted by whoever lends them.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes()
+    }
 }
 
 impl Outgoing {
@@ -185,6 +193,12 @@ impl Outgoing {
     pub(crate) fn bounded(bytes_max: usize, own_bytes: usize, budget: Arc<Budget>) -> Outgoing {
         let room = Room { full_from: bytes_max.max(1), own_bytes, account: Account::new(budget), is_full: false };
         Outgoing { room: Some(room), ..Outgoing::default() }
+    }
+
+    /// Empty, for one answer that is made apart, since it may have to wait before it comes here: it saves memory where this place would.
+    pub fn apart(&self) -> Outgoing {
+        let saves_from = self.saves_from().map(|from| from.saturating_sub(self.waiting().len()));
+        Outgoing { saves_from, ..Outgoing::default() }
     }
 
     /// Bytes that wait to be written.
@@ -206,8 +220,11 @@ impl Outgoing {
             // What was added last counts already.
             self.settle();
             is_full = self.is_short();
-            if is_full && self.copied.capacity() - self.waiting().len() > OWN_BYTES {
-                // It grew by doubling, and gets nothing more for now.
+            // It grew by doubling, and gets nothing more for now.
+            let has_spare = self.copied.capacity() - self.copied.len() > OWN_BYTES;
+            // Given back with each bit that the peer takes, what is written would cost a copy of all that waits for each bit.
+            let is_mostly_written = self.written > OWN_BYTES.max(self.waiting().len());
+            if is_full && (has_spare || is_mostly_written) {
                 self.copied = BytesMut::from(self.waiting());
                 self.written = 0;
                 self.settle();
@@ -222,6 +239,11 @@ impl Outgoing {
     /// Whether replies of all connections hold more than they may.
     fn is_short(&self) -> bool {
         self.room.as_ref().is_some_and(|room| room.account.budget().replies_are_many())
+    }
+
+    /// From how many copied bytes on small slices are lent, too, if they are now: copied, they would be the memory that there is too little of.
+    fn saves_from(&self) -> Option<usize> {
+        if self.is_short() { Some(OWN_BYTES / 2) } else { self.saves_from }
     }
 
     /// Counts what is held now against the budget. A comparison while that does not change.
@@ -298,9 +320,15 @@ impl Outgoing {
         } else {
             self.extend(other.take());
         }
-        if let (Some(mine), Some(theirs)) = (&mut self.room, &mut other.room) {
-            mine.account.take_over(&mut theirs.account);
+        if let Some(theirs) = &mut other.room {
             theirs.is_full = false;
+            if let Some(mine) = &mut self.room {
+                mine.account.take_over(&mut theirs.account);
+            }
+        }
+        if self.room.is_none() {
+            // Nothing is counted here: what is left there is all that counts.
+            other.settle();
         }
     }
 
@@ -337,8 +365,7 @@ impl Outgoing {
             return;
         }
         self.reply_head(to, code, remark, fields, body_len);
-        // Copied, they would be the memory that there is too little of.
-        let is_short = self.is_short();
+        let saves_from = self.saves_from();
         let mut total = 0;
         let mut run: Option<SharedSlice> = None;
         for part in parts {
@@ -347,13 +374,13 @@ impl Outgoing {
                 Some(before) if part.continues(before) => before.range.end = part.range.end,
                 Some(_) | None => {
                     if let Some(done) = run.replace(part) {
-                        self.put_shared(done, is_short);
+                        self.put_shared(done, saves_from);
                     }
                 }
             }
         }
         if let Some(last) = run {
-            self.put_shared(last, is_short);
+            self.put_shared(last, saves_from);
         }
         // The length stands in the frame already; a wrong one would misplace every later byte of this connection.
         assert_eq!(total, body_len, "the parts of a body do not add up to its length");
@@ -391,6 +418,7 @@ impl Outgoing {
         self.last = other.last.take().map(moved);
         if self.is_empty() {
             other.room = self.room.take();
+            other.saves_from = self.saves_from;
             other.gone = self.gone;
             other.last = self.last.take();
             other.earlier = std::mem::take(&mut self.earlier);
@@ -423,9 +451,9 @@ impl Outgoing {
         write_frame(&mut self.copied, to.serialization, &head, fields, body_len);
     }
 
-    fn put_shared(&mut self, slice: SharedSlice, is_short: bool) {
-        let is_saving = is_short && self.waiting().len() >= OWN_BYTES / 2;
-        let share_from = if is_saving { SHARE_FROM_BYTES_WHEN_SHORT } else { SHARE_FROM_BYTES };
+    fn put_shared(&mut self, slice: SharedSlice, saves_from: Option<usize>) {
+        let is_saving = saves_from.is_some_and(|from| self.waiting().len() >= from);
+        let share_from = if is_saving { COPIED_BELOW_BYTES } else { SHARE_FROM_BYTES };
         if slice.range.len() < share_from {
             self.copied.put_slice(slice.bytes());
         } else {
@@ -535,10 +563,15 @@ impl Outgoing {
         }
     }
 
-    /// Memory held beyond what every connection may hold anyway. Lent bytes are counted by whoever lends them.
-    fn excess_bytes(&self) -> usize {
+    /// Memory held. Lent bytes are counted by whoever lends them.
+    fn memory_bytes(&self) -> usize {
         let beside = self.lent.capacity() * size_of::<Placed>() + self.earlier.capacity() * size_of::<Answered>();
-        (self.copied.capacity() + beside).saturating_sub(OWN_BYTES)
+        self.copied.capacity() + beside
+    }
+
+    /// The same beyond what every connection may hold anyway.
+    fn excess_bytes(&self) -> usize {
+        self.memory_bytes().saturating_sub(OWN_BYTES)
     }
 
     /// Everything as one vector, for tests and for callers without a socket.
@@ -647,6 +680,26 @@ mod tests {
     }
 
     #[test]
+    fn a_large_buffer_is_not_copied_again_for_each_bit_that_leaves_while_replies_are_many() {
+        let budget = Arc::new(Budget::new(2 * HALF));
+        let mut out = place(&budget);
+        answer(&mut out, 4 * HALF);
+        assert!(out.is_full());
+        let all = out.to_vec();
+        let mut copies = 0;
+        while out.bytes() > OWN_BYTES {
+            let before = out.copied.as_ptr();
+            out.advance(out.bytes().min(70_000));
+            if out.is_full() {
+                assert!(out.copied.capacity() <= 2 * out.bytes(), "what was written goes in the end");
+            }
+            copies += usize::from(out.copied.as_ptr() != before);
+        }
+        assert!(copies <= 8, "{copies} copies");
+        assert!(out.to_vec() == all[all.len() - out.bytes()..]);
+    }
+
+    #[test]
     fn while_replies_are_many_small_slices_are_lent_too() {
         let budget = Arc::new(Budget::new(2 * HALF));
         let log = Arc::new(vec![9; 2 << 20]);
@@ -686,6 +739,68 @@ mod tests {
         out.release(true);
         out.settle();
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_place_without_a_bound_takes_what_is_there_and_leaves_it_empty_and_uncounted() {
+        for waits_already in [false, true] {
+            let budget = Arc::new(Budget::new(100 << 20));
+            let (mut out, mut inbox) = (Outgoing::new(), place(&budget));
+            if waits_already {
+                answer(&mut out, ANSWER);
+            }
+            while !inbox.is_full() {
+                answer(&mut inbox, ANSWER);
+            }
+            inbox.settle();
+            assert!(budget.used_bytes() > 0);
+            out.take_from(&mut inbox);
+            assert!(out.bytes() >= 4 << 20 && inbox.is_empty());
+            assert!(!inbox.is_full(), "it has room again");
+            assert_eq!(budget.used_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_made_apart_saves_memory_as_its_place_would() {
+        let budget = Arc::new(Budget::new(2 * HALF));
+        let log = Arc::new(vec![9; 2 << 20]);
+        let mut out = place(&budget);
+        answer(&mut out, OWN_BYTES / 4);
+        let mut usual = out.apart();
+        answer_shared(&mut usual, &log, 250, 1_000);
+
+        let mut others = place(&budget);
+        answer(&mut others, HALF + OWN_BYTES);
+        others.settle();
+        let mut saving = out.apart();
+        answer_shared(&mut saving, &log, 250, 1_000);
+        assert!(saving.to_vec() == usual.to_vec());
+        let (usual, saving) = (usual.take(), saving.take());
+        assert!(usual.memory_bytes() >= 250_000, "it is copied");
+        // A quarter of its own is copied, as the place has the other one.
+        assert!(saving.memory_bytes() <= OWN_BYTES, "{} bytes", saving.memory_bytes());
+
+        // It is over with what was made apart.
+        let mut empty = place(&budget);
+        empty.extend(saving);
+        drop(others);
+        let before = empty.lent.len();
+        answer_shared(&mut empty, &log, 250, 1_000);
+        assert_eq!(empty.lent.len(), before);
+    }
+
+    #[test]
+    fn what_is_too_small_to_be_lent_is_copied_while_replies_are_many_too() {
+        let budget = Arc::new(Budget::new(2 * HALF));
+        let mut out = place(&budget);
+        answer(&mut out, HALF + OWN_BYTES);
+        assert!(out.is_full());
+        let piece = COPIED_BELOW_BYTES - 1;
+        answer_shared(&mut out, &Arc::new(vec![9; 1 << 20]), 1_000, piece);
+        assert_eq!(out.lent.len(), 0);
+        out.settle();
+        assert!(budget.reply_bytes() >= HALF + 1_000 * piece);
     }
 
     #[derive(Clone, Debug)]

@@ -26,7 +26,8 @@ pub trait Service: Send + Sync + 'static {
     ///
     /// While this waits, nothing is read from this connection: that is the back-pressure on its peer. One whose replies may be
     /// large asks [`Outgoing::is_full`] before each request and returns if so: what is left of the burst comes in another one,
-    /// when the peer has taken its replies. Requests left for any other reason are dropped.
+    /// when the peer has taken its replies. One that keeps replies back may leave the rest, too: [`Burst::leave_rest`]. Requests left
+    /// for any other reason are dropped.
     fn serve(
         &self,
         session: &mut Self::Session,
@@ -41,6 +42,9 @@ pub trait Service: Send + Sync + 'static {
         work: Self::Work,
         out: &mut Outgoing,
     ) -> impl Future<Output = ()> + Send;
+
+    /// Nothing has moved for two seconds: what is kept only so that the next burst finds it made can be given back. Called again each time it is so.
+    fn rested(&self, _session: &mut Self::Session) {}
 
     /// The last of those replies was taken by the socket at that time. Called often, by whoever writes.
     fn answered(&self, _answered: &[Answered], _at: Instant) {}
@@ -87,6 +91,8 @@ pub struct Burst<'c> {
     /// Requests of those who know [`ResponseCode::GoAway`] are not lent out but answered with it.
     pub(crate) turns_away: bool,
     turned_away: Vec<ReplyTo>,
+    /// See [`Burst::leave_rest`].
+    pub(crate) is_left: bool,
 }
 
 /// Clients after 5.3.1 know `GO_AWAY`: the number of that version in a request's header.
@@ -112,6 +118,7 @@ impl<'c> Burst<'c> {
             broken: None,
             turns_away: false,
             turned_away: Vec::new(),
+            is_left: false,
         }
     }
 
@@ -172,8 +179,14 @@ impl<'c> Burst<'c> {
         self.remaining == 0
     }
 
-    /// The frames that the service left, because `out` is full, and how many there are. Those that were turned away so far are
-    /// answered.
+    /// Leaves the rest, though there is room for replies: it comes again when something has come through [`Connection::post`] or
+    /// [`Connection::send`], or sooner, and may be left again; nothing is read before. The last call of a service that knows that something
+    /// will come, and that owes it ([`Connection::owe`]): until then the connection takes no request.
+    pub fn leave_rest(&mut self) {
+        self.is_left = true;
+    }
+
+    /// The frames that the service left, and how many there are. Those that were turned away so far are answered.
     pub(crate) fn rest(mut self, out: &mut Outgoing) -> (Bytes, usize) {
         self.answer_turned_away(out);
         (self.frames.split_off(self.at), self.remaining)

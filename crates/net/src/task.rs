@@ -250,10 +250,15 @@ async fn serve<S: Service>(
             for piece in work.drain(..) {
                 service.resume(session, piece, &mut socket.out).await;
             }
-            let next = rest.take().or_else(|| socket.reader.cut().map(|cut| Rest { cut, is_going_away }));
-            if let Some(Rest { cut, is_going_away }) = next {
+            let next = rest.take();
+            let next = next.or_else(|| socket.reader.cut().map(|cut| Rest { cut, is_going_away, waits: false }));
+            if let Some(Rest { cut, is_going_away, waits }) = next {
                 // A frame ended: what is left over belongs to the next one.
                 socket.partial_since = None;
+                if waits {
+                    // Nothing was read, which is not the peer's doing.
+                    socket.held_up = None;
+                }
                 if cut.count > 0
                     && let Some(unheard) = socket.unheard.take()
                 {
@@ -262,9 +267,10 @@ async fn serve<S: Service>(
                 let mut burst = Burst::new(cut.frames, cut.count, socket.read, &mut scratch, &handle.shared.calls);
                 burst.turns_away = is_going_away;
                 service.serve(session, &mut burst, &mut socket.out).await;
-                if socket.is_full() && burst.remaining() > 0 {
+                let waits = burst.is_left;
+                if burst.remaining() > 0 && (waits || socket.is_full()) {
                     let (frames, count) = burst.rest(&mut socket.out);
-                    rest = Some(Rest { cut: Cut { frames, count, error: cut.error }, is_going_away });
+                    rest = Some(Rest { cut: Cut { frames, count, error: cut.error }, is_going_away, waits });
                 } else {
                     if let Err(error) = burst.finish(&mut socket.out) {
                         return error.into();
@@ -289,8 +295,7 @@ async fn serve<S: Service>(
                 return if socket.has_ended { End::Peer } else { End::Us };
             }
         }
-        let has_rest = rest.is_some();
-        let woken = poll_fn(|cx| wait(socket, &handle.shared, stage, has_rest, clock.as_mut(), cx)).await;
+        let woken = poll_fn(|cx| wait(socket, &handle.shared, stage, rest.as_ref(), clock.as_mut(), cx)).await;
         match woken {
             Ok(Woken::ToServe) => {}
             Ok(Woken::ToMakeWay) => return End::MadeWay,
@@ -298,6 +303,7 @@ async fn serve<S: Service>(
                 Ok(next) => {
                     if socket.reader.is_released() {
                         handle.shared.release();
+                        service.rested(session);
                         scratch = HeaderScratch::new();
                         work = Vec::new();
                     }
@@ -310,11 +316,13 @@ async fn serve<S: Service>(
     }
 }
 
-/// What is left of a burst whose replies came to more than may be owed. Until it is served nothing is read.
+/// What is left of a burst whose replies came to more than may be owed, or that waits. Until it is served nothing is read.
 struct Rest {
     cut: Cut,
     /// How it was with the connection when it was cut.
     is_going_away: bool,
+    /// Until something is left for the connection: see [`Burst::leave_rest`].
+    waits: bool,
 }
 
 enum Woken {
@@ -330,7 +338,7 @@ fn wait<W>(
     socket: &mut Socket<'_>,
     shared: &Shared<W>,
     stage: Stage,
-    has_rest: bool,
+    rest: Option<&Rest>,
     mut clock: Pin<&mut Sleep>,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Woken>> {
@@ -346,8 +354,13 @@ fn wait<W>(
     {
         return Poll::Ready(Ok(Woken::ToMakeWay));
     }
+    let rest_waits = rest.is_some_and(|rest| rest.waits);
+    if rest_waits {
+        // Nothing is read for now.
+        socket.reader.step_aside();
+    }
     if !socket.is_full() {
-        if stage < Stage::Draining && !has_rest {
+        if stage < Stage::Draining && rest.is_none() {
             let was_released = socket.reader.is_released();
             match socket.reader.poll_read(&mut socket.stream, cx) {
                 Poll::Ready(Ok(bytes)) => {
@@ -365,7 +378,7 @@ fn wait<W>(
                 Poll::Pending => {}
             }
         }
-        if was_full || has_rest || shared.poll_left(stage, cx).is_ready() {
+        if was_full || rest.is_some() && !rest_waits || shared.poll_left(stage, cx).is_ready() {
             return Poll::Ready(Ok(Woken::ToServe));
         }
     } else {

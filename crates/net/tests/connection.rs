@@ -64,6 +64,47 @@ async fn of_a_burst_with_large_replies_only_as_much_is_served_as_may_be_owed_and
 }
 
 #[tokio::test]
+async fn the_rest_of_a_burst_that_its_service_left_comes_again_with_what_is_left_for_the_connection() {
+    let server = Server::start(options());
+    let mut peer = server.peer().await;
+    // What follows is read in one go.
+    peer.echo(0, b"").await;
+    let before = server.probe.bursts.load(Ordering::SeqCst);
+    let [first, leaves, last] =
+        [does::ECHO, does::LEAVES, does::ECHO].map(|code| request(code, code, 0, &[], b"something"));
+    peer.write(&[first, leaves, last.clone(), last].concat()).await;
+    assert_eq!(peer.reply().await.unwrap().opaque, does::ECHO);
+    // Others are served meanwhile.
+    let mut other = server.peer().await;
+    for opaque in 0..100 {
+        other.echo(opaque, b"").await;
+    }
+    let served = server.probe.bursts.load(Ordering::SeqCst) - before;
+    assert!(served < 110, "{served} bursts: what was left came again and again");
+    assert_eq!(server.probe.served.load(Ordering::SeqCst), 103);
+    server.probe.gate.notify_one();
+    for opaque in [does::LEAVES, does::ECHO, does::ECHO] {
+        assert_eq!(peer.reply().await.unwrap().opaque, opaque);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_drains_serves_what_was_left_of_a_burst_before_it_ends() {
+    let mut server = Server::start(options());
+    let mut peer = server.peer().await;
+    peer.echo(0, b"").await;
+    peer.write(&[does::LEAVES, does::ECHO].map(|code| request(code, code, 0, &[], b"")).concat()).await;
+    until("it is left", || server.probe.served.load(Ordering::SeqCst) == 2).await;
+    server.begin_stop();
+    until("the connection drains", || server.probe.last().is_closed()).await;
+    server.probe.gate.notify_one();
+    let mut answered = [peer.reply().await.unwrap().opaque, peer.reply().await.unwrap().opaque];
+    answered.sort_unstable();
+    assert_eq!(answered, [does::ECHO, does::LEAVES]);
+    assert!(peer.is_closed_by_the_server().await);
+}
+
+#[tokio::test]
 async fn a_frame_that_comes_byte_by_byte_is_answered() {
     let server = Server::start(options());
     let mut peer = server.peer().await;
@@ -613,6 +654,16 @@ async fn whoever_stops_in_the_middle_of_large_frames_is_given_up_when_others_nee
     }
     until("they hold nearly everything", || budget.used_bytes() > 2 << 20).await;
     assert_eq!(server.peer().await.echo(1, &[7; 2 << 20]).await.body.len(), 2 << 20);
+}
+
+#[tokio::test]
+async fn a_service_hears_of_each_rest_of_a_connection() {
+    let server = Server::start(ListenerOptions { idle_timeout: None, ..options() });
+    let mut peer = server.peer().await;
+    for rests in 1..=2 {
+        assert_eq!(peer.echo(rests, b"hello").await.opaque, rests);
+        until("the connection rests", || server.probe.rested.load(Ordering::SeqCst) == rests as usize).await;
+    }
 }
 
 #[tokio::test]

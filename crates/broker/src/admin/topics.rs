@@ -148,7 +148,7 @@ fn put(broker: &Broker, session: &mut Session, config: TopicConfig) {
 
 /// Keeps the reply back until the change of a topic is as safe as its messages will be: if power takes back what it says of the device, its
 /// producers go on, and are promised less than they were told.
-fn wait_for(session: &mut Session, topic: &Topic, position: u64) {
+pub(crate) fn wait_for(session: &mut Session, topic: &Topic, position: u64) {
     session.durable_after(position);
     if topic.flush.asks_for_device() {
         session.on_device_after(position);

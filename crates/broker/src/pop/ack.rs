@@ -199,18 +199,19 @@ pub(crate) fn change(
     let offset = offset(broker, name, message.offset)?;
     let now = broker.clock.now().0;
     let held = Held { name, handle, offset };
-    let (pop_time, invisible_time, position) = if handle.is_order() {
-        let visible_at = now.saturating_add(message.invisible_time);
+    let visible_at = now.saturating_add(message.invisible_time);
+    let (pop_time, position) = if handle.is_order() {
         let position = broker.pops.orders.change(name, handle.pop_time, offset, visible_at);
         let position = position.ok_or_else(|| is_over(handle, offset))?;
         let key = KeyRef { group: name.group, topic: origin_topic(name.topic, name.group) };
         broker.pops.rooms.wake_at(key, message.invisible_time);
-        (handle.pop_time, visible_at.saturating_sub(handle.pop_time), position)
+        (handle.pop_time, position)
     } else {
         let change = Change { now, invisible_ms: message.invisible_time, is_suspended: message.suspend };
-        let (pop_time, position) = broker.pops.change(held, &change).ok_or_else(|| is_over(handle, offset))?;
-        (pop_time, message.invisible_time, position)
+        broker.pops.change(held, &change).ok_or_else(|| is_over(handle, offset))?
     };
+    // What the handle says of the end must be the lease's: it begins later than now where the clock was set back.
+    let invisible_time = visible_at.saturating_sub(pop_time);
     session.durable_after(position);
     let reply = ChangeInvisibleTimeReply { pop_time, invisible_time, revive_qid: handle.revive_qid };
     out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);

@@ -1,8 +1,9 @@
 //! From what was read of a queue to the basket: who has it now, and the bytes of the answer.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use net::SharedSlice;
+use net::{COPIED_BELOW_BYTES, SharedSlice};
 use protocol::light;
 use protocol::names;
 use protocol::properties::name;
@@ -95,12 +96,14 @@ impl Shelf {
         let origin = Origin::of(topic_name);
         handle::add_start(&mut basket.start_info, origin, queue_id, start);
         handle::add_offsets(&mut basket.offset_info, origin, queue_id, offsets);
-        let bytes_before = basket.bytes;
+        let (bytes_before, parts_before) = (basket.bytes, basket.parts.len());
         let is_renamed = origin != Origin::Topic
             && !Arc::ptr_eq(topic, &order.topic)
             && !self.settings.pop_response_return_actual_retry_topic;
         for (slice, offset) in slices.into_iter().zip(offsets) {
-            let part = if is_renamed {
+            let (owner, range) = slice.into_parts();
+            let message = SharedSlice { owner, range };
+            if is_renamed {
                 let handle = Handle {
                     start,
                     pop_time: basket.pop_time,
@@ -109,14 +112,12 @@ impl Shelf {
                 };
                 let mut text = String::new();
                 handle.write(&mut text, origin, &self.settings.broker_name, queue_id, *offset);
-                renamed(slice, order.topic.name(), &text)
+                put_renamed(message, order.topic.name(), &text, &mut basket.parts);
             } else {
-                let (owner, range) = slice.into_parts();
-                SharedSlice { owner, range }
-            };
-            basket.bytes += part.range.len();
-            basket.parts.push(part);
+                basket.parts.push(message);
+            }
         }
+        basket.bytes += basket.parts[parts_before..].iter().map(|part| part.range.len()).sum::<usize>();
         basket.count += offsets.len();
         basket.got.push((Arc::clone(topic), queue_id, offsets.len(), basket.bytes - bytes_before));
     }
@@ -127,42 +128,113 @@ fn queue_offset(slice: &LogSlice, topic: &str) -> Option<u64> {
         // A scan would bring the whole head of each message into the processor's cache, and we send them without looking.
         return record::queue_offset(slice.as_ref());
     }
-    view(slice).and_then(|view| light::offset_in(&view, topic))
+    view(slice.as_ref()).and_then(|view| light::offset_in(&view, topic))
 }
 
-fn view(slice: &LogSlice) -> Option<RecordView<'_>> {
-    match record::scan(slice.as_ref(), false) {
+fn view(record: &[u8]) -> Option<RecordView<'_>> {
+    match record::scan(record, false) {
         Ok(Scanned::Record(view)) => Some(view),
         Ok(_) | Err(_) => None,
     }
 }
 
-/// A message of a retry topic as its consumers see it: under the topic that it came from, with its handle.
-fn renamed(slice: LogSlice, topic: &str, handle: &str) -> SharedSlice {
-    let mut bytes = Vec::with_capacity(slice.as_ref().len() + handle.len() + 16);
-    let is_written = view(&slice).is_some_and(|view| {
-        let mut properties = Vec::with_capacity(view.properties_bytes().len() + handle.len() + 16);
-        facts::put(&mut properties, name::POP_CK, handle);
-        let ours = properties.len();
-        facts::copy_except(&mut properties, &view.properties(), |key| key == name::POP_CK);
-        // Behind the handle: what does not fit is cut off there, for a message without a handle cannot be acknowledged.
-        if properties.len() > PROPERTIES_MAX {
-            let end = properties[..PROPERTIES_MAX].iter().rposition(|byte| *byte == protocol::properties::PROPERTY_END);
-            properties.truncate(end.map_or(ours, |end| end + 1));
-        }
-        let mut draft = view.to_draft();
-        draft.topic = topic;
-        draft.properties = &properties;
-        let is_encoded = draft.encode(&mut bytes).is_ok();
-        if is_encoded {
-            record::stamp(&mut bytes, view.queue_offset(), view.log_offset(), view.store_timestamp());
-        }
-        is_encoded
-    });
-    if !is_written {
-        let (owner, range) = slice.into_parts();
-        return SharedSlice { owner, range };
+/// Adds a message of a retry topic as its consumers see it: under the topic that it came from, with its handle.
+///
+/// Its body is written from where it lies. What is new around it goes in pieces that are copied into the answer, where they count: lent, they would
+/// be memory of which nobody knows.
+fn put_renamed(message: SharedSlice, topic: &str, handle: &str, parts: &mut Vec<SharedSlice>) {
+    let Some(Renamed { bytes, body, from }) = renamed(message.bytes(), topic, handle) else {
+        parts.push(message);
+        return;
+    };
+    put_copied(&bytes[..body.start], parts);
+    let start = message.range.start;
+    parts.push(SharedSlice { owner: message.owner, range: start + from.start..start + from.end });
+    put_copied(&bytes[body.end..], parts);
+}
+
+/// Each piece has an owner of its own, so that they do not become one.
+fn put_copied(bytes: &[u8], parts: &mut Vec<SharedSlice>) {
+    for piece in bytes.chunks(COPIED_BELOW_BYTES - 1) {
+        parts.push(SharedSlice { owner: Arc::new(piece.to_vec()), range: 0..piece.len() });
     }
-    let range = 0..bytes.len();
-    SharedSlice { owner: Arc::new(bytes), range }
+}
+
+/// A record under another topic.
+struct Renamed {
+    bytes: Vec<u8>,
+    /// Where the body lies in it.
+    body: Range<usize>,
+    /// And where in the record that it was.
+    from: Range<usize>,
+}
+
+fn renamed(record: &[u8], topic: &str, handle: &str) -> Option<Renamed> {
+    let old = view(record)?;
+    let mut properties = Vec::with_capacity(old.properties_bytes().len() + handle.len() + 16);
+    facts::put(&mut properties, name::POP_CK, handle);
+    let ours = properties.len();
+    facts::copy_except(&mut properties, &old.properties(), |key| key == name::POP_CK);
+    // Behind the handle: what does not fit is cut off there, for a message without a handle cannot be acknowledged.
+    if properties.len() > PROPERTIES_MAX {
+        let end = properties[..PROPERTIES_MAX].iter().rposition(|byte| *byte == protocol::properties::PROPERTY_END);
+        properties.truncate(end.map_or(ours, |end| end + 1));
+    }
+    let mut draft = old.to_draft();
+    draft.topic = topic;
+    draft.properties = &properties;
+    let mut bytes = Vec::new();
+    draft.encode(&mut bytes).ok()?;
+    record::stamp(&mut bytes, old.queue_offset(), old.log_offset(), old.store_timestamp());
+    let body = place_of_body(&view(&bytes)?);
+    Some(Renamed { bytes, body, from: place_of_body(&old) })
+}
+
+fn place_of_body(record: &RecordView<'_>) -> Range<usize> {
+    let start = record.body().as_ptr().addr() - record.bytes().as_ptr().addr();
+    start..start + record.body().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::record::RecordDraft;
+
+    use super::*;
+
+    #[test]
+    fn of_a_renamed_message_the_body_is_lent_and_the_rest_is_copied_into_the_answer() {
+        let (body, note) = ("b".repeat(9_000), "n".repeat(5_000));
+        let properties = format!("note\u{1}{note}\u{2}POP_CK\u{1}old\u{2}");
+        let plain = RecordDraft::plain("%RETRY%CG_orders", ([127, 0, 0, 1], 10911).into());
+        let draft = RecordDraft { body: body.as_bytes(), properties: properties.as_bytes(), ..plain };
+        let mut log = b"what stands before it".to_vec();
+        let start = log.len();
+        draft.encode(&mut log).unwrap();
+        record::stamp(&mut log[start..], 7, 8, 9);
+        let log: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(log);
+        let range = start..(*log).as_ref().len();
+
+        let mut parts = Vec::new();
+        put_renamed(SharedSlice { owner: Arc::clone(&log), range }, "orders", "the handle", &mut parts);
+        let (lent, copied): (Vec<_>, Vec<_>) =
+            parts.iter().partition(|part| std::ptr::addr_eq(Arc::as_ptr(&part.owner), Arc::as_ptr(&log)));
+        assert_eq!(lent.len(), 1);
+        assert_eq!(lent[0].bytes(), body.as_bytes());
+        assert!(copied.iter().all(|part| part.range.len() < COPIED_BELOW_BYTES));
+
+        let whole: Vec<u8> = parts.iter().flat_map(|part| part.bytes().to_vec()).collect();
+        let Ok(Scanned::Record(found)) = record::scan(&whole, true) else { panic!("no record") };
+        assert_eq!((found.total_size(), found.topic(), found.body()), (whole.len(), "orders", body.as_bytes()));
+        assert_eq!((found.queue_offset(), found.log_offset(), found.store_timestamp()), (7, 8, 9));
+        assert_eq!(found.property(name::POP_CK), Some("the handle"));
+        assert_eq!(found.property("note"), Some(note.as_str()));
+    }
+
+    #[test]
+    fn what_is_no_record_stays_as_it_is() {
+        let message = SharedSlice { owner: Arc::new(vec![7u8; 100]), range: 10..60 };
+        let mut parts = Vec::new();
+        put_renamed(message, "orders", "the handle", &mut parts);
+        assert_eq!((parts.len(), parts[0].range.clone()), (1, 10..60));
+    }
 }

@@ -11,7 +11,7 @@ use protocol::request::{CreateTopic, ExpectedEpoch};
 use crate::admin::{body, reply_ok, topics};
 use crate::broker::Broker;
 use crate::hold::Errand;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::static_topic::accept;
 use crate::topics::Topic;
@@ -60,12 +60,12 @@ pub(crate) fn create(
     wake(broker, &changed.topic);
     let position = changed.position;
     if held.is_empty() {
-        session.durable_after(position);
+        topics::wait_for(session, &changed.topic, position);
         reply_ok(request, out);
         return Ok(());
     }
     let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
-    let debt = inbox.owe();
+    let (debt, topic) = (inbox.owe(), Arc::clone(&changed.topic));
     tokio::spawn(async move {
         let all = async {
             for mut mapping in held {
@@ -76,16 +76,17 @@ pub(crate) fn create(
         let is_settled = tokio::time::timeout(SENDS_TIMEOUT, all).await.is_ok();
         inbox.push(Errand::Then(Box::new(move |broker, session, out| {
             session.answering(broker, Some(reply_to), out, |session, out| {
-                session.durable_after(position);
+                topics::wait_for(session, &topic, position);
                 if is_settled {
                     return out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
                 }
-                let remark = format!(
-                    "[GANTRY]broker busy, start flow control for a while: the mapping is changed, but messages that were accepted before are not stored within {} ms; \
-                     apply it again before asking where queues end",
+                let what = format!(
+                    "[GANTRY]broker busy, start flow control for a while: the mapping is changed, but messages that were accepted before are not stored within {} ms, \
+                     as long as their senders wait; apply it again before asking where queues end",
                     SENDS_TIMEOUT.as_millis()
                 );
-                out.reply(reply_to, ResponseCode::SystemBusy, Some(&remark), &(), &[]);
+                let refusal = Refusal::busy(what, SOON);
+                out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             });
         })));
         drop(debt);

@@ -30,10 +30,10 @@ use protocol::code::request;
 use protocol::fastjson::{self, Dialect};
 use protocol::header::EncodeFields;
 use protocol::request::{
-    CreateTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply, QueryConsumerOffset,
-    ResetOffset, SendBack, UpdateConsumerOffset,
+    CreateTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply, PullMessage,
+    QueryConsumerOffset, ResetOffset, SendBack, UpdateConsumerOffset,
 };
-use support::{DEADLINE, Running, Setup, start, start_on};
+use support::{DEADLINE, Running, Setup, from, start, start_on};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -398,4 +398,18 @@ async fn a_new_group_begins_at_the_first_message_of_a_young_queue_though_it_join
     assert_eq!(beginning(&running, "T", 4).await, Err(22), "the topic has four queues");
     assert_eq!(beginning(&running, "Unknown", 0).await, Err(22));
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_nobody_made_is_refused_where_groups_are_not_made_on_use() {
+    let running = start(Setup { more: &[("autoCreateSubscriptionGroup", "false")], ..Setup::default() }).await;
+    running.put("Orders", 0, "", "x").await;
+    let refused = running.pull(&from("Orders", 0, 0)).await;
+    assert_eq!(refused.code, 26, "{:?}", refused.remark);
+    assert!(refused.remark.as_deref().is_some_and(|remark| remark.contains("CG")), "{:?}", refused.remark);
+
+    make_group(&running, "CG", 1).await;
+    assert_eq!(running.pull(&from("Orders", 0, 0)).await.messages.len(), 1);
+    let named = |group| PullMessage { consumer_group: group, ..from("Orders", 0, 0) };
+    assert_eq!(running.pull(&named("Others")).await.code, 26, "still");
 }

@@ -1,11 +1,18 @@
 //! What the broker does while its journal cannot be written: messages go on, changes are refused, nothing hangs.
 
-use protocol::code::request;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use net::{Listener, ListenerOptions};
+use protocol::code::{ResponseCode, request};
 use protocol::request::{
-    CloneGroupOffset, CreateTopic, DeleteTopic, OffsetReply, QueryConsumerOffset, ResetOffset, UpdateConsumerOffset,
+    CloneGroupOffset, CreateTopic, DeleteTopic, OffsetReply, PopMessage, QueryConsumerOffset, ResetOffset,
+    UpdateConsumerOffset,
 };
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::popping;
 use crate::support::*;
 
 async fn commit(running: &Running, commit_offset: i64) {
@@ -100,6 +107,62 @@ async fn other_requests_of_a_connection_are_answered_while_one_waits_for_the_jou
         device.fill_journal(false);
         assert_eq!(change.await.code, 0, "a change that is written down in time is answered as ever");
     }
+    running.stop().await;
+}
+
+async fn leases(running: &Running) -> usize {
+    let response = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
+    let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
+    body["table"]["popLeases"].as_str().unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_pops_whose_answers_wait_for_the_journal_only_so_many_are_carried_out_as_may_be_kept_back() {
+    const POPS: usize = 40;
+    const IN_POP: usize = 32;
+    let setup = Setup { device: Device::to_be_filled(), ..Setup::default() };
+    let device = setup.device.clone();
+    let running = start(setup).await;
+    // Of answers of some 35 KB these are eight at most.
+    let options = ListenerOptions { tls: None, out_bytes_max: 256 << 10, ..ListenerOptions::default() };
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, Arc::clone(&running.broker)).unwrap();
+    let address = listener.local_addr().to_string();
+    let port = tokio::spawn(listener.run(std::future::pending()));
+    // Neighbours in the queue are not neighbours in the log, so that answers are copied.
+    for number in 0..=POPS * IN_POP {
+        running.put("Orders", 0, "", &format!("{number:<1000}")).await;
+        running.put("Orders", 1, "", "between").await;
+    }
+    let order = PopMessage { queue_id: 0, ..popping::from("Orders", 600_000) };
+    let first = popping::pop(&running, &PopMessage { max_msg_nums: 1, ..order.clone() }).await;
+    assert_eq!((first.code, leases(&running).await), (0, 1));
+
+    device.fill_journal(true);
+    let mut answers = JoinSet::new();
+    for _ in 0..POPS {
+        let (client, address, order) = (running.client.clone(), address.clone(), order.clone());
+        answers.spawn(async move {
+            client.call(&address, request::POP_MESSAGE, &order, Bytes::new(), DEADLINE).await.unwrap().code
+        });
+    }
+    // What is refused first makes room for as many again, which have two seconds more.
+    assert_eq!(answers.join_next().await.unwrap().unwrap(), ResponseCode::SystemBusy as i32);
+    let carried_out = leases(&running).await;
+    assert!(carried_out < POPS * 3 / 4, "{carried_out} pops of {POPS} wait for the journal");
+    device.fill_journal(false);
+    let (mut found, mut refused) = (0, 1);
+    while let Some(answer) = answers.join_next().await {
+        match answer.unwrap() {
+            0 => found += 1,
+            code => {
+                assert_eq!(code, ResponseCode::SystemBusy as i32);
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!(found + refused, POPS, "all are answered");
+    assert!(found > 0, "those that come when the journal can be written have their messages");
+    port.abort();
     running.stop().await;
 }
 

@@ -1,7 +1,14 @@
 //! Limits that an operator sets, and how close we are.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use net::{Budget, Listener, ListenerOptions, Places};
 use protocol::code::{ResponseCode, request};
+use protocol::frame::Serialization;
+use protocol::header::{Head, write_frame};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
 
 use crate::support::{DEADLINE, Running, Setup, from, properties, start, to, waiting};
 
@@ -48,6 +55,40 @@ async fn the_limit_of_parked_pulls_is_set_while_running_and_shown_with_how_many_
         assert_eq!(figure(&running, name).await.as_deref(), Some(value), "{name}");
     }
     parked.into_iter().for_each(|pull| pull.abort());
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_are_shown_with_how_much_they_may_hold() {
+    let running = start(Setup::default()).await;
+    let budget = Arc::new(Budget::new(64 << 20));
+    running.broker.show(Arc::clone(&budget), Arc::new(Places::new(100)));
+    let options =
+        ListenerOptions { tls: None, budget, send_buffer_bytes: Some(16 << 10), ..ListenerOptions::default() };
+    let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, Arc::clone(&running.broker)).unwrap();
+    let address = listener.local_addr();
+    let port = tokio::spawn(listener.run(std::future::pending()));
+    assert_eq!(figure(&running, "replyBytes").await.as_deref(), Some("0"));
+    assert_eq!(figure(&running, "replyBytesMax").await, Some((32 << 20).to_string()));
+
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 << 10).unwrap();
+    let mut silent = socket.connect(address).await.unwrap();
+    let mut asked = BytesMut::new();
+    for opaque in 0..300 {
+        let head = Head { code: request::GET_BROKER_CONFIG, opaque, ..Head::default() };
+        write_frame(&mut asked, Serialization::Json, &head, &(), 0);
+    }
+    silent.write_all(&asked).await.unwrap();
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    while figure(&running, "replyBytes").await.as_deref() == Some("0") {
+        assert!(tokio::time::Instant::now() < deadline, "they are not shown");
+    }
+    drop(silent);
+    while figure(&running, "replyBytes").await.as_deref() != Some("0") {
+        assert!(tokio::time::Instant::now() < deadline, "they are shown when they are gone");
+    }
+    port.abort();
     running.stop().await;
 }
 

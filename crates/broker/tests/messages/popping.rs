@@ -175,6 +175,22 @@ async fn what_is_popped_is_nobody_elses_and_what_is_acknowledged_does_not_come_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_large_message_with_large_properties_comes_again_whole() {
+    let (setup, hand) = standing();
+    let broker = start(setup).await;
+    let (body, note) = ("x".repeat(20_000), "y".repeat(5_000));
+    broker.put("T", 0, &properties(&[("note", &note)]), &body).await;
+    assert_eq!(pop(&broker, &from("T", 1500)).await.bodies(), [body.as_str()]);
+    hand.advance(Duration::from_millis(1500));
+    let again = pop_any(&broker, &from("T", 60_000)).await;
+    assert_eq!(again.bodies(), [body.as_str()]);
+    let message = &again.messages[0];
+    assert_eq!((message.topic.as_str(), message.property("note")), ("T", Some(note.as_str())));
+    assert_eq!(ack(&broker, "T", &again.handle(0)).await, 0);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_changed_time_ends_the_old_handle_and_counts_from_now() {
     let broker = start(Setup::default()).await;
     broker.put("T", 1, "", "a").await;
@@ -185,6 +201,21 @@ async fn a_changed_time_ends_the_old_handle_and_counts_from_now() {
     let again = pop_any(&broker, &from("T", 60_000)).await;
     assert_eq!((again.bodies(), again.messages[0].reconsume_times), (vec!["a"], 1));
     assert_eq!(ack(&broker, "T", &new).await, 208);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_handle_says_when_its_lease_ends_also_when_the_clock_was_set_back() {
+    let (setup, hand) = standing();
+    let broker = start(setup).await;
+    broker.put("T", 1, "", "a").await;
+    let first = pop(&broker, &from("T", 7_200_000)).await;
+    hand.set_by(-3_600_000);
+    let (code, new) = change(&broker, "T", &first.handle(0), 300).await;
+    assert_eq!(code, 0);
+    hand.advance(Duration::from_millis(300));
+    assert_eq!(pop_any(&broker, &from("T", 60_000)).await.bodies(), ["a"]);
+    assert_eq!(ack(&broker, "T", &new).await, 208, "somebody else has it");
     broker.stop().await;
 }
 

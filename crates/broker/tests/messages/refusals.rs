@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use protocol::code::request;
 use protocol::request::SendMessage;
 use tokio::time::Instant;
@@ -197,6 +199,42 @@ async fn one_way_sends_wait_for_room_on_a_full_device_before_they_are_lost() {
     refused().await;
     send_quietly("lost").await;
     until("a send that is lost", lost).await;
+    device.fill_log(false);
+    running.stop().await;
+}
+
+/// The clock stands: who waits anew waits until somebody moves it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_way_sends_on_a_full_device_wait_once_for_all_of_them() {
+    let device = Device::default();
+    let (setup, hand) = Setup { device: device.clone(), segment_bytes: 1 << 20, ..Setup::default() }.standing();
+    let running = start(setup).await;
+    let body = "x".repeat(200 << 10);
+    device.fill_log(true);
+    let deadline = Instant::now() + DEADLINE;
+    while running.send(&to("Orders", 0, ""), &body).await.code != 14 {
+        assert!(Instant::now() < deadline, "there is room still");
+    }
+    let lost = || {
+        let page = running.metrics();
+        let of_topics = page.lines().filter(|line| line.starts_with("gantry_oneway_refused_total{"));
+        of_topics.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+    };
+    let quiet = net::Client::new(net::ClientOptions::default());
+    for n in 1..=3 {
+        quiet
+            .oneway(&running.address, request::SEND_MESSAGE_V2, &to("Orders", 0, ""), body.clone().into())
+            .await
+            .unwrap();
+        if n == 1 {
+            hand.advance(Duration::from_secs(60));
+        }
+        until("the send is lost", || lost() == f64::from(n)).await;
+    }
+    // Others of that connection are not behind them any more.
+    let behind = to("Orders", 0, "");
+    let answer = quiet.call(&running.address, request::SEND_MESSAGE_V2, &behind, body.clone().into(), DEADLINE).await;
+    assert_eq!(answer.unwrap().code, 14);
     device.fill_log(false);
     running.stop().await;
 }

@@ -7,6 +7,7 @@ use protocol::code::request;
 use protocol::request::{
     CreateTopic, GetMaxOffset, OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset, ViewMessage,
 };
+use tempfile::TempDir;
 use tokio::time::{Instant, timeout};
 
 use crate::light::listed;
@@ -360,5 +361,63 @@ async fn our_own_file_stays_our_own_however_often_replacing_it_fails() {
     let running = start_on(Setup::default(), dir).await;
     for n in 0..7 {
         assert_eq!(running.all(&format!("Orders{n}"), 0).await.len(), 1, "Orders{n}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_a_loss_of_power_leaves_of_a_file_that_was_being_replaced_the_journal_counts() {
+    let with_topic = async |topic: &str, dir| {
+        let running = start_on(Setup::default(), dir).await;
+        running.put(topic, 0, "", "x").await;
+        running.stop().await
+    };
+    let text_in = |dir: &TempDir| std::fs::read(dir.path().join("config/topics.json")).unwrap();
+    let dir = with_topic("Older", Arc::new(tempfile::tempdir().unwrap())).await;
+    let older = text_in(&dir);
+    let dir = with_topic("Old", dir).await;
+    let old = text_in(&dir);
+    // Nobody can write a file where a folder is: the journal has heard of the next file, and of one more, and the old one is in its place.
+    let hindrance = "config/topics.json.tmp";
+    std::fs::create_dir(dir.path().join(hindrance)).unwrap();
+    let dir = with_topic("New", dir).await;
+    let new = {
+        let image = copy_of(dir.path());
+        std::fs::remove_dir(image.path().join(hindrance)).unwrap();
+        let image = start_on(Setup::default(), image).await.stop().await;
+        text_in(&image)
+    };
+    let dir = with_topic("Newest", dir).await;
+    assert_eq!(text_in(&dir), old);
+    std::fs::remove_dir(dir.path().join(hindrance)).unwrap();
+
+    // The two renames reach the device in any order, the bytes of the new file before both.
+    let in_place = [(Some(&old), &older), (None, &old), (Some(&new), &older), (Some(&new), &old)];
+    let beside = [None, Some(0), Some(new.len() / 2), Some(new.len())];
+    for (main, backup) in in_place {
+        for written in beside {
+            let image = copy_of(dir.path());
+            let place = |name: &str, bytes: Option<&[u8]>| {
+                let path = image.path().join("config").join(name);
+                match bytes {
+                    Some(bytes) => std::fs::write(path, bytes).unwrap(),
+                    None => std::fs::remove_file(path).unwrap_or(()),
+                }
+            };
+            place("topics.json", main.map(Vec::as_slice));
+            place("topics.json.bak", Some(backup));
+            place("topics.json.tmp", written.map(|bytes| &new[..bytes]));
+            let running = start_on(Setup::default(), image).await;
+            for topic in ["Older", "Old", "New", "Newest"] {
+                let is_new = main.map(|main| *main == new);
+                assert_eq!(
+                    running.all(topic, 0).await.len(),
+                    1,
+                    "{topic}; new in place: {is_new:?}, beside it {written:?}"
+                );
+            }
+            let dir = running.stop().await;
+            let text = String::from_utf8(text_in(&dir)).unwrap();
+            assert!(text.contains("\"Newest\""), "the stop after that writes the file: {text}");
+        }
     }
 }

@@ -77,7 +77,8 @@ impl Default for Setup {
         Setup {
             levels: "1s 5s",
             is_sync: false,
-            segment_bytes: 64 << 20,
+            // Copies write the holes of a file, too.
+            segment_bytes: 16 << 20,
             sync_flush_timeout: "5000",
             device: Device::default(),
             flush_interval: Duration::from_millis(500),
@@ -295,7 +296,8 @@ impl Running {
     }
 }
 
-fn copy_of(dir: &Path) -> Arc<TempDir> {
+/// The same of a store that nobody works on.
+pub fn copy_of(dir: &Path) -> Arc<TempDir> {
     let image = tempfile::tempdir().unwrap();
     copy(dir, image.path());
     Arc::new(image)

@@ -263,8 +263,8 @@ async fn a_stop_delivers_the_slot_that_has_begun_and_begins_no_other() {
     for message in again.all("Orders", 1).await {
         let slot: i64 = message.property("TIMER_OUT_MS").unwrap().parse().unwrap();
         assert!(slot < done_before, "another broker would deliver {} again", message.body);
-        // A busy machine may hear of the stop a second late; the last slot is fifteen seconds away.
-        assert!(slot <= stopped + 1_000, "the slot of {} has begun {} ms after the stop", message.body, slot - stopped);
+        // A busy machine may hear of the stop seconds late; the last slot is fifteen seconds away.
+        assert!(slot <= stopped + 5_000, "the slot of {} has begun {} ms after the stop", message.body, slot - stopped);
     }
 }
 

@@ -220,11 +220,6 @@ async fn sends_that_nobody_waits_for_wait_for_room_and_others_are_refused_in_tim
     }
     let at_once = refusals.iter().filter(|remark| remark.contains("sends before it have waited for that time")).count();
     assert!(at_once > 0 && refusals.iter().all(|remark| remark.contains("; try again in 1000 ms")), "{refusals:?}");
-    assert!(
-        begun.elapsed() < Duration::from_secs(4),
-        "not each of them has waited for its whole time: {:?}",
-        begun.elapsed()
-    );
     device.hold_log(false);
     for sent in sent {
         assert_eq!(sent.await.unwrap().code, 0);

@@ -35,6 +35,8 @@ pub mod does {
     pub const GATED: i32 = 6;
     /// Waits for the gate elsewhere, then answers through [`super::Connection::send`]; the connection goes on meanwhile.
     pub const OWED: i32 = 7;
+    /// Leaves the rest of its burst until the gate is open, then answers through [`super::Connection::post`].
+    pub const LEAVES: i32 = 8;
 }
 
 #[derive(Default)]
@@ -43,6 +45,7 @@ pub struct Probe {
     pub closed: AtomicUsize,
     pub served: AtomicUsize,
     pub bursts: AtomicUsize,
+    pub rested: AtomicUsize,
     /// Answers that sockets have taken.
     pub answered: AtomicU64,
     pub gate: Arc<Notify>,
@@ -73,6 +76,10 @@ impl Service for Probe {
 
     fn answered(&self, answered: &[Answered], _: Instant) {
         self.answered.fetch_add(answered.iter().map(|run| run.count).sum(), Ordering::SeqCst);
+    }
+
+    fn rested(&self, _: &mut Connection<ReplyTo>) {
+        self.rested.fetch_add(1, Ordering::SeqCst);
     }
 
     async fn serve(&self, session: &mut Connection<ReplyTo>, burst: &mut Burst<'_>, out: &mut Outgoing) {
@@ -108,6 +115,15 @@ impl Service for Probe {
                         assert!(connection.send(later.take()), "a debt keeps the inbox open");
                         drop(debt);
                     });
+                }
+                does::LEAVES => {
+                    let (debt, connection, gate) = (session.owe(), session.clone(), Arc::clone(&self.gate));
+                    tokio::spawn(async move {
+                        gate.notified().await;
+                        assert!(connection.post(to), "a debt keeps the inbox open");
+                        drop(debt);
+                    });
+                    return burst.leave_rest();
                 }
                 _ => {
                     let peer = session.peer().to_string();
