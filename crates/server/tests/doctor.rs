@@ -137,7 +137,18 @@ fn a_server_that_runs_is_found_by_its_store_and_asked() {
     let words = ["--data", text(&data), "--set", &set, "-n", &names];
     let (report, code) = json(&[&words[..], &["server", "store", "address"]].concat());
     assert_eq!(code, 0, "{report}");
-    for id in ["server", "limits", "flush-lag", "deliveries", "store-owner", "listen-port", "name-servers", "route"] {
+    let ids = [
+        "server",
+        "limits",
+        "flush-lag",
+        "deliveries",
+        "page-faults",
+        "store-owner",
+        "listen-port",
+        "name-servers",
+        "route",
+    ];
+    for id in ids {
         assert!(of(&report, id).iter().all(|(_, severity)| *severity == "ok"), "{id}: {report}");
         assert!(!of(&report, id).is_empty(), "{id}: {report}");
     }
@@ -191,13 +202,14 @@ fn what_stops_a_start_is_found_before_it() {
     let name = |path: &Path| path.strip_prefix(&store).unwrap().display().to_string();
     let topics = store.join("config/topics.json");
     let queue = store.join("consumequeue/watched/0/00000000000000000000");
-    for (path, damage) in [(&journal, 0), (&topics, 1), (&queue, 2)] {
+    for (path, damage) in [(&journal, 0), (&topics, 1), (&queue, 2), (&topics, 3)] {
         let whole = std::fs::read(path).unwrap();
         let mut bytes = whole.clone();
         match damage {
             0 => bytes[8] ^= 0x20,
             1 => bytes.truncate(bytes.len() / 2),
-            _ => bytes.push(0),
+            2 => bytes.push(0),
+            _ => bytes = br#"{"topicConfigTable":[]}"#.to_vec(),
         }
         std::fs::write(path, &bytes).unwrap();
         assert_eq!(look(), (vec![(name(path), "error".to_owned())], 2), "{}", path.display());

@@ -223,15 +223,71 @@ fn a_stretch_in_the_middle_is_damage_and_what_follows_is_checked() {
     assert!(said["records"].as_u64().unwrap() >= MESSAGES - 5, "{said}");
 }
 
-#[test]
-fn a_damaged_journal_is_named() {
-    let (_folder, root) = store();
+/// Damages the journal, and says which file.
+fn damage_journal(root: &Path) -> PathBuf {
     let journal = fs::read_dir(root.join("journal")).unwrap().map(|entry| entry.unwrap().path());
     let path = journal.filter(|path| path.extension().is_some_and(|kind| kind == "journal")).max().unwrap();
     flip(&path, 8);
+    path
+}
+
+#[test]
+fn a_damaged_journal_is_named() {
+    let (_folder, root) = store();
+    let path = damage_journal(&root);
     let (code, said) = json("verify", &root, &[]);
     assert_eq!(code, 1, "{said}");
     assert_eq!(said["findings"][0]["file"], path.to_str().unwrap(), "{said}");
+}
+
+#[test]
+fn a_repair_that_cannot_go_on_says_first_what_is_wrong() {
+    let (_folder, root) = store();
+    let path = damage_journal(&root);
+    let before = files(&root);
+    let ways: [&[&str]; 2] = [&[], &["--dry-run"]];
+    for more in ways {
+        let (code, said) = run("repair", &root, more);
+        assert!(code == 1 && said.contains(path.to_str().unwrap()) && said.contains("remedy: "), "{said}");
+    }
+    assert_eq!(files(&root), before);
+}
+
+#[test]
+fn a_queue_file_of_another_length_is_told_of_and_repaired() {
+    let (_folder, root) = store();
+    let file = root.join("consumequeue/orders/1/00000000000000000000");
+    let bytes = fs::metadata(&file).unwrap().len();
+    OpenOptions::new().write(true).open(&file).unwrap().set_len(bytes + 1).unwrap();
+    let before = files(&root);
+    let (code, said) = run("repair", &root, &[]);
+    assert!(code == 1 && said.contains("no queue was looked at"), "{code} {said}");
+    assert!(said.contains("gantry store repair --queues moves that queue aside"), "{said}");
+    let (code, said) = run("repair", &root, &["--queues", "--dry-run"]);
+    assert!(code == 0 && said.contains("no queue was looked at") && said.contains("would be moved into"), "{said}");
+    assert_eq!(files(&root), before);
+    let (code, said) = run("repair", &root, &["--queues"]);
+    assert_eq!(code, 0, "{said}");
+    for queue in ["0", "1"] {
+        let aside = root.join("cut/repair-1/consumequeue/orders").join(queue);
+        assert!(aside.join("00000000000000000000").exists(), "{said}");
+    }
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!((code, &said["units"]), (0, &MESSAGES.into()), "{said}");
+}
+
+#[test]
+fn bodies_are_checked_though_a_start_would_not_do_it() {
+    let (folder, root) = store();
+    flip(&log_file(&root), body_at(&root, 77) + 3);
+    let settings = folder.path().join("broker.conf");
+    fs::write(&settings, "checkCRCOnRecover=false\n").unwrap();
+    let settings = settings.to_str().unwrap();
+    let (code, said) = run("verify", &root, &["-c", settings]);
+    assert!(code == 1 && said.contains("message 38 of orders/1"), "{code} {said}");
+    let messages = folder.path().join("messages");
+    let (code, said) = run("export", &root, &["-c", settings, "--messages", messages.to_str().unwrap()]);
+    assert!(code == 1 && said.contains("passed over: message 38 of orders/1"), "{code} {said}");
 }
 
 #[test]
@@ -481,12 +537,19 @@ fn offsets_in_rocksdb_are_refused_at_the_start_with_the_way_out() {
 
 #[test]
 fn queues_in_rocksdb_are_refused_and_repair_builds_them_from_the_log() {
-    let (_folder, root) = store();
+    let (folder, root) = store();
     fs::remove_dir_all(root.join("consumequeue")).unwrap();
     database(&root.join("consumequeue"));
     let Err(error) = Store::open(StoreOptions::at(&root), StoreEnv::real()) else { panic!("it opened") };
     assert!(error.to_string().contains("gantry store repair --rocksdb"), "{error}");
-    let (code, said) = run("repair", &root, &["--rocksdb"]);
+    for way in ["--rocksdb", "--queues"] {
+        let (code, said) = run("repair", &root, &[way]);
+        assert!(code == 1 && said.contains("messageDelayLevel") && said.contains("(-c FILE)"), "{way}: {said}");
+    }
+    assert!(root.join("consumequeue/CURRENT").exists());
+    let settings = folder.path().join("broker.conf");
+    fs::write(&settings, "brokerName=broker-a\n").unwrap();
+    let (code, said) = run("repair", &root, &["--rocksdb", "-c", settings.to_str().unwrap()]);
     assert_eq!(code, 0, "{said}");
     let (code, said) = json("verify", &root, &[]);
     assert_eq!((code, &said["units"]), (0, &MESSAGES.into()), "{said}");

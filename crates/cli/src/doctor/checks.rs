@@ -104,6 +104,7 @@ pub const CHECKS: &[Check] = checks! {
     Server "flush-lag" server::flush_lag, "what is not on the device, or not in the key index yet";
     Server "deliveries" server::deliveries, "delayed messages, timer messages and transactions that wait";
     Server "process" server::process, "memory, swap, files and mappings of the broker's process";
+    Server "page-faults" server::page_faults, "how often threads that append wait for memory to come from the disk";
 };
 
 /// The checks that are chosen: those of `only` (all, if it is empty) without those of `skip`. Each word is a check or a family.

@@ -120,14 +120,16 @@ pub fn contradictions(patient: &Patient) -> Vec<Finding> {
             &["maxMessageSize", "com.rocketmq.remoting.frameMaxLength"],
         ));
     }
-    if let Some(memory) = usable_memory(patient).filter(|memory| net.request_bytes_max as u64 > memory / 2) {
-        let severity = if net.request_bytes_max as u64 >= memory { Severity::Warning } else { Severity::Note };
+    // What nobody has set the broker lowers by itself where there is less memory.
+    let asked = settings.given("requestBytesMax").map(|_| net.request_bytes_max as u64);
+    if let Some((asked, memory)) = asked.zip(usable_memory(patient)).filter(|(asked, memory)| *asked > memory / 2) {
+        let severity = if asked >= memory { Severity::Warning } else { Severity::Note };
         findings.push(said(
             Finding::new(severity, "large requests may hold more than half of the memory")
                 .of("requestBytesMax")
                 .seen("memory", size(memory))
                 .effect("if as many large requests and replies were on their way as requestBytesMax allows, the process could be killed for want of memory")
-                .fix(format!("requestBytesMax={}", (memory / 4).max(16 << 20))),
+                .fix("remove the line requestBytesMax: the broker then takes what fits into its memory"),
             &["requestBytesMax"],
         ));
     }
@@ -220,11 +222,16 @@ mod tests {
     #[test]
     fn what_does_not_go_together_is_named_with_both_keys() {
         let fake = FakeHost::with(&[("/proc/meminfo", "MemTotal: 262144 kB\n")]);
-        let text = "diskMaxUsedSpaceRatio=80\ndiskSpaceCleanForciblyRatio=60\nmaxMessageSize=16M\nenableLmq=true\nfileReservedTime=0\n";
+        let text = "diskMaxUsedSpaceRatio=80\ndiskSpaceCleanForciblyRatio=60\nmaxMessageSize=16M\nrequestBytesMax=256M\nenableLmq=true\nfileReservedTime=0\n";
         let found = contradictions(&patient(&fake, text));
         let subjects: Vec<&str> = subjects(&found).into_iter().map(|(subject, _)| subject).collect();
         assert_eq!(subjects, ["watermarks", "maxMessageSize", "requestBytesMax", "enableLmq", "fileReservedTime"]);
         assert!(found[1].evidence.iter().any(|seen| seen.value.starts_with("com.rocketmq.remoting.frameMaxLength=")));
+        assert!(
+            found[2].severity == Severity::Warning && found[2].fix.as_ref().unwrap().starts_with("remove the line")
+        );
+        let none = contradictions(&patient(&fake, ""));
+        assert!(none.len() == 1 && none[0].severity == Severity::Ok, "nobody has set requestBytesMax: {none:?}");
         let large = FakeHost::with(&[("/proc/meminfo", "MemTotal: 8388608 kB\n")]);
         let none = contradictions(&patient(&large, ""));
         assert!(none.len() == 1 && none[0].severity == Severity::Ok, "{none:?}");

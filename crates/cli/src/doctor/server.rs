@@ -1,6 +1,7 @@
 //! A broker that runs: what it tells about itself (request 28), and what the kernel tells about its process.
 
 use super::finding::{Finding, Severity, size};
+use super::host::Host;
 use super::patient::{Lock, Patient};
 
 /// Of a limit, in percent, from where on it is told.
@@ -13,16 +14,33 @@ const BEHIND_MAX: f64 = (256 << 20) as f64;
 const LATE_SECONDS: f64 = 10.0;
 /// Of the machine's mappings or descriptors that the process may have, in percent.
 const PROCESS_PERCENT: u64 = 80;
+/// Threads that append, by their names: tokio's workers, and that of a write pool.
+const APPENDING: [&str; 2] = ["gantry", "commit"];
+/// So many times they may wait for memory to come from the disk, whenever that was; and, beyond that, so many times a second of the broker's life.
+const FAULTS_MAX: u64 = 1000;
+const FAULTS_PER_SECOND_MAX: f64 = 1.0;
+/// Where the kernel says it, counted in words behind the name: pages that were waited for, and when the process began.
+const MAJOR_FAULTS: usize = 9;
+const STARTED: usize = 19;
 
 /// What there is, how much there may be (by the name of its setting, if one sets it), and what happens at that.
-const LIMITS: [(&str, &str, &str); 9] = [
+const LIMITS: [(&str, &str, &str); 10] = [
     ("connections", "connectionsMax", "more connections are closed as they come"),
     (
         "connectionsOfAllPorts",
         OF_ALL_PORTS_MAX,
         "more connections are closed as they come, whatever connectionsMax says",
     ),
-    ("requestBytes", "requestBytesMax", "connections are not read until there is room"),
+    (
+        "requestBytes",
+        "requestBytesMax",
+        "large requests are not read until there is room, and a connection that has its own 64 KiB of answers gets no more until its peer takes some",
+    ),
+    (
+        "replyBytes",
+        REPLIES_MAX,
+        "a connection that has its own 64 KiB of answers gets no more until its peer takes some: clients ask for much and do not read it",
+    ),
     ("parkedPulls", "parkedPullsMax", "more pulls that wait for a message are refused"),
     ("parkedPullsPerConnectionPeak", "parkedPullsPerConnectionMax", "more pulls of one connection are refused"),
     (
@@ -44,6 +62,8 @@ const LIMITS: [(&str, &str, &str); 9] = [
 ];
 /// No setting, but what the descriptors of the process leave beside the store's.
 const OF_ALL_PORTS_MAX: &str = "connectionsOfAllPortsMax";
+/// No setting either: it follows from `requestBytesMax`.
+const REPLIES_MAX: &str = "replyBytesMax";
 
 /// Whether there is a broker to be asked. Every other check of this family is quiet without one.
 pub fn answers(patient: &Patient) -> Vec<Finding> {
@@ -154,6 +174,7 @@ pub fn limits(patient: &Patient) -> Vec<Finding> {
                     OF_ALL_PORTS_MAX => "LimitNOFILE=65536 in the systemd unit, or `* hard nofile 65536` in /etc/security/limits.conf: each \
                          connection is an open file, and the store has its own first"
                         .to_owned(),
+                    REPLIES_MAX => "find the clients that do not read their answers; raise requestBytesMax, if the machine has room".to_owned(),
                     _ => format!("raise {most}, if the machine has room; else find who needs so much"),
                 }),
         );
@@ -310,6 +331,66 @@ pub fn process(patient: &Patient) -> Vec<Finding> {
     findings
 }
 
+/// How often threads that append have waited for memory that was not there.
+pub fn page_faults(patient: &Patient) -> Vec<Finding> {
+    let Some(pid) = patient.broker_pid() else { return Vec::new() };
+    let host = &patient.host;
+    let tasks = format!("/proc/{pid}/task");
+    let faults_of = |task: &String| {
+        let stat = host.text(&format!("{tasks}/{task}/stat"))?;
+        let (name, words) = of_stat(&stat)?;
+        if !APPENDING.contains(&name) {
+            return None;
+        }
+        words.get(MAJOR_FAULTS)?.parse::<u64>().ok()
+    };
+    // The first thread has the program's name, which is that of the workers, and appends nothing.
+    let first = pid.to_string();
+    let faults: Vec<u64> = host.list(&tasks).iter().filter(|task| **task != first).filter_map(faults_of).collect();
+    if faults.is_empty() {
+        // Another broker's process, or one that cannot be looked at: the check before this one says it.
+        return Vec::new();
+    }
+    let count: u64 = faults.iter().sum();
+    let lived = lived_seconds(host, pid).filter(|seconds| *seconds > 0.0);
+    let since = lived.map_or_else(|| "in an unknown time".to_owned(), |seconds| format!("in {seconds:.0} s"));
+    let title = format!("threads that append waited {count} times for memory to come from the disk, {since}");
+    let finding = match lived {
+        Some(seconds) if count > FAULTS_MAX && count as f64 > seconds * FAULTS_PER_SECOND_MAX => Finding::warning(title)
+            .effect("sends stood still that often until the disk had brought back what had been taken out of memory, and so did all others on that thread")
+            .fix(
+                "less pressure of swap (gantry doctor swap pressure), a larger cgroup or machine, or a smaller memoryLimit of the neighbours that take \
+                 the memory",
+            ),
+        None if count > FAULTS_MAX => Finding::note(title)
+            .effect("how long the process has run cannot be read, so that nobody can say whether these are many"),
+        Some(_) | None => Finding::ok(title),
+    };
+    let seen = format!("majflt of {} threads ({}): {count}", faults.len(), APPENDING.join(", "));
+    let finding = finding.seen(tasks, seen).figure("faults", count);
+    vec![match lived {
+        Some(seconds) => finding
+            .seen(format!("/proc/{pid}/stat"), format!("runs for {seconds:.0} s"))
+            .figure("uptimeSeconds", seconds),
+        None => finding,
+    }]
+}
+
+/// How long a process has run.
+fn lived_seconds(host: &Host, pid: i32) -> Option<f64> {
+    let stat = host.text(&format!("/proc/{pid}/stat"))?;
+    let (_, words) = of_stat(&stat)?;
+    let started: u64 = words.get(STARTED)?.parse().ok()?;
+    let now: f64 = host.text("/proc/uptime")?.split_whitespace().next()?.parse().ok()?;
+    Some(now - started as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+}
+
+/// The name of a process or a thread, which may hold anything, and the words behind it, by its line below `/proc`.
+fn of_stat(stat: &str) -> Option<(&str, Vec<&str>)> {
+    let (name, behind) = stat.split_once('(')?.1.rsplit_once(')')?;
+    Some((name, behind.split_whitespace().collect()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -330,7 +411,7 @@ mod tests {
         let fake = FakeHost::with(&[]);
         let patient = patient(&fake, "");
         assert_eq!(answers(&patient).remove(0).severity, Severity::Unknown);
-        for look in [refusals, limits, flush_lag, deliveries, process] {
+        for look in [refusals, limits, flush_lag, deliveries, process, page_faults] {
             assert_eq!(look(&patient), []);
         }
     }
@@ -390,6 +471,59 @@ mod tests {
         assert_eq!(one(limits, &figures), expected);
         let found = limits(&told_by(&FakeHost::with(&[]), &figures)).remove(0);
         assert!(found.fix.unwrap().contains("LimitNOFILE"));
+    }
+
+    #[test]
+    fn answers_that_nobody_takes_are_told_apart_from_requests() {
+        let figures =
+            [("requestBytes", "130"), ("requestBytesMax", "256"), ("replyBytes", "130"), ("replyBytesMax", "128")];
+        assert_eq!(one(limits, &figures), [of("replyBytesMax", Severity::Error)]);
+        let found = limits(&told_by(&FakeHost::with(&[]), &figures)).remove(0);
+        assert!(found.effect.contains("until its peer takes some"), "{found:?}");
+        assert!(found.fix.unwrap().contains("raise requestBytesMax"));
+        // A broker that does not count them.
+        assert_eq!(one(limits, &figures[..2]), [(None, Severity::Ok)]);
+    }
+
+    /// A line of `/proc/PID/stat` or of a thread.
+    fn stat(name: &str, faults: u64, started: u64) -> String {
+        format!("9 ({name}) S 1 9 9 0 -1 4194304 500 0 {faults} 0 250 50 0 0 20 0 9 0 {started} 1000 20\n")
+    }
+
+    #[test]
+    fn many_page_faults_of_threads_that_append_are_a_warning() {
+        let fake =
+            FakeHost::with(&[("/proc/7/stat", &stat("gantry", 90_000, 0)), ("/proc/uptime", "1500.25 2000.00\n")]);
+        // The first thread, one that appends nothing, and two that do.
+        fake.write("/proc/7/task/7/stat", &stat("gantry", 50_000, 0));
+        fake.write("/proc/7/task/8/stat", &stat("gantry-blocking", 50_000, 0));
+        fake.write("/proc/7/task/9/stat", &stat("gantry", 900, 0));
+        let mut patient = patient(&fake, "");
+        patient.pid = Some(7);
+        for (of_pool, uptime, expected) in [
+            (100, "1500.25 1.0", Severity::Ok),
+            (601, "1500.25 1.0", Severity::Warning),
+            (601, "100000.00 1.0", Severity::Ok),
+            (601, "", Severity::Note),
+            (1, "", Severity::Ok),
+        ] {
+            fake.write("/proc/7/task/10/stat", &stat("commit", of_pool, 0));
+            fake.write("/proc/uptime", uptime);
+            let found = page_faults(&patient).remove(0);
+            assert_eq!(
+                (found.severity, found.figures["faults"].as_u64()),
+                (expected, Some(900 + of_pool)),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_process_without_threads_of_ours_has_no_page_faults_to_tell_of() {
+        let fake = FakeHost::with(&[("/proc/7/task/8/stat", &stat("SendMessageThre", 50_000, 0))]);
+        let mut patient = patient(&fake, "");
+        patient.pid = Some(7);
+        assert_eq!(page_faults(&patient), []);
     }
 
     #[test]

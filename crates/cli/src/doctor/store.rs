@@ -1,5 +1,5 @@
 //! The store's folder: may we write there, who has it open, can this version read it. Of the log names and lengths are looked at, and
-//! `gantry store verify` looks into its files; what else a start reads is read too ([`unreadable`]). Nothing is changed.
+//! `gantry store verify` looks into its files; what else a start reads is looked at too ([`unreadable`]). Nothing is changed.
 
 use std::fs;
 
@@ -114,7 +114,9 @@ pub fn format(patient: &Patient) -> Vec<Finding> {
                 .fix(format!("{way_out} (docs/migrate.md)")),
         );
     }
-    findings.extend(unreadable(patient));
+    let unreadable = unreadable(patient);
+    let is_looked_at = unreadable.is_some();
+    findings.extend(unreadable.unwrap_or_default());
     let (taking, read_only) = patient.log_dirs();
     let dirs: Vec<_> = taking.iter().chain(&read_only).collect();
     let log = dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -174,10 +176,16 @@ pub fn format(patient: &Patient) -> Vec<Finding> {
                 false => format!("{} files of the log, {}, last used by {whose}", files.len(), size(total)),
             })
             .seen(&log, format!("{} files", files.len()))
-            .effect(format!(
-                "names and lengths are right, and what else a start reads can be read; gantry store verify --store {} looks into the log",
-                store.display()
-            )),
+            .effect(match is_looked_at {
+                true => format!(
+                    "names and lengths are right, the journal can be read, and config/*.json are JSON with their tables; gantry store verify --store {} looks \
+                     into the log",
+                    store.display()
+                ),
+                false => "names and lengths are right; journal, config/*.json and consume queues were not looked at, since somebody has the store open: his \
+                          start has read them"
+                    .to_owned(),
+            }),
         );
     }
     findings
@@ -211,6 +219,8 @@ mod tests {
     use crate::doctor::finding::Severity;
     use crate::doctor::host::fake::FakeHost;
     use crate::doctor::patient::fake::patient;
+    use ::store::StoreOptions;
+    use ::store::look::Look;
     use env::{Clock, TimeMs};
 
     /// A store with these files; a length stands for a file of so many zeros.
@@ -257,6 +267,17 @@ mod tests {
         let found = format(&patient);
         assert_eq!(severities(&found), [(None, Severity::Ok)]);
         assert!(found[0].title.contains("last used by Gantry"), "{}", found[0].title);
+    }
+
+    #[test]
+    fn of_a_store_that_is_open_nobody_says_that_its_files_can_be_read() {
+        let (_fake, patient) = store(&[("lock", 4), ("commitlog/00000000000000000000", 4096)]);
+        assert!(format(&patient)[0].effect.contains("the journal can be read"));
+        let open = Look::stopped(StoreOptions::at(&patient.target.store)).unwrap();
+        let found = format(&patient);
+        assert_eq!(severities(&found), [(None, Severity::Ok)]);
+        assert!(found[0].effect.contains("were not looked at"), "{}", found[0].effect);
+        drop(open);
     }
 
     #[test]

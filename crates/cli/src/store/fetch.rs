@@ -148,8 +148,23 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
             "note: popped messages that are not acknowledged may be in kvStore: fetch with --popped when nobody pops any more"
         );
     }
-    println!("next, when the broker's process is gone: gantry store repair --rocksdb --store {}", root.display());
+    let has_queues =
+        says("storeType").contains("RocksDB") || databases.iter().any(|database| database.kind == RocksDbKind::Queues);
+    println!(
+        "next, when the broker's process is gone: {}",
+        next_command(args.place.config.as_deref(), root, has_queues)
+    );
     Ok(())
+}
+
+/// What is to be run next. Queues are built by what the broker's configuration says of delays and light queues, so that is asked for.
+fn next_command(config: Option<&Path>, root: &Path, has_queues: bool) -> String {
+    let settings = match config {
+        Some(file) => format!(" -c {}", file.display()),
+        None if has_queues => " -c FILE, which is the broker's configuration".to_owned(),
+        None => String::new(),
+    };
+    format!("gantry store repair --rocksdb --store {}{settings}", root.display())
 }
 
 /// Has the broker put popped messages that are not acknowledged back into its log.
@@ -265,4 +280,20 @@ fn note(root: &Path, fetched: &Fetched) -> Result<()> {
 fn entries(value: &Value) -> usize {
     let names = ["topicConfigTable", "subscriptionGroupTable", "offsetTable"];
     names.iter().find_map(|name| value.get(name)?.as_object()).map_or(0, serde_json::Map::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_command_names_the_configuration_where_it_needs_one() {
+        let (file, root) = (Path::new("conf/broker.conf"), Path::new("/store"));
+        let plain = "gantry store repair --rocksdb --store /store";
+        assert_eq!(next_command(None, root, false), plain);
+        for has_queues in [false, true] {
+            assert_eq!(next_command(Some(file), root, has_queues), format!("{plain} -c conf/broker.conf"));
+        }
+        assert!(next_command(None, root, true).starts_with(&format!("{plain} -c FILE")));
+    }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use store::StoreOptions;
 use store::look::{Look, Lost, Part};
 
-use super::Configuration;
+use super::{Configuration, look_at};
 
 /// Digits of base64.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -24,7 +24,7 @@ pub fn run(
     options: StoreOptions,
     read: &dyn Fn(&Look) -> Configuration,
 ) -> anyhow::Result<ExitCode> {
-    let look = Look::stopped(options)?;
+    let look = look_at(options)?;
     let root = look.options().root.clone();
     let failed = || format!("cannot write {}", file.display());
     let open = || -> anyhow::Result<Box<dyn Write>> {

@@ -16,8 +16,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use store::StoreOptions;
 use store::look::{Known, Look};
+use store::{StoreError, StoreOptions};
 
 /// Look at a store that no broker has open, check it, mend it, write it out
 #[derive(Debug, Args)]
@@ -125,6 +125,11 @@ pub fn run(
             messages::run(&file, args.topic.as_deref(), options, read)
         }
     }
+}
+
+/// Looks at a store that no broker has open. Bodies are checked whatever `checkCRCOnRecover` says: that is about starts.
+fn look_at(options: StoreOptions) -> Result<Look, StoreError> {
+    Look::stopped(StoreOptions { check_crc_on_recover: true, ..options })
 }
 
 /// A time in ms as people read it, in UTC.

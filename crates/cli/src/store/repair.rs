@@ -1,21 +1,24 @@
 //! `gantry store repair`: says what is wrong and what will be done, then does what a start does.
 //!
 //! The mending is the store's own recovery. Queues and index are built again by moving their files aside: a start builds what is missing.
-//! Databases of RocksDB are moved aside too, once `fetch` has written what a start needs of them.
+//! Databases of RocksDB are moved aside too, once `fetch` has written what a start needs of them. From the first look until all is moved no broker
+//! can open the store.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use protocol::names;
-use store::look::{Look, QueueSurvey, Survey};
-use store::{RocksDbKind, Store, StoreEnv, StoreError, StoreOptions, rocksdb_in};
+use store::look::{Look, QueueSurvey, Survey, Verified};
+use store::{QueueError, RocksDbKind, Store, StoreEnv, StoreError, StoreOptions, rocksdb_in};
 
 use super::fetched::Fetched;
-use super::{Configuration, Place, time, verify};
+use super::{Configuration, Place, look_at, time, verify};
 
 /// Messages that are newer than a fetch by more than this, in ms, are a sign that the broker was used after it.
 const AGE_MAX_MS: i64 = 10_000;
@@ -46,30 +49,24 @@ pub fn run(
     mut options: StoreOptions,
     read: &dyn Fn(&Look) -> Configuration,
 ) -> anyhow::Result<ExitCode> {
-    let survey = Look::stopped(options.clone())?.survey()?;
-    refuse_guesses(args, &survey)?;
-    if survey.queues.iter().any(|queue| names::is_lmq(&queue.topic)) {
-        // Whether the configuration has them or was not said: those that are there are built as they were, or their groups would be ahead of them.
-        options.light_queues_max.get_or_insert(usize::MAX);
-    }
-    let verified = verify::check(options.clone(), read, &mut |finding| verify::print(&finding))?;
-    for note in &verified.notes {
-        println!("note: {note}");
-    }
-    println!("{} findings", verified.findings);
-    let was_abnormal = options.root.join("abort").exists();
     let aside = aside(&options.root)?;
-    let fetched = if args.rocksdb { Fetched::read(&options.root)? } else { None };
+    let Some((look, survey)) = surveyed(args, &mut options, &aside, read)? else { return Ok(ExitCode::SUCCESS) };
+    refuse_guesses(args, &survey)?;
+    let verified = tell_findings(&look, read)?;
+    let was_abnormal = options.root.join("abort").exists();
+    let fetched = read_fetched(args, &options.root)?;
     let kept = kept(args, &options, &survey);
-    let queues = queue_moves(args, &options, &kept)?;
-    let mut moves = Vec::new();
-    if args.index {
-        moves.push(options.index.as_ref().map_or_else(|| options.root.join("index"), |index| index.dir.clone()));
-        moves.retain(|path| path.exists());
-    }
-    if args.rocksdb {
-        say_what_came_since(&survey, fetched.as_ref());
-        moves.extend(databases(&options, fetched.as_ref())?);
+    let queues = queue_moves(args, &options, &kept, &aside)?;
+    let mut moves: Vec<PathBuf> = index(args, &options).into_iter().collect();
+    say_what_came_since(&survey, fetched.as_ref());
+    moves.extend(databases(args, &options, fetched.as_ref())?);
+    let mut all: Vec<PathBuf> = moves.iter().chain(&queues).cloned().collect();
+    all.sort();
+    // What goes with its folder does not go by itself.
+    all.dedup_by(|path, before| path.starts_with(before));
+    refuse_other_devices(&all, &aside, &device_of)?;
+    if fetched.is_some() {
+        refuse_other_devices(&[Fetched::path(&options.root)], &aside, &device_of)?;
     }
     let will = if args.dry_run { "would be" } else { "will be" };
     println!(
@@ -91,12 +88,10 @@ pub fn run(
     if args.dry_run {
         return Ok(ExitCode::SUCCESS);
     }
-    moves.extend(queues);
-    moves.sort();
-    // What goes with its folder does not go by itself.
-    moves.dedup_by(|path, before| path.starts_with(before));
-    move_all(&moves, &options.root, &aside)?;
+    move_all(&all, &options.root, &aside)?;
     let root = options.root.clone();
+    // Whoever opens the store takes its lock himself.
+    drop(look);
     let (store, found) = Store::open(options, StoreEnv::real())?;
     for finding in &found.findings {
         println!("mended: {finding}");
@@ -118,6 +113,88 @@ pub fn run(
     Ok(ExitCode::SUCCESS)
 }
 
+/// A look at the store, which keeps brokers out, and what there is; none if a dry run can say no more.
+///
+/// While a file of a consume queue has a length that none has, nobody can say what else there is, and no broker starts. So the folder of such a queue goes
+/// first.
+fn surveyed(
+    args: &RepairArgs,
+    options: &mut StoreOptions,
+    aside: &Path,
+    read: &dyn Fn(&Look) -> Configuration,
+) -> anyhow::Result<Option<(Look, Survey)>> {
+    // Each turn moves a queue aside, or learns that there are light queues, or is the last.
+    loop {
+        let look = look_at(options.clone())?;
+        // What is refused in the end is refused before anything is moved.
+        let fetched = read_fetched(args, &options.root)?;
+        let mut others = databases(args, options, fetched.as_ref())?;
+        let (path, bytes, expected) = match look.survey() {
+            Ok(survey) => {
+                if options.light_queues_max.is_none() && survey.queues.iter().any(|queue| names::is_lmq(&queue.topic)) {
+                    // Whether the configuration has them or was not said: those that are there are built as they were, or their groups would be ahead
+                    // of them.
+                    options.light_queues_max = Some(usize::MAX);
+                    continue;
+                }
+                return Ok(Some((look, survey)));
+            }
+            Err(StoreError::Queue(QueueError::FileLength { path, bytes, expected })) => (path, bytes, expected),
+            Err(error) => {
+                // Should that fail too, it is for the same reason as a rule, and one is enough.
+                let _ = tell_findings(&look, read);
+                return Err(error.into());
+            }
+        };
+        let what = format!("{} has {bytes} bytes, other files of consume queues have {expected}", path.display());
+        if !args.queues || args.dry_run {
+            tell_findings(&look, read)?;
+        }
+        if !args.queues {
+            bail!("{what}: gantry store repair --queues moves that queue aside and builds it again from the log");
+        }
+        // Of a queue that cannot be read nobody knows what the log has of it.
+        if args.place.config.is_none() && options.queue_dir.join(names::SCHEDULE_TOPIC).exists() {
+            bail!(
+                "{what}, and until it is moved nobody can say whether the log has delayed messages. When those are due follows from messageDelayLevel: \
+                 name the broker's configuration (-c FILE)"
+            );
+        }
+        let folder = path.parent().context("a file without a folder")?;
+        let topic = folder.parent().and_then(Path::file_name).context("a queue without a topic")?;
+        if names::is_lmq(&topic.to_string_lossy()) {
+            options.light_queues_max.get_or_insert(usize::MAX);
+        }
+        others.extend(index(args, options));
+        others.extend(queue_dirs(options).into_iter().filter(|dir| dir.exists()));
+        others.extend(fetched.map(|_| Fetched::path(&options.root)));
+        let moves = [folder.to_owned()];
+        refuse_other_devices(&moves, aside, &device_of)?;
+        refuse_other_devices(&others, aside, &device_of)?;
+        let will = if args.dry_run { "would be" } else { "will be" };
+        println!(
+            "{what}: {} {will} moved into {}, and the queue built again; its next number is then what the log says",
+            folder.display(),
+            aside.display()
+        );
+        if args.dry_run {
+            println!("what else is to be done can be said when that is done");
+            return Ok(None);
+        }
+        move_all(&moves, &options.root, aside)?;
+    }
+}
+
+/// Says what `verify` says.
+fn tell_findings(look: &Look, read: &dyn Fn(&Look) -> Configuration) -> anyhow::Result<Verified> {
+    let verified = verify::check(look, read, &mut |finding| verify::print(&finding))?;
+    for note in &verified.notes {
+        println!("note: {note}");
+    }
+    println!("{} findings", verified.findings);
+    Ok(verified)
+}
+
 /// The folder for what is moved: one that is not there yet.
 fn aside(root: &Path) -> anyhow::Result<PathBuf> {
     let folder = |number: u32| root.join("cut").join(format!("repair-{number}"));
@@ -130,11 +207,17 @@ fn refuse_guesses(args: &RepairArgs, survey: &Survey) -> anyhow::Result<()> {
     let builds_queues = args.queues || survey.has_abort;
     let is_delayed = |queue: &QueueSurvey| queue.topic == names::SCHEDULE_TOPIC && queue.log_end > survey.log.min;
     if args.place.config.is_none() && builds_queues && survey.queues.iter().any(is_delayed) {
-        anyhow::bail!(
+        bail!(
             "the log has delayed messages, and when they are due follows from messageDelayLevel: name the broker's configuration (-c FILE)"
         );
     }
     Ok(())
+}
+
+/// The folder of the key index, if it is to be moved.
+fn index(args: &RepairArgs, options: &StoreOptions) -> Option<PathBuf> {
+    let dir = options.index.as_ref().map_or_else(|| options.root.join("index"), |index| index.dir.clone());
+    (args.index && dir.exists()).then_some(dir)
 }
 
 /// Where queues lie.
@@ -155,19 +238,22 @@ fn kept(args: &RepairArgs, options: &StoreOptions, survey: &Survey) -> BTreeSet<
 
 /// What is to be moved of the queues, topic by topic. Those that are kept stay in their place: whoever is interrupted leaves none without its
 /// number, and what is moved by then the next start builds.
-fn queue_moves(args: &RepairArgs, options: &StoreOptions, kept: &BTreeSet<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
+fn queue_moves(
+    args: &RepairArgs,
+    options: &StoreOptions,
+    kept: &BTreeSet<PathBuf>,
+    aside: &Path,
+) -> anyhow::Result<Vec<PathBuf>> {
     if !args.queues {
         return Ok(Vec::new());
     }
-    let databases = rocksdb_in(&store::disk::RealDisk, &options.root, &options.queue_dir)?;
-    let others = databases.iter().filter(|one| one.kind != RocksDbKind::Queues && !args.rocksdb);
-    if let Some(why) = others.filter_map(store::RocksDb::refusal).next() {
-        anyhow::bail!("{why}");
-    }
     let holds_kept = |path: &PathBuf| kept.range(path.clone()..).next().is_some_and(|queue| queue.starts_with(path));
+    // A topic of which a queue is aside already cannot follow as a whole.
+    let is_begun = |topic: &PathBuf| place_in(aside, &options.root, topic).is_some_and(|place| place.exists());
     let mut moves = Vec::new();
     for dir in queue_dirs(options).iter().filter(|dir| dir.exists()) {
-        let (split, whole): (Vec<PathBuf>, Vec<PathBuf>) = entries(dir)?.into_iter().partition(holds_kept);
+        let (split, whole): (Vec<PathBuf>, Vec<PathBuf>) =
+            entries(dir)?.into_iter().partition(|topic| holds_kept(topic) || is_begun(topic));
         moves.extend(whole);
         for topic in split {
             moves.extend(entries(&topic)?.into_iter().filter(|queue| !holds_kept(queue)));
@@ -181,11 +267,31 @@ fn entries(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     listed.with_context(|| format!("cannot list {}", dir.display()))
 }
 
-/// Databases that a start does not need any more, and what was fetched of them. Refuses where it would.
-fn databases(options: &StoreOptions, fetched: Option<&Fetched>) -> anyhow::Result<Vec<PathBuf>> {
+/// What was fetched of a broker, as far as it is asked for.
+fn read_fetched(args: &RepairArgs, root: &Path) -> anyhow::Result<Option<Fetched>> {
+    if args.rocksdb { Fetched::read(root) } else { Ok(None) }
+}
+
+/// Databases that are to be moved. Refuses where a start would miss them, and where what is built in their place would be guessed.
+fn databases(args: &RepairArgs, options: &StoreOptions, fetched: Option<&Fetched>) -> anyhow::Result<Vec<PathBuf>> {
     let mut moves = Vec::new();
     for database in rocksdb_in(&store::disk::RealDisk, &options.root, &options.queue_dir)? {
         let Some(why) = database.refusal() else { continue };
+        let has_queues = database.kind == RocksDbKind::Queues;
+        if has_queues && (args.rocksdb || args.queues) && args.place.config.is_none() {
+            bail!(
+                "the consume queues are in RocksDB ({}), so all of them are built from the log. When delayed messages are due follows from messageDelayLevel, \
+                 and whether there are light queues from enableLmq and enableMultiDispatch: name the broker's configuration (-c FILE)",
+                database.path.display()
+            );
+        }
+        if !args.rocksdb {
+            // Queues go with those in files, whatever they are kept in.
+            if args.queues && !has_queues {
+                bail!("{why}");
+            }
+            continue;
+        }
         let lacks = match database.kind {
             RocksDbKind::Configuration | RocksDbKind::ConfigurationV2 => {
                 Fetched::missing(&options.root).map(|path| format!("{} is not there", path.display()))
@@ -195,7 +301,7 @@ fn databases(options: &StoreOptions, fetched: Option<&Fetched>) -> anyhow::Resul
             RocksDbKind::Queues | RocksDbKind::QueuesBesideFiles | RocksDbKind::Unused => None,
         };
         if let Some(lacks) = lacks {
-            anyhow::bail!("{} stays, since {lacks}: {why}", database.path.display());
+            bail!("{} stays, since {lacks}: {why}", database.path.display());
         }
         moves.push(database.path);
     }
@@ -241,11 +347,43 @@ fn keep_numbers(store: &Store, fetched: &Fetched) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Moves what lies in the store's folder to the same place below `aside`, and anything else into it.
+/// Where something goes: what lies in the store's folder to the same place below `aside`, and anything else into it.
+fn place_in(aside: &Path, root: &Path, from: &Path) -> Option<PathBuf> {
+    let place = from.strip_prefix(root).ok().or_else(|| from.file_name().map(Path::new))?;
+    Some(aside.join(place))
+}
+
+/// Refuses what no rename brings into the folder `aside`: what is a mount of its own, or lies in one.
+fn refuse_other_devices(
+    moves: &[PathBuf],
+    aside: &Path,
+    device_of: &dyn Fn(&Path) -> io::Result<u64>,
+) -> anyhow::Result<()> {
+    let device = |path: &Path| device_of(path).with_context(|| format!("cannot look at {}", path.display()));
+    // It is not there yet.
+    let there = device(aside.ancestors().find(|folder| folder.exists()).unwrap_or(aside))?;
+    for path in moves {
+        if device(path)? != there {
+            bail!(
+                "{} lies on another file system than {}, and cannot be moved there. While no broker runs, move it, and whatever else is to be built again, to \
+                 another place on its own file system: a start builds what is missing. Leave the folders of queues of which the log has no message any more, \
+                 or they begin at 0",
+                path.display(),
+                aside.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn device_of(path: &Path) -> io::Result<u64> {
+    fs::metadata(path).map(|about| about.dev())
+}
+
+/// Moves each to its place below `aside`.
 fn move_all(moves: &[PathBuf], root: &Path, aside: &Path) -> anyhow::Result<()> {
     for from in moves {
-        let place = from.strip_prefix(root).ok().or_else(|| from.file_name().map(Path::new));
-        let to = aside.join(place.context("a folder without a name")?);
+        let to = place_in(aside, root, from).context("a folder without a name")?;
         let folder = to.parent().unwrap_or(aside);
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         fs::rename(from, &to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))?;
@@ -308,6 +446,13 @@ mod tests {
         RepairArgs { place, dry_run: false, queues: true, rocksdb: false, index: false }
     }
 
+    /// Gives the first file of a queue a length that none has.
+    fn lengthen(root: &Path, topic: &str) {
+        let path = root.join("consumequeue").join(topic).join("0").join(format!("{:020}", 0));
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(file.metadata().unwrap().len() + 1).unwrap();
+    }
+
     fn ends(store: &Store, topics: &[&str]) -> Vec<Option<u64>> {
         topics.iter().map(|topic| store.existing_queue(topic, 0).map(|queue| queue.max_offset())).collect()
     }
@@ -345,6 +490,75 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_with_a_file_of_another_length_is_moved_aside_and_built_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(with_light_queues(dir.path()));
+        append(&store, "parent", &[LIGHT], b"");
+        append(&store, "other", &[], b"");
+        store.close().unwrap();
+        drop(store);
+        lengthen(dir.path(), LIGHT);
+        let plain = RepairArgs { queues: false, ..args(dir.path(), None) };
+        let refused = run(&plain, StoreOptions::at(dir.path()), &|_| Configuration::default()).unwrap_err().to_string();
+        assert!(refused.contains("6000001 bytes") && refused.contains("--queues"), "{refused}");
+        let dry = RepairArgs { dry_run: true, ..args(dir.path(), None) };
+        run(&dry, StoreOptions::at(dir.path()), &|_| Configuration::default()).unwrap();
+        assert!(!dir.path().join("cut").exists());
+        repair(dir.path(), None).unwrap();
+        assert!(dir.path().join("cut/repair-1/consumequeue").join(LIGHT).join("0").is_dir());
+        let store = open(with_light_queues(dir.path()));
+        assert_eq!(ends(&store, &["parent", LIGHT, "other"]), [Some(1), Some(1), Some(1)]);
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn a_queue_of_delayed_messages_with_a_file_of_another_length_stays_until_the_levels_are_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(StoreOptions::at(dir.path()));
+        append(&store, names::SCHEDULE_TOPIC, &[], b"DELAY\x011\x02");
+        store.close().unwrap();
+        drop(store);
+        lengthen(dir.path(), names::SCHEDULE_TOPIC);
+        let refused = repair(dir.path(), None).unwrap_err().to_string();
+        assert!(refused.contains("messageDelayLevel") && refused.contains("-c FILE"), "{refused}");
+        assert!(!dir.path().join("cut").exists());
+        repair(dir.path(), Some("broker.conf")).unwrap();
+        let store = open(StoreOptions::at(dir.path()));
+        assert_eq!(ends(&store, &[names::SCHEDULE_TOPIC]), [Some(1)]);
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn brokers_are_kept_out_from_the_first_look_until_all_is_moved() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(StoreOptions::at(dir.path()));
+        append(&store, "there", &[], b"");
+        store.close().unwrap();
+        drop(store);
+        lengthen(dir.path(), "there");
+        let (mut options, aside) = (StoreOptions::at(dir.path()), aside(dir.path()).unwrap());
+        let read = |_: &Look| Configuration::default();
+        let (look, _) = surveyed(&args(dir.path(), None), &mut options, &aside, &read).unwrap().unwrap();
+        assert!(matches!(Store::open(options.clone(), StoreEnv::real()), Err(StoreError::Locked { .. })));
+        drop(look);
+        open(options).close().unwrap();
+    }
+
+    #[test]
+    fn what_lies_on_another_device_is_refused_before_anything_is_moved() {
+        let aside = Path::new("/no-such-store/cut/repair-1");
+        let queues = Path::new("/no-such-store/consumequeue");
+        let moves = [PathBuf::from("/no-such-store/index"), queues.join("orders")];
+        let all_on_one = |_: &Path| -> io::Result<u64> { Ok(7) };
+        refuse_other_devices(&moves, aside, &all_on_one).unwrap();
+        let is_mounted = |path: &Path| -> io::Result<u64> { Ok(if path.starts_with(queues) { 8 } else { 7 }) };
+        let refused = refuse_other_devices(&moves, aside, &is_mounted).unwrap_err().to_string();
+        assert!(refused.starts_with("/no-such-store/consumequeue/orders lies on another file system"), "{refused}");
+        let unseen = |_: &Path| -> io::Result<u64> { Err(io::ErrorKind::PermissionDenied.into()) };
+        assert!(refuse_other_devices(&moves, aside, &unseen).is_err());
+    }
+
+    #[test]
     fn queues_that_the_log_has_nothing_of_keep_their_numbers_wherever_a_repair_is_interrupted() {
         let dir = tempfile::tempdir().unwrap();
         let small_files = StoreOptions { segment_bytes: 64 << 10, ..StoreOptions::at(dir.path()) };
@@ -372,7 +586,8 @@ mod tests {
         let options = StoreOptions::at(dir.path());
         let survey = Look::stopped(options.clone()).unwrap().survey().unwrap();
         let args = args(dir.path(), None);
-        let moves = queue_moves(&args, &options, &kept(&args, &options, &survey)).unwrap();
+        let nowhere = aside(dir.path()).unwrap();
+        let moves = queue_moves(&args, &options, &kept(&args, &options, &survey), &nowhere).unwrap();
         assert_eq!(moves.len(), 2, "{moves:?}");
         for interrupted_after in 0..=moves.len() {
             let aside = aside(dir.path()).unwrap();

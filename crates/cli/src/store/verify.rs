@@ -8,7 +8,7 @@ use serde_json::json;
 use store::StoreOptions;
 use store::look::{Finding, Look, Verified};
 
-use super::{Configuration, Place, bytes};
+use super::{Configuration, Place, bytes, look_at};
 
 /// It could not be looked at.
 const COULD_NOT_LOOK: u8 = 2;
@@ -32,14 +32,16 @@ pub fn run(
 ) -> anyhow::Result<ExitCode> {
     let mut findings = Vec::new();
     let is_json = args.json;
-    let verified = check(options, read, &mut |finding| {
-        if is_json {
-            findings.push(json!({
-                "file": finding.file, "at": finding.at, "what": finding.what, "effect": finding.effect, "remedy": finding.remedy,
-            }));
-        } else {
-            print(&finding);
-        }
+    let verified = look_at(options).map_err(anyhow::Error::from).and_then(|look| {
+        check(&look, read, &mut |finding| {
+            if is_json {
+                findings.push(json!({
+                    "file": finding.file, "at": finding.at, "what": finding.what, "effect": finding.effect, "remedy": finding.remedy,
+                }));
+            } else {
+                print(&finding);
+            }
+        })
     });
     let verified = match verified {
         Ok(verified) => verified,
@@ -72,12 +74,11 @@ pub fn run(
 
 /// Checks a store, and shows what is wrong with it.
 pub fn check(
-    options: StoreOptions,
+    look: &Look,
     read: &dyn Fn(&Look) -> Configuration,
     tell: &mut dyn FnMut(Finding),
 ) -> anyhow::Result<Verified> {
-    let look = Look::stopped(options)?;
-    let configuration = read(&look);
+    let configuration = read(look);
     let mut unread = 0;
     for file in &configuration.files {
         if let Err(why) = &file.entries {

@@ -12,7 +12,7 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// The memory that a group may have.
 pub struct Group {
-    /// Where the limit stands.
+    /// Where the limit stands: `memory.max`, or `memory.high` if that is less.
     pub file: String,
     /// In bytes.
     pub limit: u64,
@@ -58,17 +58,22 @@ fn folders(patient: &Patient, controller: &str) -> Vec<(bool, String)> {
     folders
 }
 
-/// The smallest limit of memory on the way up; none if there is none.
+/// The smallest limit of memory on the way up; none if there is none. From `memory.high` on the kernel takes pages back and has whoever wants more
+/// wait, so that nobody gets as far as a `memory.max` above it: a server keeps to the smaller one too.
 pub fn memory(patient: &Patient) -> Option<Group> {
     let host = &patient.host;
     let of = |(is_new, folder): (bool, String)| {
-        let [limit, used, kills] = match is_new {
-            true => ["memory.max", "memory.current", "memory.events"],
-            false => ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"],
+        let (limits, [used, kills]): (&[&str], [&str; 2]) = match is_new {
+            true => (&["memory.max", "memory.high"], ["memory.current", "memory.events"]),
+            false => (&["memory.limit_in_bytes"], ["memory.usage_in_bytes", "memory.oom_control"]),
         };
-        let file = format!("{folder}/{limit}");
-        // "max" is no number and no limit; version 1 writes the largest number of pages for it.
-        let limit = host.number(&file).filter(|bytes| *bytes < 1 << 60)?;
+        let said = limits.iter().filter_map(|name| {
+            let file = format!("{folder}/{name}");
+            // "max" is no number and no limit; version 1 writes the largest number of pages for it.
+            let limit = host.number(&file).filter(|bytes| *bytes < 1 << 60)?;
+            Some((file, limit))
+        });
+        let (file, limit) = said.min_by_key(|(_, limit)| *limit)?;
         let events = format!("{folder}/{kills}");
         let count = value(&host.text(&events).unwrap_or_default(), "oom_kill");
         let used = host.number(&format!("{folder}/{used}"));
@@ -142,6 +147,23 @@ mod tests {
         assert_eq!((group.limit, group.used), (2 << 30, Some(1 << 20)));
         assert_eq!(group.file, "/sys/fs/cgroup/system.slice/memory.max");
         assert_eq!(processors(&patient).unwrap().processors, 1.5);
+    }
+
+    #[test]
+    fn memory_high_counts_where_it_is_less_and_is_named() {
+        let fake = FakeHost::with(&[
+            ("/proc/self/cgroup", "0::/pod\n"),
+            ("/sys/fs/cgroup/pod/memory.max", "2147483648\n"),
+            ("/sys/fs/cgroup/pod/memory.high", "1073741824\n"),
+            ("/sys/fs/cgroup/pod/memory.current", "1048576\n"),
+        ]);
+        let of = |fake: &FakeHost| memory(&patient(fake, "")).map(|group| (group.file, group.limit, group.used));
+        let high = ("/sys/fs/cgroup/pod/memory.high".to_owned(), 1 << 30, Some(1 << 20));
+        assert_eq!(of(&fake), Some(high.clone()));
+        fake.write("/sys/fs/cgroup/pod/memory.max", "max\n");
+        assert_eq!(of(&fake), Some(high));
+        fake.write("/sys/fs/cgroup/pod/memory.high", "max\n");
+        assert_eq!(of(&fake), None);
     }
 
     #[test]
