@@ -12,15 +12,14 @@ mod tests;
 mod words;
 
 use protocol::code::{ResponseCode, request};
-use protocol::delay::DelayLevels;
 use protocol::message_id::parse_offset_message_id;
 use protocol::properties::{PropertiesWriter, name};
 use protocol::request::{EndTransaction, QueryConsumerOffset, SendMessage, UpdateConsumerOffset};
-use store::{ConsumeQueue, FlushMode, PoolOptions, Store, StoreOptions};
+use store::{ConsumeQueue, FlushMode, Store, StoreOptions};
 
 use crate::disk::Crash;
 use crate::log_run::{self, End, body};
-use crate::served::{Answer, LEVELS, Request, Served};
+use crate::served::{self, Answer, Request, Served};
 use crate::verdict::{Report, Verdict};
 use crate::world::{Twist, World};
 use history::{Ended, Half, History, Kind, Sent};
@@ -56,13 +55,7 @@ pub fn run(seed: u64, twist: Twist, report: &mut Report) -> anyhow::Result<()> {
     let mut world = World::new(seed, twist)?;
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
-    let options = StoreOptions {
-        // Smaller ones make a delivery wait for its room again and again.
-        pool: log_run::pool(seed).map(|pool| PoolOptions { buffer_bytes: 64 << 10, ..pool }),
-        delay_levels: DelayLevels::parse(LEVELS)?,
-        batch_topics: Some(broker::batch_topics),
-        ..log_run::options(&world)
-    };
+    let options = served::options(&world, log_run::pool(seed))?;
     report.tell(|| format!("{:?}, {:?}, files of {} bytes", options.flush, options.pool, options.segment_bytes));
     let lives = 2 + world.dice.below(3);
     let words = Words::of(seed);
@@ -105,36 +98,12 @@ impl<'a> Run<'a> {
             // In the start, or soon after it.
             self.world.disk.crash_in(1 + u64::from(self.world.dice.below(200)), how);
         }
-        let mut served = match Served::start(self.world, self.options.clone(), &self.settings_of_words()) {
-            Ok(served) => served,
-            // What is refused then is refused by a ghost.
-            Err(_) if self.world.disk.has_crashed() => return Ok(End::Crashed(how)),
-            Err(error) => {
-                self.report.find(Verdict::Refused, format!("the broker does not start after {before:?}: {error:#}"));
-                return Ok(End::Crashed(how));
-            }
+        let settings = self.settings_of_words();
+        let Some(mut served) = Served::begin(self.world, &self.options, &settings, before, self.report) else {
+            return Ok(End::Crashed(how));
         };
-        self.report.tell(|| format!("started after {before:?}: the log ends at {}", served.store.end().0));
         let done = self.serve(&mut served, is_last, how);
-        let is_closed = matches!(done, Ok(true)) && !self.world.disk.has_crashed() && self.report.is_well();
-        if !is_closed {
-            if !self.world.disk.has_crashed() {
-                self.world.disk.crash_now(how)?;
-            }
-            served.abandon(self.world);
-            done?;
-            return Ok(End::Crashed(how));
-        }
-        let stopped = served.stop(self.world);
-        if self.world.disk.has_crashed() {
-            return Ok(End::Crashed(how));
-        }
-        if let Err(error) = stopped {
-            self.report.find(Verdict::Refused, format!("the broker does not stop: {error:#}"));
-            self.world.disk.crash_now(how)?;
-            return Ok(End::Crashed(how));
-        }
-        Ok(End::Closed)
+        served.end(self.world, done, how, self.report)
     }
 
     /// What the broker is asked in one life. True: it is to be stopped in order.
@@ -265,9 +234,11 @@ impl<'a> Run<'a> {
             .zip(&bodies)
             .map(|(fields, body)| Request { code: request::SEND_MESSAGE_V2, fields, body })
             .collect();
-        for (id, kind, bytes, ..) in &drafts {
+        for (id, kind, bytes, queue, ..) in &drafts {
             // Before the answer: whatever comes of it may be there.
-            self.history.sent.insert(*id, Sent { topic, kind: *kind, bytes: *bytes, end: None, is_sure: false });
+            let (offset, end, is_sure) = (None, None, false);
+            let sent = Sent { topic, kind: *kind, bytes: *bytes, queue: *queue, offset, end, is_sure };
+            self.history.sent.insert(*id, sent);
         }
         let answers = served.ask(self.world, &requests)?;
         let end = served.store.end().0;
@@ -280,6 +251,14 @@ impl<'a> Run<'a> {
             let is_safe = self.answer_is_safe(topic, *own);
             let Some(sent) = self.history.sent.get_mut(id) else { continue };
             (sent.end, sent.is_sure) = (Some(end), true);
+            if sent.kind.has_place() {
+                sent.offset = Some(answer.number("queueOffset"));
+                let queue = answer.number("queueId");
+                if queue != i64::from(sent.queue) {
+                    let what = format!("message {id} {sent:?} is stored in queue {queue}");
+                    self.report.find(Verdict::Unordered, what);
+                }
+            }
             if let Kind::Half(half) = &mut sent.kind {
                 let at = parse_offset_message_id(answer.field("msgId"))?.1;
                 *half = Some(Half { at: at as i64, queue_offset: answer.number("queueOffset"), ended: Ended::Open });

@@ -17,13 +17,12 @@ mod tests;
 use std::time::Duration;
 
 use env::Random;
-use protocol::delay::DelayLevels;
-use store::{FlushMode, PoolOptions, StoreOptions};
+use store::{FlushMode, StoreOptions};
 
 use crate::disk::Crash;
 use crate::log_run::{self, End};
 use crate::network::{Link, Network, Weather};
-use crate::served::{LEVELS, Served, Setting};
+use crate::served::{self, Served, Setting};
 use crate::verdict::{Report, Verdict};
 use crate::world::{Twist, World};
 use consumer::Consumer;
@@ -202,12 +201,7 @@ pub fn run(seed: u64, twist: Twist, report: &mut Report) -> anyhow::Result<()> {
     let mut world = World::new(seed, twist)?;
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
-    let options = StoreOptions {
-        pool: log_run::pool(seed).map(|pool| PoolOptions { buffer_bytes: 64 << 10, ..pool }),
-        delay_levels: DelayLevels::parse(LEVELS)?,
-        batch_topics: Some(broker::batch_topics),
-        ..log_run::options(&world)
-    };
+    let options = served::options(&world, log_run::pool(seed))?;
     world.counts_no_reading();
     let rules = Rules::new(&world);
     report.tell(|| format!("{:?}, {:?}, files of {} bytes", options.flush, options.pool, options.segment_bytes));
@@ -270,38 +264,15 @@ impl<'a> Run<'a> {
             // In the start, or soon after it.
             self.world.disk.crash_in(1 + u64::from(self.world.dice.below(200)), how);
         }
-        let mut served = match Served::start(self.world, self.options.clone(), &self.rules.settings) {
-            Ok(served) => served,
-            // What is refused then is refused by a ghost.
-            Err(_) if self.world.disk.has_crashed() => return Ok(End::Crashed(how)),
-            Err(error) => {
-                self.report.find(Verdict::Refused, format!("the broker does not start after {before:?}: {error:#}"));
-                return Ok(End::Crashed(how));
-            }
+        let settings = &self.rules.settings;
+        let Some(mut served) = Served::begin(self.world, &self.options, settings, before, self.report) else {
+            return Ok(End::Crashed(how));
         };
-        let now = self.world.clock.now().0;
-        self.report.tell(|| format!("at {now} started after {before:?}: the log ends at {}", served.store.end().0));
         let done = self.serve(&mut served, is_last, how);
-        let is_closed = matches!(done, Ok(true)) && !self.world.disk.has_crashed() && self.report.is_well();
-        if !is_closed {
-            if !self.world.disk.has_crashed() {
-                self.world.disk.crash_now(how)?;
-            }
-            served.abandon(self.world);
-            done?;
-            return Ok(End::Crashed(how));
+        if matches!(done, Ok(true)) && self.goes_on() {
+            self.drain(&mut served);
         }
-        self.drain(&mut served);
-        let stopped = served.stop(self.world);
-        if self.world.disk.has_crashed() {
-            return Ok(End::Crashed(how));
-        }
-        if let Err(error) = stopped {
-            self.report.find(Verdict::Refused, format!("the broker does not stop: {error:#}"));
-            self.world.disk.crash_now(how)?;
-            return Ok(End::Crashed(how));
-        }
-        Ok(End::Closed)
+        served.end(self.world, done, how, self.report)
     }
 
     /// One life of clients with it. True: it is to be stopped in order.

@@ -11,6 +11,7 @@ pub mod disk;
 pub mod group_run;
 pub mod log_run;
 pub mod network;
+mod reading;
 mod served;
 mod tables;
 pub mod verdict;
@@ -68,10 +69,9 @@ mod tests {
 
     #[test]
     fn a_run_that_panics_or_cannot_go_on_has_found_something() {
-        let verdicts = |report: Report| report.findings.iter().map(|finding| finding.verdict).collect::<Vec<_>>();
         let stumbles = |_: &mut Report| -> anyhow::Result<()> { std::panic::resume_unwind(Box::new("an assertion")) };
-        assert_eq!(verdicts(told(false, stumbles)), [Verdict::Panicked]);
-        assert_eq!(verdicts(told(false, |_| anyhow::bail!("no room"))), [Verdict::Refused]);
-        assert_eq!(verdicts(told(false, |_| Ok(()))), []);
+        assert_eq!(told(false, stumbles).verdicts(), [Verdict::Panicked]);
+        assert_eq!(told(false, |_| anyhow::bail!("no room")).verdicts(), [Verdict::Refused]);
+        assert_eq!(told(false, |_| Ok(())).verdicts(), []);
     }
 }

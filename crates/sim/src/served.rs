@@ -15,13 +15,17 @@ use bytes::{Bytes, BytesMut};
 use config::{Machine, Role, Settings, Sources};
 use env::Random;
 use net::{ClientOptions, Connection, Detached, ListenerOptions};
+use protocol::delay::DelayLevels;
 use protocol::frame::{self, Serialization};
 use protocol::header::{self, EncodeFields, Head, HeaderScratch};
-use store::{Store, StoreEnv, StoreOptions};
+use store::{PoolOptions, Store, StoreEnv, StoreOptions};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
+use crate::disk::Crash;
+use crate::log_run::{self, End};
 use crate::network::BrokerEnd;
+use crate::verdict::{Report, Verdict};
 use crate::world::World;
 
 /// How often each task may run before threads have their turns.
@@ -71,7 +75,7 @@ impl Answer {
 pub type Setting = (&'static str, String);
 
 /// `messageDelayLevel` of all simulated brokers.
-pub const LEVELS: &str = "1s 3s 10s";
+const LEVELS: &str = "1s 3s 10s";
 
 /// Settings of all simulated brokers. No file is written now and then beside the simulated disk; half messages are kept open.
 const SETTINGS: [(&str, &str); 6] = [
@@ -83,7 +87,68 @@ const SETTINGS: [(&str, &str); 6] = [
     ("transactionCheckMax", "1000000"),
 ];
 
+/// Options of the store of a simulated broker, whose log is written from such a pool.
+pub fn options(world: &World, pool: Option<PoolOptions>) -> anyhow::Result<StoreOptions> {
+    Ok(StoreOptions {
+        // Smaller buffers make a delivery wait for its room again and again.
+        pool: pool.map(|pool| PoolOptions { buffer_bytes: 64 << 10, ..pool }),
+        delay_levels: DelayLevels::parse(LEVELS)?,
+        batch_topics: Some(broker::batch_topics),
+        ..log_run::options(world)
+    })
+}
+
 impl Served {
+    /// Begins a life behind one that ended so. None: it has crashed in its start, or does not start, which is found.
+    pub fn begin(
+        world: &World,
+        options: &StoreOptions,
+        settings: &[Setting],
+        before: End,
+        report: &mut Report,
+    ) -> Option<Served> {
+        match Served::start(world, options.clone(), settings) {
+            Ok(served) => {
+                let now = world.clock.now().0;
+                report.tell(|| format!("at {now} started after {before:?}: the log ends at {}", served.store.end().0));
+                Some(served)
+            }
+            // What is refused then is refused by a ghost.
+            Err(_) if world.disk.has_crashed() => None,
+            Err(error) => {
+                report.find(Verdict::Refused, format!("the broker does not start after {before:?}: {error:#}"));
+                None
+            }
+        }
+    }
+
+    /// Ends a life: in order if `done` says so and nothing is against it, otherwise by a crash, if there was none yet.
+    pub fn end(
+        self,
+        world: &World,
+        done: anyhow::Result<bool>,
+        how: Crash,
+        report: &mut Report,
+    ) -> anyhow::Result<End> {
+        let is_to_stop = matches!(done, Ok(true)) && !world.disk.has_crashed() && report.is_well();
+        if !is_to_stop {
+            world.disk.crash_now(how)?;
+            self.abandon(world);
+            done?;
+            return Ok(End::Crashed(how));
+        }
+        let stopped = self.stop(world);
+        if world.disk.has_crashed() {
+            return Ok(End::Crashed(how));
+        }
+        if let Err(error) = stopped {
+            report.find(Verdict::Refused, format!("the broker does not stop: {error:#}"));
+            world.disk.crash_now(how)?;
+            return Ok(End::Crashed(how));
+        }
+        Ok(End::Closed)
+    }
+
     /// Opens the store and starts the broker, with settings of the run besides those that all have.
     pub fn start(world: &World, options: StoreOptions, settings: &[Setting]) -> anyhow::Result<Served> {
         let root = options.root.clone();

@@ -120,7 +120,6 @@ mod tests {
     use store::journal::JournalOptions;
 
     use super::*;
-    use crate::verdict::Finding;
     use crate::world::Twist;
 
     fn journal(dir: &tempfile::TempDir) -> Journal {
@@ -138,7 +137,7 @@ mod tests {
         other(&journals[1]);
         let mut report = Report::new(false);
         tables.check(&journals[1], is_promised, &mut report);
-        report.findings.into_iter().map(|Finding { verdict, .. }| verdict).collect()
+        report.verdicts()
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Report {
         self.trace = (self.trace.rotate_left(5) ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 
+    /// What is wrong, without words.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        self.findings.iter().map(|finding| finding.verdict).collect()
+    }
+
     /// Whether to go on.
     pub fn is_well(&self) -> bool {
         self.findings.is_empty()

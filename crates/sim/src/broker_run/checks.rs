@@ -2,31 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use protocol::record::{self, Scanned};
-use store::{ReadLimits, Store};
+use store::Store;
 
-use super::history::{Ended, Kind, Sent};
-use super::{DEALS, LAST_STEPS, LATER, NOW, Run};
-use crate::log_run::body;
+use super::history::{Ended, Kind};
+use super::{DEALS, LAST_STEPS, LATER, NOW, Run, TASKS};
+use crate::reading::{self, Seen};
 use crate::served::Served;
 use crate::verdict::Verdict;
-
-const LIMITS: ReadLimits = ReadLimits {
-    max_count: 32,
-    count_memory: 32,
-    bytes_memory: 1 << 20,
-    count_disk: 32,
-    bytes_disk: 1 << 20,
-    scan_bytes: 16_000,
-    may_fault: true,
-};
 
 /// Of a broker that runs: threads have few turns, and a small pool makes a delivery wait for its room (`roomTimeoutMillis`) again and again.
 const LATE_MS: i64 = 15_000;
 
 impl Run<'_> {
     /// What must be so at any time.
-    pub(super) fn check_log(&mut self, store: &std::sync::Arc<Store>) {
+    pub(super) fn check_log(&mut self, store: &Store) {
         self.check(store, false);
     }
 
@@ -46,13 +35,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn check(&mut self, store: &std::sync::Arc<Store>, is_over: bool) {
+    /// `is_over`: all that was asked for has had its time.
+    fn check(&mut self, store: &Store, is_over: bool) {
         let mut found: BTreeMap<u64, u32> = BTreeMap::new();
-        for topic in [NOW, LATER, DEALS] {
+        for topic in [NOW, LATER, DEALS, TASKS] {
             self.read(store, topic, &mut found);
         }
-        // Of what is above it a reader is told nothing yet.
+        // Of what is above it a reader is told nothing yet. In the end all is shown, also where a start has thrown the log back.
         let confirmed = store.confirmed().get();
+        let is_shown = |end: u64| is_over || end <= confirmed;
         for (id, sent) in &self.history.sent {
             let count = found.get(id).copied().unwrap_or(0);
             let may_come_twice = *id < self.history.once_from && matches!(sent.kind, Kind::Later { .. });
@@ -60,12 +51,12 @@ impl Run<'_> {
                 self.report.find(Verdict::Duplicate, format!("message {id} {sent:?} is there {count} times"));
             }
             let must_be = match sent.kind {
-                Kind::Now => sent.is_sure && sent.end.is_some_and(|end| end <= confirmed),
+                Kind::Now | Kind::Task => sent.is_sure && sent.end.is_some_and(is_shown),
                 Kind::Later { .. } => sent.is_sure && is_over,
                 Kind::Half(Some(half)) => {
-                    matches!(half.ended, Ended::Surely { is_commit: true, end, .. } if end <= confirmed)
+                    matches!(half.ended, Ended::Surely { is_commit: true, end } if is_shown(end))
                 }
-                Kind::Half(None) | Kind::Task => false,
+                Kind::Half(None) => false,
             };
             if must_be && count == 0 {
                 self.report.find(Verdict::Lost, format!("message {id} {sent:?}; the log is seen to {confirmed}"));
@@ -85,48 +76,33 @@ impl Run<'_> {
         }
     }
 
-    /// What a topic's queues hold.
-    fn read(&mut self, store: &std::sync::Arc<Store>, topic: &'static str, found: &mut BTreeMap<u64, u32>) {
+    /// What a topic's queues hold, and where.
+    fn read(&mut self, store: &Store, topic: &'static str, found: &mut BTreeMap<u64, u32>) {
         for (queue_id, queue) in store.queues_of(topic) {
-            let mut next = queue.min_offset() as i64;
-            // Ends at the queue's end, or where a read does not get on.
-            loop {
-                let mut slices = Vec::new();
-                let read = store.read(&queue, next, &LIMITS, &mut |_| true, &mut slices);
-                if let Some(failure) = read.failure {
-                    self.report.find(Verdict::Lost, format!("{topic}/{queue_id} at {next}: {failure}"));
+            let mut last = 0;
+            for seen in reading::read(store, &queue, self.report) {
+                let Seen { id, offset, stored_ms, .. } = seen;
+                let at = format!("{topic}/{queue_id} at {offset}");
+                if let Some((verdict, what)) = self.history.wrong(topic, queue_id as i32, &seen, last) {
+                    self.report.find(verdict, format!("{at}: {what}"));
                 }
-                for slice in slices {
-                    let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), true) else {
-                        self.report.find(Verdict::Foreign, format!("no record in {topic}/{queue_id} from {next} on"));
-                        continue;
+                let Some(sent) = self.history.sent.get(&id) else { continue };
+                if sent.kind.has_place() {
+                    last = id;
+                }
+                if let Kind::Later { due } = sent.kind {
+                    let (came, is_of_this_life) = (stored_ms, id >= self.history.first_of_life);
+                    let verdict = match came - due {
+                        ..0 => Some(Verdict::Early),
+                        LATE_MS.. if is_of_this_life => Some(Verdict::Late),
+                        _ => None,
                     };
-                    let id = view.body().first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
-                    let at = format!("{topic}/{queue_id} at {}: message {id}", view.queue_offset());
-                    let Some(Sent { topic: of, kind, bytes, .. }) = self.history.sent.get(&id) else {
-                        self.report.find(Verdict::Foreign, format!("{at} was never sent"));
-                        continue;
-                    };
-                    if *of != topic || view.body() != body(id, *bytes) {
-                        self.report.find(Verdict::Foreign, format!("{at} is another one"));
+                    if let Some(verdict) = verdict {
+                        let what = format!("{at}: message {id} was due at {due} and came at {came}");
+                        self.report.find(verdict, what);
                     }
-                    if let Kind::Later { due } = kind {
-                        let (came, is_of_this_life) = (view.store_timestamp(), id >= self.history.first_of_life);
-                        let verdict = match came - due {
-                            ..0 => Some(Verdict::Early),
-                            LATE_MS.. if is_of_this_life => Some(Verdict::Late),
-                            _ => None,
-                        };
-                        if let Some(verdict) = verdict {
-                            self.report.find(verdict, format!("{at} was due at {due} and came at {came}"));
-                        }
-                    }
-                    *found.entry(id).or_default() += 1;
                 }
-                if read.next <= next {
-                    break;
-                }
-                next = read.next;
+                *found.entry(id).or_default() += 1;
             }
         }
     }

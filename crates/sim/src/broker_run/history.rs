@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::QUEUES;
 use super::pops::Lease;
 use crate::disk::Crash;
-use crate::log_run::End;
+use crate::log_run::{End, body};
+use crate::reading::Seen;
 use crate::verdict::Verdict;
 
 /// What a message is.
@@ -19,6 +20,16 @@ pub enum Kind {
     Half(Option<Half>),
     /// To be popped.
     Task,
+}
+
+impl Kind {
+    /// It stands in its queue where its producer was told, and behind all that was sent there before it.
+    pub fn has_place(self) -> bool {
+        match self {
+            Kind::Now | Kind::Task => true,
+            Kind::Later { .. } | Kind::Half(_) => false,
+        }
+    }
 }
 
 /// A half message that was stored.
@@ -49,7 +60,11 @@ pub struct Sent {
     pub topic: &'static str,
     pub kind: Kind,
     pub bytes: usize,
-    /// Where the log ended when it was acknowledged.
+    /// Which one it was sent to.
+    pub queue: i32,
+    /// Its number there, as it was acknowledged; only where that is its place.
+    pub offset: Option<i64>,
+    /// Where the log ended when it was acknowledged; 0 once a crash has left it.
     pub end: Option<u64>,
     /// It is there, whatever happened until now.
     pub is_sure: bool,
@@ -134,6 +149,31 @@ impl History {
         self.safe.iter().any(|id| self.sent.get(id).is_some_and(|sent| sent.topic == topic))
     }
 
+    /// What is wrong with a message that was read in a topic.
+    pub fn is_foreign(&self, id: u64, topic: &str, found: &[u8]) -> Option<String> {
+        match self.sent.get(&id) {
+            None => Some(format!("message {id} was never sent")),
+            Some(sent) if sent.topic != topic || body(id, sent.bytes) != found => {
+                Some(format!("message {id} is another one"))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The same of one that stands in a queue, behind message `last` of those that have a place.
+    pub fn wrong(&self, topic: &str, queue: i32, seen: &Seen, last: u64) -> Option<(Verdict, String)> {
+        let Seen { id, offset, .. } = *seen;
+        if let Some(what) = self.is_foreign(id, topic, &seen.body) {
+            return Some((Verdict::Foreign, what));
+        }
+        let sent = self.sent.get(&id)?;
+        if sent.queue != queue || sent.offset.is_some_and(|told| told != offset as i64) {
+            return Some((Verdict::Unordered, format!("message {id} was stored as {sent:?}")));
+        }
+        let is_behind = sent.kind.has_place() && id < last;
+        is_behind.then(|| (Verdict::Unordered, format!("message {id} stands behind {last}")))
+    }
+
     /// Half messages whose places are known, and are no others' by now.
     pub fn halves(&self) -> impl Iterator<Item = u64> + '_ {
         self.sent.iter().filter(|(_, sent)| sent.is_sure && matches!(sent.kind, Kind::Half(Some(_)))).map(|(id, _)| *id)
@@ -152,12 +192,15 @@ impl History {
         let keeps_answers = is_sync || !is_power;
         for (id, sent) in &mut self.sent {
             sent.is_sure &= !is_power || self.safe.contains(id) || sent.end.is_some_and(|end| end <= self.flushed);
+            // Ends of the log count from then on for what is there now.
+            if sent.is_sure {
+                sent.end = Some(0);
+            }
             if let Kind::Half(Some(half)) = &mut sent.kind
-                && let Ended::Surely { end, .. } = half.ended
-                && is_power
-                && end > self.flushed
+                && let Ended::Surely { is_commit, end } = half.ended
             {
-                half.ended = Ended::Perhaps;
+                let is_lost = is_power && end > self.flushed;
+                half.ended = if is_lost { Ended::Perhaps } else { Ended::Surely { is_commit, end: 0 } };
             }
         }
         for offsets in &mut self.offsets {
@@ -192,12 +235,30 @@ mod tests {
         assert_eq!(offsets.told(8).unwrap().0, Verdict::Foreign);
     }
 
+    fn sent(kind: Kind) -> Sent {
+        Sent { topic: NOW, kind, bytes: 8, queue: 0, offset: None, end: Some(100), is_sure: true }
+    }
+
+    #[test]
+    fn what_a_crash_has_left_is_there_wherever_the_log_ends_then() {
+        let mut history = History::default();
+        let half = Half { at: 0, queue_offset: 0, ended: Ended::Surely { is_commit: true, end: 110 } };
+        for kind in [Kind::Now, Kind::Half(Some(half))] {
+            let id = history.next_id();
+            history.sent.insert(id, sent(kind));
+        }
+        history.end_of_life(End::Crashed(Crash::Killed), false);
+        assert!(history.sent.values().all(|sent| sent.is_sure && sent.end == Some(0)));
+        let Kind::Half(Some(half)) = history.sent[&2].kind else { panic!("it was one") };
+        assert_eq!(half.ended, Ended::Surely { is_commit: true, end: 0 });
+    }
+
     #[test]
     fn a_loss_of_power_takes_what_did_not_wait_for_the_device_and_nothing_else() {
         let sure = |how: End, is_sync: bool, is_safe: bool, flushed: u64| {
             let mut history = History::default();
             let id = history.next_id();
-            history.sent.insert(id, Sent { topic: NOW, kind: Kind::Now, bytes: 8, end: Some(100), is_sure: true });
+            history.sent.insert(id, sent(Kind::Now));
             if is_safe {
                 history.is_safe(id);
             }

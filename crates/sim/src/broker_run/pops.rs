@@ -7,6 +7,7 @@ use protocol::request::{AckMessage, PopMessage};
 
 use super::history::{Kind, Sent};
 use super::{Run, TASKS};
+use crate::reading::id_of;
 use crate::served::{Answer, Request, Served};
 use crate::verdict::Verdict;
 
@@ -81,24 +82,25 @@ impl Run<'_> {
             return Ok(0);
         };
         let mut rest = answer.body.as_slice();
-        let mut popped = Vec::new();
+        let (mut popped, mut foreign) = (Vec::new(), Vec::new());
         while !rest.is_empty() {
             let Ok(Scanned::Record(view)) = record::scan(rest, true) else {
                 self.report.find(Verdict::Foreign, "a popped message is no record");
                 return Ok(0);
             };
-            let id = view.body().first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
+            let id = id_of(view.body());
+            foreign.extend(self.history.is_foreign(id, TASKS, view.body()));
             let handle = handle(&answer, view.queue_id(), view.queue_offset(), &view.properties());
             popped.push((id, handle.unwrap_or_default()));
             rest = &rest[view.total_size()..];
         }
         let code = answer.code;
         self.report.tell(|| format!("at {now} pop for {invisible_ms} ms: {code}, {popped:?}"));
+        for what in foreign {
+            self.report.find(Verdict::Foreign, format!("popped as a task: {what}"));
+        }
         for (id, handle) in &popped {
-            let Some(Sent { kind: Kind::Task, .. }) = self.history.sent.get(id) else {
-                self.report.find(Verdict::Foreign, format!("task {id} was never sent"));
-                continue;
-            };
+            let Some(Sent { kind: Kind::Task, .. }) = self.history.sent.get(id) else { continue };
             let lease = self.history.leases.entry(*id).or_default();
             if *id < self.history.once_from {
                 // A lease that was over, and is known no more, may have left a copy.
@@ -221,6 +223,15 @@ mod tests {
             });
             assert!(!found.is_empty() && found.iter().all(|verdict| *verdict == expected), "{found:?}");
         }
+    }
+
+    #[test]
+    fn a_task_with_another_body_than_was_sent_is_foreign() {
+        let found = found(|run, served| {
+            run.history.sent.values_mut().filter(|sent| sent.topic == TASKS).for_each(|sent| sent.bytes += 1);
+            assert!(run.pop(served, 2_000).unwrap() > 0);
+        });
+        assert!(!found.is_empty() && found.iter().all(|verdict| *verdict == Verdict::Foreign), "{found:?}");
     }
 
     #[test]

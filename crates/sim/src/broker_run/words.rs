@@ -4,7 +4,9 @@
 //! then an operator who sets `flushDiskType`. An answer that waited for the device is a promise, whatever was said to others.
 
 use env::Random;
+use protocol::body::TopicConfig;
 use protocol::code::request;
+use protocol::fastjson::from_slice;
 use protocol::properties::{PropertiesWriter, name};
 use protocol::request::{CreateTopic, GetTopicConfig};
 use store::FlushMode;
@@ -35,6 +37,11 @@ fn text(mode: FlushMode) -> &'static str {
         FlushMode::Async => "ASYNC_FLUSH",
         FlushMode::Sync => "SYNC_FLUSH",
     }
+}
+
+/// What the attribute says of a topic that the broker tells of.
+fn word_of(topic: &[u8]) -> Option<String> {
+    from_slice::<TopicConfig>(topic).ok()?.attributes.remove(FLUSH_DISK_TYPE)
 }
 
 impl Words {
@@ -98,7 +105,7 @@ impl Run<'_> {
             if answer.code != 0 {
                 let what = format!("of topic {topic} something was promised, and the broker does not know it");
                 self.report.find(Verdict::Lost, format!("{what}: {} {}", answer.code, answer.remark));
-            } else if must_have && !String::from_utf8_lossy(&answer.body).contains(word) {
+            } else if must_have && word_of(&answer.body).as_deref() != Some(word) {
                 let what = format!("topic {topic} had {FLUSH_DISK_TYPE}={word}, and has it no more");
                 self.report.find(Verdict::WentBack, what);
             }
@@ -124,7 +131,8 @@ impl Run<'_> {
             self.report.find(Verdict::Refused, what);
         } else if let Some(words) = &mut self.words {
             words.is_told = true;
-            words.is_kept |= self.options.flush == FlushMode::Sync;
+            // Also where only the topic's messages will wait for the device.
+            words.is_kept |= self.options.flush == FlushMode::Sync || words.topics_word == FlushMode::Sync;
         }
         Ok(())
     }
@@ -146,5 +154,46 @@ impl Run<'_> {
             self.options.flush = mode;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::found;
+    use super::*;
+
+    const BOTH: [FlushMode; 2] = [FlushMode::Async, FlushMode::Sync];
+
+    /// Has the broker told that the topic says so, as one that flushes as `flush` does.
+    fn told(run: &mut Run<'_>, served: &mut Served, flush: FlushMode, topics_word: FlushMode) {
+        run.options.flush = flush;
+        let before = run.words.take().or_else(|| Words::of(2));
+        run.words = before.map(|words| Words { topics_word, ..words });
+        run.begin_words(served).unwrap();
+    }
+
+    #[test]
+    fn a_topic_that_says_something_else_than_was_promised_went_back() {
+        for word in BOTH {
+            let other = if word == FlushMode::Sync { FlushMode::Async } else { FlushMode::Sync };
+            let found = found(|run, served| {
+                told(run, served, FlushMode::Sync, word);
+                assert_eq!(run.report.findings, []);
+                told(run, served, FlushMode::Sync, other);
+            });
+            assert_eq!(found, [Verdict::WentBack], "{word:?}");
+        }
+    }
+
+    #[test]
+    fn a_topic_s_word_is_kept_where_its_answer_or_its_messages_wait_for_the_device() {
+        for (flush, word) in BOTH.into_iter().flat_map(|flush| BOTH.map(|word| (flush, word))) {
+            let found = found(|run, served| {
+                told(run, served, flush, word);
+                let is_kept = run.words.as_ref().is_some_and(|words| words.is_kept);
+                assert_eq!(is_kept, flush == FlushMode::Sync || word == FlushMode::Sync, "{flush:?}, {word:?}");
+            });
+            assert_eq!(found, []);
+        }
     }
 }

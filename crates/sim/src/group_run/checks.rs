@@ -1,31 +1,20 @@
 //! What must be so when a broker has started, and in the end, when all is quiet.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use protocol::body::ConsumerIdList;
 use protocol::code::request;
 use protocol::fastjson::from_slice;
-use protocol::record::{self, Scanned};
 use protocol::request::{GetConsumerList, QueryConsumerOffset};
-use store::{ReadLimits, Store};
+use store::Store;
 
 use super::consumer::topic_name;
 use super::history::{Queue, Topic};
 use super::register::NONE;
 use super::{Around, EXPIRED_MS, GROUPS, Group, QUEUES, Run, TOPIC, around};
+use crate::reading::{self, Seen};
 use crate::served::{Request, Served};
 use crate::verdict::Verdict;
-
-const LIMITS: ReadLimits = ReadLimits {
-    max_count: 32,
-    count_memory: 32,
-    bytes_memory: 1 << 20,
-    count_disk: 32,
-    bytes_disk: 1 << 20,
-    scan_bytes: 16_000,
-    may_fault: true,
-};
 
 /// How long nothing may come of what is owed to a group: until a member that is gone is taken out, which housekeeping looks for every ten seconds, its locks
 /// are over, and what was given back has waited.
@@ -90,38 +79,25 @@ impl Run<'_> {
         Ok(Some(told))
     }
 
-    /// Each message is there as often as its producer may have stored it, and behind those that it was sent after.
-    fn check_log(&mut self, store: &Arc<Store>) {
+    /// Each message is in its queue, as often as its producer may have stored it, and behind those that it was sent after.
+    fn check_log(&mut self, store: &Store) {
         let mut found: BTreeMap<u64, u32> = BTreeMap::new();
         let mut places: BTreeMap<i32, Vec<u64>> = BTreeMap::new();
         for (queue_id, queue) in store.queues_of(TOPIC) {
-            let mut next = queue.min_offset() as i64;
-            // Ends at the queue's end, or where a read does not get on.
-            loop {
-                let mut slices = Vec::new();
-                let read = store.read(&queue, next, &LIMITS, &mut |_| true, &mut slices);
-                if let Some(failure) = read.failure {
-                    self.report.find(Verdict::Lost, format!("{TOPIC}/{queue_id} at {next}: {failure}"));
+            let queue_id = queue_id as i32;
+            for Seen { id, offset, body, .. } in reading::read(store, &queue, self.report) {
+                let at = format!("{TOPIC}/{queue_id} at {offset}");
+                if let Some(what) = self.history.is_foreign(id, &body) {
+                    self.report.find(Verdict::Foreign, format!("{at}: {what}"));
                 }
-                for slice in slices {
-                    let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), true) else {
-                        self.report.find(Verdict::Foreign, format!("no record in {TOPIC}/{queue_id} from {next} on"));
-                        continue;
-                    };
-                    let id = view.body().first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
-                    if let Some(what) = self.history.is_foreign(id, view.body()) {
-                        self.report.find(Verdict::Foreign, format!("{TOPIC}/{queue_id}: {what}"));
-                    }
-                    let count = found.entry(id).or_default();
-                    *count += 1;
-                    if *count == 1 {
-                        places.entry(queue_id as i32).or_default().push(id);
-                    }
+                if let Some(sent) = self.history.sent.get(&id).filter(|sent| sent.queue != queue_id) {
+                    self.report.find(Verdict::Unordered, format!("{at}: message {id} was sent as {sent:?}"));
                 }
-                if read.next <= next {
-                    break;
+                let count = found.entry(id).or_default();
+                *count += 1;
+                if *count == 1 {
+                    places.entry(queue_id).or_default().push(id);
                 }
-                next = read.next;
             }
         }
         // Of what is above it a reader is told nothing yet.
@@ -257,7 +233,7 @@ impl Run<'_> {
     }
 
     /// What is sent when everybody waits comes at once.
-    fn check_wake_up(&mut self, served: &mut Served) {
+    pub(super) fn check_wake_up(&mut self, served: &mut Served) {
         self.history.nobody_fails = true;
         let end = served.store.end().0;
         let mut around = around!(self, None, end);

@@ -148,4 +148,10 @@ impl Producer {
         self.draft = Some(Draft { id, queue, bytes, tries: 0 });
         id
     }
+
+    /// Takes up one that was begun before others.
+    #[cfg(test)]
+    pub fn take_up(&mut self, id: u64, queue: i32, bytes: usize) {
+        self.draft = Some(Draft { id, queue, bytes, tries: 0 });
+    }
 }

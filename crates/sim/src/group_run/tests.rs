@@ -3,17 +3,12 @@
 use super::*;
 
 /// Has a broker with groups, lets them go on for a while, lets `doctor` do something to what is known and look once more, and says what that found.
-fn found(doctor: impl FnOnce(&mut Run<'_>, &mut Served)) -> Vec<Verdict> {
+pub(super) fn found(doctor: impl FnOnce(&mut Run<'_>, &mut Served)) -> Vec<Verdict> {
     let mut world = World::new(1, Twist::default()).unwrap();
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
     let mut report = Report::new(false);
-    let options = StoreOptions {
-        flush: FlushMode::Sync,
-        delay_levels: DelayLevels::parse(LEVELS).unwrap(),
-        batch_topics: Some(broker::batch_topics),
-        ..log_run::options(&world)
-    };
+    let options = StoreOptions { flush: FlushMode::Sync, ..served::options(&world, None).unwrap() };
     let rules = Rules::new(&world);
     let network = Network::new(rules.weather, Random::seeded(1));
     let mut run = Run::new(&mut world, &mut report, options, rules, network);
@@ -23,7 +18,7 @@ fn found(doctor: impl FnOnce(&mut Run<'_>, &mut Served)) -> Vec<Verdict> {
     run.look_at_start(&mut served).unwrap();
     assert_eq!(run.report.findings, []);
     doctor(&mut run, &mut served);
-    let found = run.report.findings.iter().map(|finding| finding.verdict).collect();
+    let found = run.report.verdicts();
     run.network.lose_all();
     served.abandon(run.world);
     world.next_life(Crash::Killed, &mut report).unwrap();
@@ -64,6 +59,36 @@ fn a_message_that_is_there_more_often_than_it_may_have_been_stored_is_a_duplicat
 }
 
 #[test]
+fn a_message_in_another_queue_than_it_was_sent_to_is_unordered() {
+    let found = found(|run, served| {
+        let sent = run.history.sent.values_mut().find(|sent| sent.is_sure).unwrap();
+        sent.queue = (sent.queue + 1) % QUEUES as i32;
+        run.look_at_start(served).unwrap();
+    });
+    assert!(!found.is_empty() && found.iter().all(|verdict| *verdict == Verdict::Unordered), "{found:?}");
+}
+
+#[test]
+fn a_message_that_stands_behind_one_that_its_producer_sent_after_it_is_unordered() {
+    let found = found(|run, served| {
+        let (producer, queue) = (0, 0);
+        let id = run.history.begin(producer, queue, 8);
+        let is_in_front = |(later, sent): (&u64, &history::Sent)| {
+            *later > id && (sent.producer, sent.queue, sent.is_sure) == (producer, queue, true)
+        };
+        while !run.history.sent.iter().any(is_in_front) || !run.producers[0].is_idle() {
+            run.beat(served, true);
+        }
+        run.producers[0].take_up(id, queue, 8);
+        while !run.history.sent[&id].is_sure {
+            run.beat(served, true);
+        }
+        run.look_at_start(served).unwrap();
+    });
+    assert_eq!(found, [Verdict::Unordered]);
+}
+
+#[test]
 fn an_offset_that_is_told_and_was_never_committed_went_back() {
     let found = found(|run, served| {
         let sent = std::mem::take(&mut run.history.sent);
@@ -95,4 +120,16 @@ fn a_member_that_the_broker_does_not_know_is_found() {
         run.check_members(served).unwrap();
     });
     assert!(!found.is_empty() && found.iter().all(|verdict| *verdict == Verdict::Late), "{found:?}");
+}
+
+#[test]
+fn what_does_not_come_at_once_when_everybody_waits_is_late() {
+    let found = found(|run, served| {
+        run.finish(served).unwrap();
+        assert_eq!(run.report.findings, []);
+        // Nobody is so fast.
+        (run.rules.wake_ms_max, run.rules.work_ms_max) = (-1, 5_000);
+        run.check_wake_up(served);
+    });
+    assert_eq!(found.first(), Some(&Verdict::Late), "{found:?}");
 }

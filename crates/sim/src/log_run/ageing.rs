@@ -8,8 +8,8 @@ use std::time::Duration;
 use protocol::LogOffset;
 use store::{ReadStatus, Retention, Store};
 
-use super::checks::LIMITS;
 use super::{Run, TOPICS, TURNS_MAX};
+use crate::reading::LIMITS;
 use crate::verdict::Verdict;
 
 /// In front of every file.
@@ -234,4 +234,126 @@ fn numbered(dir: &Path) -> Vec<(String, u64)> {
         .collect();
     found.sort();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use store::ConsumeQueue;
+
+    use super::super::tests::found_by;
+    use super::super::{Message, Plan};
+    use super::*;
+
+    /// Has a store of small files, of which none may go before `doctor` says so.
+    fn found(doctor: impl FnOnce(&mut Run<'_>, &Arc<Store>)) -> Vec<Verdict> {
+        let rule = |run: &mut Run<'_>| {
+            let (file_reserved, delete_when) = (Duration::ZERO, (0..24).collect());
+            run.options.retention = Retention { file_reserved, delete_when, ..Retention::default() };
+            (run.options.segment_bytes, run.options.queue_file_bytes) = (16 << 10, 20 * 4);
+            run.options.clean_interval = Duration::from_secs(1);
+            run.ageing.floor.store(0, Ordering::SeqCst);
+        };
+        found_by(Plan { ages: true, ..Plan::default() }, rule, doctor)
+    }
+
+    /// Has all files go that may.
+    fn let_go(run: &mut Run<'_>, store: &Arc<Store>) {
+        run.ageing.floor.store(NO_FLOOR, Ordering::SeqCst);
+        run.see(store);
+        run.all_that_is_expired_goes(store);
+        run.settle(store);
+        run.check_living(store);
+        assert_eq!(run.report.findings, []);
+        assert!(store.min_offset().0 > 0);
+    }
+
+    /// A queue that begins at this offset or behind it, and has a message.
+    fn queue_from(store: &Store, least: u64) -> (usize, u32) {
+        let of = |topic: usize| store.queues_of(TOPICS[topic]).into_iter().map(move |(id, queue)| (topic, id, queue));
+        let fits = |queue: &ConsumeQueue| (least..queue.max_offset()).contains(&queue.min_offset());
+        let (topic, id, _) = (0..TOPICS.len()).flat_map(of).find(|(.., queue)| fits(queue)).unwrap();
+        (topic, id)
+    }
+
+    #[test]
+    fn what_is_expired_and_does_not_go_is_late() {
+        let found = found(|run, store| {
+            // The store is told by the old one that everything is needed.
+            run.ageing.floor = Arc::new(AtomicU64::new(NO_FLOOR));
+            run.all_that_is_expired_goes(store);
+        });
+        assert_eq!(found, [Verdict::Late]);
+    }
+
+    #[test]
+    fn what_goes_before_it_may_is_lost() {
+        let found = found(|run, store| {
+            let_go(run, store);
+            run.ageing.may_be_gone = 0;
+            run.check_lower_ends(store, usize::MAX);
+        });
+        assert_eq!(found, [Verdict::Lost]);
+    }
+
+    #[test]
+    fn a_file_of_the_log_or_of_a_queue_below_its_beginning_is_late() {
+        let log = found(|run, store| {
+            let_go(run, store);
+            std::fs::write(run.world.root().join("commitlog/00000000000000000000"), b"").unwrap();
+            run.check_lower_ends(store, usize::MAX);
+        });
+        assert_eq!(log, [Verdict::Late]);
+        let queue = found(|run, store| {
+            let_go(run, store);
+            // So far that a whole file lies below it.
+            let (topic, id) = queue_from(store, run.options.queue_file_bytes / 20);
+            let dir = run.world.root().join("consumequeue").join(TOPICS[topic]).join(id.to_string());
+            std::fs::create_dir_all(&dir).unwrap();
+            // It may be the one that stays.
+            let path = dir.join("00000000000000000000");
+            std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+            run.check_lower_ends(store, 0);
+        });
+        assert!(!queue.is_empty() && queue.iter().all(|verdict| *verdict == Verdict::Late), "{queue:?}");
+    }
+
+    #[test]
+    fn a_queue_that_begins_behind_a_message_that_the_log_has_lost_it() {
+        let found = found(|run, store| {
+            let_go(run, store);
+            let (topic, queue) = queue_from(store, 1);
+            let generation = run.deleted[topic].generation;
+            let end = store.end().0;
+            run.messages.insert(0, Message { topic, queue, offset: 0, end, bytes: 8, generation, stored_ms: 0 });
+            run.check_lower_ends(store, usize::MAX);
+        });
+        assert_eq!(found, [Verdict::Lost]);
+    }
+
+    #[test]
+    fn a_queue_whose_lowest_offset_cannot_be_read_lost_it() {
+        let found = found(|run, store| {
+            let mut generation = 0;
+            // Until a queue begins with a message that is not shown, since the device has not got it yet.
+            loop {
+                generation += 1;
+                for (topic, deleted) in TOPICS.iter().zip(&mut run.deleted) {
+                    store.delete_topic(topic);
+                    deleted.generation = generation;
+                }
+                run.send(store);
+                let flushed = store.flushed().get();
+                if run.messages.values().all(|message| message.generation < generation || message.end > flushed) {
+                    break;
+                }
+            }
+            // It is said to be older than that.
+            run.messages
+                .values_mut()
+                .filter(|message| message.generation == generation)
+                .for_each(|message| message.end = 1);
+            run.check_lower_ends(store, usize::MAX);
+        });
+        assert_eq!(found, [Verdict::Lost]);
+    }
 }

@@ -3,22 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use protocol::record::{self, RecordView, Scanned};
-use store::{FlushMode, ReadLimits, Store};
+use store::{FlushMode, Store};
 
 use super::{Deleted, End, Message, Run, TOPICS, body};
 use crate::disk::Crash;
+use crate::reading::{self, Seen};
 use crate::verdict::Verdict;
-
-pub(super) const LIMITS: ReadLimits = ReadLimits {
-    max_count: 32,
-    count_memory: 32,
-    bytes_memory: 1 << 20,
-    count_disk: 32,
-    bytes_disk: 1 << 20,
-    scan_bytes: 16_000,
-    may_fault: true,
-};
 
 /// Files below a queue's lower end while the store runs.
 const LEFT_MAX: usize = 6;
@@ -115,27 +105,9 @@ impl Run<'_> {
         let mut found = BTreeSet::new();
         for (topic, name) in TOPICS.iter().enumerate() {
             for (queue_id, queue) in store.queues_of(name) {
-                let (mut next, mut last) = (queue.min_offset() as i64, 0);
-                // Ends at the queue's end, or where a read does not get on.
-                loop {
-                    let mut slices = Vec::new();
-                    let read = store.read(&queue, next, &LIMITS, &mut |_| true, &mut slices);
-                    if let Some(failure) = read.failure {
-                        self.report.find(Verdict::Lost, format!("{name}/{queue_id} at {next}: {failure}"));
-                    }
-                    for slice in slices {
-                        match record::scan(slice.as_ref(), true) {
-                            Ok(Scanned::Record(view)) => self.look_at(&view, topic, queue_id, &mut last, &mut found),
-                            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => {
-                                let what = format!("no record in {name}/{queue_id} from {next} on, at {slice:?}");
-                                self.report.find(Verdict::Foreign, what);
-                            }
-                        }
-                    }
-                    if read.next <= next {
-                        break;
-                    }
-                    next = read.next;
+                let mut last = 0;
+                for seen in reading::read(store, &queue, self.report) {
+                    self.look_at(&seen, topic, queue_id, &mut last, &mut found);
                 }
                 self.report.tell(|| {
                     let (min, max) = (queue.min_offset(), queue.max_offset());
@@ -146,22 +118,14 @@ impl Run<'_> {
         found
     }
 
-    fn look_at(
-        &mut self,
-        view: &RecordView<'_>,
-        topic: usize,
-        queue_id: u32,
-        last: &mut u64,
-        found: &mut BTreeSet<u64>,
-    ) {
-        let id = view.body().first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
-        let offset = view.queue_offset();
+    fn look_at(&mut self, seen: &Seen, topic: usize, queue_id: u32, last: &mut u64, found: &mut BTreeSet<u64>) {
+        let Seen { id, offset, .. } = *seen;
         let at = format!("{}/{queue_id} at {offset}: message {id}", TOPICS[topic]);
         let Some(sent) = self.messages.get(&id) else {
             return self.report.find(Verdict::Foreign, format!("{at} is none that could be there"));
         };
         let deleted = self.deleted[topic];
-        if view.body() != body(id, sent.bytes) {
+        if seen.body != body(id, sent.bytes) {
             self.report.find(Verdict::Foreign, format!("{at} has another body"));
         }
         if sent.generation < deleted.certain {

@@ -8,13 +8,26 @@ use crate::world::Twist;
 
 /// Has a store with messages, lets `doctor` do something to what is known of it and look once more, and says what that found.
 fn found(doctor: impl FnOnce(&mut Run<'_>, &Arc<Store>)) -> Vec<Verdict> {
+    found_by(Plan::default(), |_| {}, doctor)
+}
+
+/// The same of a run by such a plan, and by such rules.
+pub(super) fn found_by(
+    plan: Plan,
+    rule: impl FnOnce(&mut Run<'_>),
+    doctor: impl FnOnce(&mut Run<'_>, &Arc<Store>),
+) -> Vec<Verdict> {
     let mut world = World::new(1, Twist::default()).unwrap();
     let turns = world.turns.clone();
     let _in_charge = turns.enter();
     let mut report = Report::new(false);
     let options = StoreOptions { flush: FlushMode::Sync, pool: None, ..options(&world) };
-    let mut run = Run::new(1, Plan::default(), &mut world, &mut report, options);
+    let mut run = Run::new(1, plan, &mut world, &mut report, options);
+    rule(&mut run);
     let (store, _) = run.open(Crash::Killed).unwrap().unwrap();
+    if plan.ages {
+        run.ages_from_now(&store);
+    }
     run.check_start(&store, End::Closed);
     for _ in 0..30 {
         run.send(&store);
@@ -23,7 +36,7 @@ fn found(doctor: impl FnOnce(&mut Run<'_>, &Arc<Store>)) -> Vec<Verdict> {
     run.check_living(&store);
     assert_eq!(run.report.findings, []);
     doctor(&mut run, &store);
-    let found = run.report.findings.iter().map(|finding| finding.verdict).collect();
+    let found = run.report.verdicts();
     store.close().unwrap();
     world.next_life(Crash::Killed, &mut report).unwrap();
     found

@@ -8,6 +8,7 @@ use protocol::sys_flag::pull;
 use super::super::history::Queue;
 use super::super::{Around, GROUPS, RPC_MS};
 use super::{Asked, Consumer, Held, LATE_MS, PULL_LATER_MS, Undone, topic_name};
+use crate::reading::id_of;
 use crate::served::Answer;
 use crate::verdict::Verdict;
 
@@ -145,7 +146,7 @@ impl Consumer {
                 return around.report.find(Verdict::Foreign, format!("{at}: no record"));
             };
             let offset = view.queue_offset() as i64;
-            let id = view.body().first_chunk().map_or(0, |id| u64::from_be_bytes(*id));
+            let id = id_of(view.body());
             if offset != expected {
                 around.report.find(Verdict::Lost, format!("{at}: {offset} is found, where {expected} should be"));
             }
@@ -169,5 +170,48 @@ impl Consumer {
 pub(super) fn held_pull_later(held: Option<&mut Held>, now: i64) {
     if let Some(held) = held {
         (held.is_pulling, held.pull_at) = (false, now + PULL_LATER_MS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::super::history::Topic;
+    use super::super::super::tests::found;
+    use super::super::super::{TOPIC, around};
+    use super::*;
+    use crate::reading::LIMITS;
+
+    /// Has a member told `code`, those of the first three messages of a queue that `taken` names, and that it goes on at `next`, when it asked
+    /// from the first one on.
+    fn pulled(code: ResponseCode, taken: &[usize], next: i64) -> Vec<Verdict> {
+        found(|run, served| {
+            let queues = served.store.queues_of(TOPIC);
+            let (id, queue) = queues.into_iter().max_by_key(|(_, queue)| queue.max_offset()).unwrap();
+            let (from, mut slices) = (queue.min_offset() as i64, Vec::new());
+            served.store.read(&queue, from, &LIMITS, &mut |_| true, &mut slices);
+            assert!(from == 0 && slices.len() >= 3);
+            let body = taken.iter().flat_map(|at| AsRef::<[u8]>::as_ref(&slices[*at]).to_vec()).collect();
+            let fields = BTreeMap::from([("nextBeginOffset".to_owned(), next.to_string())]);
+            let answer = Answer { code: code as i32, fields, body, ..Answer::default() };
+            let queue = Queue { topic: Topic::Main, id: id as i32 };
+            let consumer = run.consumers.iter_mut().find(|consumer| consumer.held.contains_key(&queue)).unwrap();
+            let (term, life) = (consumer.held[&queue].term, run.life);
+            let mut around = around!(run, None, 0);
+            consumer.pulled(&mut around, (queue, term, from, life), &answer);
+        })
+    }
+
+    #[test]
+    fn a_message_that_a_pull_passes_over_is_lost() {
+        assert_eq!(pulled(ResponseCode::Success, &[0, 1, 2], 3), []);
+        assert_eq!(pulled(ResponseCode::Success, &[0, 2], 3), [Verdict::Lost], "between two");
+        assert_eq!(pulled(ResponseCode::Success, &[1, 2], 3), [Verdict::Lost], "in front");
+        assert_eq!(pulled(ResponseCode::Success, &[0, 1], 3), [Verdict::Lost], "behind them");
+        for code in [ResponseCode::PullNotFound, ResponseCode::PullRetryImmediately] {
+            assert_eq!(pulled(code, &[], 0), []);
+            assert_eq!(pulled(code, &[], 1), [Verdict::Lost], "where nothing is found");
+        }
     }
 }
