@@ -9,8 +9,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::asking::Asking;
-use support::failing::{on_failing_device, with_failing_files};
-use support::{PATIENCE, Running};
+use support::failing::{died_of, finds_again, on_failing_device, with_failing_files};
+use support::{PATIENCE, Running, until};
 
 const TOPIC: &str = "orders";
 const FLUSH_DISK_TIMEOUT: i32 = 10;
@@ -30,10 +30,7 @@ async fn acknowledged_until_its_end(running: Running, said: &str) -> Vec<String>
         assert_eq!(answer.code, 0, "{:?}", answer.remark);
         acknowledged.push(number.to_string());
     }
-    let (signal, log) = running.ended_by();
-    assert_eq!(signal, Some(6), "{log}");
-    let last = log.lines().find(|line| line.contains(said)).expect(&log);
-    assert!(last.contains("commitlog/00000000000000000000") && last.contains("Input/output error"), "{last}");
+    died_of(running, said, "commitlog/00000000000000000000");
     acknowledged
 }
 
@@ -64,10 +61,7 @@ async fn a_log_that_cannot_be_written_from_the_pool_ends_the_process_with_its_re
     );
     let acknowledged = acknowledged_until_its_end(running, "the log cannot be written: ending the process").await;
     assert_eq!(acknowledged.len(), 59);
-
-    let again = Running::server(data.path());
-    assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, acknowledged);
-    assert_eq!(again.end("-TERM").0, Some(0));
+    finds_again(data.path(), TOPIC, &acknowledged).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -77,79 +71,73 @@ async fn timer_files_that_cannot_be_brought_to_the_device_end_the_process_with_i
     let asking = Asking::of(&running);
     let answer = asking.send(TOPIC, 0, "TIMER_DELAY_SEC\u{1}3\u{2}", "late").await.unwrap();
     assert_eq!(answer.code, 0, "{:?}", answer.remark);
-    let (signal, log) = running.ended_by();
-    assert_eq!(signal, Some(6), "{log}");
-    let last =
-        log.lines().find(|line| line.contains("cannot be brought to the device: ending the process")).expect(&log);
-    assert!(last.contains("store/timerwheel") && last.contains("Input/output error"), "{last}");
+    died_of(running, "cannot be brought to the device: ending the process", "store/timerwheel");
 
     let again = Running::server(data.path());
     let asking = Asking::of(&again);
-    let deadline = Instant::now() + PATIENCE;
-    while asking.bodies(TOPIC, 0).await != ["late"] {
-        assert!(Instant::now() < deadline, "the timer message is not delivered");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the timer message is delivered", async || asking.bodies(TOPIC, 0).await == ["late"]).await;
     assert_eq!(again.end("-TERM").0, Some(0));
+}
+
+/// Sends 60 KB that begin with this number. Says why they were refused for want of room; `None`: they are stored.
+async fn refusal(asking: &Asking, number: usize) -> Option<String> {
+    let answer = asking.send(TOPIC, 0, "", &format!("{number:<60000}")).await.unwrap();
+    match answer.code {
+        0 => None,
+        SERVICE_NOT_AVAILABLE => Some(answer.remark.unwrap_or_default()),
+        code => panic!("{code} {:?}", answer.remark),
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_without_room_is_an_answer_and_writing_goes_on_by_itself_when_there_is_room() {
     let data = tempfile::tempdir().unwrap();
-    // Asked again with each send that is refused.
+    // Asked again with each send that is refused, and before with each that comes near the end of the room: these are large, and so few.
     let running = on_failing_device(
         data.path(),
-        "fallocate:error=ENOSPC:when=6..1500",
+        "fallocate:error=ENOSPC:when=6..150",
         &["mappedFileSizeCommitLog=1048576", "messageIndexEnable=false"],
     );
     let asking = Asking::of(&running);
     let mut acknowledged = Vec::new();
-    let mut refused = None;
-    let deadline = Instant::now() + PATIENCE;
     let mut number = 0;
-    while refused.is_none() {
+    let deadline = Instant::now() + PATIENCE;
+    let remark = loop {
         assert!(Instant::now() < deadline, "{number} messages, and none was refused");
-        let answer = asking.send(TOPIC, 0, "", &body(number)).await.unwrap();
-        match answer.code {
-            0 => acknowledged.push(number.to_string()),
-            SERVICE_NOT_AVAILABLE => refused = answer.remark,
-            code => panic!("{code} {:?}", answer.remark),
+        match refusal(&asking, number).await {
+            Some(remark) => break remark,
+            None => acknowledged.push(number.to_string()),
         }
         number += 1;
-    }
-    let remark = refused.unwrap();
+    };
     let folder = data.path().join("store/commitlog");
     for part in [folder.to_str().unwrap(), "No space left on device", "% of the device are in use", "free space"] {
         assert!(remark.contains(part), "{part}: {remark}");
     }
     // Who reads does not notice.
     assert_eq!(asking.bodies(TOPIC, 0).await, acknowledged);
-    while acknowledged.last() != Some(&(number - 1).to_string()) {
+    number += 1;
+    let deadline = Instant::now() + PATIENCE;
+    while let Some(remark) = refusal(&asking, number).await {
         assert!(Instant::now() < deadline, "it takes no messages again: {remark}");
-        let answer = asking.send(TOPIC, 0, "", &body(number)).await.unwrap();
-        match answer.code {
-            0 => acknowledged.push(number.to_string()),
-            SERVICE_NOT_AVAILABLE => tokio::time::sleep(Duration::from_millis(2)).await,
-            code => panic!("{code} {:?}", answer.remark),
-        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
         number += 1;
     }
+    acknowledged.push(number.to_string());
     assert_eq!(asking.bodies(TOPIC, 0).await, acknowledged, "what was refused is not there");
     running.logged("there is room for the log again").await;
     assert_eq!(running.end("-TERM").0, Some(0));
-    let again = Running::server(data.path());
-    assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, acknowledged);
-    assert_eq!(again.end("-TERM").0, Some(0));
+    finds_again(data.path(), TOPIC, &acknowledged).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_is_late_is_told_to_who_waits_for_it_and_everything_is_stored() {
     let data = tempfile::tempdir().unwrap();
-    // Every flush takes two seconds.
+    // Every flush takes more than three times as long as a send waits for it.
     let running = on_failing_device(
         data.path(),
-        "msync:delay_enter=2000000",
-        &["flushDiskType=SYNC_FLUSH", "syncFlushTimeout=500", "mappedFileSizeCommitLog=1048576"],
+        "msync:delay_enter=700000",
+        &["flushDiskType=SYNC_FLUSH", "syncFlushTimeout=200", "mappedFileSizeCommitLog=1048576"],
     );
     let asking = Asking::of(&running);
     let mut sent = Vec::new();
@@ -162,20 +150,14 @@ async fn a_device_that_is_late_is_told_to_who_waits_for_it_and_everything_is_sto
             FLUSH_DISK_TIMEOUT => {
                 late += 1;
                 let remark = answer.remark.unwrap();
-                assert!(remark.contains("stored, but not flushed within 500 ms (syncFlushTimeout)"), "{remark}");
+                assert!(remark.contains("stored, but not flushed within 200 ms (syncFlushTimeout)"), "{remark}");
             }
             code => panic!("{code} {:?}", answer.remark),
         }
     }
     assert!(late >= 3, "{late} were late");
     // Consumers see what is on the device.
-    let deadline = Instant::now() + PATIENCE;
-    while asking.bodies(TOPIC, 0).await != sent {
-        assert!(Instant::now() < deadline, "{:?}", asking.bodies(TOPIC, 0).await);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    until("all are found", async || asking.bodies(TOPIC, 0).await == sent).await;
     assert_eq!(running.end("-TERM").0, Some(0));
-    let again = Running::server(data.path());
-    assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, sent);
-    assert_eq!(again.end("-TERM").0, Some(0));
+    finds_again(data.path(), TOPIC, &sent).await;
 }

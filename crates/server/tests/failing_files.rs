@@ -6,11 +6,11 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use support::asking::Asking;
-use support::failing::with_failing_files;
-use support::{PATIENCE, Running};
+use support::failing::{died_of, finds_again, with_failing_files};
+use support::{PATIENCE, Running, until};
 
 const TOPIC: &str = "orders";
 const SYSTEM_ERROR: i32 = 1;
@@ -32,11 +32,14 @@ async fn topics_until_one_is_not(asking: &Asking) -> Vec<String> {
     panic!("a thousand topics, and nothing fails");
 }
 
-/// Each topic is there, with the message that has made it.
-async fn all_are_there(asking: &Asking, topics: &[String]) {
+/// Where nothing fails any more each topic is there, with the message that has made it, and a stop is clean.
+async fn finds_topics_again(data: &Path, topics: &[String]) {
+    let again = Running::server(data);
+    let asking = Asking::of(&again);
     for topic in topics {
         assert_eq!(asking.bodies(topic, 0).await, [topic.as_str()]);
     }
+    assert_eq!(again.end("-TERM").0, Some(0));
 }
 
 /// Sends so many messages and returns their bodies.
@@ -51,11 +54,7 @@ async fn send(asking: &Asking, count: usize) -> Vec<String> {
 }
 
 async fn figure_becomes(asking: &Asking, name: &str, value: u64) {
-    let deadline = Instant::now() + PATIENCE;
-    while asking.figure(name).await != value {
-        assert!(Instant::now() < deadline, "{name} does not become {value}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until(&format!("{name} is {value}"), async || asking.figure(name).await == value).await;
 }
 
 fn lines_with(log: &str, words: &str) -> usize {
@@ -69,27 +68,21 @@ async fn a_journal_that_cannot_be_brought_to_the_device_ends_the_process_with_it
     let running = with_failing_files(data.path(), "fdatasync:error=EIO:when=100+", &[JOURNAL], settings);
     let acknowledged = topics_until_one_is_not(&Asking::of(&running)).await;
     assert!(acknowledged.len() > 10, "{} topics", acknowledged.len());
-    let (signal, log) = running.ended_by();
-    assert_eq!(signal, Some(6), "{log}");
-    let said =
-        log.lines().find(|line| line.contains("what is on the device is unknown after a failed sync")).expect(&log);
-    assert!(said.contains(JOURNAL) && said.contains("Input/output error"), "{said}");
-
-    let again = Running::server(data.path());
-    all_are_there(&Asking::of(&again), &acknowledged).await;
-    assert_eq!(again.end("-TERM").0, Some(0));
+    died_of(running, "what is on the device is unknown after a failed sync", JOURNAL);
+    finds_topics_again(data.path(), &acknowledged).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_journal_without_room_holds_its_changes_and_goes_on_by_itself() {
     let data = tempfile::tempdir().unwrap();
-    // Each change is a write of its thread, which tries again five times a second.
+    // Each change is a write of its thread, which tries again five times a second: for more than the two seconds that an answer waits for it.
     let settings = &["flushDiskType=SYNC_FLUSH"];
-    let running = with_failing_files(data.path(), "pwrite64:error=ENOSPC:when=100..150", &[JOURNAL], settings);
+    let running = with_failing_files(data.path(), "pwrite64:error=ENOSPC:when=100..125", &[JOURNAL], settings);
     let asking = Asking::of(&running);
-    let mut acknowledged = topics_until_one_is_not(&asking).await;
+    // Looked at meanwhile: when the answer is here it may be over.
+    let failing = figure_becomes(&asking, "journalFailing", 1);
+    let (mut acknowledged, ()) = tokio::join!(topics_until_one_is_not(&asking), failing);
     assert!(acknowledged.len() > 10, "{} topics", acknowledged.len());
-    figure_becomes(&asking, "journalFailing", 1).await;
     let said = running.logged("cannot write the journal, changes wait in memory").await;
     assert!(said.contains(JOURNAL) && said.contains("No space left on device"), "{said}");
     running.logged("the journal can be written again").await;
@@ -99,10 +92,7 @@ async fn a_journal_without_room_holds_its_changes_and_goes_on_by_itself() {
     assert_eq!(asking.send("after", 0, "", "after").await.unwrap().code, 0);
     acknowledged.push("after".to_owned());
     running.end("-KILL");
-
-    let again = Running::server(data.path());
-    all_are_there(&Asking::of(&again), &acknowledged).await;
-    assert_eq!(again.end("-TERM").0, Some(0));
+    finds_topics_again(data.path(), &acknowledged).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,10 +115,7 @@ async fn a_consume_queue_that_cannot_be_written_costs_nobody_a_message() {
     running.logged("consume queues are written again").await;
     assert_eq!(asking.bodies(TOPIC, 0).await, sent);
     assert_eq!(running.end("-TERM").0, Some(0));
-
-    let again = Running::server(data.path());
-    assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, sent);
-    assert_eq!(again.end("-TERM").0, Some(0));
+    finds_again(data.path(), TOPIC, &sent).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,11 +132,10 @@ async fn a_file_of_the_configuration_that_cannot_be_replaced_is_named_once_and_h
     // Files behind it are written. And it is tried again: the journal has to know of each attempt.
     let groups = data.path().join("store/config/subscriptionGroup.json");
     let before = asking.figure("journalEntries").await;
-    let deadline = Instant::now() + PATIENCE;
-    while !groups.exists() || asking.figure("journalEntries").await < before + 3 {
-        assert!(Instant::now() < deadline, "the groups are not written, or the topics not tried again");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("the groups are written, and the topics tried again", async || {
+        groups.exists() && asking.figure("journalEntries").await >= before + 3
+    })
+    .await;
     let (code, log) = running.end("-TERM");
     assert_eq!(code, Some(0), "{log}");
     // Once while it ran, and once at the stop.
@@ -187,15 +173,8 @@ async fn a_key_index_that_cannot_be_brought_to_the_device_ends_the_process_with_
     sent.extend(send(&Asking::of(&running), 3).await);
     // It is brought there when it is full, or at the end.
     assert!(Command::new("kill").args(["-TERM", &running.pid().to_string()]).status().unwrap().success());
-    let (signal, log) = running.ended_by();
-    assert_eq!(signal, Some(6), "{log}");
-    let said =
-        log.lines().find(|line| line.contains("cannot be brought to the device: ending the process")).expect(&log);
-    assert!(said.contains(&file) && said.contains("Input/output error"), "{said}");
-
-    let again = Running::server(data.path());
-    assert_eq!(Asking::of(&again).bodies(TOPIC, 0).await, sent);
-    assert_eq!(again.end("-TERM").0, Some(0));
+    died_of(running, "cannot be brought to the device: ending the process", &file);
+    finds_again(data.path(), TOPIC, &sent).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,6 @@
 mod support;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -17,8 +16,9 @@ use protocol::code::request;
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
 use protocol::request::{PullMessage, SendMessage};
+use support::Running;
 use support::asking::Asking;
-use support::{Running, gantry};
+use support::failing::on_failing_device;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
@@ -28,29 +28,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 /// Batches a second, few enough for a machine that does much else. A window has to have a thousand messages to say anything.
 const PACE: u64 = 40;
 const BATCH: usize = 100;
-/// What is usual is known after seven windows.
-const WINDOW: &str = "throughputWindowMillis=500";
+/// What each server is started with. What is usual is known after seven windows.
+const ALWAYS: [&str; 2] = ["throughputWindowMillis=500", "messageIndexEnable=false"];
 const FELL: &str = "fewer messages are stored than usual";
 /// A machine may be so slow that this takes many times as long as it should.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// A server of which calls are late, as `inject=` of strace has it.
+/// A server of which calls are late.
 fn delayed(data: &Path, injected: &str, settings: &[&str]) -> Running {
-    let (call, _) = injected.split_once(':').unwrap();
-    let mut command = Command::new("strace");
-    // With -D it is the server that is our child, and not strace.
-    command.args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
-    command.args(["-e", &format!("inject={injected}"), env!("CARGO_BIN_EXE_gantry")]);
-    started(command, data, settings)
-}
-
-fn started(mut command: Command, data: &Path, settings: &[&str]) -> Running {
-    command.args(["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"]);
-    for setting in [WINDOW, "messageIndexEnable=false"].iter().chain(settings) {
-        command.args(["--set", setting]);
-    }
-    command.env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
-    Running::start(&mut command)
+    on_failing_device(data, injected, &[&ALWAYS[..], settings].concat())
 }
 
 /// Sends a steady load, until the line is there. Ended by whoever waits for that.
@@ -176,7 +162,9 @@ async fn produce_and_stop_reading(broker: String, mut stop: oneshot::Receiver<()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_takes_no_answers_is_named_when_throughput_falls() {
     let data = tempfile::tempdir().unwrap();
-    let running = started(gantry(&[]), data.path(), &["serverSocketSndBufSize=65536"]);
+    let settings = ["serverSocketSndBufSize=65536"];
+    let settings: Vec<&str> = ALWAYS.into_iter().chain(settings).flat_map(|setting| ["--set", setting]).collect();
+    let running = Running::server_with(data.path(), &settings);
     let asking = Asking::of(&running);
     assert_eq!(asking.create("orders", 1, "").await.code, 0);
     let (stop, stopped) = oneshot::channel();

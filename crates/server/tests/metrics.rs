@@ -7,7 +7,6 @@ mod support;
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use config::labels::OWN;
@@ -16,7 +15,7 @@ use protocol::code::request;
 use protocol::request::SendMessage;
 use support::asking::Asking;
 use support::prometheus::{ask, value};
-use support::{PATIENCE, Running, fails, gantry, prometheus};
+use support::{PATIENCE, Running, fails, gantry, prometheus, until};
 
 /// A user to whom nothing belongs.
 const NOBODY: u32 = 65534;
@@ -129,22 +128,21 @@ async fn a_broker_whose_program_is_somebody_elses_counts_what_is_there() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
     let is_told = numbers.next().zip(numbers.next()) >= Some((6, 5));
-    let deadline = Instant::now() + PATIENCE;
     let body = "x".repeat(64 << 10);
     // What was found first: a later count finds more, and is to know as much of it as the first.
-    let mut found = None;
-    let page = loop {
+    let mut found = None::<f64>;
+    until("more of the log is found than at first, and what of it is dirty", async || {
         assert_eq!(asking.send("counted", 0, "", &body).await.unwrap().code, 0);
         let page = ask(port, "GET /metrics").1;
         let log = value(&page, "gantry_memory_bytes{", "part=\"log\"");
         let is_later = found.is_some_and(|found| log > found);
-        if is_later && (!is_told || value(&page, "gantry_log_dirty_bytes{", "") > 0.0) {
-            break page;
+        if log > 0.0 {
+            found.get_or_insert(log);
         }
-        found = found.or(Some(log).filter(|log| *log > 0.0));
-        assert!(Instant::now() < deadline, "{page}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    };
+        is_later && (!is_told || value(&page, "gantry_log_dirty_bytes{", "") > 0.0)
+    })
+    .await;
+    let page = ask(port, "GET /metrics").1;
     assert_eq!(page.contains("gantry_log_dirty_bytes{"), is_told);
     assert_eq!(page.contains("gantry_log_writeback_bytes{"), is_told);
     assert!(value(&page, "gantry_memory_bytes{", "part=\"journal\"") > 0.0);

@@ -9,7 +9,6 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +17,7 @@ use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::SendMessage;
 use support::asking::Asking;
+use support::failing::on_failing_device;
 use support::{PATIENCE, Running};
 use tokio::task::JoinSet;
 
@@ -34,21 +34,14 @@ const BUSY: i32 = 2;
 const FLUSH_DISK_TIMEOUT: i32 = 10;
 
 fn start(data: &Path) -> Running {
-    let mut command = Command::new("strace");
-    command.args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e", "trace=msync"]);
-    command.args(["-e", "inject=msync:delay_enter=1500000", env!("CARGO_BIN_EXE_gantry")]);
-    command.args(["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"]);
-    for setting in [
+    let settings = [
         "flushDiskType=SYNC_FLUSH",
         "memoryLimit=67108864",
         "roomTimeoutMillis=400",
         "mappedFileSizeCommitLog=16777216",
         "messageIndexEnable=false",
-    ] {
-        command.args(["--set", setting]);
-    }
-    command.env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
-    Running::start(&mut command)
+    ];
+    on_failing_device(data, "msync:delay_enter=1500000", &settings)
 }
 
 fn message(topic: &str, queue_id: i32) -> SendMessage<'_> {

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use client::{
     Client, ClientConfig, ConsumeFromWhere, Message, MessageQueue, Outcome, PullStatus, PushConfig, Received,
 };
-use support::{PATIENCE, Running, gantry};
+use support::{Running, gantry, until};
 
 const LOGICAL: &str = "__syslo__global__";
 const T: &str = "Fixed";
@@ -86,14 +86,6 @@ impl Cluster {
             gantry(&words).env("TMPDIR", folder).output().unwrap()
         });
         out.await.unwrap()
-    }
-}
-
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

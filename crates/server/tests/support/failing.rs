@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::Running;
+use super::asking::Asking;
 
 /// A server of which these calls go wrong, as `inject=` of strace has it.
 pub fn on_failing_device(data: &Path, injected: &str, settings: &[&str]) -> Running {
@@ -19,8 +20,8 @@ pub fn with_failing_files(data: &Path, injected: &str, files: &[&str], settings:
     for file in files {
         command.arg("-P").arg(data.canonicalize().unwrap().join(file));
     }
-    // With -D it is the server that is our child, and not strace.
-    command.args(["-D", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+    // With -D it is the server that is our child, and not strace. With the filter it stops for this call only, and not for each that it makes.
+    command.args(["--seccomp-bpf", "-D", "-f", "-qqq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
     command.args(["-e", &format!("inject={injected}"), env!("CARGO_BIN_EXE_gantry")]);
     command.args(["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"]);
     for setting in settings {
@@ -28,4 +29,19 @@ pub fn with_failing_files(data: &Path, injected: &str, files: &[&str], settings:
     }
     command.env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
     Running::start(&mut command)
+}
+
+/// It ends itself, with a line that says this and names the file and what the device answered.
+pub fn died_of(running: Running, said: &str, file: &str) {
+    let (signal, log) = running.ended_by();
+    assert_eq!(signal, Some(6), "{log}");
+    let line = log.lines().find(|line| line.contains(said)).expect(&log);
+    assert!(line.contains(file) && line.contains("Input/output error"), "{line}");
+}
+
+/// Where nothing fails any more these bodies are in the first queue of the topic, and a stop is clean.
+pub async fn finds_again(data: &Path, topic: &str, bodies: &[String]) {
+    let again = Running::server(data);
+    assert_eq!(Asking::of(&again).bodies(topic, 0).await, bodies);
+    assert_eq!(again.end("-TERM").0, Some(0));
 }

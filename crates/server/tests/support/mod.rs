@@ -25,6 +25,15 @@ pub fn gantry(arguments: &[&str]) -> Command {
     command
 }
 
+/// Waits until it is so; what that is, is said when [`PATIENCE`] is over.
+pub async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Runs to the end. For starts that must fail.
 pub fn fails(arguments: &[&str]) -> String {
     let Output { status, stderr, .. } = gantry(arguments).output().unwrap();
