@@ -29,9 +29,10 @@ mqadmin:
 	scripts/setup test
 	tests/run mqadmin
 
+# Twice as many at a time as there are processors: most tests wait for a device, a clock or a process.
 unit:
 	scripts/setup unit
-	cargo test --profile fast --workspace
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --profile fast --workspace
 
 # Seeds of the simulator (docs/testing.md), of all kinds. ARGS="--seed 7" tells one seed's story; --broker and --group play brokers, and groups over a
 # network, --retention and --fail stores whose old files go, and on devices that fail, --rare any of them with rare branches.
