@@ -6,19 +6,15 @@ import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.StandardCopyOption;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
-import java.util.stream.Collectors;
 
 /**
  * A name server and a broker in a folder of their own: Gantry, or the real Apache ones. Ports and folder belong to the object, the
@@ -36,8 +32,6 @@ final class Server implements AutoCloseable {
 
     private static final ConcurrentLinkedQueue<Process> STARTED = new ConcurrentLinkedQueue<>();
     private static final AtomicInteger FOLDERS = new AtomicInteger();
-    /** Archives of classes that a process makes, or has tried to. */
-    private static final Set<Path> ARCHIVES = ConcurrentHashMap.newKeySet();
 
     static {
         Runtime.getRuntime().addShutdownHook(new Thread(() -> STARTED.forEach(Process::destroyForcibly)));
@@ -245,63 +239,31 @@ final class Server implements AutoCloseable {
         for (String name : List.of("logback_broker.xml", "logback_namesrv.xml", "rmq.namesrv.logback.xml", "rmq.broker.logback.xml")) {
             Files.writeString(logging.resolve(name), "<configuration><root level=\"OFF\"/></configuration>");
         }
-        Path jars = Path.of(System.getProperty("gantry.apache")).resolve(line).toRealPath();
+        Path jars = Path.of(System.getProperty("gantry.apache")).resolve(line);
         List<String> java = new ArrayList<>(List.of(
             Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC", "-Xshare:auto", "-XX:MaxDirectMemorySize=1g", "-Duser.home=" + home, "-Drocketmq.home.dir=" + home,
+            "-XX:MaxDirectMemorySize=1g", "-Duser.home=" + home, "-Drocketmq.home.dir=" + home,
             "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.98"));
         for (String open : List.of("java.nio", "jdk.internal.ref", "sun.nio.ch", "java.lang", "java.util")) {
             java.add("--add-opens=java.base/" + open + "=ALL-UNNAMED");
             java.add("--add-exports=java.base/" + open + "=ALL-UNNAMED");
         }
-        // In one order: an archive of classes is for one class path, and what stands for `*` is in any.
-        try (var files = Files.list(jars)) {
-            java.addAll(List.of("-cp", files.map(Path::toString).filter(file -> file.endsWith(".jar")).sorted().collect(Collectors.joining(":"))));
-        }
+        java.addAll(List.of("-cp", jars + "/*"));
         if (runsNameServer) {
-            launchApache("namesrv", jars, java, "org.apache.rocketmq.namesrv.NamesrvStartup", nameServerConfiguration());
+            launch("namesrv", java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", nameServerConfiguration().toString());
             awaitNameServer();
         }
         if (runsBroker) {
             // Apache drops sends that queued for 200 ms, which on a busy machine would say nothing about the test.
             settings.putIfAbsent("waitTimeMillsInSendQueue", "20000");
-            launchApache("broker", jars, java, "org.apache.rocketmq.broker.BrokerStartup", configuration());
+            launch("broker", java, "org.apache.rocketmq.broker.BrokerStartup", "-c", configuration().toString());
         }
     }
 
-    /**
-     * Loading and checking its classes is most of what a start costs the processor, and a suite has dozens: the first process of its kind that
-     * is asked to end leaves them in an archive beside the jars, which all later ones map.
-     */
-    private void launchApache(String name, Path jars, List<String> java, String main, Path configuration) throws IOException {
-        Path archive = jars.resolve(name + "-" + System.getProperty("java.vm.version") + ".jsa");
-        Path made = root.resolve(name + ".jsa");
-        boolean isThere = Files.exists(archive);
-        boolean isMaker = !isThere && ARCHIVES.add(archive);
-        var command = new ArrayList<>(java);
-        if (isThere) {
-            command.add("-XX:SharedArchiveFile=" + archive);
-        } else if (isMaker) {
-            command.add("-XX:ArchiveClassesAtExit=" + made);
-        }
-        command.addAll(List.of(main, "-c", configuration.toString()));
-        launch(name, command.toArray(String[]::new));
-        if (isMaker) {
-            process().onExit().thenAccept(ended -> keep(ended, made, archive));
-        }
-    }
-
-    /** Puts in place what a process has left. One that was killed (it did not end by SIGTERM, 143) has left nothing whole, and another may try. */
-    private static void keep(Process ended, Path made, Path archive) {
-        if (ended.exitValue() != 143) {
-            ARCHIVES.remove(archive);
-            return;
-        }
-        try {
-            Files.move(made, archive, StandardCopyOption.ATOMIC_MOVE);
-        } catch (IOException none) {
-            // It could not make one: this run does without.
-        }
+    private void launch(String name, List<String> command, String... arguments) throws IOException {
+        var all = new ArrayList<>(command);
+        all.addAll(List.of(arguments));
+        launch(name, all.toArray(String[]::new));
     }
 
     private void launch(String name, String... command) throws IOException {
@@ -344,7 +306,7 @@ final class Server implements AutoCloseable {
         throw new IllegalStateException("no free port");
     }
 
-    private static final Set<Integer> TAKEN = ConcurrentHashMap.newKeySet();
+    private static final java.util.Set<Integer> TAKEN = java.util.concurrent.ConcurrentHashMap.newKeySet();
 
     private static boolean isFree(int port) {
         try (var socket = new ServerSocket()) {
