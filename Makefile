@@ -72,7 +72,7 @@ chaos:
 # report with charts. ARGS="cage=256 body=4096": in a cage of memory, with other messages.
 endurance: MINUTES ?= 120
 endurance:
-	scripts/setup build
+	scripts/setup endurance
 	bench/soak minutes=$(MINUTES) $(ARGS)
 
 # In the profile of the tests, which need what build scripts make (TLS in C) in that one as well.
