@@ -75,6 +75,22 @@ impl Words {
     }
 }
 
+/// How an operator makes or changes a topic.
+pub(super) fn making<'a>(topic: &'a str, attributes: Option<&'a str>) -> CreateTopic<'a> {
+    CreateTopic {
+        topic,
+        default_topic: Some("TBW102"),
+        read_queue_nums: QUEUES as i32,
+        write_queue_nums: QUEUES as i32,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: Some(0),
+        order: false,
+        attributes,
+        force: false,
+    }
+}
+
 impl Run<'_> {
     /// Settings of the broker that follow from it: what an operator has set stands in its file.
     pub(super) fn settings_of_words(&self) -> Vec<Setting> {
@@ -111,18 +127,7 @@ impl Run<'_> {
             }
         }
         let attributes = format!("+{FLUSH_DISK_TYPE}={word}");
-        let fields = CreateTopic {
-            topic: with,
-            default_topic: Some("TBW102"),
-            read_queue_nums: QUEUES as i32,
-            write_queue_nums: QUEUES as i32,
-            perm: 6,
-            topic_filter_type: "SINGLE_TAG",
-            topic_sys_flag: Some(0),
-            order: false,
-            attributes: Some(&attributes),
-            force: false,
-        };
+        let fields = making(with, Some(&attributes));
         let request = Request { code: request::UPDATE_AND_CREATE_TOPIC, fields: &fields, body: &[] };
         let Some(answer) = self.ask(served, request)? else { return Ok(()) };
         self.report.tell(|| format!("{with} has {attributes}: {}", answer.code));
