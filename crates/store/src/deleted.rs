@@ -15,8 +15,8 @@ const TABLE: TableId = TableId(251);
 pub(crate) struct Deleted(HashMap<String, u64>);
 
 impl Deleted {
-    pub fn remember(journal: &Journal, topic: &str, end: u64) {
-        journal.put(TABLE, topic.as_bytes(), &end.to_be_bytes());
+    pub fn remember(journal: &Journal, topic: &str, end: u64) -> u64 {
+        journal.put(TABLE, topic.as_bytes(), &end.to_be_bytes())
     }
 
     pub fn recall(journal: &Journal) -> Deleted {
@@ -56,14 +56,21 @@ impl Deleted {
     }
 
     /// Brings the marks to what the log has, from `min` to `end`. A log that lost its end will have new messages above it, which
-    /// a mark from before must not take away.
-    pub fn follow_log(&self, journal: &Journal, min: u64, end: u64) {
+    /// a mark from before must not take away: if one had to be brought down, the journal's position of that, which the device has to have first.
+    pub fn follow_log(&self, journal: &Journal, min: u64, end: u64) -> Option<u64> {
+        let mut brought_down = None;
         for (topic, mark) in self.iter() {
-            if mark.min(end) <= min {
-                journal.delete(TABLE, topic.as_bytes());
+            let position = if mark.min(end) <= min {
+                journal.delete(TABLE, topic.as_bytes())
             } else if mark > end {
-                Deleted::remember(journal, topic, end);
+                Deleted::remember(journal, topic, end)
+            } else {
+                continue;
+            };
+            if mark > end {
+                brought_down = Some(position);
             }
         }
+        brought_down
     }
 }

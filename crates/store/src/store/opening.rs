@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+use std::time::{Duration, Instant};
 
 use env::{Buggify, Clock};
 use parking_lot::{Mutex, RwLock};
@@ -28,6 +29,9 @@ use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
 use crate::watermark::Watermark;
 use crate::worker::Bell;
+
+/// A journal that takes nothing for so long does not keep a store from opening.
+const MARKS_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Store {
     /// Locks the store, recovers what is in it, and starts the threads. Says what was found and mended.
@@ -83,7 +87,10 @@ impl Store {
             closed: Closed::recall(&journal),
         };
         let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &cold_pages, &mut found)?;
-        deleted.follow_log(&journal, files.segments[0].base(), end.at);
+        if let Some(position) = deleted.follow_log(&journal, files.segments[0].base(), end.at) {
+            // New messages will lie below the marks as they were: were these there again after a loss of power, they would take them away.
+            journal.mark_of(position, true).wait_until(position, Instant::now() + MARKS_PATIENCE);
+        }
 
         let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
         let open_index = |options| KeyIndex::open(options, &files_disk, &journal, log_now, &mut found.findings);
