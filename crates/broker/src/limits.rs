@@ -11,7 +11,8 @@ use net::{Budget, Held, ListenerTag, PlaceFigures, Places};
 use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
 
-/// Counts and high-water marks. Relaxed throughout: they are shown, nothing is decided by them.
+/// Counts and high-water marks, which are shown; and since when there is no room, by which sends wait or are refused. Relaxed throughout: each stands
+/// alone, and one that is seen late costs a send some milliseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     /// Connections of the advertised port.
