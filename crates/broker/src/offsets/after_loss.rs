@@ -64,9 +64,12 @@ pub(crate) fn cut(broker: &Broker) {
             return (queue_id == light::QUEUE_ID as i32).then_some(end);
         }
         // In a static topic offsets are those of logical queues, which may end on another broker.
-        let known = broker.topics.get(topic).filter(|topic| !topic.is_static())?;
-        // A topic that has become smaller is read to its end.
-        (known.has_queue(queue_id) || queue.is_some()).then_some(end)
+        let known = broker.topics.get(topic);
+        if known.as_ref().is_some_and(|topic| topic.is_static()) {
+            return None;
+        }
+        // A topic that has become smaller is read to its end, and so is one that the crash took from the journal.
+        (queue.is_some() || known.is_some_and(|topic| topic.has_queue(queue_id))).then_some(end)
     };
     let cuts = broker.offsets.cut(end_of);
     if broker.store.may_have_lost() {

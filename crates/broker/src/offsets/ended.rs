@@ -7,6 +7,9 @@
 //! group has committed: a client that is told so drops what it has not consumed, some of which may lie before the end. What another member does
 //! changes nothing for it: that one may read from the end on while this one is ahead.
 //!
+//! The journal may lose a topic with its queues, and the next send makes it anew: a queue that such a start does not know ended at 0. Clients of a
+//! topic that nobody had before ask where their group is, and are believed.
+//!
 //! A client that was believed and connects anew goes back to what its group has committed, as it does with any queue that it takes over. A group
 //! that has lost all its offsets in a queue is watched as well; who is told that there is none is believed, since it begins anew.
 //!
@@ -20,7 +23,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use protocol::names;
 
-use super::{Entry, Offsets, Slot, index};
+use super::{Entry, Key, Offsets, Slot, index};
 
 /// How long a process looks at where clients are. Those that are ahead and connected ask within seconds; one whose memory is full of messages asks when
 /// it has consumed some, which may take the 15 minutes of `consumeTimeout` for each.
@@ -35,7 +38,7 @@ const SPAN: i64 = 2_000;
 
 /// Where the queues ended that clients knew.
 pub(super) struct Ends {
-    /// By topic; one for each queue id. A topic that is new has no consumers from before.
+    /// By topic; one for each queue id. What is not here ended at 0.
     topics: HashMap<Arc<str>, Vec<i64>>,
     /// On [`Clock::elapsed`](env::Clock::elapsed).
     until: Duration,
@@ -48,6 +51,12 @@ pub(super) struct Ended {
     believed: Mutex<Vec<u64>>,
     /// Somebody who knows has said where the group goes on. Relaxed: who comes at the same time may be told either way.
     is_over: AtomicBool,
+}
+
+impl Ends {
+    fn of(&self, topic: &str, queue: usize) -> i64 {
+        self.topics.get(topic).and_then(|ends| ends.get(queue)).copied().unwrap_or(0)
+    }
 }
 
 impl Ended {
@@ -108,10 +117,10 @@ impl Offsets {
     fn ended<'a>(&self, entry: &Entry, slot: &'a Slot, queue: usize) -> Option<&'a Ended> {
         let ends = self.ends()?;
         let find = || {
+            let Key { group, topic } = &entry.key;
             // The broker reads for its own groups, and tools read where they like.
-            let is_watched = !names::is_system_group(&entry.key.group);
-            let end = ends.topics.get(&entry.key.topic).filter(|_| is_watched)?.get(queue)?;
-            Some(Box::new(Ended::at(*end)))
+            let is_watched = !names::is_system_group(group) && !names::is_system_topic(topic);
+            is_watched.then(|| Box::new(Ended::at(ends.of(topic, queue))))
         };
         let ended = slot.ended.get_or_init(find).as_deref();
         ended.filter(|ended| !ended.is_over.load(Ordering::Relaxed))
@@ -240,8 +249,22 @@ mod tests {
         assert_eq!(tells(&offsets, TWO, 6_000), None);
         assert!(commits(&offsets, TWO, 6_000));
         assert_eq!(offsets.tell(ONE, "TOOLS_CONSUMER", "T", 0, 5_007), None);
-        assert_eq!(offsets.tell(ONE, "G", "T", 1, 5_007), None, "it is new");
-        assert_eq!(offsets.tell(ONE, "G", "New", 0, 5_007), None);
+    }
+
+    #[test]
+    fn a_queue_that_the_loss_took_with_its_topic_ended_at_0() {
+        let (offsets, _) = offsets(&[5_000]);
+        for (topic, queue_id) in [("T", 1), ("Lost", 0)] {
+            // It has seen the first message of a queue that is gone, and another one is first now.
+            assert!(offsets.passes_over(ONE, "G", topic, queue_id, 1), "{topic}");
+            assert_eq!(offsets.tell(ONE, "G", topic, queue_id, 1), Some(0), "{topic}");
+            assert_eq!(offsets.tell(ONE, "G", topic, queue_id, 0), None, "{topic}");
+            assert_eq!(offsets.tell(ONE, "G", topic, queue_id, 1), None, "{topic}");
+            // Who begins where there was nothing goes on where it likes.
+            offsets.begins(TWO, "G", topic, queue_id);
+            assert_eq!(offsets.tell(TWO, "G", topic, queue_id, 7), None, "{topic}");
+        }
+        assert_eq!(offsets.tell(ONE, "G", names::SCHEDULE_TOPIC, 0, 7), None, "the broker's own");
     }
 
     #[test]

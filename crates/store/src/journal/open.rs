@@ -197,27 +197,30 @@ impl Replay<'_> {
         if starts.is_empty() && is_without_snapshot {
             return Ok(End { start: 0, at: 0, position: 0, journal_bytes: 0 });
         }
+        let mut begun = Vec::new();
+        let mut headless = Vec::new();
+        for &start in starts {
+            if self.is_headless(start)? { &mut headless } else { &mut begun }.push(start);
+        }
+        if begun.is_empty() && !headless.contains(&base) {
+            let what = format!("the journal of the changes from {base} on is missing");
+            return Err(JournalError::Missing { path: self.dir.to_owned(), what });
+        }
         let mut end = End { start: base, at: 0, position: base, journal_bytes: 0 };
-        for (place, &start) in starts.iter().enumerate() {
-            let is_last = place + 1 == starts.len();
-            let is_headless = is_last && self.is_headless(start)?;
-            if start != end.position && !(is_headless && place > 0) {
+        for (place, &start) in begun.iter().enumerate() {
+            if start != end.position {
                 let what = format!("the journal of the changes {} to {start} is missing", end.position);
                 return Err(JournalError::Missing { path: self.dir.to_owned(), what });
             }
-            if is_headless {
-                // It was just made when the process ended; nothing was ever in it.
-                let path = journal_path(self.dir, start);
-                self.disk.remove(&path).map_err(|source| JournalError::disk("remove", &path, source))?;
-                break;
-            }
             let before = end.journal_bytes;
-            end = self.journal(start, is_last)?;
+            end = self.journal(start, place + 1 == begun.len())?;
             end.journal_bytes += before;
         }
-        if starts.is_empty() {
-            let what = format!("the journal that follows the snapshot at {base} is missing");
-            return Err(JournalError::Missing { path: self.dir.to_owned(), what });
+        // Just made when the process ended; or the device refused the head, and then that the file goes, and the one before it was written on.
+        // Nothing was ever in them.
+        for start in headless {
+            let path = journal_path(self.dir, start);
+            self.disk.remove(&path).map_err(|source| JournalError::disk("remove", &path, source))?;
         }
         Ok(end)
     }

@@ -62,6 +62,41 @@ fn a_new_file_whose_head_is_cut_at_any_byte_is_one_that_was_not_begun() {
     }
 }
 
+/// Neither its head could be written then, nor could it be removed.
+#[test]
+fn a_file_that_was_not_begun_is_passed_over_wherever_it_stands() {
+    let (before, after, state) = around_a_snapshot();
+    let name = |position| files::journal_path(Path::new(""), position).display().to_string();
+    let (last, head) = after.iter().find(|(name, _)| name.ends_with(".journal")).unwrap();
+    assert!(before.contains_key(&name(10)) && *last == name(20));
+    for cut in 0..=bundle::HEADER_BYTES - 1 {
+        for at in [15, 20] {
+            let mut image = before.clone();
+            image.insert(name(15), head[..cut].to_vec());
+            image.insert(name(20), head[..if at == 15 { head.len() } else { cut }].to_vec());
+            assert_eq!(opened(&image), state, "{cut} bytes of the one at {at}");
+        }
+    }
+    // What was written on in the one before may be torn.
+    let mut image = before.clone();
+    image.insert(name(15), Vec::new());
+    let bytes = image.get_mut(&name(10)).unwrap();
+    let whole = bytes.len();
+    bytes.extend_from_slice(&head[..bundle::HEADER_BYTES - 1]);
+    assert_eq!(opened(&image), state, "{whole} bytes, and a torn end");
+    // One that was begun and is missing leaves a gap, whatever stands in it.
+    for empty in [10, 15] {
+        let mut image = before.clone();
+        image.remove(&name(10));
+        image.insert(name(empty), Vec::new());
+        image.insert(name(20), head.clone());
+        let dir = tempfile::tempdir().unwrap();
+        image.iter().for_each(|(name, bytes)| std::fs::write(dir.path().join(name), bytes).unwrap());
+        assert!(matches!(try_open(dir.path(), options()), Err(JournalError::Missing { .. })), "{empty}");
+        assert_eq!(image_of(dir.path()), image, "nothing goes");
+    }
+}
+
 #[test]
 fn an_unfinished_snapshot_cut_at_any_byte_says_nothing() {
     let (before, after, state) = around_a_snapshot();
