@@ -47,7 +47,7 @@ pub const QUEUES_MAX: u32 = 65_536;
 
 /// Between two looks for light queues that nobody uses, made when there are as many as there may be.
 const LIGHT_QUEUES_LOOK_MS: u64 = 1000;
-/// How long a request waits for the journal to hold a deletion before the files are left to others.
+/// How long it is waited until the device has the journal with a deletion, before the files are left to others.
 const DELETION_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Below which log offset nothing is needed any more by those whom retention protects; none: nobody.
@@ -411,16 +411,21 @@ impl Store {
         self.shared.queues.delete_topic(topic, hold_log)
     }
 
-    /// Removes the files of deleted topics. Waits for the device, and a little for the journal: where that does not hold a deletion yet, the
-    /// files go later.
+    /// Removes the files of deleted topics. Waits for the device, and a little for the journal: where the device does not have a deletion yet,
+    /// the files go later.
     pub fn remove_deleted(&self) {
-        if let Some(position) = self.shared.queues.deleted_up_to() {
-            self.journal.written().wait_until(position, std::time::Instant::now() + DELETION_PATIENCE);
-        }
-        self.shared.queues.journal_is_written(self.journal.written().get());
+        self.await_deletions(DELETION_PATIENCE);
         if let Err(error) = self.shared.queues.remove_deleted() {
             error!(%error, "the queues of a deleted topic cannot be removed");
         }
+    }
+
+    /// Has the device take the deletions of the journal, and tells the queues how far it has.
+    fn await_deletions(&self, patience: Duration) {
+        let Some(position) = self.shared.queues.deleted_up_to() else { return };
+        let safe = self.journal.mark_of(position, true);
+        safe.wait_until(position, std::time::Instant::now() + patience);
+        self.shared.queues.journal_is_safe(safe.get());
     }
 
     /// State that is not in the log.

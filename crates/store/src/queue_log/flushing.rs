@@ -157,7 +157,10 @@ impl QueueLogs {
     /// Flushes, and makes what was pushed before this call survive a loss of power. Says whether that took a sync of whole file systems,
     /// the log's prepared pages included. On [`QueueError::Unsure`] nothing can be trusted any more but the log; on another error the next call does it.
     pub fn sync_all(&self) -> Result<bool, QueueError> {
-        self.flush_all()?;
+        if self.flush_all()? == Flushed::Part {
+            let waits = self.shared.deleted.lock().first().map(|deleted| deleted.name.clone());
+            return Err(QueueError::Waits { topic: waits.unwrap_or_default() });
+        }
         // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
         // synced does no harm.
         let mut unsynced = std::mem::take(&mut *self.shared.unsynced.lock());

@@ -105,6 +105,12 @@ pub enum QueueError {
         /// What it said.
         source: io::Error,
     },
+    /// The files of a topic that was deleted are still there, so that nothing can be written for another one of its name.
+    #[error("topic {topic} was deleted, and the device does not have that yet")]
+    Waits {
+        /// The topic.
+        topic: String,
+    },
     /// A unit for an offset that is not the queue's next one.
     #[error(
         "consume queue {topic}/{queue_id} ends at offset {next}, but the record at {at} of the log has offset {offset}"
@@ -141,7 +147,10 @@ impl QueueError {
     fn is_missing_file(&self) -> bool {
         match self {
             QueueError::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            QueueError::Unsure { .. } | QueueError::Gap { .. } | QueueError::FileLength { .. } => false,
+            QueueError::Unsure { .. }
+            | QueueError::Waits { .. }
+            | QueueError::Gap { .. }
+            | QueueError::FileLength { .. } => false,
         }
     }
 }
@@ -171,7 +180,7 @@ struct Shared {
     /// Guards the topics that are deleted and whose files are still there. Innermost; changed under `topics`.
     deleted: Mutex<Vec<DeletedTopic>>,
     /// How far the journal is written, as far as we were told. Relaxed: the number stands alone.
-    journal_written: AtomicU64,
+    journal_safe: AtomicU64,
     /// Guards what a loss of power could still take. Innermost.
     unsynced: Mutex<Unsynced>,
     /// Bytes of units pushed and not yet written. Relaxed: a gauge and a trigger.
@@ -220,7 +229,7 @@ impl QueueLogs {
                 maintenance: Mutex::new(()),
                 listed: Mutex::new(Vec::new()),
                 deleted: Mutex::new(Vec::new()),
-                journal_written: AtomicU64::new(0),
+                journal_safe: AtomicU64::new(0),
                 unsynced: Mutex::new(Unsynced::default()),
                 pending_bytes: AtomicU64::new(0),
                 is_rung: AtomicBool::new(false),
@@ -308,8 +317,8 @@ impl QueueLogs {
     /// [`remove_deleted`](Self::remove_deleted) or the next flush, before anything of a topic that comes again can be written.
     ///
     /// `hold_log` lets nobody push as long as what it returns lives: in that moment one life of the topic ends, and another may
-    /// begin. It is not called if the topic has no queue; where it gives nothing, the topic stays. With it comes the journal's position that has to be written before files go; see
-    /// [`journal_is_written`](Self::journal_is_written). Says whether the topic is gone.
+    /// begin. It is not called if the topic has no queue; where it gives nothing, the topic stays. With it comes the journal's position that the device has to have before files go; see
+    /// [`journal_is_safe`](Self::journal_is_safe). Says whether the topic is gone.
     pub fn delete_topic<G>(&self, topic: &str, hold_log: impl FnOnce() -> Option<(G, u64)>) -> bool {
         if self.topics.read().of(topic).is_empty() {
             return true;
@@ -337,12 +346,13 @@ impl QueueLogs {
         true
     }
 
-    /// Files of topics whose deletion the journal holds at or below this position may go.
-    pub fn journal_is_written(&self, position: u64) {
-        self.shared.journal_written.fetch_max(position, Ordering::Relaxed);
+    /// The device has the journal up to this position: files of topics whose deletion is in it may go. Were they gone and the deletion not there
+    /// after a loss of power, half of such a topic would be back.
+    pub fn journal_is_safe(&self, position: u64) {
+        self.shared.journal_safe.fetch_max(position, Ordering::Relaxed);
     }
 
-    /// Up to which position the journal has to be written so that all files of deleted topics may go; none if there are none.
+    /// Up to which position the device has to have the journal so that all files of deleted topics may go; none if there are none.
     pub fn deleted_up_to(&self) -> Option<u64> {
         self.shared.deleted.lock().iter().map(|deleted| deleted.position).max()
     }
@@ -356,9 +366,9 @@ impl QueueLogs {
     /// Under the maintenance lock. A topic whose files cannot be removed stays deleted and does not stop the others; the first error is
     /// returned.
     fn remove_deleted_files(&self) -> Result<(), QueueError> {
-        let written = self.shared.journal_written.load(Ordering::Relaxed);
+        let safe = self.shared.journal_safe.load(Ordering::Relaxed);
         let deleted: Vec<DeletedTopic> =
-            self.shared.deleted.lock().extract_if(.., |topic| topic.position <= written).collect();
+            self.shared.deleted.lock().extract_if(.., |topic| topic.position <= safe).collect();
         if deleted.is_empty() {
             return Ok(());
         }

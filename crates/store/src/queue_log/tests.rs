@@ -457,12 +457,12 @@ fn files_of_a_deleted_topic_stay_until_the_journal_holds_the_deletion_and_nobody
     logs.delete_topic("t", || Some(((), 7)));
     let again = logs.get_or_create("t", 0);
     again.push(unit(20));
-    logs.journal_is_written(6);
+    logs.journal_is_safe(6);
     logs.remove_deleted().unwrap();
     logs.flush_all().unwrap();
     assert_eq!(std::fs::read_dir(dir.path().join("t/0")).unwrap().count(), 2);
     assert_eq!(units(&again, 0, 10), [unit(20)]);
-    logs.journal_is_written(7);
+    logs.journal_is_safe(7);
     logs.sync_all().unwrap();
     assert_eq!(std::fs::read_dir(dir.path().join("t/0")).unwrap().count(), 1);
     let (logs, _) = open(dir.path());

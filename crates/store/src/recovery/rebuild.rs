@@ -5,6 +5,7 @@
 //! with one number in one queue, the one that lies further on in the log is of the newer life.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -156,7 +157,12 @@ impl<'a> Rebuild<'a> {
                 self.gaps.0 += 1;
                 self.gaps.1.get_or_insert_with(|| error.to_string());
             }
-            Err(error @ (QueueError::Disk { .. } | QueueError::Unsure { .. } | QueueError::FileLength { .. })) => {
+            Err(
+                error @ (QueueError::Disk { .. }
+                | QueueError::Unsure { .. }
+                | QueueError::Waits { .. }
+                | QueueError::FileLength { .. }),
+            ) => {
                 return Err(error.into());
             }
         }
@@ -216,13 +222,39 @@ impl<'a> Rebuild<'a> {
             false if min < next && at < queue.log_end() => queue.span_at(next - 1)?,
             false => None,
         };
-        Ok(match other {
-            Some(Span { unit, base, .. }) if unit.at > at && self.is_true(unit, base, place)? => {
-                Standing::Older(unit.at)
-            }
-            Some(Span { unit, base, .. }) if unit.at < at && self.is_true(unit, base, place)? => Standing::Newer,
+        let Some(Span { unit, base, .. }) = other.filter(|other| other.unit.at != at) else {
+            return Ok(Standing::Same);
+        };
+        if self.is_true(unit, base, place)? {
+            return Ok(if unit.at > at { Standing::Older(unit.at) } else { Standing::Newer });
+        }
+        // Another life may have had that number, and the log has lost it: what it has left of that one lies before.
+        Ok(match self.last_true(queue, place, min..place.offset.min(next))? {
+            Some(newer) if newer > at => Standing::Older(newer),
             Some(_) | None => Standing::Same,
         })
+    }
+
+    /// Where the record of the last true unit lies among those with such numbers, if untrue ones follow true ones there: an end of the log that is
+    /// lost leaves it so.
+    fn last_true(
+        &self,
+        queue: &ConsumeQueue,
+        place: &QueuePlace<'_>,
+        numbers: Range<u64>,
+    ) -> Result<Option<LogOffset>, StoreError> {
+        let (mut low, mut high, mut last) = (numbers.start, numbers.end, None);
+        // Halves what is left each time.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match queue.span_at(middle)? {
+                Some(Span { unit, base, .. }) if self.is_true(unit, base, place)? => {
+                    (low, last) = (middle + 1, Some(unit.at));
+                }
+                Some(_) | None => high = middle,
+            }
+        }
+        Ok(last)
     }
 
     /// Whether the record that a unit points at has that number in the queue.

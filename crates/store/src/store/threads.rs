@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use super::{Shared, Store};
+use super::{DELETION_PATIENCE, Shared, Store};
 use crate::checkpoint::Marks;
 use crate::closed::{Closed, fingerprint};
 use crate::deleted::Deleted;
@@ -65,7 +65,7 @@ impl Store {
                 let had_work = shared.queues.pending_bytes() > 0
                     || shared.queues.deleted_up_to().is_some()
                     || store.checkpointed() < store.last_timestamp();
-                shared.queues.journal_is_written(store.journal.written().get());
+                store.await_deletions(Duration::ZERO);
                 let mark = Mark { written: shared.log.end.get(), flushed: shared.flushed.get() };
                 let is_note_due = mark.written - shared.resume.noted() >= shared.options.recovery.note_bytes;
                 // Queues at rest are written to the end.
@@ -110,7 +110,9 @@ impl Store {
                 let min = shared.log.min();
                 if min > trimmed_to {
                     trimmed_to = min;
-                    Deleted::recall(&store.journal).forget_below(&store.journal, min);
+                    if let Err(error) = store.forget_deletions(min) {
+                        warn!(%error, "where deleted topics ended is kept for longer than it is needed");
+                    }
                 }
                 let moved = store.move_checkpoint(false);
                 drop(store);
@@ -131,6 +133,21 @@ impl Store {
         Ok(())
     }
 
+    /// Drops the marks of deleted topics that the log, from `min` on, has nothing of any more. As long as a loss of power may bring a file back that
+    /// retention has removed, its messages need theirs.
+    fn forget_deletions(&self, min: u64) -> Result<(), StoreError> {
+        let deleted = Deleted::recall(&self.journal);
+        if deleted.iter().all(|(_, mark)| mark > min) {
+            return Ok(());
+        }
+        let Shared { options, disk, .. } = &*self.shared;
+        for dir in options.log_dirs.taking() {
+            disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
+        }
+        deleted.forget_below(&self.journal, min);
+        Ok(())
+    }
+
     /// Brings the key index to the device.
     fn sync_index(&self) -> Result<(), StoreError> {
         self.shared.index.as_ref().map_or(Ok(()), |index| index.sync(&self.journal))
@@ -143,12 +160,14 @@ impl Store {
         if !is_last && shared.buggify.at("store: a check-point is left out") {
             return Ok(false);
         }
-        shared.queues.journal_is_written(self.journal.written().get());
+        self.await_deletions(if is_last { DELETION_PATIENCE } else { Duration::ZERO });
         let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
         if timestamp <= self.checkpointed() && !is_last {
             return Ok(false);
         }
         let was_whole = match self.sync_queues() {
+            // Soon.
+            Err(QueueError::Waits { .. }) if !is_last => return Ok(false),
             Err(unsure @ QueueError::Unsure { .. }) => {
                 // As with the log: the check-point must not move, and the next start reads the log from there.
                 shared.resume.forget();

@@ -249,3 +249,45 @@ fn records_beyond_the_log_s_end_do_not_speak_for_a_newer_life() {
         assert_life(&store, 1, 12);
     }
 }
+
+/// A loss of power took the deletion of a topic back, and the queue is of the new life. The next one takes that one's end from the log, and leaves
+/// its units: where they stood, the old life has numbers too.
+#[test]
+fn units_beyond_the_log_s_end_make_no_room_for_the_life_before() {
+    const LATER: i64 = 1_700_000_000_000 + 60_000;
+    for (kept, lost) in [(1, 2), (1, 9), (4, 4), (1, 150)] {
+        for (scans_all, are_zeros) in [(true, true), (true, false), (false, true), (false, false)] {
+            let dir = tempfile::tempdir().unwrap();
+            let (store, _) = open(dir.path());
+            append_at(&store, LATER - 60_000, TOPIC, 0, &of_life(1, 0));
+            store.close().unwrap();
+            drop(store);
+            let checkpoint = std::fs::read(dir.path().join("checkpoint")).unwrap();
+            let (store, _) = open(dir.path());
+            for number in 1..10 {
+                append_at(&store, LATER, TOPIC, 0, &of_life(1, number));
+            }
+            store.delete_topic(TOPIC);
+            append_life(&store, 2, 0..kept);
+            let torn = append(&store, "payments", 0, &[7; 300]).at.0;
+            append_life(&store, 2, kept..kept + lost);
+            store.close().unwrap();
+            let image = image(dir.path());
+            std::fs::write(image.path().join("abort"), "").unwrap();
+            std::fs::remove_dir_all(image.path().join("journal")).unwrap();
+            if scans_all {
+                std::fs::remove_file(image.path().join("checkpoint")).unwrap();
+            } else {
+                std::fs::write(image.path().join("checkpoint"), &checkpoint).unwrap();
+            }
+            let hole = if are_zeros { SEGMENT - torn } else { 300 } - 100;
+            overwrite(&segment_path(image.path(), 0), torn + 100, &vec![0; hole as usize]);
+            let (store, _) = open(image.path());
+            assert_eq!(store.end().0, torn);
+            assert_life(&store, 2, kept);
+            append_life(&store, 2, kept..kept + 2);
+            assert_life(&store, 2, kept + 2);
+            store.close().unwrap();
+        }
+    }
+}
