@@ -66,7 +66,11 @@ impl Run<'_> {
                 );
             }
         }
-        self.messages.retain(|id, _| found.contains(id));
+        // Retention removes files of the log, and a loss of power may bring them back: old messages are there again, or some of them.
+        let (gone, deleted) = (self.ageing.gone, self.deleted);
+        let may_come_back =
+            |message: &Message| message.end <= gone && message.generation >= deleted[message.topic].certain;
+        self.messages.retain(|id, message| found.contains(id) || may_come_back(message));
         for deleted in &mut self.deleted {
             deleted.position = 0;
         }
@@ -86,7 +90,7 @@ impl Run<'_> {
         if self.plan.ages {
             self.check_lower_ends(store, if self.plan.fails { usize::MAX } else { LEFT_MAX });
         }
-        let (min, confirmed) = (store.min_offset().0, store.confirmed().get());
+        let (min, confirmed) = (store.min_offset().0.max(self.ageing.gone), store.confirmed().get());
         let found = self.read(store);
         let missing = self.messages.iter().find(|(id, message)| {
             message.generation == self.deleted[message.topic].generation

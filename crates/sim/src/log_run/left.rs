@@ -47,7 +47,7 @@ impl Run<'_> {
                 topic: TOPICS[message.topic],
                 queue: message.queue,
                 offset: message.offset,
-                is_promised: self.is_promised(message, end),
+                is_promised: self.is_promised(message, end) && message.end > self.ageing.gone,
                 body: body(*id, message.bytes),
             })
             .collect();

@@ -213,7 +213,16 @@ fn the_mark_of_a_deleted_topic_goes_with_the_last_of_its_messages() {
     assert_eq!(marks(), 1);
     (0..200).for_each(|_| append_more());
     // Files go by force from here on.
+    disk.faults.cannot_sync_log_dir.store(true, Ordering::SeqCst);
+    let first = segment_path(dir.path(), 0);
     disk.faults.used_percent.store(88, Ordering::SeqCst);
+    eventually("the file with its messages is removed", || !first.exists());
+    let checkpoint = || std::fs::read(dir.path().join("checkpoint")).unwrap();
+    let before = checkpoint();
+    append_more();
+    eventually("the check-point moves", || checkpoint() != before);
+    assert_eq!(marks(), 1, "a loss of power may bring the file back");
+    disk.faults.cannot_sync_log_dir.store(false, Ordering::SeqCst);
     eventually("the mark is dropped", || {
         append_more();
         marks() == 0
