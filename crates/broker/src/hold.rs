@@ -176,7 +176,7 @@ impl Inbox {
 
     /// Puts the rest of what was taken back in front of what has come since. Nobody is told: whoever does sees to it that the task comes back.
     pub(crate) fn put_back(&self, rest: impl Iterator<Item = Errand>) {
-        self.errands.put_back(rest, || {});
+        self.errands.put_back(rest);
     }
 
     /// Takes what is there. `into` comes empty and stays here, so both vectors live on.

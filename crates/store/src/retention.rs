@@ -155,7 +155,7 @@ fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is
             Why::DiskFull(full) => warn!(
                 path = %oldest.path().display(), disk = %full.path.display(), used_percent = full.used,
                 limit_percent = retention.disk_clean_forcibly_percent,
-                "removing messages that are still to be consumed, delivered or ended: the disk is fuller than diskSpaceCleanForciblyRatio"
+                "removing messages that may still have to be consumed, delivered or ended: the disk is fuller than diskSpaceCleanForciblyRatio"
             ),
         }
     }

@@ -107,10 +107,9 @@ impl<T> Errands<T> {
         }
     }
 
-    /// Puts the rest of what the task took back in front of what has come since, and leaves a note.
-    pub(crate) fn put_back(&self, rest: impl Iterator<Item = T>, note: impl FnOnce()) {
+    /// Puts the rest of what the task took back in front of what has come since. Leaves no note: who does it sees to it that the task comes back.
+    pub(crate) fn put_back(&self, rest: impl Iterator<Item = T>) {
         self.list.change(|list| drop(list.splice(..0, rest)));
-        note();
     }
 
     /// For the task: takes what is there. `into` comes empty and stays here, so both vectors live on.

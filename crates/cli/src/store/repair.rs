@@ -475,18 +475,7 @@ mod tests {
 
     #[test]
     fn the_times_of_delayed_messages_are_not_guessed() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(StoreOptions::at(dir.path()));
-        append(&store, names::SCHEDULE_TOPIC, &[], b"DELAY\x011\x02");
-        store.close().unwrap();
-        drop(store);
-        let refused = repair(dir.path(), None).unwrap_err().to_string();
-        assert!(refused.contains("messageDelayLevel") && refused.contains("-c FILE"), "{refused}");
-        assert!(!dir.path().join("cut").exists());
-        repair(dir.path(), Some("broker.conf")).unwrap();
-        let store = open(StoreOptions::at(dir.path()));
-        assert_eq!(ends(&store, &[names::SCHEDULE_TOPIC]), [Some(1)]);
-        store.close().unwrap();
+        assert_delayed_wait_for_levels(|_| {});
     }
 
     #[test]
@@ -513,12 +502,17 @@ mod tests {
 
     #[test]
     fn a_queue_of_delayed_messages_with_a_file_of_another_length_stays_until_the_levels_are_known() {
+        assert_delayed_wait_for_levels(|dir| lengthen(dir, names::SCHEDULE_TOPIC));
+    }
+
+    /// A store with a delayed message, to which something is done, is repaired when the configuration says what the levels are, and not before.
+    fn assert_delayed_wait_for_levels(damage: impl FnOnce(&Path)) {
         let dir = tempfile::tempdir().unwrap();
         let store = open(StoreOptions::at(dir.path()));
         append(&store, names::SCHEDULE_TOPIC, &[], b"DELAY\x011\x02");
         store.close().unwrap();
         drop(store);
-        lengthen(dir.path(), names::SCHEDULE_TOPIC);
+        damage(dir.path());
         let refused = repair(dir.path(), None).unwrap_err().to_string();
         assert!(refused.contains("messageDelayLevel") && refused.contains("-c FILE"), "{refused}");
         assert!(!dir.path().join("cut").exists());

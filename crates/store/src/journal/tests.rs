@@ -309,15 +309,23 @@ fn a_full_disk_holds_changes_back_in_bounded_memory_until_there_is_room() {
     assert_eq!(found[&7u32.to_le_bytes().to_vec()], (round - 1).to_le_bytes());
 }
 
-#[test]
-fn what_gathers_while_the_device_stands_still_becomes_bundles_of_a_length_that_a_start_reads() {
-    const BUNDLE_BYTES: usize = 2000;
-    let dir = tempfile::tempdir().unwrap();
+/// Of a bundle that waits, in the two tests below.
+const BUNDLE_BYTES: usize = 2000;
+
+/// A journal in which little may wait, on a device that takes nothing.
+fn tight_and_full(dir: &Path) -> (Journal, Device) {
     let device = Device::default();
     let tight =
         JournalOptions { sync: JournalSync::Always, pending_bytes: 500, bundle_bytes: BUNDLE_BYTES, ..options() };
-    let journal = Journal::open(dir.path(), tight, Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir, tight, Clock::real(), Arc::new(device.clone())).unwrap();
     device.be_full(true);
+    (journal, device)
+}
+
+#[test]
+fn what_gathers_while_the_device_stands_still_becomes_bundles_of_a_length_that_a_start_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, device) = tight_and_full(dir.path());
     // No key repeats, so nothing can be folded.
     let mut last = 0;
     for n in 0..200u32 {
@@ -347,15 +355,10 @@ fn what_gathers_while_the_device_stands_still_becomes_bundles_of_a_length_that_a
 
 #[test]
 fn what_gathers_while_the_device_stands_still_grows_with_the_keys_and_not_with_their_changes() {
-    const BUNDLE_BYTES: usize = 2000;
     // None repeats within a bundle.
     const KEYS: u32 = 60;
     let dir = tempfile::tempdir().unwrap();
-    let device = Device::default();
-    let tight =
-        JournalOptions { sync: JournalSync::Always, pending_bytes: 500, bundle_bytes: BUNDLE_BYTES, ..options() };
-    let journal = Journal::open(dir.path(), tight, Clock::real(), Arc::new(device.clone())).unwrap();
-    device.be_full(true);
+    let (journal, device) = tight_and_full(dir.path());
     let mut last = 0;
     for n in 0..100 * KEYS {
         last = journal.put(TABLE, &(n % KEYS).to_le_bytes(), &[(n / KEYS) as u8; 40]);

@@ -131,6 +131,19 @@ fn a_folder_that_takes_no_file_is_passed_over_and_gets_files_again_when_it_takes
     }
 }
 
+/// Appends messages with so many bytes until one is refused: what is said, and that message.
+fn refused_in_time(store: &Store, bytes: usize) -> (String, RecordBatch) {
+    let (mut said, mut batch) = (String::new(), RecordBatch::new());
+    eventually("a refusal", || {
+        batch.clear();
+        push(store, &mut batch, TOPIC, 0, &vec![0; bytes]);
+        let Err(refused) = append_batch(store, &mut batch, env::TimeMs(1)) else { return false };
+        said = refused.to_string();
+        true
+    });
+    (said, batch)
+}
+
 #[test]
 fn a_log_without_any_folder_that_takes_a_file_names_them_all_with_what_helps() {
     let disks = disks();
@@ -138,15 +151,7 @@ fn a_log_without_any_folder_that_takes_a_file_names_them_all_with_what_helps() {
     let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
     *disk.faults.read_only_dir.lock() = Some(disks.dir("one"));
     *disk.faults.without_room.lock() = Some(disks.dir("two"));
-    let mut batch = RecordBatch::new();
-    let mut said = String::new();
-    eventually("a refusal", || {
-        batch.clear();
-        push(&store, &mut batch, TOPIC, 0, &[0; 1000]);
-        let Err(refused) = append_batch(&store, &mut batch, env::TimeMs(1)) else { return false };
-        said = refused.to_string();
-        true
-    });
+    let (said, mut batch) = refused_in_time(&store, 1000);
     for part in ["/one/", "make the folder writable again", "/two/", "free space"] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -178,15 +183,7 @@ fn a_file_whose_name_may_come_back_in_one_folder_is_made_in_no_other_one() {
     let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
     *disk.faults.without_room.lock() = Some(disks.dir("two"));
     *disk.faults.unsyncable_dir.lock() = Some(disks.dir("two"));
-    let mut batch = RecordBatch::new();
-    let mut said = String::new();
-    eventually("a refusal", || {
-        batch.clear();
-        push(&store, &mut batch, TOPIC, 0, &[0; 8000]);
-        let Err(refused) = append_batch(&store, &mut batch, env::TimeMs(1)) else { return false };
-        said = refused.to_string();
-        true
-    });
+    let (said, mut batch) = refused_in_time(&store, 8000);
     assert!(said.contains("/two/") && said.contains("for good") && !said.contains("/one/"), "{said}");
     assert!(disks.files("one").iter().all(|number| number % 2 == 0), "{:?}", disks.files("one"));
     // What has no name to lose is asked for elsewhere.

@@ -189,7 +189,8 @@ pub(super) fn a_task_puts_errands_back() {
         let mut waiting = taken.drain(..);
         done.extend(waiting.next());
         if !waiting.as_slice().is_empty() {
-            task.errands.put_back(waiting, || task.note());
+            task.errands.put_back(waiting);
+            task.note();
         }
     }
     pushing.join().unwrap();
