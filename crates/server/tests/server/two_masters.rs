@@ -1,20 +1,16 @@
 //! Two masters behind one name server: they take their shares of a load, and a consumer of both hears of each in time.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::support::{PATIENCE, Running, gantry};
 use bench::{RunResult, Tally};
 use client::{Admin, Client, ClientConfig, ConsumeFromWhere, Message, MessageQueue, Outcome, PushConfig, Received};
 use protocol::body::{TopicConfigTable, TopicStatsTable};
 use protocol::code::request;
 use protocol::request::{CreateTopic, GetAllTopicConfig, GetTopicStats};
-use support::{PATIENCE, Running, gantry};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};

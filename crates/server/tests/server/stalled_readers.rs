@@ -1,18 +1,14 @@
 //! Consumers that ask and do not read their answers: what is copied for them leaves room for others, and when they go nothing of theirs stays.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::asking::Asking;
+use crate::support::{PATIENCE, Running, until};
 use bytes::BytesMut;
 use protocol::code::request;
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
 use protocol::request::PullMessage;
-use support::asking::Asking;
-use support::{PATIENCE, Running, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 

@@ -1,17 +1,13 @@
 //! How a load of `gantry bench` goes and ends, as a user sees it: interrupts, exit codes, servers that die, and several load processes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
+use crate::support::{PATIENCE, Running, gantry};
 use bench::{RunResult, Tally};
-use support::{PATIENCE, Running, gantry};
 
 /// A process that is not left behind, however the test ends.
 struct Guarded(Child);

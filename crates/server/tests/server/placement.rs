@@ -1,19 +1,15 @@
 //! Topics that come into being by a send, in a cluster of two brokers.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Running, gantry};
 use bytes::Bytes;
 use net::{Client, ClientOptions};
 use protocol::body::{TopicConfig, TopicRoute};
 use protocol::code::request;
 use protocol::fastjson;
 use protocol::request::{CreateTopic, GetRouteInfo, GetTopicConfig, SendMessage};
-use support::{PATIENCE, Running, gantry};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 

@@ -1,13 +1,9 @@
 //! The scripts of RocketMQ's names, as somebody else's scripts call them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::Running;
+use crate::support::Running;
 
 fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/bin").join(name));

@@ -1,20 +1,16 @@
 //! TLS between a broker and its name server, each a process of its own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
-
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Running, fails, gantry};
 use bytes::Bytes;
 use net::{Client, ClientOptions, ClientTls};
 use protocol::body::TopicRoute;
 use protocol::code::request;
 use protocol::fastjson;
 use protocol::request::GetRouteInfo;
-use support::{PATIENCE, Running, fails, gantry};
 
 /// An authority, and a server certificate of it that names a host which nobody calls.
 fn authority(folder: &Path, name: &str) -> PathBuf {

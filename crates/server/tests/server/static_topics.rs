@@ -1,19 +1,15 @@
 //! Static topics on two brokers, as our own client and our own tool see them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::support::{Running, gantry, until};
 use client::{
     Client, ClientConfig, ConsumeFromWhere, Message, MessageQueue, Outcome, PullStatus, PushConfig, Received,
 };
-use support::{Running, gantry, until};
 
 const LOGICAL: &str = "__syslo__global__";
 const T: &str = "Fixed";

@@ -1,13 +1,10 @@
 //! Messages that our own client sends in batches by itself, through the binary: where they are, in which order, and who finds them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::{PATIENCE, Running};
 use bytes::Bytes;
 use client::{
     AutoBatch, Client, ClientConfig, Message, MessageQueue, Producer, ProducerConfig, PullConsumer, Received,
@@ -16,7 +13,6 @@ use protocol::code::request;
 use protocol::record::{Scanned, scan};
 use protocol::request::{CreateTopic, QueryMessage};
 use protocol::sys_flag;
-use support::{PATIENCE, Running};
 
 fn start(folder: &Path) -> Running {
     let file = folder.join("broker.conf");

@@ -1,9 +1,5 @@
 //! Connections that nobody needs take descriptors; the log must have its own.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::net::TcpStream;
@@ -11,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::asking::Asking;
+use crate::support::{PATIENCE, Running, gantry};
 use bytes::Bytes;
 use net::{Client, ClientOptions};
 use protocol::code::request;
-use support::asking::Asking;
-use support::{PATIENCE, Running, gantry};
 
 /// Fewer than a store with many queues would take.
 const OPEN_FILES: u32 = 400;

@@ -1,21 +1,17 @@
 //! The page for Prometheus, as somebody who scrapes it sees it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 
+use crate::support::asking::Asking;
+use crate::support::prometheus::{ask, value};
+use crate::support::{PATIENCE, Running, fails, gantry, prometheus, until};
 use bytes::Bytes;
 use config::labels::OWN;
 use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::SendMessage;
-use support::asking::Asking;
-use support::prometheus::{ask, value};
-use support::{PATIENCE, Running, fails, gantry, prometheus, until};
 
 /// A user to whom nothing belongs.
 const NOBODY: u32 = 65534;

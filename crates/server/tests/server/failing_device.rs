@@ -2,15 +2,11 @@
 //!
 //! The numbers of calls below are those of the thread `flush` or `segments`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::asking::Asking;
-use support::failing::{died_of, finds_again, on_failing_device, with_failing_files};
-use support::{PATIENCE, Running, until};
+use crate::support::asking::Asking;
+use crate::support::failing::{died_of, finds_again, on_failing_device, with_failing_files};
+use crate::support::{PATIENCE, Running, until};
 
 const TOPIC: &str = "orders";
 const FLUSH_DISK_TIMEOUT: i32 = 10;

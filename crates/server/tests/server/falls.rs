@@ -3,22 +3,18 @@
 //! `strace` delays what the kernel would do at once; it counts the calls of each thread by itself. Nothing from outside makes appends wait for each
 //! other's lock and for nothing else, so that cause is played in `crates/broker/src/falls.rs` only.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::Running;
+use crate::support::asking::Asking;
+use crate::support::failing::on_failing_device;
 use bytes::BytesMut;
 use protocol::batch::{self, InnerMessage};
 use protocol::code::request;
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
 use protocol::request::{PullMessage, SendMessage};
-use support::Running;
-use support::asking::Asking;
-use support::failing::on_failing_device;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::sync::oneshot;

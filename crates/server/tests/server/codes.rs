@@ -1,19 +1,15 @@
 //! Every request code of RocketMQ, and the one of our own: what the binary does with it. `docs/compatibility.md` holds the same table; `WRITE_DOCS=1` writes it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::Running;
 use bytes::Bytes;
 use net::{Client, ClientOptions};
 use protocol::code::REQUESTS;
 use protocol::header::{EncodeFields, FieldSink};
-use support::Running;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -180,7 +176,8 @@ fn table() -> String {
 
 #[test]
 fn the_documents_hold_this_table() {
-    const BEGIN: &str = "<!-- The table is checked by crates/server/tests/codes.rs; WRITE_DOCS=1 writes it. -->\n\n";
+    const BEGIN: &str =
+        "<!-- The table is checked by crates/server/tests/server/codes.rs; WRITE_DOCS=1 writes it. -->\n\n";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compatibility.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = text.split_once(BEGIN).expect("the table has its mark");

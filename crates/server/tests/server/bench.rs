@@ -1,15 +1,11 @@
 //! `gantry bench` against `gantry server`, as a user runs them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Running, gantry};
+use crate::support::{Running, gantry};
 
 /// How long the server stands still.
 const STILL: Duration = Duration::from_secs(2);
@@ -65,12 +61,12 @@ fn a_run_writes_a_result_and_a_page_and_a_report_shows_results_again() {
 
 #[test]
 fn a_bad_value_ends_the_command_with_field_value_and_limit() {
-    let said = support::fails(&["bench", "run", "--preset", "sync-16", "--set", "messageSize=1"]);
+    let said = crate::support::fails(&["bench", "run", "--preset", "sync-16", "--set", "messageSize=1"]);
     assert_eq!(said, "gantry: --set: messageSize is \"1\"; a number from 32 to 15728640 is expected");
     // Before a load runs for an hour, and not after it.
-    let said = support::fails(&["bench", "run", "--set", "messages=1", "--json", "/nowhere/a.json"]);
+    let said = crate::support::fails(&["bench", "run", "--set", "messages=1", "--json", "/nowhere/a.json"]);
     assert!(said.starts_with("gantry: /nowhere/a.json: "), "{said}");
-    let said = support::fails(&["bench", "run", "--set", "messages=1", "--disk", "/nowhere"]);
+    let said = crate::support::fails(&["bench", "run", "--set", "messages=1", "--disk", "/nowhere"]);
     assert!(said.starts_with("gantry: --disk: cannot measure the disk of /nowhere: "), "{said}");
     let listed = gantry(&["bench", "presets"]).output().unwrap();
     assert!(String::from_utf8(listed.stdout).unwrap().contains("queues-10000"));

@@ -1,20 +1,16 @@
 //! `gantry doctor` and `gantry doctor watch` as an operator runs them: on a folder, on a file, on a server that runs.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use crate::support::{PATIENCE, Running, fails, gantry};
 use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::SendMessage;
 use serde_json::Value;
-use support::{PATIENCE, Running, fails, gantry};
 
 /// What it printed, and its exit code.
 fn doctor(arguments: &[&str]) -> (String, i32) {

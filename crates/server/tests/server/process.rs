@@ -1,9 +1,5 @@
 //! The binary as a process: what it prints, how it fails to start, how it ends.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -11,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Running, fails, gantry};
 use bytes::Bytes;
 use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::record::{self, Scanned};
 use protocol::request::{PullMessage, SendMessage};
-use support::{PATIENCE, Running, fails, gantry};
 
 #[test]
 fn it_says_where_it_is_and_ends_in_good_order() {

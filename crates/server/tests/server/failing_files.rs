@@ -1,16 +1,12 @@
 //! The binary where files beside the log fail: the journal, consume queues, the key index, `config/*.json`; and where the log cannot be read.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use support::asking::Asking;
-use support::failing::{died_of, finds_again, with_failing_files};
-use support::{PATIENCE, Running, until};
+use crate::support::asking::Asking;
+use crate::support::failing::{died_of, finds_again, with_failing_files};
+use crate::support::{PATIENCE, Running, until};
 
 const TOPIC: &str = "orders";
 const SYSTEM_ERROR: i32 = 1;

@@ -1,9 +1,5 @@
 //! `gantry store` on stores that were closed, damaged, cut short, or left by another broker.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Running, fails, gantry};
 use env::TimeMs;
 use protocol::LogOffset;
 use protocol::record::RecordDraft;
@@ -21,7 +18,6 @@ use store::{
     AppendError, IndexOptions, LogState, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode, TimerFiles,
     TimerOptions, TimerUnit, timer_magic,
 };
-use support::{PATIENCE, Running, fails, gantry};
 
 const MESSAGES: u64 = 200;
 

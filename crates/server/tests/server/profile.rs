@@ -1,9 +1,5 @@
 //! `gantry profile` of a running server, as an operator takes it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
-
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Output, Stdio};
@@ -12,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Running, gantry};
 use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::SendMessage;
-use support::{PATIENCE, Running, gantry};
 
 /// Eight producers, each with one message on the way, until it is dropped.
 struct Load {

@@ -1,20 +1,16 @@
 //! A bit of a message turns over on the device: the message is named and nobody gets it; all others are there.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
-
-mod support;
-
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::support::asking::Asking;
+use crate::support::{PATIENCE, Running, gantry};
 use bytes::Bytes;
 use protocol::code::request;
 use protocol::record;
 use protocol::request::{EndTransaction, PopMessage, SendBack, ViewMessage};
-use support::asking::Asking;
-use support::{PATIENCE, Running, gantry};
 
 const TOPIC: &str = "orders";
 const DAMAGED: u64 = 23;

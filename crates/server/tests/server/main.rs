@@ -1,0 +1,26 @@
+//! The binary, as whoever runs it meets it. What loads a machine for long, or measures it, is a program of its own beside this one.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
+
+mod auto_batch;
+mod bench;
+mod codes;
+mod descriptors;
+mod doctor;
+mod failing_device;
+mod failing_files;
+mod falls;
+mod flipped_bits;
+mod loads;
+mod metrics;
+mod named;
+mod placement;
+mod process;
+mod profile;
+mod stalled_readers;
+mod static_topics;
+mod store;
+#[path = "../support/mod.rs"]
+mod support;
+mod tls;
+mod two_masters;
