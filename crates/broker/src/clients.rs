@@ -265,6 +265,12 @@ impl<C: Clone> Clients<C> {
         self.consumers.pin().get(group).cloned()
     }
 
+    /// Whether members of a group share its queues, and so ask where it is before they read one. None: nobody of it is here.
+    pub(crate) fn asks_first(&self, group: &str) -> Option<bool> {
+        let group = self.consumers(group)?;
+        Some(!group.is_active_pull() && !group.is_broadcasting())
+    }
+
     /// The producers of a group, at this moment.
     pub fn producers(&self, group: &str) -> Option<Arc<Vec<Arc<Member<C>>>>> {
         self.producers.pin().get(group).cloned()

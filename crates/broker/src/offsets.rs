@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use protocol::body::DataVersion;
 use tokio::sync::Notify;
 
+pub use self::ended::Client;
 use self::ended::{Ended, Ends};
 use crate::hashing::{self, Hashing};
 use crate::topics::QUEUES_MAX;

@@ -22,6 +22,7 @@ use crate::clients::is_tag;
 use crate::groups::Group;
 use crate::hold::{Errand, Lane, Wake};
 use crate::late_subscription;
+use crate::offsets::Client;
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::static_topic;
@@ -124,17 +125,21 @@ pub(crate) fn pull(
             return Ok(());
         }
     };
+    let (group, has_subscription) = (&order.group.name, message.sys_flag & bits::SUBSCRIPTION != 0);
+    // Before its heartbeat: who says with each pull what it subscribes to, reads by itself.
+    let asks_first = || broker.clients.asks_first(group).unwrap_or(!has_subscription);
+    let client = Client { connection: session.connection.id(), asks_first: &asks_first };
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
-        let (group, topic, queue_id) = (&order.group.name, order.topic.name(), order.queue_id());
-        broker.offsets.commit_by(session.connection.id(), group, topic, queue_id, message.commit_offset);
+        let (topic, queue_id) = (order.topic.name(), order.queue_id());
+        broker.offsets.commit_by(&client, group, topic, queue_id, message.commit_offset);
     }
     if let Some(commit) =
         order.logical.as_ref().and_then(|logical| logical.commit(broker, &order.group.name, &order.topic))
     {
         commit.note();
     }
-    let (group, topic, queue_id) = (&order.group.name, order.topic.name(), order.queue_id());
-    if let Some(to) = broker.offsets.tell(session.connection.id(), group, topic, queue_id, order.offset) {
+    let (topic, queue_id) = (order.topic.name(), order.queue_id());
+    if let Some(to) = broker.offsets.tell(&client, group, topic, queue_id, order.offset) {
         tracing::info!(%group, topic, queue_id, asked = order.offset, to, "a pull is told where its group goes on");
         let (min, max) = bounds(&order.lane);
         let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);

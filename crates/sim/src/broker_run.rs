@@ -292,7 +292,9 @@ impl<'a> Run<'a> {
         };
         // With SYNC_FLUSH what did not wait for the device itself is not found before the device has it: the producer is asked later.
         let is_shown = stored.is_some_and(|end| end <= served.store.confirmed().get());
-        self.history.end_half(id, Ended::Perhaps);
+        if half.ended == Ended::Open {
+            self.history.end_half(id, Ended::Perhaps);
+        }
         let answer = self.ask(served, Request { code: request::END_TRANSACTION, fields: &fields, body: &[] })?;
         let Some(answer) = answer else { return Ok(()) };
         let end = served.store.end().0;
@@ -331,9 +333,14 @@ impl<'a> Run<'a> {
             UpdateConsumerOffset { consumer_group: READERS, topic: NOW, queue_id: queue_id as i32, commit_offset };
         self.history.offsets[queue_id as usize].most = commit_offset;
         let answer = self.ask(served, Request { code: request::UPDATE_CONSUMER_OFFSET, fields: &fields, body: &[] })?;
-        if let Some(answer) = answer
-            && answer.code == 0
-        {
+        let Some(answer) = answer else { return Ok(()) };
+        // A loss of power may have taken the topic, where nothing was promised of it.
+        let may_be_gone = answer.code == ResponseCode::TopicNotExist as i32 && !self.history.has_safe_of(NOW);
+        if answer.code != 0 && !may_be_gone {
+            let what = format!("a commit of {commit_offset} in {NOW}/{queue_id}: {} {}", answer.code, answer.remark);
+            self.report.find(Verdict::Refused, what);
+        } else if answer.code == 0 && answer.remark.is_empty() {
+            // Else it was passed over: after a loss of power the group does not know yet where it goes on.
             self.history.offsets[queue_id as usize].committed(commit_offset);
         }
         Ok(())

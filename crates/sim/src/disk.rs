@@ -125,11 +125,6 @@ impl CrashDisk {
         self.shared.state.lock().used_percent = used_percent;
     }
 
-    /// Calls so far.
-    pub fn calls(&self) -> u64 {
-        self.shared.state.lock().calls
-    }
-
     /// A number for all calls so far and what they wrote.
     pub fn trace(&self) -> u64 {
         self.shared.state.lock().trace.0

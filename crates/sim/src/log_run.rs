@@ -311,7 +311,7 @@ impl<'a> Run<'a> {
             return End::Crashed(how);
         }
         if let Err(error) = &closed
-            && self.world.disk.failures() > 0
+            && self.is_troubled()
         {
             self.report.tell(|| format!("the store does not close: {error}"));
             return End::Crashed(how);
@@ -358,11 +358,11 @@ impl<'a> Run<'a> {
     /// Takes note of what the store promises, unless the crash was before.
     fn see(&mut self, store: &Store) {
         self.log_end = store.end().0;
-        self.ageing.gone = self.ageing.gone.max(store.min_offset().0);
         self.note_ageing(self.log_end);
         let (flushed, written) = (store.flushed().get(), store.journal().written().get());
         let log_written = store.written().get();
         if !self.world.disk.has_crashed() {
+            self.ageing.gone = self.ageing.gone.max(store.min_offset().0);
             self.flushed = self.flushed.max(flushed);
             self.log_written = self.log_written.max(log_written);
             self.written = self.written.max(written);
@@ -465,6 +465,7 @@ impl<'a> Run<'a> {
             self.pass(700);
             self.world.give(20);
         }
+        self.knows_how_full();
     }
 
     fn delete(&mut self, store: &Store) {

@@ -20,7 +20,7 @@ pub const LIMITS: ReadLimits = ReadLimits {
 pub struct Seen {
     /// See [`id_of`].
     pub id: u64,
-    /// Its number in the queue, as it says itself.
+    /// Its number in the queue, as it says itself, and the queue too.
     pub offset: u64,
     /// When, by the store.
     pub stored_ms: i64,
@@ -48,9 +48,16 @@ pub fn read(store: &Store, queue: &ConsumeQueue, report: &mut Report) -> Vec<See
                 report.find(Verdict::Foreign, format!("no record in {at} from {next} on, at {slice:?}"));
                 continue;
             };
+            let number = view.queue_offset();
+            let unit = queue.unit_at(number).ok().flatten();
+            if unit.is_none_or(|unit| unit.at.0 != view.log_offset()) {
+                let what =
+                    format!("{at} shows a message from {next} on that says it is number {number}: that is {unit:?}");
+                report.find(Verdict::Unordered, what);
+            }
             all.push(Seen {
                 id: id_of(view.body()),
-                offset: view.queue_offset(),
+                offset: number,
                 stored_ms: view.store_timestamp(),
                 body: view.body().to_vec(),
             });

@@ -263,8 +263,7 @@ impl Served {
         false
     }
 
-    /// Asks several things as one burst. An answer that does not come is none: of a broker whose disk has crashed, or one that stands still,
-    /// which is an error.
+    /// Asks several things as one burst. None of the answers where the disk has crashed meanwhile; an error where the broker stands still.
     pub fn ask(&mut self, world: &World, requests: &[Request<'_>]) -> anyhow::Result<Vec<Option<Answer>>> {
         let mut frames = BytesMut::new();
         let first = self.opaque;
@@ -277,7 +276,15 @@ impl Served {
         let mut frames = frames.freeze();
         let mut rounds_left = ROUNDS_MAX;
         while answers.iter().any(Option::is_none) {
-            let Some(out) = self.serve(world, &frames, &mut rounds_left) else { break };
+            let out = self.serve(world, &frames, &mut rounds_left);
+            if world.disk.has_crashed() {
+                // Whatever it says now is no promise.
+                return Ok(vec![None; requests.len()]);
+            }
+            let Some(out) = out.filter(|_| rounds_left > 0) else {
+                let open = answers.iter().position(Option::is_none).unwrap_or(0);
+                bail!("a request with code {} is not answered", requests[open].code);
+            };
             frames = Bytes::new();
             read(&out, |opaque, answer| {
                 let place = usize::try_from(opaque - first).ok();
@@ -285,19 +292,11 @@ impl Served {
                     *slot = Some(answer);
                 }
             })?;
-            if world.disk.has_crashed() {
-                // Whatever it says now is no promise.
-                return Ok(vec![None; requests.len()]);
-            }
-            if rounds_left == 0 {
-                let open = answers.iter().position(Option::is_none).unwrap_or(0);
-                bail!("a request with code {} is not answered", requests[open].code);
-            }
         }
         Ok(answers)
     }
 
-    /// One burst of the client's connection, and a round. None: the disk has crashed meanwhile.
+    /// One burst of the client's connection, and a round. None: the disk has crashed meanwhile, or it took all rounds that were left.
     fn serve(&mut self, world: &World, frames: &Bytes, rounds_left: &mut u32) -> Option<Vec<u8>> {
         let runtime = &self.runtime;
         let mut serving = pin!(self.peer.as_mut()?.serve(frames));

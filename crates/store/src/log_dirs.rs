@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, DiskUse};
+use crate::error::StoreError;
 use crate::fullness::Unmeasured;
 
 /// Where the log's files are, and where the next one goes.
@@ -43,6 +44,18 @@ impl LogDirs {
     /// Those that do not.
     pub fn read_only(&self) -> &[PathBuf] {
         &self.read_only
+    }
+
+    /// Brings the names of all files to the device. A folder that takes no files may lose some, unless it cannot be written: then there is nothing to
+    /// bring, and nothing is said if that is refused.
+    pub(crate) fn sync(&self, disk: &dyn Disk) -> Result<(), StoreError> {
+        for dir in &self.taking {
+            disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
+        }
+        for dir in &self.read_only {
+            let _ = disk.sync_dir(dir);
+        }
+        Ok(())
     }
 
     /// The first, for a sentence about the log as a whole.

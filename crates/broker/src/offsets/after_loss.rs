@@ -122,6 +122,7 @@ mod tests {
     use env::Clock;
 
     use super::*;
+    use crate::offsets::Client;
 
     #[test]
     fn offsets_behind_the_end_of_their_queue_are_taken_back_to_it() {
@@ -144,13 +145,14 @@ mod tests {
         offsets.cut(|_, _| Some(100));
         offsets.watch([("T".into(), vec![100])].into());
         offsets.reset("reset", "T", 0, 105);
-        assert_eq!(offsets.tell(1, "reset", "T", 0, 130), Some(105));
+        let client = Client { connection: 1, asks_first: &|| true };
+        assert_eq!(offsets.tell(&client, "reset", "T", 0, 130), Some(105));
         offsets.commit("source", "T", 0, 105);
         offsets.copy("source", "copied", "T");
         offsets.forget_end("told", "T", 0);
-        offsets.commit_by(1, "told", "T", 0, 105);
+        offsets.commit_by(&client, "told", "T", 0, 105);
         for group in ["reset", "copied", "told"] {
-            assert_eq!(offsets.tell(1, group, "T", 0, 107), None, "{group}");
+            assert_eq!(offsets.tell(&client, group, "T", 0, 107), None, "{group}");
             assert_eq!(offsets.committed(group, "T", 0), Some(105), "{group}");
         }
     }

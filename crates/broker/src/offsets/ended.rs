@@ -7,8 +7,9 @@
 //! group has committed: a client that is told so drops what it has not consumed, some of which may lie before the end. What another member does
 //! changes nothing for it: that one may read from the end on while this one is ahead.
 //!
-//! The journal may lose a topic with its queues, and the next send makes it anew: a queue that such a start does not know ended at 0. Clients of a
-//! topic that nobody had before ask where their group is, and are believed.
+//! The journal may lose a topic with its queues, and the next send makes it anew: a queue that such a start does not know ended at 0. Members that
+//! share queues ask where their group is before they read one, so that those of a queue that is really new are believed. Who reads by itself, or
+//! broadcasts, keeps its offsets where it likes and need not ask: there it is left alone.
 //!
 //! A client that was believed and connects anew goes back to what its group has committed, as it does with any queue that it takes over. A group
 //! that has lost all its offsets in a queue is watched as well; who is told that there is none is believed, since it begins anew.
@@ -36,9 +37,17 @@ const BELIEVED_MAX: usize = 64;
 /// (`consumeConcurrentlyMaxSpan` of the stock client) it does not ask. Where a group has no offset, it goes back by so much.
 const SPAN: i64 = 2_000;
 
+/// Who pulls or commits.
+pub struct Client<'a> {
+    /// The id of its connection.
+    pub connection: u64,
+    /// Whether members of its group ask where that is before they read a queue. Asked for when it matters, which is hardly ever.
+    pub asks_first: &'a dyn Fn() -> bool,
+}
+
 /// Where the queues ended that clients knew.
 pub(super) struct Ends {
-    /// By topic; one for each queue id. What is not here ended at 0.
+    /// By topic; one for each queue id. What is not here is new, or ended at 0 and is lost.
     topics: HashMap<Arc<str>, Vec<i64>>,
     /// On [`Clock::elapsed`](env::Clock::elapsed).
     until: Duration,
@@ -47,6 +56,8 @@ pub(super) struct Ends {
 /// One of these queues, for one group.
 pub(super) struct Ended {
     end: i64,
+    /// The start did not know it.
+    is_new: bool,
     /// The ids of connections.
     believed: Mutex<Vec<u64>>,
     /// Somebody who knows has said where the group goes on. Relaxed: who comes at the same time may be told either way.
@@ -54,16 +65,14 @@ pub(super) struct Ended {
 }
 
 impl Ends {
-    fn of(&self, topic: &str, queue: usize) -> i64 {
-        self.topics.get(topic).and_then(|ends| ends.get(queue)).copied().unwrap_or(0)
+    fn of(&self, topic: &str, queue: usize) -> Ended {
+        let known = self.topics.get(topic).and_then(|ends| ends.get(queue)).copied();
+        let (end, is_new) = (known.unwrap_or(0), known.is_none());
+        Ended { end, is_new, believed: Mutex::default(), is_over: AtomicBool::new(false) }
     }
 }
 
 impl Ended {
-    fn at(end: i64) -> Ended {
-        Ended { end, believed: Mutex::default(), is_over: AtomicBool::new(false) }
-    }
-
     /// All before it was consumed by somebody who knows the queue as it is, or before the loss.
     fn frontier(&self, slot: &Slot) -> i64 {
         self.end.max(slot.committed.load(Ordering::Relaxed))
@@ -113,64 +122,79 @@ impl Offsets {
         self.ends.get().filter(|ends| self.clock.elapsed() < ends.until)
     }
 
-    /// How a queue ended, if that matters to the group.
-    fn ended<'a>(&self, entry: &Entry, slot: &'a Slot, queue: usize) -> Option<&'a Ended> {
+    /// How a queue ended, if that matters to the group. `asks_first`: see [`Client`].
+    fn ended<'a>(
+        &self,
+        entry: &Entry,
+        slot: &'a Slot,
+        queue: usize,
+        asks_first: &dyn Fn() -> bool,
+    ) -> Option<&'a Ended> {
         let ends = self.ends()?;
         let find = || {
             let Key { group, topic } = &entry.key;
             // The broker reads for its own groups, and tools read where they like.
             let is_watched = !names::is_system_group(group) && !names::is_system_topic(topic);
-            is_watched.then(|| Box::new(Ended::at(ends.of(topic, queue))))
+            is_watched.then(|| Box::new(ends.of(topic, queue)))
         };
         let ended = slot.ended.get_or_init(find).as_deref();
-        ended.filter(|ended| !ended.is_over.load(Ordering::Relaxed))
+        ended.filter(|ended| !ended.is_over.load(Ordering::Relaxed) && (!ended.is_new || asks_first()))
     }
 
     /// Does something with how a queue ended, where that matters.
     fn with_ended<R>(
         &self,
         (group, topic, queue_id): (&str, &str, i32),
+        asks_first: &dyn Fn() -> bool,
         f: impl FnOnce(&Slot, &Ended) -> R,
     ) -> Option<R> {
         self.ends()?;
         let queue = index(queue_id)?;
         let entry = self.entry(group, topic);
-        entry.with(queue, |slot| self.ended(&entry, slot, queue).map(|ended| f(slot, ended)))
+        entry.with(queue, |slot| self.ended(&entry, slot, queue, asks_first).map(|ended| f(slot, ended)))
     }
 
     /// Notes how far a group has come, as a client says it. As [`commit`](Self::commit); what lies behind the end that a loss of power left counts
     /// only from who is known to have read from there on.
-    pub fn commit_by(&self, connection: u64, group: &str, topic: &str, queue_id: i32, offset: i64) {
+    pub fn commit_by(&self, client: &Client<'_>, group: &str, topic: &str, queue_id: i32, offset: i64) {
         self.commit_if(group, topic, queue_id, offset, |entry, slot| {
-            let ended = index(queue_id).and_then(|queue| self.ended(entry, slot, queue));
-            ended.is_none_or(|ended| ended.lets_commit(slot, connection, offset))
+            let ended = index(queue_id).and_then(|queue| self.ended(entry, slot, queue, client.asks_first));
+            ended.is_none_or(|ended| ended.lets_commit(slot, client.connection, offset))
         });
     }
 
     /// Whether a commit of this offset would be passed over: the client that sends it is to be told first where to go on.
-    pub(crate) fn passes_over(&self, connection: u64, group: &str, topic: &str, queue_id: i32, offset: i64) -> bool {
+    pub(crate) fn passes_over(
+        &self,
+        client: &Client<'_>,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        offset: i64,
+    ) -> bool {
+        let is_ahead = |slot: &Slot, ended: &Ended| !ended.lets_commit(slot, client.connection, offset);
         self.is_reset_pending(group, topic, queue_id)
-            || self.with_ended((group, topic, queue_id), |slot, ended| !ended.lets_commit(slot, connection, offset))
-                == Some(true)
+            || self.with_ended((group, topic, queue_id), client.asks_first, is_ahead) == Some(true)
     }
 
     /// Where a pull at `asked` is to go on instead: where the group was set to, which one pull is told; or after a loss of power what the group has
     /// committed, which each connection is told that asks behind all that its group can have consumed, until it has not.
-    pub fn tell(&self, connection: u64, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
+    pub fn tell(&self, client: &Client<'_>, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
         if let Some(to) = self.take_reset(group, topic, queue_id) {
             return Some(to);
         }
-        self.with_ended((group, topic, queue_id), |slot, ended| ended.tell(slot, connection, asked)).flatten()
+        let tell = |slot: &Slot, ended: &Ended| ended.tell(slot, client.connection, asked);
+        self.with_ended((group, topic, queue_id), client.asks_first, tell).flatten()
     }
 
     /// A client is told that its group has no offset in a queue: it begins where it likes.
     pub(crate) fn begins(&self, connection: u64, group: &str, topic: &str, queue_id: i32) {
-        self.with_ended((group, topic, queue_id), |_, ended| ended.believe(connection));
+        self.with_ended((group, topic, queue_id), &|| true, |_, ended| ended.believe(connection));
     }
 
     /// Somebody who knows decides where the group goes on in a queue: clients need not be told of the end that a loss of power left.
     pub(crate) fn forget_end(&self, group: &str, topic: &str, queue_id: i32) {
-        self.with_ended((group, topic, queue_id), |_, ended| ended.is_over.store(true, Ordering::Relaxed));
+        self.with_ended((group, topic, queue_id), &|| true, |_, ended| ended.is_over.store(true, Ordering::Relaxed));
     }
 }
 
@@ -190,15 +214,20 @@ mod tests {
         (offsets, hand)
     }
 
+    fn client(connection: u64) -> Client<'static> {
+        Client { connection, asks_first: &|| true }
+    }
+
     fn tells(offsets: &Offsets, connection: u64, asked: i64) -> Option<i64> {
-        offsets.tell(connection, "G", "T", 0, asked)
+        offsets.tell(&client(connection), "G", "T", 0, asked)
     }
 
     /// Says whether it counts.
     fn commits(offsets: &Offsets, connection: u64, offset: i64) -> bool {
-        let passes = offsets.passes_over(connection, "G", "T", 0, offset);
+        let client = client(connection);
+        let passes = offsets.passes_over(&client, "G", "T", 0, offset);
         let before = offsets.committed("G", "T", 0);
-        offsets.commit_by(connection, "G", "T", 0, offset);
+        offsets.commit_by(&client, "G", "T", 0, offset);
         let after = offsets.committed("G", "T", 0);
         assert_eq!(after, if passes { before } else { Some(offset) }, "{connection} {offset}");
         !passes
@@ -248,7 +277,7 @@ mod tests {
         offsets.begins(TWO, "G", "T", 0);
         assert_eq!(tells(&offsets, TWO, 6_000), None);
         assert!(commits(&offsets, TWO, 6_000));
-        assert_eq!(offsets.tell(ONE, "TOOLS_CONSUMER", "T", 0, 5_007), None);
+        assert_eq!(offsets.tell(&client(ONE), "TOOLS_CONSUMER", "T", 0, 5_007), None);
     }
 
     #[test]
@@ -256,15 +285,21 @@ mod tests {
         let (offsets, _) = offsets(&[5_000]);
         for (topic, queue_id) in [("T", 1), ("Lost", 0)] {
             // It has seen the first message of a queue that is gone, and another one is first now.
-            assert!(offsets.passes_over(ONE, "G", topic, queue_id, 1), "{topic}");
-            assert_eq!(offsets.tell(ONE, "G", topic, queue_id, 1), Some(0), "{topic}");
-            assert_eq!(offsets.tell(ONE, "G", topic, queue_id, 0), None, "{topic}");
-            assert_eq!(offsets.tell(ONE, "G", topic, queue_id, 1), None, "{topic}");
-            // Who begins where there was nothing goes on where it likes.
+            let tells = |client: &Client<'_>, asked| offsets.tell(client, "G", topic, queue_id, asked);
+            assert!(offsets.passes_over(&client(ONE), "G", topic, queue_id, 1), "{topic}");
+            assert_eq!(tells(&client(ONE), 1), Some(0), "{topic}");
+            assert_eq!(tells(&client(ONE), 0), None, "{topic}");
+            assert_eq!(tells(&client(ONE), 1), None, "{topic}");
+            // Who begins where there was nothing goes on where it likes; and who never asks is left alone.
             offsets.begins(TWO, "G", topic, queue_id);
-            assert_eq!(offsets.tell(TWO, "G", topic, queue_id, 7), None, "{topic}");
+            assert_eq!(tells(&client(TWO), 7), None, "{topic}");
+            let reader = Client { connection: 3, asks_first: &|| false };
+            assert_eq!(tells(&reader, 7), None, "{topic}");
+            assert!(!offsets.passes_over(&reader, "G", topic, queue_id, 7), "{topic}");
         }
-        assert_eq!(offsets.tell(ONE, "G", names::SCHEDULE_TOPIC, 0, 7), None, "the broker's own");
+        let reader = Client { connection: 3, asks_first: &|| false };
+        assert_eq!(offsets.tell(&reader, "G", "T", 0, 5_007), Some(3_007), "of a queue that the start knew");
+        assert_eq!(offsets.tell(&client(ONE), "G", names::SCHEDULE_TOPIC, 0, 7), None, "the broker's own");
     }
 
     #[test]
@@ -286,7 +321,7 @@ mod tests {
             assert_eq!(tells(&offsets, connection, 100), None);
         }
         assert_eq!((tells(&offsets, 999, 107), tells(&offsets, 0, 107)), (None, Some(0)));
-        let believed = offsets.with_ended(("G", "T", 0), |_, ended| ended.believed.lock().len());
+        let believed = offsets.with_ended(("G", "T", 0), &|| true, |_, ended| ended.believed.lock().len());
         assert_eq!(believed, Some(BELIEVED_MAX));
     }
 }

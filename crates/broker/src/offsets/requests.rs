@@ -8,6 +8,7 @@ use protocol::request::{CloneGroupOffset, OffsetReply, QueryConsumerOffset, Upda
 
 use crate::admin::{reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::offsets::Client;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::offsets::Placed;
@@ -39,8 +40,9 @@ pub(crate) fn update(
         let remark = format!("topic {} has no queue {}", said.topic, said.queue_id);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    let connection = session.connection.id();
-    if broker.offsets.passes_over(connection, said.consumer_group, said.topic, said.queue_id, said.commit_offset) {
+    let asks_first = || broker.clients.asks_first(said.consumer_group).unwrap_or(true);
+    let client = Client { connection: session.connection.id(), asks_first: &asks_first };
+    if broker.offsets.passes_over(&client, said.consumer_group, said.topic, said.queue_id, said.commit_offset) {
         let remark = Some("Offset has been previously reset");
         out.reply(request.reply_to(), ResponseCode::Success, remark, &(), &[]);
         return Ok(());
@@ -49,7 +51,7 @@ pub(crate) fn update(
         Some(target) => target.note_at_once(broker, said.consumer_group),
         None if is_forgotten => broker.offsets.forget_queue(said.consumer_group, said.topic, said.queue_id),
         None => {
-            broker.offsets.commit_by(connection, said.consumer_group, said.topic, said.queue_id, said.commit_offset);
+            broker.offsets.commit_by(&client, said.consumer_group, said.topic, said.queue_id, said.commit_offset);
         }
     }
     reply_ok(request, out);

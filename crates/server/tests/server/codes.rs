@@ -16,7 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// What becomes of a request.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// It is done.
+    /// Somebody answers it, by what it says.
     Works,
     /// It is answered with success, with words that say what that means here.
     WorksAs(&'static str),

@@ -38,8 +38,12 @@ fn silent(running: &Running, count: usize) -> Vec<TcpStream> {
 }
 
 /// Whoever connects and says nothing neither keeps new files of the log from being opened, nor those of queues, nor the next producer out.
+/// Sockets of ours are descriptors too, and half of what a process usually may have.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 #[tokio::test]
 async fn idle_connections_leave_descriptors_to_the_store() {
+    let _turn = TURN.lock().await;
     let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file_bytes = format!("mappedFileSizeCommitLog={FILE_BYTES}");
     let running = start_with_few_descriptors(data.path(), &["--set", &file_bytes]);
@@ -80,6 +84,7 @@ async fn connection(asking: &Asking) -> u64 {
 
 #[tokio::test]
 async fn a_flood_of_silent_connections_keeps_nobody_out_and_is_over_soon() {
+    let _turn = TURN.lock().await;
     let data = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let running = start_with_few_descriptors(data.path(), &["--set", "firstFrameTimeoutSeconds=3"]);
     let established = Asking::of(&running);

@@ -114,10 +114,10 @@ async fn bodies(asking: &Asking, topic: &str, count: usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_message_that_waits_for_its_time_is_named_once_and_holds_up_none_behind_it() {
     let data = tempfile::tempdir().unwrap();
-    let settings = ["--set", "mappedFileSizeCommitLog=4194304", "--set", "messageDelayLevel=10s"];
+    let settings = ["--set", "mappedFileSizeCommitLog=4194304", "--set", "messageDelayLevel=20s"];
     let running = Running::server_with(data.path(), &settings);
     let asking = Asking::of(&running);
-    let due = env::Clock::real().now().0 + 10_000;
+    let due = env::Clock::real().now().0 + 20_000;
     for number in 0..6 {
         for (topic, time) in [
             ("delayed", "DELAY\u{1}1\u{2}".to_owned()),
@@ -222,10 +222,10 @@ async fn a_damaged_half_message_is_never_committed_and_whose_end_is_damaged_is_o
     let asking = Asking::of(&running);
     // Nobody is asked about the damaged one; the end of the last is not known any more.
     assert_eq!(asking.figure("openHalfMessages").await, 2);
-    let line = running.logged("a message is damaged and not given out").await;
-    for part in ["RMQ_SYS_TRANS", &format!("log_offset={}", places[0]), "body CRC"] {
-        let said = running.logged(part).await;
-        assert!(said.contains("a message is damaged") || line.contains(part), "{part}: {said}");
+    running.logged("a message is damaged and not given out").await;
+    let line = running.logged(&format!("log_offset={} ", places[0])).await;
+    for part in ["a message is damaged", "RMQ_SYS_TRANS", "body CRC"] {
+        assert!(line.contains(part), "{part}: {line}");
     }
     running.logged("a record of a transaction is damaged; what it says is not known").await;
     let answer = commit(&asking, 0, places[0]).await;
@@ -256,8 +256,8 @@ async fn a_damaged_message_on_lease_does_not_come_again_and_the_others_of_its_le
         topic: "popped",
         queue_id: 0,
         max_msg_nums: 32,
-        // Long enough for a stop and a start, which nothing here depends on.
-        invisible_time: 10_000,
+        // Long enough for a stop and what is done to the file.
+        invisible_time: 20_000,
         poll_time: 0,
         born_time: 0,
         init_mode: 0,

@@ -1,4 +1,5 @@
-//! The binary, as whoever runs it meets it. What loads a machine for long, or measures it, is a program of its own beside this one.
+//! The binary, as whoever runs it meets it. What loads a machine for long, or says something of how fast it goes, is a program of its own beside
+//! this one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
 
@@ -9,7 +10,6 @@ mod descriptors;
 mod doctor;
 mod failing_device;
 mod failing_files;
-mod falls;
 mod flipped_bits;
 mod loads;
 mod metrics;

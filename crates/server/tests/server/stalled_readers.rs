@@ -124,6 +124,7 @@ async fn a_crowd_that_reads_nothing_has_as_much_copied_as_replies_may_hold_and_w
         "maxTransferCountOnMessageInMemory=1000",
         "serverSocketSndBufSize=65536",
         "mappedFileSizeCommitLog=16777216",
+        "unreadTimeoutSeconds=600",
     ];
     let settings: Vec<&str> = settings.into_iter().flat_map(|setting| ["--set", setting]).collect();
     let running = Running::server_with(data.path(), &settings);

@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
@@ -18,7 +18,7 @@ pub mod prometheus;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The binary with these arguments, and nothing from our own environment.
+/// The binary with these arguments, and nothing of what our own environment says of name servers and homes.
 pub fn gantry(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
     command.args(arguments).env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
@@ -119,21 +119,21 @@ impl Running {
     }
 
     /// The exit code, and what was logged.
-    pub fn end(mut self, signal: &str) -> (Option<i32>, String) {
+    pub fn end(self, signal: &str) -> (Option<i32>, String) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
-        let deadline = Instant::now() + PATIENCE;
-        while self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            != Err(RecvTimeoutError::Disconnected)
-        {
-            assert!(Instant::now() < deadline, "does not end: {}", self.log.lock().unwrap());
-        }
-        self.reading.take().unwrap().join().unwrap();
-        (self.child.wait().unwrap().code(), self.log.lock().unwrap().clone())
+        let (status, said) = self.ended();
+        (status.code(), said)
     }
 
     /// The signal that it ends with by itself, and what was logged.
-    pub fn ended_by(mut self) -> (Option<i32>, String) {
+    pub fn ended_by(self) -> (Option<i32>, String) {
+        let (status, said) = self.ended();
+        (status.signal(), said)
+    }
+
+    /// Waits for its end.
+    fn ended(mut self) -> (ExitStatus, String) {
         let deadline = Instant::now() + PATIENCE;
         while self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now()))
             != Err(RecvTimeoutError::Disconnected)
@@ -141,17 +141,7 @@ impl Running {
             assert!(Instant::now() < deadline, "does not end: {}", self.log.lock().unwrap());
         }
         self.reading.take().unwrap().join().unwrap();
-        (self.child.wait().unwrap().signal(), self.log.lock().unwrap().clone())
-    }
-
-    /// The same for tests without a runtime.
-    pub fn until_logged(&self, words: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while !self.log.lock().unwrap().contains(words) {
-            assert!(Instant::now() < deadline, "nothing about {words} in: {}", self.log.lock().unwrap());
-            // A line, the end of its time, or the end of the log: looked at in either case.
-            let _ = self.lines.recv_timeout(Duration::from_millis(100));
-        }
+        (self.child.wait().unwrap(), self.log.lock().unwrap().clone())
     }
 
     /// The first line with these words that the log has by now.
@@ -168,12 +158,21 @@ impl Running {
     pub async fn logged(&self, words: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let found = self.log.lock().unwrap().lines().find(|line| line.contains(words)).map(str::to_owned);
-            if let Some(line) = found {
+            if let Some(line) = self.log_line(words) {
                 return line;
             }
             assert!(Instant::now() < deadline, "nothing about {words} in: {}", self.log.lock().unwrap());
             tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// The same for tests without a runtime, and the line for nobody.
+    pub fn until_logged(&self, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log.lock().unwrap().contains(words) {
+            assert!(Instant::now() < deadline, "nothing about {words} in: {}", self.log.lock().unwrap());
+            // A line, the end of its time, or the end of the log: looked at in either case.
+            let _ = self.lines.recv_timeout(Duration::from_millis(100));
         }
     }
 }

@@ -79,22 +79,18 @@ pub struct Offsets {
     pub last: Option<i64>,
     /// What was told, and survives what is to come.
     least: i64,
-    /// After a crash: until the group reads on from where its queue ended then, what it commits may be of lost messages, and does not count.
-    is_doubtful: bool,
 }
 
 impl Default for Offsets {
     fn default() -> Offsets {
-        Offsets { most: -1, last: None, least: -1, is_doubtful: false }
+        Offsets { most: -1, last: None, least: -1 }
     }
 }
 
 impl Offsets {
     /// The broker has taken that one.
     pub fn committed(&mut self, offset: i64) {
-        if !self.is_doubtful {
-            self.last = Some(offset);
-        }
+        self.last = Some(offset);
     }
 
     /// The broker says so; what is wrong about it.
@@ -206,7 +202,7 @@ impl History {
         for offsets in &mut self.offsets {
             if !matches!(how, End::Closed) {
                 // An answered commit is carried to the journal a little later.
-                (offsets.last, offsets.is_doubtful) = (None, true);
+                offsets.last = None;
             }
             if !keeps_answers {
                 offsets.least = -1;

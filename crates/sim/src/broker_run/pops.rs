@@ -12,6 +12,13 @@ use crate::reading::id_of;
 use crate::served::{Answer, Request, Served};
 use crate::verdict::Verdict;
 
+/// Answers to a pop of which nothing is wrong.
+const NOTHING_WRONG: [i32; 4] = [
+    ResponseCode::Success as i32,
+    ResponseCode::PullNotFound as i32,
+    ResponseCode::PollingTimeout as i32,
+    ResponseCode::TopicNotExist as i32,
+];
 const WORKERS: &str = "workers";
 /// Tries of the last look for what is left, a second each: longer than any lease.
 const LAST_POPS: u32 = 40;
@@ -97,6 +104,9 @@ impl Run<'_> {
         }
         let code = answer.code;
         self.report.tell(|| format!("at {now} pop for {invisible_ms} ms: {code}, {popped:?}"));
+        if !NOTHING_WRONG.contains(&code) {
+            self.report.find(Verdict::Refused, format!("a pop: {code} {}", answer.remark));
+        }
         for what in foreign {
             self.report.find(Verdict::Foreign, format!("popped as a task: {what}"));
         }

@@ -232,16 +232,39 @@ impl Run<'_> {
         Ok(Some(wrong))
     }
 
+    /// Whether each member has asked from the end of each of its queues on.
+    fn everybody_waits(&self, served: &Served) -> bool {
+        let end = |group, Queue { topic, id }: Queue| {
+            let queue = served.store.existing_queue(&topic_name(group, topic), id as u32);
+            queue.map_or(0, |queue| queue.max_offset() as i64)
+        };
+        let mut members = self.consumers.iter().filter(|consumer| consumer.lives());
+        members.all(|consumer| consumer.waits_at(|queue| end(consumer.group, queue)))
+    }
+
     /// What is sent when everybody waits comes at once.
     pub(super) fn check_wake_up(&mut self, served: &mut Served) {
         self.history.nobody_fails = true;
+        // A queue may have just changed hands, with much that was consumed before and not committed.
+        let until = self.world.clock.now().0 + LAST_MS_MAX;
+        while !self.everybody_waits(served) {
+            self.beat(served, true);
+            if !self.goes_on() {
+                return;
+            }
+            let now = self.world.clock.now().0;
+            if now >= until {
+                self.report.find(Verdict::Late, "not everybody comes to the end of its queues");
+                return self.find_missing(now);
+            }
+        }
         let end = served.store.end().0;
         let mut around = around!(self, None, end);
         around.report.tell(|| "one message more from each".to_owned());
         for (producer, queue) in self.producers.iter_mut().zip(0..) {
             producer.begin(&mut around, queue);
         }
-        let mut stored_at = None;
+        let (mut stored_at, begun) = (None, self.world.clock.now().0);
         // Ends when all is consumed, or it has taken too long.
         loop {
             self.beat(served, true);
@@ -255,7 +278,7 @@ impl Run<'_> {
             if stored_at.is_some() && self.missing() == 0 {
                 break;
             }
-            if stored_at.is_some_and(|at| now - at > self.rules.wake_ms_max) {
+            if stored_at.is_some_and(|at| now - at > self.rules.wake_ms_max) || now - begun >= LAST_MS_MAX {
                 self.report.find(Verdict::Late, "what is sent while everybody waits does not come");
                 return self.find_missing(now);
             }

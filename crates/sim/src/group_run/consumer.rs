@@ -143,6 +143,11 @@ impl Consumer {
         self.held.keys().copied()
     }
 
+    /// Whether it reads on at the end of each of its queues.
+    pub fn waits_at(&self, end: impl Fn(Queue) -> i64) -> bool {
+        self.held.iter().all(|(queue, held)| held.next == Some(end(*queue)))
+    }
+
     /// Takes a queue anew with the next share.
     fn forget(&mut self, around: &mut Around<'_>, queue: Queue) {
         if self.held.remove(&queue).is_some() {

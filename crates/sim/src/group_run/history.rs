@@ -178,14 +178,21 @@ impl History {
         let before = self.at_work.insert((group, queue), work);
         let done = self.in_order_to.entry((group, queue)).or_default();
         let offset = begun.offset;
-        if offset <= *done {
-            *done = (*done).max(offset + 1);
-        } else if !(begun.is_old && self.may_be_ahead) {
+        if offset > *done && !(begun.is_old && self.may_be_ahead) {
             return Some(format!("{offset} comes, and {done} was not consumed"));
         }
         // A broker that starts knows of no locks.
         let before = before.filter(|before| before.member != member && before.life == life)?;
         Some(format!("{member} begins at {offset} while {} is at it", before.member))
+    }
+
+    /// The message that a member was at is done, in order.
+    pub fn consumed_in_order(&mut self, group: usize, queue: Queue, offset: i64) {
+        let done = self.in_order_to.entry((group, queue)).or_default();
+        // What lies further on may be of the time before a loss of power.
+        if offset == *done {
+            *done = offset + 1;
+        }
     }
 
     pub fn stops_work(&mut self, group: usize, queue: Queue, member: &str) {
@@ -278,8 +285,13 @@ mod tests {
     #[test]
     fn in_order_nothing_is_passed_over() {
         let mut history = History::new();
-        assert_eq!(begins(&mut history, "a", 0, 0), None);
-        assert_eq!(begins(&mut history, "a", 0, 1), None);
+        for offset in 0..2 {
+            assert_eq!(begins(&mut history, "a", 0, offset), None);
+            history.consumed_in_order(1, QUEUE, offset);
+        }
+        assert!(begins(&mut history, "a", 0, 3).unwrap().contains("2 was not consumed"));
+        // Begun is not done: who comes after it begins there again.
+        assert_eq!(begins(&mut history, "a", 0, 2), None);
         assert!(begins(&mut history, "a", 0, 3).unwrap().contains("2 was not consumed"));
     }
 
@@ -291,6 +303,7 @@ mod tests {
         let mut history = History::new();
         assert_eq!(begins(&mut history, "a", 0, 0), None);
         assert_eq!(begins(&mut history, "b", 1, 0), None, "a broker that starts knows of no locks");
+        history.consumed_in_order(1, QUEUE, 0);
         history.stops_work(1, QUEUE, "b");
         assert_eq!(begins(&mut history, "a", 1, 1), None);
     }

@@ -13,6 +13,12 @@ use crate::verdict::Verdict;
 
 /// Tries of one message, after which its producer gives it up.
 const TRIES_MAX: u32 = 12;
+/// Answers that say no, of a message that is stored.
+const IS_STORED: [i32; 3] = [
+    ResponseCode::FlushDiskTimeout as i32,
+    ResponseCode::SlaveNotAvailable as i32,
+    ResponseCode::FlushSlaveTimeout as i32,
+];
 
 enum Asked {
     Heartbeat,
@@ -79,7 +85,9 @@ impl Producer {
                             let what = format!("message {id}: {} {}", answer.code, answer.remark);
                             around.report.find(Verdict::Refused, what);
                         }
-                        around.history.may_be_stored(id);
+                        if IS_STORED.contains(&answer.code) {
+                            around.history.may_be_stored(id);
+                        }
                         self.next_at = around.now + 200;
                     }
                 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use protocol::LogOffset;
 use store::{ReadStatus, Retention, Store};
 
-use super::{Run, TOPICS, TURNS_MAX};
+use super::{Message, Run, TOPICS, TURNS_MAX};
 use crate::reading::LIMITS;
 use crate::verdict::Verdict;
 
@@ -64,12 +64,18 @@ impl Run<'_> {
     /// In a new life.
     pub(super) fn ages_from_now(&mut self, store: &Store) {
         self.ageing.is_asked = false;
+        self.knows_how_full();
         self.world.disk.fill(self.ageing.used_percent);
         let floor = Arc::clone(&self.ageing.floor);
         store.protect(Box::new(move || {
             let floor = floor.load(Ordering::SeqCst);
             (floor != NO_FLOOR).then_some(LogOffset(floor))
         }));
+    }
+
+    /// The store has looked at the device since that changed.
+    pub(super) fn knows_how_full(&mut self) {
+        self.ageing.was_full = self.ageing.used_percent > self.options.retention.disk_warning_percent;
     }
 
     pub(super) fn step_of_ageing(&mut self, store: &Arc<Store>) {
@@ -128,7 +134,9 @@ impl Run<'_> {
         }
         let floor = self.ageing.floor.load(Ordering::SeqCst);
         let reserved = rules.file_reserved.as_millis() as i64;
-        let young = self.messages.values().find(|message| now.since(env::TimeMs(message.stored_ms)) <= reserved);
+        let is_there = |message: &&Message| message.end > self.ageing.gone;
+        let is_young = |message: &&Message| now.since(env::TimeMs(message.stored_ms)) <= reserved;
+        let young = self.messages.values().filter(is_there).find(is_young);
         let young = young.map_or(log_end, |message| message.end - 1);
         file_of(young.min(log_end).min(floor))
     }
@@ -173,12 +181,17 @@ impl Run<'_> {
         self.report.find(Verdict::Late, format!("the log begins at {min}, all up to {end} is expired"));
     }
 
-    /// What has to be true of the lower ends, whenever no thread has its turn.
-    pub(super) fn check_lower_ends(&mut self, store: &Arc<Store>, left_max: usize) {
+    /// The log begins no higher than it may, in any run.
+    pub(super) fn check_lower_end(&mut self, store: &Store) {
         let (min, may_be_gone) = (store.min_offset().0, self.ageing.may_be_gone);
         if min > may_be_gone {
             self.report.find(Verdict::Lost, format!("the log begins at {min}, what may be gone ends at {may_be_gone}"));
         }
+    }
+
+    /// What has to be true of the lower ends, whenever no thread has its turn.
+    pub(super) fn check_lower_ends(&mut self, store: &Arc<Store>, left_max: usize) {
+        let min = store.min_offset().0;
         let root = self.world.root();
         for (name, base) in numbered(&root.join("commitlog")) {
             if base < min {
@@ -290,7 +303,7 @@ mod tests {
         let found = found(|run, store| {
             let_go(run, store);
             run.ageing.may_be_gone = 0;
-            run.check_lower_ends(store, usize::MAX);
+            run.check_lower_end(store);
         });
         assert_eq!(found, [Verdict::Lost]);
     }

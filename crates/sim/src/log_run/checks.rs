@@ -46,6 +46,7 @@ impl Run<'_> {
         let end = store.end().0;
         let found = self.read(store);
         self.ageing.gone = self.ageing.gone.max(store.min_offset().0);
+        self.check_lower_end(store);
         if self.plan.ages {
             self.check_lower_ends(store, 1);
         }
@@ -87,6 +88,7 @@ impl Run<'_> {
     /// Without a crash everything is there.
     pub(super) fn check_living(&mut self, store: &Arc<Store>) {
         self.see(store);
+        self.check_lower_end(store);
         if self.plan.ages {
             self.check_lower_ends(store, if self.plan.fails { usize::MAX } else { LEFT_MAX });
         }

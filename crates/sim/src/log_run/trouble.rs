@@ -99,7 +99,7 @@ impl Run<'_> {
     }
 
     /// Something fails, or has failed a moment ago.
-    fn is_troubled(&self) -> bool {
+    pub(super) fn is_troubled(&self) -> bool {
         self.world.disk.failure().is_some() || self.world.disk.failures() > self.forgiven
     }
 

@@ -138,7 +138,8 @@ impl QueueLogs {
         let mut first_error = self.remove_deleted_files().err();
         let waiting: HashSet<String, FixedState> =
             self.shared.deleted.lock().iter().map(|deleted| deleted.name.clone()).collect();
-        let mut flushed = if least == 0 { Flushed::All } else { Flushed::Part };
+        // Units of deleted topics that were in memory only are gone, and have to come again from the log if a loss of power takes the deletion back.
+        let mut flushed = if least == 0 && waiting.is_empty() { Flushed::All } else { Flushed::Part };
         listed.retain(|queue| {
             if waiting.contains(queue.topic()) {
                 // The files of the topic that had its name before are still there.
@@ -157,9 +158,11 @@ impl QueueLogs {
     /// Flushes, and makes what was pushed before this call survive a loss of power. Says whether that took a sync of whole file systems,
     /// the log's prepared pages included. On [`QueueError::Unsure`] nothing can be trusted any more but the log; on another error the next call does it.
     pub fn sync_all(&self) -> Result<bool, QueueError> {
-        if self.flush_all()? == Flushed::Part {
-            let waits = self.shared.deleted.lock().first().map(|deleted| deleted.name.clone());
-            return Err(QueueError::Waits { topic: waits.unwrap_or_default() });
+        // Again where the files of the topic that was waited for have gone meanwhile.
+        while self.flush_all()? == Flushed::Part {
+            if let Some(deleted) = self.shared.deleted.lock().first() {
+                return Err(QueueError::Waits { topic: deleted.name.clone() });
+            }
         }
         // Outside the maintenance lock: the device may take minutes, and units have to be written meanwhile. A file that is removed while it is
         // synced does no harm.

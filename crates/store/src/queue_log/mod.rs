@@ -105,7 +105,8 @@ pub enum QueueError {
         /// What it said.
         source: io::Error,
     },
-    /// The files of a topic that was deleted are still there, so that nothing can be written for another one of its name.
+    /// The files of a topic that was deleted are still there: it may come back, with units that are not in them; and nothing can be written for
+    /// another one of its name.
     #[error("topic {topic} was deleted, and the device does not have that yet")]
     Waits {
         /// The topic.
@@ -179,7 +180,7 @@ struct Shared {
     listed: Mutex<Vec<Arc<ConsumeQueue>>>,
     /// Guards the topics that are deleted and whose files are still there. Innermost; changed under `topics`.
     deleted: Mutex<Vec<DeletedTopic>>,
-    /// How far the journal is written, as far as we were told. Relaxed: the number stands alone.
+    /// How far the device has the journal, as far as we were told.
     journal_safe: AtomicU64,
     /// Guards what a loss of power could still take. Innermost.
     unsynced: Mutex<Unsynced>,

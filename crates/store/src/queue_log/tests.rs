@@ -462,6 +462,7 @@ fn files_of_a_deleted_topic_stay_until_the_journal_holds_the_deletion_and_nobody
     logs.flush_all().unwrap();
     assert_eq!(std::fs::read_dir(dir.path().join("t/0")).unwrap().count(), 2);
     assert_eq!(units(&again, 0, 10), [unit(20)]);
+    assert!(matches!(logs.sync_all(), Err(QueueError::Waits { topic }) if topic == "t"));
     logs.journal_is_safe(7);
     logs.sync_all().unwrap();
     assert_eq!(std::fs::read_dir(dir.path().join("t/0")).unwrap().count(), 1);

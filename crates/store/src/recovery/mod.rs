@@ -243,9 +243,7 @@ pub(crate) fn recover(
         // Consumers are shown what is on the device, and they have seen nearly all of this.
         FlushMode::Sync => sync_from(files, on_device, at)?,
     }
-    for dir in options.log_dirs.taking() {
-        disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
-    }
+    options.log_dirs.sync(&**disk)?;
     let cut_units = queues.truncate_above(protocol::LogOffset(at), &|topic| before.deleted.end_of(topic))?;
     if cut_units > 0 {
         found

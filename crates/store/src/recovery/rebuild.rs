@@ -39,6 +39,8 @@ pub(super) struct Rebuild<'a> {
     pub has_overtaken: bool,
     /// Queues that were not what the records say.
     pub suspects: Suspects,
+    /// By the queue's address, its last true unit where untrue ones follow: number, and where its record lies. Until the queue changes.
+    last_true: HashMap<usize, (u64, LogOffset), FixedState>,
     /// Stretches of the log that were lost, and how much that was.
     gaps_of_log: Vec<Gap>,
     lost_bytes: u64,
@@ -87,6 +89,7 @@ impl<'a> Rebuild<'a> {
             checkpointed,
             has_overtaken: false,
             suspects: Suspects::default(),
+            last_true: HashMap::default(),
             gaps_of_log: Vec::new(),
             lost_bytes: 0,
             gaps: (0, None),
@@ -133,6 +136,7 @@ impl<'a> Rebuild<'a> {
             }
             Standing::Newer => {
                 queue.begin_at(place.offset)?;
+                self.last_true.remove(&(Arc::as_ptr(queue) as usize));
                 self.has_overtaken = true;
                 self.begun_anew.0 += 1;
                 self.begun_anew.1.get_or_insert_with(|| {
@@ -151,6 +155,7 @@ impl<'a> Rebuild<'a> {
                 self.has_overtaken |= pushed == PushedAt::Mended || place.store_time <= self.checkpointed;
                 if pushed == PushedAt::Mended {
                     self.suspects.note(queue);
+                    self.last_true.remove(&(Arc::as_ptr(queue) as usize));
                 }
             }
             Err(error @ QueueError::Gap { .. }) => {
@@ -210,7 +215,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    fn standing(&self, queue: &ConsumeQueue, place: &QueuePlace<'_>) -> Result<Standing, StoreError> {
+    fn standing(&mut self, queue: &ConsumeQueue, place: &QueuePlace<'_>) -> Result<Standing, StoreError> {
         let (min, next, at) = (queue.min_offset(), queue.max_offset(), place.unit.at);
         if place.offset < min {
             // The queue was trimmed to what the log has, so this record should be in it. What follows is scanned too.
@@ -238,11 +243,17 @@ impl<'a> Rebuild<'a> {
     /// Where the record of the last true unit lies among those with such numbers, if untrue ones follow true ones there: an end of the log that is
     /// lost leaves it so.
     fn last_true(
-        &self,
+        &mut self,
         queue: &ConsumeQueue,
         place: &QueuePlace<'_>,
         numbers: Range<u64>,
     ) -> Result<Option<LogOffset>, StoreError> {
+        let address = std::ptr::from_ref(queue) as usize;
+        if let Some((number, at)) = self.last_true.get(&address)
+            && numbers.contains(number)
+        {
+            return Ok(Some(*at));
+        }
         let (mut low, mut high, mut last) = (numbers.start, numbers.end, None);
         // Halves what is left each time.
         while low < high {
@@ -250,6 +261,7 @@ impl<'a> Rebuild<'a> {
             match queue.span_at(middle)? {
                 Some(Span { unit, base, .. }) if self.is_true(unit, base, place)? => {
                     (low, last) = (middle + 1, Some(unit.at));
+                    self.last_true.insert(address, (middle, unit.at));
                 }
                 Some(_) | None => high = middle,
             }

@@ -13,17 +13,31 @@ use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fullness::with_remedy;
 use crate::index::KeyIndex;
+use crate::journal::Journal;
 use crate::queue_log::{Flushed, QueueError};
 use crate::resume::Mark;
 use crate::{flush, governor, index, pool, prepare, retention, turns, worker};
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);
+/// Between two looks of the thread `checkpoint` for deletions that the device does not have yet.
+const DELETION_LOOK: Duration = Duration::from_millis(10);
+/// How often a close waits for them in vain, half a second each time.
+const LAST_DELETION_WAITS: u32 = 20;
 /// How often units go to their files and the check-point moves.
 const QUEUES_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the check-point stays where it is after a sync of the whole file system: that writes the log's prepared pages too, and each of them
 /// faults in the append that comes to it. A start after a crash reads so much more of the log.
 const WHOLE_SYNC_REST: Duration = Duration::from_secs(10);
+
+/// Waits a little until the device has the deletions of the journal. For the thread `checkpoint`, which does not hold the store meanwhile.
+fn await_deletions_unless_stopped(shared: &Shared, journal: &Journal) {
+    let Some(position) = shared.queues.deleted_up_to() else { return };
+    let (safe, begin) = (journal.mark_of(position, true), shared.clock.elapsed());
+    while safe.get() < position && !shared.is_stopping() && shared.clock.elapsed() - begin < DELETION_PATIENCE {
+        shared.checkpoint_bell.rest(DELETION_LOOK);
+    }
+}
 
 impl Store {
     pub(super) fn start_threads(self: &Arc<Store>) -> Result<(), StoreError> {
@@ -99,19 +113,23 @@ impl Store {
             }
         })?);
         let store = Arc::downgrade(self);
-        let shared = Arc::clone(&self.shared);
+        let (shared, journal) = (Arc::clone(&self.shared), Arc::clone(&self.journal));
         threads.push(worker::spawn("checkpoint", move || {
             let (mut has_failed, mut trimmed_to) = (false, shared.log.min());
             while !shared.is_stopping() {
                 shared
                     .checkpoint_bell
                     .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
+                await_deletions_unless_stopped(&shared, &journal);
                 let Some(store) = store.upgrade() else { return };
                 let min = shared.log.min();
                 if min > trimmed_to {
-                    trimmed_to = min;
-                    if let Err(error) = store.forget_deletions(min) {
-                        warn!(%error, "where deleted topics ended is kept for longer than it is needed");
+                    match store.forget_deletions(min) {
+                        Ok(()) => trimmed_to = min,
+                        Err(error) if has_failed => drop(error),
+                        Err(error) => {
+                            warn!(%error, "where deleted topics ended is kept for longer than it is needed");
+                        }
                     }
                 }
                 let moved = store.move_checkpoint(false);
@@ -136,15 +154,14 @@ impl Store {
     /// Drops the marks of deleted topics that the log, from `min` on, has nothing of any more. As long as a loss of power may bring a file back that
     /// retention has removed, its messages need theirs.
     fn forget_deletions(&self, min: u64) -> Result<(), StoreError> {
-        let deleted = Deleted::recall(&self.journal);
-        if deleted.iter().all(|(_, mark)| mark > min) {
+        if Deleted::recall(&self.journal).iter().all(|(_, mark)| mark > min) {
             return Ok(());
         }
-        let Shared { options, disk, .. } = &*self.shared;
-        for dir in options.log_dirs.taking() {
-            disk.sync_dir(dir).map_err(|source| StoreError::Disk { doing: "sync", path: dir.clone(), source })?;
-        }
-        deleted.forget_below(&self.journal, min);
+        let Shared { options, disk, log, .. } = &*self.shared;
+        options.log_dirs.sync(&**disk)?;
+        // As they are now: a topic may have been deleted again, and is not while nothing can be appended.
+        let _held = log.hold();
+        Deleted::recall(&self.journal).forget_below(&self.journal, min);
         Ok(())
     }
 
@@ -160,14 +177,14 @@ impl Store {
         if !is_last && shared.buggify.at("store: a check-point is left out") {
             return Ok(false);
         }
-        self.await_deletions(if is_last { DELETION_PATIENCE } else { Duration::ZERO });
+        self.await_deletions(Duration::ZERO);
         let timestamp = shared.flushed_timestamp.load(Ordering::Acquire);
         if timestamp <= self.checkpointed() && !is_last {
             return Ok(false);
         }
         let was_whole = match self.sync_queues() {
             // Soon.
-            Err(QueueError::Waits { .. }) if !is_last => return Ok(false),
+            Err(QueueError::Waits { .. }) if !is_last && !self.journal.is_failing() => return Ok(false),
             Err(unsure @ QueueError::Unsure { .. }) => {
                 // As with the log: the check-point must not move, and the next start reads the log from there.
                 shared.resume.forget();
@@ -230,6 +247,14 @@ impl Store {
             warn!(%error, "the key index ends before the log does; the next start goes on with it");
         }
         self.sync_index()?;
+        // Its own close waits for the device as well. One that cannot be written keeps the next start from relying on this stop.
+        for _ in 0..LAST_DELETION_WAITS {
+            let is_safe = |position| self.journal.synced().get() >= position;
+            if queues.deleted_up_to().is_none_or(is_safe) || self.journal.is_failing() {
+                break;
+            }
+            self.await_deletions(DELETION_PATIENCE);
+        }
         self.move_checkpoint(true)?;
         let min = log.min();
         let last_timestamp = self.last_timestamp();

@@ -22,6 +22,8 @@ const UNIT: u64 = UNIT_BYTES as u64;
 /// What a file's end takes at least.
 const BLANK_BYTES: u64 = 16;
 const BLANK_MAGIC: i32 = -875_286_124;
+/// A file holds a unit and its end at least.
+const LEAST_BYTES: u64 = UNIT + BLANK_BYTES;
 /// Read at once.
 const CHUNK: usize = UNIT_BYTES * 1024;
 
@@ -137,30 +139,42 @@ impl Log {
         disk.create_dir(&dir).map_err(failed("make", &dir))?;
         let mut names = disk.list(&dir).map_err(failed("list", &dir))?;
         names.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut log =
-            Log { disk: Arc::clone(disk), dir, file_bytes, files: Vec::new(), end: 0, window: (0, Vec::new()) };
+        let mut files = Vec::new();
         for entry in names.iter().filter(|entry| !entry.is_dir && entry.name.len() == 20) {
             let Ok(base) = entry.name.parse::<u64>() else { continue };
-            let path = log.dir.join(&entry.name);
+            let path = dir.join(&entry.name);
             let file = disk.open(&path, OpenHow::Write).map_err(failed("open", &path))?;
             let bytes = file.len().map_err(failed("measure", &path))?;
             if bytes == 0 {
                 disk.remove(&path).map_err(failed("remove", &path))?;
                 continue;
             }
-            if log.files.is_empty() {
-                // What is there wins over the setting.
-                log.file_bytes = bytes;
-            }
-            let expected = log.files.last().map_or(base, |last| last.base + log.file_bytes);
-            if bytes != log.file_bytes || base != expected {
-                let size = log.file_bytes;
-                let why =
-                    format!("has {bytes} bytes and begins at {base}; {size} bytes from {expected} on belong there");
-                return Err(StoreError::Malformed { path, why });
-            }
-            log.files.push(LogFile { base, path, file });
+            files.push((LogFile { base, path, file }, bytes));
         }
+        // What is there wins over the setting, unless a loss of power has left less of the only file.
+        let file_bytes = match &files[..] {
+            [] => file_bytes,
+            [(_, bytes)] if *bytes < LEAST_BYTES || !is_sure => file_bytes.max(*bytes),
+            [(_, bytes), ..] => *bytes,
+        };
+        let mut expected = files.first().map_or(0, |(first, _)| first.base);
+        let last = files.last().map_or(0, |(last, _)| last.base);
+        for (LogFile { base, path, file }, bytes) in &files {
+            // The last one may have been cut, or made, and its length did not reach the device.
+            let is_short = *base == last && *bytes < file_bytes;
+            if *base != expected || *bytes != file_bytes && !is_short || file_bytes < LEAST_BYTES {
+                let why = format!(
+                    "has {bytes} bytes and begins at {base}; {file_bytes} bytes from {expected} on belong there"
+                );
+                return Err(StoreError::Malformed { path: path.clone(), why });
+            }
+            if is_short {
+                file.set_len(file_bytes).map_err(failed("extend", path))?;
+            }
+            expected += file_bytes;
+        }
+        let files = files.into_iter().map(|(file, _)| file).collect();
+        let mut log = Log { disk: Arc::clone(disk), dir, file_bytes, files, end: 0, window: (0, Vec::new()) };
         log.end = log.files.first().map_or(0, |first| first.base);
         let last = log.files.last().map_or(0, |last| last.base);
         let from = if is_sure && flushed >= last && flushed <= last + log.file_bytes { flushed } else { last };

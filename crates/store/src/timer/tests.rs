@@ -134,3 +134,33 @@ fn a_wheel_of_another_precision_is_not_taken_for_ours() {
     let refused = TimerFiles::open(&disk, &options, SURE, &|_| true).unwrap_err().to_string();
     assert!(refused.contains("timerPrecisionMs=100"), "{refused}");
 }
+
+/// A file is made longer when it is made, and shorter and longer when its end is cut: a loss of power may leave any length that it had.
+#[test]
+fn a_last_file_of_which_a_loss_of_power_left_less_is_as_long_as_the_others_again() {
+    // 78 units fit into a file of 4096 bytes.
+    for count in [1, 5, 78, 80, 200] {
+        for left in [UNIT_BYTES as u64, 3 * UNIT_BYTES as u64, 4000] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut files = open(dir.path(), SURE);
+            let units: Vec<TimerUnit> = (0..count).map(|n| unit(5000, n * 10)).collect();
+            assert_eq!(files.append(&units, 0).unwrap() as u64, count);
+            drop(files);
+            let last = dir.path().join("timerlog").join(format!("{:020}", (count - 1) / 78 * 4096));
+            std::fs::OpenOptions::new().write(true).open(&last).unwrap().set_len(left).unwrap();
+            let kept = (count - 1) / 78 * 78 + (left / UNIT_BYTES as u64).min((count - 1) % 78 + 1);
+
+            let mut files = open(dir.path(), CRASHED);
+            assert_eq!(files.pending(), kept, "{count} units, {left} bytes");
+            let more: Vec<TimerUnit> = (0..100).map(|n| unit(9000, n * 10)).collect();
+            assert_eq!(files.append(&more, 0).unwrap(), 100);
+            drop(files);
+            for entry in std::fs::read_dir(dir.path().join("timerlog")).unwrap() {
+                assert_eq!(entry.unwrap().metadata().unwrap().len(), 4096, "{count} units, {left} bytes");
+            }
+            let mut files = open(dir.path(), SURE);
+            assert_eq!(offsets(&mut files, 0, 6000).len() as u64, kept, "{count} units, {left} bytes");
+            assert_eq!(offsets(&mut files, 6000, 10_000).len(), 100, "{count} units, {left} bytes");
+        }
+    }
+}

@@ -65,6 +65,7 @@ impl Consumer {
             }
             if let Some((offset, id)) = first.map(|(offset, undone)| (*offset, undone.id)) {
                 around.history.consumed(self.group, id);
+                around.history.consumed_in_order(self.group, queue, offset);
                 if let Some(held) = self.held.get_mut(&queue) {
                     finish(held, offset);
                 }

@@ -125,8 +125,12 @@ class TransactionTakeOverTest {
                     Await.until(kinds[i] + " has ended " + ended, java.time.Duration.ofSeconds(30),
                         () -> kind == Server.Kind.APACHE_4 ? stock.maxOffset(OP, 0) >= ended.size() : ended(stock).equals(ended),
                         () -> seen(stock, asks, producer));
-                    // What was ended before is not asked about.
-                    assertEquals(open, new TreeSet<>(producer.asked));
+                    // What was ended before is not asked about. Apache may look at what has just been ended before it has written that.
+                    var asked = new TreeSet<>(producer.asked);
+                    if (kind != Server.DEFAULT) {
+                        asked.removeAll(List.of("committed" + i, "rolled back" + i));
+                    }
+                    assertEquals(open, asked);
                     committed.addAll(comes);
                     assertEquals(new TreeSet<>(committed), new TreeSet<>(bodies(stock.read(topic, 0))));
                     assertEquals(committed.size(), stock.maxOffset(topic, 0), "each came once");

@@ -3,18 +3,22 @@
 //! `strace` delays what the kernel would do at once; it counts the calls of each thread by itself. Nothing from outside makes appends wait for each
 //! other's lock and for nothing else, so that cause is played in `crates/broker/src/falls.rs` only.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
+
+mod support;
+
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::Running;
-use crate::support::asking::Asking;
-use crate::support::failing::on_failing_device;
 use bytes::BytesMut;
 use protocol::batch::{self, InnerMessage};
 use protocol::code::request;
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
 use protocol::request::{PullMessage, SendMessage};
+use support::Running;
+use support::asking::Asking;
+use support::failing::on_failing_device;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 use tokio::sync::oneshot;
@@ -52,9 +56,10 @@ fn load(running: &Running, body: usize) -> JoinHandle<()> {
     })
 }
 
-async fn until_fallen(running: &Running) {
+async fn until_fallen<T>(running: &Running, load: &JoinHandle<T>) {
     let deadline = Instant::now() + DEADLINE;
     while !running.has_logged(FELL) {
+        assert!(!load.is_finished(), "the load has ended");
         assert!(Instant::now() < deadline, "nothing is said of a fall");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -69,7 +74,7 @@ fn ended(running: Running, cause: &str) {
 
 async fn is_named(running: Running, body: usize, cause: &str) {
     let load = load(&running, body);
-    until_fallen(&running).await;
+    until_fallen(&running, &load).await;
     load.abort();
     let _ = load.await;
     ended(running, cause);
@@ -172,7 +177,7 @@ async fn a_peer_that_takes_no_answers_is_named_when_throughput_falls() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     stop.send(()).unwrap();
-    until_fallen(&running).await;
+    until_fallen(&running, &load).await;
     load.abort();
     let _ = load.await;
     ended(running, "network");
