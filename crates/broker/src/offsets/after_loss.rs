@@ -63,8 +63,8 @@ pub(crate) fn cut(broker: &Broker) {
         if broker.topics.is_light(topic) {
             return (queue_id == light::QUEUE_ID as i32).then_some(end);
         }
-        // In a static topic offsets are those of logical queues, which may end on another broker.
         let known = broker.topics.get(topic);
+        // In a static topic offsets are those of logical queues, which may end on another broker.
         if known.as_ref().is_some_and(|topic| topic.is_static()) {
             return None;
         }

@@ -115,7 +115,7 @@ impl Store {
         let store = Arc::downgrade(self);
         let (shared, journal) = (Arc::clone(&self.shared), Arc::clone(&self.journal));
         threads.push(worker::spawn("checkpoint", move || {
-            let (mut has_failed, mut trimmed_to) = (false, shared.log.min());
+            let (mut has_failed, mut keeps_marks, mut trimmed_to) = (false, false, shared.log.min());
             while !shared.is_stopping() {
                 shared
                     .checkpoint_bell
@@ -124,13 +124,16 @@ impl Store {
                 let Some(store) = store.upgrade() else { return };
                 let min = shared.log.min();
                 if min > trimmed_to {
-                    match store.forget_deletions(min) {
+                    let forgotten = store.forget_deletions(min);
+                    match &forgotten {
                         Ok(()) => trimmed_to = min,
-                        Err(error) if has_failed => drop(error),
+                        Err(_) if keeps_marks => {}
                         Err(error) => {
                             warn!(%error, "where deleted topics ended is kept for longer than it is needed");
                         }
                     }
+                    // Tried again each time, and said once.
+                    keeps_marks = forgotten.is_err();
                 }
                 let moved = store.move_checkpoint(false);
                 drop(store);
