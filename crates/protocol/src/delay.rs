@@ -4,7 +4,7 @@
 pub const DEFAULT: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
 /// No table needs more; each level is a queue of the schedule topic.
-const LEVELS_MAX: usize = 1024;
+pub const LEVELS_MAX: usize = 1024;
 
 /// The delays by level, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,12 @@ pub fn code(tags: &str) -> i64 {
     i64::from(string_hash(tags))
 }
 
+/// Whether this stands in the place of a code, and says where in a file of Apache's (`enableConsumeQueueExt`) the code is. Those files are not
+/// read: the record has the tags.
+pub fn is_extension_address(code: i64) -> bool {
+    code < i64::from(i32::MIN)
+}
+
 /// A tag expression, ready to be asked for each unit of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
@@ -57,7 +63,8 @@ impl Subscription {
         self.is_all
     }
 
-    /// Whether a message with this code may match. Two tags can share a code; the consumer compares the tags themselves.
+    /// Whether a message with this code may match. Two tags can share a code; the consumer compares the tags themselves. It says nothing of an
+    /// [address](is_extension_address).
     pub fn matches(&self, tags_code: i64) -> bool {
         // A code outside of 32 bits is a delivery time, not a tag: Apache compares the low half, and so do we.
         self.is_all || self.codes.binary_search(&(tags_code as i32)).is_ok()
@@ -77,6 +84,14 @@ impl Subscription {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_hash_and_no_time_is_an_address() {
+        for code in [0, -1, i64::from(i32::MIN), i64::from(i32::MAX), 1_800_000_000_000] {
+            assert!(!is_extension_address(code), "{code}");
+        }
+        assert!([i64::from(i32::MIN) - 1, -9_000_000_000, i64::MIN].into_iter().all(is_extension_address));
+    }
 
     /// As Apache's `FilterAPI` of 5.5.0 takes them.
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MessageQueue, loose_i32s};
+use super::{MessageQueue, loose, loose_i32s};
 use crate::fastjson::QueueMap;
 
 /// 34: a client lives.
@@ -51,33 +51,69 @@ pub struct ConsumerData {
     pub unit_mode: bool,
 }
 
+/// A constant of a Java enum: by its name, or by its ordinal, as C++ clients say it. fastjson takes both.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Constant {
+    Ordinal(i64),
+    Name(String),
+}
+
+impl Constant {
+    /// Which of these it is, which stand in Java's order.
+    fn among<T: Copy>(&self, constants: &[(&str, T)]) -> Option<T> {
+        let found = match self {
+            Constant::Ordinal(ordinal) => usize::try_from(*ordinal).ok().and_then(|place| constants.get(place)),
+            Constant::Name(name) => constants.iter().find(|(known, _)| *known == name.as_str()),
+        };
+        found.map(|(_, constant)| *constant)
+    }
+}
+
 /// How a consumer gets its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE", from = "Constant")]
 #[allow(missing_docs, reason = "RocketMQ's names")]
 pub enum ConsumeType {
     ConsumeActively,
     ConsumePop,
     /// Also whatever this table does not know.
     #[default]
-    #[serde(other)]
     ConsumePassively,
+}
+
+impl From<Constant> for ConsumeType {
+    fn from(said: Constant) -> ConsumeType {
+        let constants = [
+            ("CONSUME_ACTIVELY", ConsumeType::ConsumeActively),
+            ("CONSUME_PASSIVELY", ConsumeType::ConsumePassively),
+            ("CONSUME_POP", ConsumeType::ConsumePop),
+        ];
+        said.among(&constants).unwrap_or_default()
+    }
 }
 
 /// Whether the members of a group share its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE", from = "Constant")]
 #[allow(missing_docs, reason = "RocketMQ's names")]
 pub enum MessageModel {
     Broadcasting,
+    /// Also whatever this table does not know.
     #[default]
-    #[serde(other)]
     Clustering,
+}
+
+impl From<Constant> for MessageModel {
+    fn from(said: Constant) -> MessageModel {
+        let constants = [("BROADCASTING", MessageModel::Broadcasting), ("CLUSTERING", MessageModel::Clustering)];
+        said.among(&constants).unwrap_or_default()
+    }
 }
 
 /// Where a new group begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE", from = "Constant")]
 #[allow(missing_docs, reason = "RocketMQ's names")]
 pub enum ConsumeFromWhere {
     ConsumeFromLastOffsetAndFromMinWhenBootFirst,
@@ -87,8 +123,24 @@ pub enum ConsumeFromWhere {
     ConsumeFromTimestamp,
     /// Also whatever this table does not know.
     #[default]
-    #[serde(other)]
     ConsumeFromLastOffset,
+}
+
+impl From<Constant> for ConsumeFromWhere {
+    fn from(said: Constant) -> ConsumeFromWhere {
+        let constants = [
+            ("CONSUME_FROM_LAST_OFFSET", ConsumeFromWhere::ConsumeFromLastOffset),
+            (
+                "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+                ConsumeFromWhere::ConsumeFromLastOffsetAndFromMinWhenBootFirst,
+            ),
+            ("CONSUME_FROM_MIN_OFFSET", ConsumeFromWhere::ConsumeFromMinOffset),
+            ("CONSUME_FROM_MAX_OFFSET", ConsumeFromWhere::ConsumeFromMaxOffset),
+            ("CONSUME_FROM_FIRST_OFFSET", ConsumeFromWhere::ConsumeFromFirstOffset),
+            ("CONSUME_FROM_TIMESTAMP", ConsumeFromWhere::ConsumeFromTimestamp),
+        ];
+        said.among(&constants).unwrap_or_default()
+    }
 }
 
 /// A subscription to a topic.
@@ -105,6 +157,7 @@ pub struct SubscriptionData {
     /// The expression.
     pub sub_string: String,
     /// The client's clock when it subscribed.
+    #[serde(deserialize_with = "loose")]
     pub sub_version: i64,
     /// The tags.
     pub tags_set: Vec<String>,

@@ -33,6 +33,8 @@ pub use topic::*;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
 
 /// One queue of one topic on one broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -92,20 +94,32 @@ pub struct GroupList {
     pub group_list: Vec<String>,
 }
 
-/// Numbers that other languages write as strings (Go's code set) are numbers all the same, as fastjson has it.
-fn loose_i32s<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<i32>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Loose {
-        Number(i32),
-        Text(String),
-    }
-    let loose = Vec::<Loose>::deserialize(deserializer)?;
-    loose
-        .into_iter()
-        .map(|number| match number {
+/// A number or its text: other languages write some numbers as strings (Go's code set, C++'s versions and offsets), and they are numbers all
+/// the same, as fastjson has it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Loose<N> {
+    Number(N),
+    Text(String),
+}
+
+impl<N: FromStr<Err: Display>> Loose<N> {
+    fn number<E: serde::de::Error>(self) -> Result<N, E> {
+        match self {
             Loose::Number(number) => Ok(number),
-            Loose::Text(text) => text.parse().map_err(serde::de::Error::custom),
-        })
-        .collect()
+            Loose::Text(text) => text.parse().map_err(E::custom),
+        }
+    }
+}
+
+fn loose<'de, D, N>(deserializer: D) -> Result<N, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    N: Deserialize<'de> + FromStr<Err: Display>,
+{
+    Loose::<N>::deserialize(deserializer)?.number()
+}
+
+fn loose_i32s<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<i32>, D::Error> {
+    Vec::<Loose<i32>>::deserialize(deserializer)?.into_iter().map(Loose::number).collect()
 }

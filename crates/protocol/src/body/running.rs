@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::SubscriptionData;
+use super::{SubscriptionData, loose};
 use crate::fastjson::QueueMap;
 
 /// The answer to 307.
@@ -34,35 +34,43 @@ impl ConsumerRunningInfo {
     }
 }
 
-/// One queue of a consumer that pulls.
+/// One queue of a consumer that pulls. C++ clients write the long numbers as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProcessQueueInfo {
     /// Messages that wait or are being consumed.
     pub cached_msg_count: i32,
     /// The last of them.
+    #[serde(deserialize_with = "loose")]
     pub cached_msg_max_offset: i64,
     /// The first of them.
+    #[serde(deserialize_with = "loose")]
     pub cached_msg_min_offset: i64,
     /// Their size, in MiB.
     pub cached_msg_size_in_mi_b: i32,
     /// What is committed.
+    #[serde(deserialize_with = "loose")]
     pub commit_offset: i64,
     /// Given to another consumer.
     pub droped: bool,
     /// When it last consumed.
+    #[serde(deserialize_with = "loose")]
     pub last_consume_timestamp: i64,
     /// When it last renewed its lock.
+    #[serde(deserialize_with = "loose")]
     pub last_lock_timestamp: i64,
     /// When it last pulled.
+    #[serde(deserialize_with = "loose")]
     pub last_pull_timestamp: i64,
     /// Locked, for orderly consumption.
     pub locked: bool,
     /// Messages being consumed in order.
     pub transaction_msg_count: i32,
     /// The last of them.
+    #[serde(deserialize_with = "loose")]
     pub transaction_msg_max_offset: i64,
     /// The first of them.
+    #[serde(deserialize_with = "loose")]
     pub transaction_msg_min_offset: i64,
     /// How often unlocking failed.
     pub try_unlock_times: i64,

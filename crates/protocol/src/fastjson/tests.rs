@@ -1,5 +1,8 @@
 use super::*;
-use crate::body::{ConsumerOffsets, Heartbeat, LockBatch, TopicRoute, TopicStatsTable};
+use crate::body::{
+    ConsumeFromWhere, ConsumeType, ConsumerOffsets, ConsumerRunningInfo, Heartbeat, LockBatch, MessageModel,
+    TopicRoute, TopicStatsTable,
+};
 
 #[test]
 fn a_number_as_key_is_read_with_and_without_quotes() {
@@ -42,6 +45,67 @@ fn gos_code_set_of_strings_is_a_code_set() {
     let consumer = &heartbeat.consumer_data_set[0];
     assert_eq!(consumer.subscription_data_set[0].code_set, [2_598_919, -7]);
     assert_eq!(consumer.subscription_data_set[0].expression_type, "TAG");
+}
+
+/// As `HeartbeatData.h` and `SubscriptionData.cpp` of Apache's C++ client write it; other languages wrap that client.
+#[test]
+fn cpps_ordinals_are_constants_and_its_texts_are_numbers() {
+    let heartbeat = |from: &str, kind: &str, model: &str| -> Heartbeat {
+        let text = format!(
+            r#"{{"clientID":"c","consumerDataSet":[{{"consumeFromWhere":{from},"consumeType":{kind},"groupName":"CG","messageModel":{model},"subscriptionDataSet":[{{"codeSet":[0],"subString":"TagA","subVersion":"1700000000000","tagsSet":["TagA"],"topic":"T"}}]}}]}}"#
+        );
+        from_slice(text.as_bytes()).unwrap()
+    };
+    let said = heartbeat("0", "1", "1");
+    assert_eq!((said.client_id.as_str(), said.consumer_data_set[0].group_name.as_str()), ("c", "CG"));
+    let subscription = &said.consumer_data_set[0].subscription_data_set[0];
+    assert_eq!((subscription.topic.as_str(), subscription.sub_version), ("T", 1_700_000_000_000));
+    let constants = |from: &str, kind: &str, model: &str| {
+        let data = &heartbeat(from, kind, model).consumer_data_set[0];
+        (data.consume_from_where, data.consume_type, data.message_model)
+    };
+    let froms = [
+        ConsumeFromWhere::ConsumeFromLastOffset,
+        ConsumeFromWhere::ConsumeFromLastOffsetAndFromMinWhenBootFirst,
+        ConsumeFromWhere::ConsumeFromMinOffset,
+        ConsumeFromWhere::ConsumeFromMaxOffset,
+        ConsumeFromWhere::ConsumeFromFirstOffset,
+        ConsumeFromWhere::ConsumeFromTimestamp,
+    ];
+    let kinds = [ConsumeType::ConsumeActively, ConsumeType::ConsumePassively, ConsumeType::ConsumePop];
+    let models = [MessageModel::Broadcasting, MessageModel::Clustering];
+    for (ordinal, from) in froms.into_iter().enumerate() {
+        let (kind, model) = (ordinal % kinds.len(), ordinal % models.len());
+        let expected = (from, kinds[kind], models[model]);
+        assert_eq!(constants(&ordinal.to_string(), &kind.to_string(), &model.to_string()), expected);
+        let names = [
+            serde_json::to_string(&from).unwrap(),
+            serde_json::to_string(&kinds[kind]).unwrap(),
+            serde_json::to_string(&models[model]).unwrap(),
+        ];
+        assert_eq!(constants(&names[0], &names[1], &names[2]), expected, "{names:?}");
+    }
+    let unknown = (ConsumeFromWhere::default(), ConsumeType::default(), MessageModel::default());
+    assert_eq!(constants("6", "-1", "99"), unknown);
+    assert_eq!(constants(r#""X""#, r#""Y""#, r#""Z""#), unknown);
+    assert_eq!(constants("null", "null", "null"), unknown);
+}
+
+/// As `ConsumerRunningInfo.cpp` and `ProcessQueueInfo.h` of Apache's C++ client write it.
+#[test]
+fn what_a_cpp_consumer_says_of_itself_is_read() {
+    let cpp = r#"{"mqTable":{{
+   "brokerName" : "b", "queueId" : 0, "topic" : "T"
+}:{"cachedMsgCount" : 2, "cachedMsgMaxOffset" : "8", "cachedMsgMinOffset" : "7", "commitOffset" : "6", "droped" : false,
+   "lastConsumeTimestamp" : "1700000000001", "lastLockTimestamp" : "123", "lastPullTimestamp" : "1700000000002", "locked" : false,
+   "transactionMsgCount" : 0, "transactionMsgMaxOffset" : "0", "transactionMsgMinOffset" : "0", "tryUnlockTimes" : 0
+}},"jstack":"","properties":{"PROP_CONSUMEORDERLY":"false"},
+"subscriptionSet":[{"subString":"*","subVersion":"1700000000000","topic":"T"}]}"#;
+    let info: ConsumerRunningInfo = from_slice(cpp.as_bytes()).unwrap();
+    assert_eq!(info.subscription_set[0].sub_version, 1_700_000_000_000);
+    let queue = info.mq_table.values().next().unwrap();
+    assert_eq!((queue.commit_offset, queue.cached_msg_min_offset, queue.cached_msg_max_offset), (6, 7, 8));
+    assert_eq!((queue.last_pull_timestamp, queue.last_lock_timestamp), (1_700_000_000_002, 123));
 }
 
 #[test]
