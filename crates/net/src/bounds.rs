@@ -18,11 +18,11 @@ pub(crate) const OWN_BYTES: usize = 64 << 10;
 /// time (it has the turn) is let in beyond the bound, because they may be waiting for each other: so there is always one that
 /// can finish its frame. What requests take exceeds the bound by one frame at most.
 ///
-/// Replies are counted too, but never keep requests out altogether: peers that do not read them hold up half of the bound at most.
-/// They are counted once they are there, and from then on bound themselves: while they hold more than half, or all of it
-/// together with requests, whoever has his own share full of them gets no more until his peer has taken some. Nobody waits for
-/// another one's peer: whoever reads goes on with his own share. What replies take exceeds the bound by one answer of each that
-/// is being served, and by the last answer of each other.
+/// Replies are counted too, and with them requests of our own to a peer, but never keep requests out altogether: peers that do not
+/// read them hold up half of the bound at most. They are counted once they are there, and from then on bound themselves: while
+/// they hold more than half, or all of it together with requests, whoever has his own share full of them gets no more until his
+/// peer has taken some. Nobody waits for another one's peer: whoever reads goes on with his own share. What replies take exceeds
+/// the bound by one answer of each that is being served, and by the last answer of each other.
 #[derive(Debug)]
 pub struct Budget {
     max_bytes: usize,

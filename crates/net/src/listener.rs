@@ -52,8 +52,9 @@ pub struct ListenerOptions {
     pub unread_timeout: Option<Duration>,
     /// From the first byte to the end of PROXY header and TLS handshake.
     pub handshake_timeout: Duration,
-    /// With more than this to write, a connection is not read; with more than 64 KiB of copied replies it is not while those of
-    /// all connections hold more than half of `budget`. The same holds for what is left in its inbox, and for what its service keeps back.
+    /// With more than this to write, a connection is not read; with more than 64 KiB of copied replies and of our own requests it is
+    /// not while those of all connections hold more than half of `budget`. The same holds for what is left in its inbox, and for what its
+    /// service keeps back.
     pub out_bytes_max: usize,
     /// Pieces of work that may wait in a connection's inbox.
     pub inbox_work_max: usize,

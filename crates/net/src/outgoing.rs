@@ -156,6 +156,8 @@ pub struct Outgoing {
     front: u64,
     lent: VecDeque<Placed>,
     lent_bytes: usize,
+    /// Memory of the lent pieces that nobody else counts: bodies of our own requests, each as a whole until all of it is written.
+    owned_bytes: usize,
     /// `None` when there is no bound.
     room: Option<Room>,
     /// Where an answer is made apart while replies hold more than they may: from so many copied bytes on it saves memory.
@@ -177,7 +179,7 @@ impl Frames {
         self.0.bytes()
     }
 
-    /// Memory that is held for them. Lent bytes are counted by whoever lends them.
+    /// Memory that is held for them. Slices are counted by whoever lends them.
     pub fn memory_bytes(&self) -> usize {
         self.0.memory_bytes()
     }
@@ -210,7 +212,7 @@ impl Outgoing {
     /// of its burst later. Once it is, it stays so until the peer has taken some.
     pub fn is_full(&mut self) -> bool {
         let bytes = self.bytes();
-        let memory = self.waiting().len() + self.lent.len() * size_of::<Placed>();
+        let memory = self.waiting().len() + self.lent.len() * size_of::<Placed>() + self.owned_bytes;
         let Some(room) = &self.room else { return false };
         if room.is_full {
             return true;
@@ -257,6 +259,11 @@ impl Outgoing {
     /// Nothing is bounded or counted here any more. To be dropped where somebody may be woken.
     pub(crate) fn give_up_room(&mut self) -> Option<Room> {
         self.room.take()
+    }
+
+    /// Bytes that went before what waits.
+    pub(crate) fn gone_bytes(&self) -> u64 {
+        self.gone
     }
 
     /// Copied bytes that wait.
@@ -403,6 +410,7 @@ impl Outgoing {
         if body.len() < SHARE_FROM_BYTES {
             self.copied.put_slice(body);
         } else {
+            self.owned_bytes += body.len();
             self.put_lent(Lent::Bytes(body.clone()));
         }
     }
@@ -432,6 +440,7 @@ impl Outgoing {
         let shift = (self.front + self.waiting().len() as u64).wrapping_sub(other.front);
         self.copied.put_slice(other.waiting());
         self.lent_bytes += other.lent_bytes;
+        self.owned_bytes += other.owned_bytes;
         for mut placed in other.lent.drain(..) {
             placed.after = placed.after.wrapping_add(shift);
             self.lent.push_back(placed);
@@ -528,7 +537,10 @@ impl Outgoing {
             self.lent_bytes -= step;
             bytes -= step;
             if step == left {
-                self.lent.pop_front();
+                let gone = self.lent.pop_front();
+                if let Some(Placed { lent: Lent::Bytes(owned), .. }) = gone {
+                    self.owned_bytes -= owned.len();
+                }
             }
         }
     }
@@ -563,10 +575,10 @@ impl Outgoing {
         }
     }
 
-    /// Memory held. Lent bytes are counted by whoever lends them.
+    /// Memory held. Slices are counted by whoever lends them.
     fn memory_bytes(&self) -> usize {
         let beside = self.lent.capacity() * size_of::<Placed>() + self.earlier.capacity() * size_of::<Answered>();
-        self.copied.capacity() + beside
+        self.copied.capacity() + beside + self.owned_bytes
     }
 
     /// The same beyond what every connection may hold anyway.
@@ -615,6 +627,10 @@ mod tests {
 
     fn answer(out: &mut Outgoing, bytes: usize) {
         out.reply(to(), ResponseCode::Success, None, &(), &vec![7; bytes]);
+    }
+
+    fn ask(out: &mut Outgoing, body: &Bytes) {
+        out.request(Serialization::Json, 39, 1, true, &(), body);
     }
 
     /// An answer of slices that do not continue each other.
@@ -739,6 +755,44 @@ mod tests {
         out.release(true);
         out.settle();
         assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn the_bodies_of_our_own_requests_count_until_they_are_written() {
+        let budget = Arc::new(Budget::new(100 << 20));
+        let (mut out, mut inbox) = (place(&budget), place(&budget));
+        let body = Bytes::from(vec![7; 200_000]);
+        for round in 1..=2 {
+            ask(&mut inbox, &body);
+            inbox.settle();
+            assert!(budget.used_bytes() >= round * body.len() - round * OWN_BYTES, "round {round}, in the inbox");
+            out.take_from(&mut inbox);
+            inbox.settle();
+            out.settle();
+            let used = budget.used_bytes();
+            assert!(used >= round * body.len() - OWN_BYTES && used <= round * body.len(), "round {round}: {used}");
+        }
+        out.advance(out.bytes() - 1);
+        out.settle();
+        assert!(budget.used_bytes() >= body.len() - OWN_BYTES, "it is held as a whole");
+        out.advance(1);
+        out.settle();
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn who_does_not_take_our_requests_has_its_own_of_them_while_replies_are_many() {
+        let budget = Arc::new(Budget::new(2 * HALF));
+        let (mut out, mut others) = (place(&budget), place(&budget));
+        answer(&mut others, HALF + OWN_BYTES);
+        others.settle();
+        let body = Bytes::from(vec![7; 8 << 10]);
+        let mut asked = 0;
+        while !out.is_full() {
+            ask(&mut out, &body);
+            asked += 1;
+        }
+        assert_eq!(asked, OWN_BYTES / body.len());
     }
 
     #[test]

@@ -35,7 +35,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Half a frame may take the idle time, and a second more for each of these that came.
 const SLOWEST_BYTES_A_SECOND: usize = 16 << 10;
 
-/// A peer that sends half a large frame slower than that while others wait for its memory is given up after this long.
+/// A peer that sends half a large frame, or takes the replies that its requests wait behind, slower than that while others wait for
+/// the memory is given up after this long.
 const HOLD_UP: Duration = Duration::from_secs(10);
 
 /// How long half a frame and a last word may take where an idle connection may stay for ever.
@@ -88,12 +89,13 @@ impl Unheard {
     }
 }
 
-/// For how long a peer has been holding up others, and what had come of its frame when that was looked at last.
+/// For how long a peer has been holding up others, and how far it was when that was looked at last: what had come of its frame, or
+/// what it had taken where the rest of a burst waits for that.
 #[derive(Clone, Copy, Debug)]
 struct HeldUp {
     slow: Duration,
     looked: Instant,
-    buffered: usize,
+    done: u64,
 }
 
 /// Why a connection ended.
@@ -113,7 +115,7 @@ enum End {
     Unread,
     #[error("a frame began and did not end in time")]
     HalfFrame,
-    #[error("a large frame came too slowly while others waited for its memory")]
+    #[error("a large frame came, or replies were taken, too slowly while others waited for the memory")]
     HoldsUp,
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -170,6 +172,7 @@ pub(crate) async fn run<S: Service>(
     handle.shared.come_to(Stage::Ending);
     // Who does not take his last replies is no client any more: a group goes on without him.
     drop(session);
+    socket.reader.stop();
     if end.is_orderly() {
         farewell(&mut socket).await;
     }
@@ -284,22 +287,27 @@ async fn serve<S: Service>(
             if rest.is_none() {
                 socket.note_partial();
             }
-            socket.reader.yield_if_tight();
+            socket.reader.yield_if_tight(rest.as_mut().map(|rest| &mut rest.cut.frames));
             socket.out.settle();
             if socket.has_ended && stage < Stage::Draining {
                 // It may have closed its own direction only, and still wait for answers.
                 stage = Stage::Draining;
                 handle.shared.come_to(stage);
             }
-            if stage >= Stage::Draining && rest.is_none() && handle.shared.has_all() {
-                return if socket.has_ended { End::Peer } else { End::Us };
+            if stage >= Stage::Draining && rest.is_none() {
+                // All whole frames were cut. What is owed may take a while, and half a frame holds up nobody meanwhile.
+                socket.reader.stop();
+                socket.partial_since = None;
+                if handle.shared.has_all() {
+                    return if socket.has_ended { End::Peer } else { End::Us };
+                }
             }
         }
         let woken = poll_fn(|cx| wait(socket, &handle.shared, stage, rest.as_ref(), clock.as_mut(), cx)).await;
         match woken {
             Ok(Woken::ToServe) => {}
             Ok(Woken::ToMakeWay) => return End::MadeWay,
-            Ok(Woken::Time) => match socket.look_at_the_time() {
+            Ok(Woken::Time) => match socket.look_at_the_time(rest.as_mut()) {
                 Ok(next) => {
                     if socket.reader.is_released() {
                         handle.shared.release();
@@ -457,28 +465,30 @@ impl Socket<'_> {
         }
     }
 
-    /// Whether this peer has let others wait for the memory of its half frame for too long. Asked with every look at the time,
-    /// which comes soon while there is a buffer.
-    fn is_held_up(&mut self, now: Instant) -> bool {
-        if !self.reader.holds_up() {
+    /// Whether this peer has let others wait for the memory of its half frame, or of its requests that wait until it takes replies, for
+    /// too long. Asked with every look at the time, which comes soon while there is a buffer.
+    fn is_held_up(&mut self, now: Instant, rest: Option<&Rest>) -> bool {
+        // A rest that waits for us is not the peer's doing.
+        if rest.is_some_and(|rest| rest.waits) || !self.reader.holds_up(rest.is_some()) {
             self.held_up = None;
             return false;
         }
-        let buffered = self.reader.buffered();
-        let before = self.held_up.unwrap_or(HeldUp { slow: Duration::ZERO, looked: now, buffered });
-        let came = buffered.saturating_sub(before.buffered);
+        // While there is a rest nothing is read: all that the peer can do is take.
+        let done = if rest.is_some() { self.out.gone_bytes() } else { self.reader.buffered() as u64 };
+        let before = self.held_up.unwrap_or(HeldUp { slow: Duration::ZERO, looked: now, done });
+        let came = done.saturating_sub(before.done);
         let elapsed = now.duration_since(before.looked);
         // A frame that ended meanwhile counts as fast enough.
-        let is_fast = buffered < before.buffered || came as f64 > elapsed.as_secs_f64() * SLOWEST_BYTES_A_SECOND as f64;
+        let is_fast = done < before.done || came as f64 > elapsed.as_secs_f64() * SLOWEST_BYTES_A_SECOND as f64;
         // While a request was being served nobody looked, and nothing was read: that time is not the peer's.
         let slow = if is_fast { Duration::ZERO } else { before.slow + elapsed.min(REST * 2) };
-        self.held_up = Some(HeldUp { slow, looked: now, buffered });
+        self.held_up = Some(HeldUp { slow, looked: now, done });
         slow >= HOLD_UP
     }
 
     /// When the clock rings: gives back what a resting connection does not need, ends one that has stopped, and says when to
     /// look again.
-    fn look_at_the_time(&mut self) -> Result<Instant, End> {
+    fn look_at_the_time(&mut self, rest: Option<&mut Rest>) -> Result<Instant, End> {
         let now = Instant::now();
         // Without an idle time there is nothing to look for while nothing is buffered; looking now and then costs nothing.
         let mut next = self.moved + self.limits.patience();
@@ -503,7 +513,7 @@ impl Socket<'_> {
             }
             next = next.min(until);
         }
-        if self.is_held_up(now) {
+        if self.is_held_up(now, rest.as_deref()) {
             return Err(End::HoldsUp);
         }
         if let Some(since) = self.partial_since {
@@ -515,7 +525,7 @@ impl Socket<'_> {
             next = next.min(until);
         }
         let is_resting = now >= self.moved + self.rest();
-        self.reader.trim(is_resting);
+        self.reader.trim(is_resting, rest.map(|rest| &mut rest.cut.frames));
         if is_resting {
             self.out.release(true);
             self.out.settle();
@@ -532,11 +542,15 @@ impl Socket<'_> {
 /// Closing a socket while unread bytes lie in it sends a reset, and a reset makes the peer's kernel throw away replies that its
 /// program has not read yet. So we read and discard until the peer closes, or the moment is over.
 async fn farewell(socket: &mut Socket<'_>) {
-    // A slow peer gets as long as a silent one; a shutdown cuts this short by its own deadline.
+    // A slow peer gets as long as a silent one, and one that takes nothing as long as anywhere; a shutdown cuts this short by its own
+    // deadline.
     let patience = socket.limits.patience();
+    let mut clock = pin!(sleep_until(Instant::now() + patience));
     let last_words = poll_fn(|cx| -> Poll<io::Result<()>> {
         if socket.poll_write(cx)?.is_pending() {
-            return Poll::Pending;
+            let Some(until) = socket.stuck_until() else { return Poll::Pending };
+            clock.as_mut().reset(until);
+            return clock.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()));
         }
         socket.stream.poll_shutdown(cx)
     });
@@ -558,4 +572,73 @@ async fn farewell(socket: &mut Socket<'_>) {
     // Either way it is closed now.
     let _: Result<(), _> = timeout(FAREWELL, discard).await;
     mem::take(&mut socket.out);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use bytes::Bytes;
+    use protocol::frame::Serialization;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::bounds::OWN_BYTES;
+
+    /// A connection whose one frame, of 1 MiB, is the rest of a burst, and another one that waits for the memory.
+    #[tokio::test]
+    async fn who_takes_no_replies_while_his_requests_hold_memory_that_others_wait_for_is_given_up() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let limits = Limits {
+            frame_bytes_max: 16 << 20,
+            out_bytes_max: 4 << 20,
+            own_bytes: OWN_BYTES,
+            idle_timeout: None,
+            unread_timeout: None,
+        };
+        let mut frame = vec![0; 1 << 20];
+        frame[..4].copy_from_slice(&((1 << 20) - 4_u32).to_be_bytes());
+        let (ours, mut theirs) = tokio::io::duplex(2 << 20);
+        theirs.write_all(&frame).await.unwrap();
+        let (told, begun) = (|_: &[Answered], _: Instant| {}, Instant::now());
+        let mut socket = Socket {
+            stream: Stream::Given(Box::new(ours)),
+            reader: Reader::new(BytesMut::new(), limits.frame_bytes_max, Arc::clone(&budget), 1),
+            out: Outgoing::bounded(limits.out_bytes_max, limits.own_bytes, Arc::clone(&budget)),
+            budget: Arc::clone(&budget),
+            told: &told,
+            limits,
+            has_ended: false,
+            moved: begun,
+            read: begun,
+            unheard: None,
+            unread_since: None,
+            stuck_since: None,
+            partial_since: None,
+            held_up: None,
+        };
+        while socket.reader.buffered() < frame.len() {
+            poll_fn(|cx| socket.reader.poll_read(&mut socket.stream, cx)).await.unwrap();
+        }
+        let mut rest = Rest { cut: socket.reader.cut().unwrap(), is_going_away: false, waits: false };
+        socket.out.request(Serialization::Json, 1, 1, true, &(), &Bytes::from(vec![7; 500_000]));
+        let mut look = {
+            let mut seconds = 0;
+            move || {
+                seconds += 2;
+                begun + Duration::from_secs(seconds)
+            }
+        };
+        assert!((0..10).all(|_| !socket.is_held_up(look(), Some(&rest))), "nobody needs it");
+        assert!(!budget.take(1 << 20, 0, 2, Waker::noop()));
+        for _ in 0..10 {
+            assert!(!socket.is_held_up(look(), Some(&rest)), "he takes them");
+            socket.out.advance(2 * SLOWEST_BYTES_A_SECOND + 1);
+        }
+        rest.waits = true;
+        assert!((0..10).all(|_| !socket.is_held_up(look(), Some(&rest))), "it is we who let it wait");
+        rest.waits = false;
+        let looks: Vec<bool> = (0..6).map(|_| socket.is_held_up(look(), Some(&rest))).collect();
+        assert_eq!(looks, [false, false, false, false, false, true]);
+    }
 }

@@ -448,6 +448,28 @@ async fn a_peer_that_does_not_take_its_last_replies_has_no_session_any_more() {
     assert!(peer.reply().await.is_some(), "the connection is still there");
 }
 
+/// It stays for an answer that comes later, and for replies that are not taken yet.
+#[tokio::test]
+async fn half_a_large_frame_of_a_peer_that_has_said_all_is_given_back_while_its_connection_stays() {
+    for (code, asks) in [(does::OWED, 1), (does::SHARED, 30)] {
+        let budget = Arc::new(Budget::new(3 << 20));
+        let server =
+            Server::start(ListenerOptions { budget: Arc::clone(&budget), out_bytes_max: 64 << 20, ..options() });
+        let mut peer = server.peer().await;
+        let all: Vec<u8> = (0..asks).flat_map(|n| request(code, n, 0, &[("slices", "0")], b"")).collect();
+        peer.write(&all).await;
+        peer.write(&request(does::ECHO, asks, 0, &[], &vec![5; 2 << 20])[..1 << 20]).await;
+        until("half a frame is held", || budget.used_bytes() > 512 << 10).await;
+        peer.stream.shutdown().await.unwrap();
+        until("it is given back", || budget.used_bytes() == 0).await;
+        server.probe.gate.notify_one();
+        for opaque in 0..asks {
+            assert_eq!(peer.reply().await.unwrap().opaque, opaque);
+        }
+        assert!(peer.is_closed_by_the_server().await);
+    }
+}
+
 #[tokio::test]
 async fn a_reset_closes_the_session() {
     let server = Server::start(options());

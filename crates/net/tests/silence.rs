@@ -107,3 +107,41 @@ async fn a_peer_that_speaks_and_never_reads_is_given_up_and_one_that_reads_slowl
     tokio::time::timeout(PATIENCE, async { tokio::join!(talk, read_slowly) }).await.expect("the stuck one is closed");
     assert_eq!(server.probe.closed.load(Ordering::SeqCst), 1);
 }
+
+/// Both have said all; what keeps their connections is what they are owed.
+#[tokio::test]
+async fn a_peer_that_takes_nothing_of_its_last_replies_is_given_up_and_one_that_takes_them_slowly_gets_all() {
+    use tokio::io::AsyncReadExt;
+    let unread_timeout = Duration::from_millis(500);
+    let places = Arc::new(Places::new(8));
+    let server = Server::start(ListenerOptions {
+        unread_timeout: Some(unread_timeout),
+        places: Arc::clone(&places),
+        send_buffer_bytes: Some(64 << 10),
+        out_bytes_max: 64 << 20,
+        ..options()
+    });
+    let (mut slow, mut stuck) = (server.peer().await, server.peer().await);
+    let ask: Vec<u8> = (0..16).flat_map(|n| request(does::SHARED, n, 0, &[("slices", "0")], b"")).collect();
+    for peer in [&mut slow, &mut stuck] {
+        peer.write(&ask).await;
+        peer.stream.shutdown().await.unwrap();
+    }
+    let begun = Instant::now();
+    let read_slowly = async {
+        let (mut some, mut taken) = (vec![0; 64 << 10], 0);
+        loop {
+            match slow.stream.read(&mut some).await.unwrap() {
+                0 => return taken,
+                bytes => taken += bytes,
+            }
+            if begun.elapsed() < 2 * unread_timeout {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    };
+    let taken = tokio::time::timeout(PATIENCE, read_slowly).await.expect("all replies come");
+    assert!(taken > 16 << 20, "{taken} bytes came");
+    until("the stuck one is given up", || places.figures().taken == 0).await;
+    drop(stuck);
+}
