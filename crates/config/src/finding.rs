@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::key::{Default, Role, State};
 use crate::keys;
 use crate::properties::Line;
-use crate::settings::{ConfigError, Origin, Settings};
+use crate::settings::{ConfigError, Origin, Settings, is_secret};
 
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +22,10 @@ pub enum Weight {
 pub struct Finding {
     /// As it stands in the file.
     pub key: String,
-    /// Line of the file, counted from 1; none if it is not from a file.
-    pub line: Option<usize>,
+    /// Where it was said: a line of one of the files, an option, a variable.
+    pub origin: Origin,
+    /// What was said there; none if it is not to be shown: a password, or the value of a key that nobody knows, which may be one.
+    pub value: Option<String>,
     /// How much it matters.
     pub weight: Weight,
     /// What is wrong, or what happens instead.
@@ -31,37 +33,46 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn note(key: &str, line: Option<usize>, says: String) -> Finding {
-        Finding { key: key.to_owned(), line, weight: Weight::Note, says }
+    /// About a line of a file, whether or not it is in force.
+    pub(crate) fn of_line(weight: Weight, path: &Path, line: &Line, says: String) -> Finding {
+        let origin = Origin::File { path: path.to_owned(), line: line.number };
+        Finding { key: line.key.clone(), origin, value: shown(&line.key, &line.value), weight, says }
     }
 
-    pub(crate) fn warning(key: &str, line: Option<usize>, says: String) -> Finding {
-        Finding { key: key.to_owned(), line, weight: Weight::Warning, says }
+    /// About the value of `name` that is in force.
+    pub(crate) fn in_force(weight: Weight, settings: &Settings, name: &str, says: String) -> Finding {
+        let value = settings.given(name).and_then(|value| shown(name, value));
+        Finding { key: name.to_owned(), origin: settings.origin(name), value, weight, says }
     }
+
+    /// Line of the file, counted from 1; none if it is not from a file.
+    pub fn line(&self) -> Option<usize> {
+        match self.origin {
+            Origin::File { line, .. } => Some(line),
+            Origin::Default | Origin::Environment(_) | Origin::CommandLine(_) | Origin::Request => None,
+        }
+    }
+}
+
+fn shown(name: &str, value: &str) -> Option<String> {
+    (!is_secret(name)).then(|| value.to_owned())
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
+        match self.line() {
             Some(line) => write!(f, "{} (line {line}): {}", self.key, self.says),
             None => write!(f, "{}: {}", self.key, self.says),
         }
     }
 }
 
-pub(crate) fn unknown(role: Role, line: &Line) -> Finding {
+pub(crate) fn unknown(role: Role, path: &Path, line: &Line) -> Finding {
     let says = match keys::nearest(role, &line.key) {
         Some(key) => format!("not a key of RocketMQ; ignored (did you mean {}?)", key.name),
         None => "not a key of RocketMQ; ignored".to_owned(),
     };
-    Finding::warning(&line.key, Some(line.number), says)
-}
-
-fn line_of(settings: &Settings, name: &str) -> Option<usize> {
-    match settings.origin(name) {
-        Origin::File { line, .. } => Some(line),
-        Origin::Default | Origin::Environment(_) | Origin::CommandLine(_) | Origin::Request => None,
-    }
+    Finding { value: None, ..Finding::of_line(Weight::Warning, path, line, says) }
 }
 
 /// What the table says about each key that somebody set.
@@ -73,20 +84,21 @@ pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
         if matches!(settings.origin(key.name), Origin::Environment(_)) {
             continue;
         }
-        let line = line_of(settings, key.name);
         let is_default = matches!(key.default, Default::Value(default) if key.kind.same(value, default));
         if !settings.role().reads(key.section) {
             let process = if settings.role().has_broker() { "a broker" } else { "a name server" };
-            findings.push(Finding::note(key.name, line, format!("not read by {process}; ignored")));
+            let says = format!("not read by {process}; ignored");
+            findings.push(Finding::in_force(Weight::Note, settings, key.name, says));
             continue;
         }
-        match key.state {
-            State::Used | State::Refused(_) => {}
-            State::Off(_) if is_default => {}
-            State::Off(why) => findings.push(Finding::warning(key.name, line, format!("no effect: {why}"))),
-            State::Accepted(why) => findings.push(Finding::note(key.name, line, format!("no effect: {why}"))),
-            State::NotNeeded(instead) => findings.push(Finding::note(key.name, line, format!("not needed: {instead}"))),
-        }
+        let (weight, says) = match key.state {
+            State::Used | State::Refused(_) => continue,
+            State::Off(_) if is_default => continue,
+            State::Off(why) => (Weight::Warning, format!("no effect: {why}")),
+            State::Accepted(why) => (Weight::Note, format!("no effect: {why}")),
+            State::NotNeeded(instead) => (Weight::Note, format!("not needed: {instead}")),
+        };
+        findings.push(Finding::in_force(weight, settings, key.name, says));
     }
     findings
 }
@@ -111,8 +123,8 @@ pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
 fn labels_of_metrics(settings: &mut Settings) {
     let name = "metricsLabel";
     for (part, why) in crate::labels::parse(&settings.text(name)).wrong {
-        let line = line_of(settings, name);
-        settings.add_finding(Finding::warning(name, line, format!("\"{part}\" is left out: {why}")));
+        let says = format!("\"{part}\" is left out: {why}");
+        warn(settings, name, says);
     }
 }
 
@@ -122,8 +134,7 @@ fn certificate_without_use(settings: &mut Settings) {
         && settings.given("tls.server.certPath").is_some()
     {
         let says = "not used: tls.test.mode.enable is true, so a certificate made at start is shown; set it to false";
-        let line = line_of(settings, "tls.server.certPath");
-        settings.add_finding(Finding::warning("tls.server.certPath", line, says.to_owned()));
+        warn(settings, "tls.server.certPath", says.to_owned());
     }
 }
 
@@ -141,8 +152,12 @@ fn check_without_effect(settings: &mut Settings) {
     } else {
         return;
     };
-    let line = line_of(settings, name);
-    settings.add_finding(Finding::warning(name, line, says.to_owned()));
+    warn(settings, name, says.to_owned());
+}
+
+fn warn(settings: &mut Settings, name: &str, says: String) {
+    let finding = Finding::in_force(Weight::Warning, settings, name, says);
+    settings.add_finding(finding);
 }
 
 fn refuse(settings: &Settings, name: &str, why: &str) -> ConfigError {
@@ -167,8 +182,7 @@ fn role_of_broker(settings: &mut Settings) -> Result<(), ConfigError> {
     }
     if role.eq_ignore_ascii_case("SYNC_MASTER") {
         let says = "there is no replica, so a send is acknowledged when this broker alone has it, as RocketMQ does with inSyncReplicas=1";
-        let line = line_of(settings, "brokerRole");
-        settings.add_finding(Finding::warning("brokerRole", line, says.to_owned()));
+        warn(settings, "brokerRole", says.to_owned());
     }
     Ok(())
 }
@@ -207,8 +221,8 @@ fn queue_file_bytes(settings: &mut Settings) {
         ));
     }
     if !says.is_empty() {
-        let line = line_of(settings, name);
-        settings.add_finding(Finding::warning(&spelled, line, says.join("; ")));
+        let in_force = Finding::in_force(Weight::Warning, settings, name, says.join("; "));
+        settings.add_finding(Finding { key: spelled, ..in_force });
     }
 }
 
@@ -242,14 +256,14 @@ fn layout(settings: &mut Settings) {
     ] {
         let Some(given) = settings.given(name) else { continue };
         let place = Path::new(&root).join(leaf);
-        let line = line_of(settings, name);
-        let finding = if Path::new(given) == place {
+        let (weight, says) = if Path::new(given) == place {
             let says = "not a key of RocketMQ 5: the place follows from storePathRootDir, and agrees".to_owned();
-            Finding::note(name, line, says)
+            (Weight::Note, says)
         } else {
             let says = format!("not a key of RocketMQ 5: {} is used, from storePathRootDir", place.display());
-            Finding::warning(name, line, says)
+            (Weight::Warning, says)
         };
+        let finding = Finding::in_force(weight, settings, name, says);
         settings.add_finding(finding);
     }
 }
@@ -258,8 +272,7 @@ fn layout(settings: &mut Settings) {
 fn limited(settings: &mut Settings) {
     for (name, ..) in RATIO_LIMITS.into_iter().chain(OTHER_LIMITS) {
         if let Some((_, says)) = settings.given(name).and_then(|given| brought_into_bounds(name, given)) {
-            let line = line_of(settings, name);
-            settings.add_finding(Finding::warning(name, line, says));
+            warn(settings, name, says);
         }
     }
 }

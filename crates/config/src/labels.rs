@@ -1,7 +1,7 @@
 //! `metricsLabel`: labels that every metric has besides its own, written `name:value,name:value`.
 
 /// Labels of our own metrics, which nobody may set for all of them.
-pub const OWN: [&str; 24] = [
+pub const OWN: [&str; 25] = [
     "cause",
     "cluster",
     "consume_mode",
@@ -17,6 +17,7 @@ pub const OWN: [&str; 24] = [
     "node_type",
     "part",
     "protocol_type",
+    "reason",
     "request_code",
     "response_code",
     "result",

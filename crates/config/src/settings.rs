@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::finding::{self, Finding};
+use crate::finding::{self, Finding, Weight};
 use crate::key::{Default, Key, Role, Section, State};
 use crate::keys;
 use crate::machine::Machine;
@@ -198,7 +198,7 @@ impl Settings {
         settings.check()?;
         settings.findings.extend(finding::of_state(&settings));
         finding::lint(&mut settings)?;
-        settings.findings.sort_by_key(|finding| finding.line);
+        settings.findings.sort_by_key(Finding::line);
         Ok(settings)
     }
 
@@ -219,7 +219,7 @@ impl Settings {
                 Takes::Tls if line.key.starts_with("tls.") => {}
                 Takes::Tls => {
                     let says = format!("only tls.* is read from {}; ignored", file.path.display());
-                    self.findings.push(Finding::warning(&line.key, Some(line.number), says));
+                    self.findings.push(Finding::of_line(Weight::Warning, &file.path, line, says));
                     continue;
                 }
                 // Apache's name server writes all its settings there, and reads none of them again.
@@ -233,22 +233,22 @@ impl Settings {
             let times = lines.iter().filter(|other| other.key == line.key).count();
             let renamed = keys::RENAMED.iter().find(|(old, _)| *old == line.key).map(|(_, new)| *new);
             let Some(key) = keys::find(self.role, renamed.unwrap_or(&line.key)) else {
-                self.findings.push(finding::unknown(self.role, line));
+                self.findings.push(finding::unknown(self.role, &file.path, line));
                 continue;
             };
             if renamed.is_some() && last.contains_key(key.name) {
                 let says = format!("old spelling of {}, which is set too and wins", key.name);
-                self.findings.push(Finding::note(&line.key, Some(line.number), says));
+                self.findings.push(Finding::of_line(Weight::Note, &file.path, line, says));
                 continue;
             }
             let origin = Origin::File { path: file.path.clone(), line: line.number };
             self.given.insert(key.name, Given { value: line.value.clone(), origin });
             if renamed.is_some() {
                 let says = format!("old spelling of {}; taken", key.name);
-                self.findings.push(Finding::note(&line.key, Some(line.number), says));
+                self.findings.push(Finding::of_line(Weight::Note, &file.path, line, says));
             } else if times > 1 {
                 let says = format!("stands {times} times in the file; this, the last, counts");
-                self.findings.push(Finding::warning(&line.key, Some(line.number), says));
+                self.findings.push(Finding::of_line(Weight::Warning, &file.path, line, says));
             }
         }
         Ok(())
@@ -364,7 +364,7 @@ impl Settings {
 }
 
 /// Is its value not to be shown?
-fn is_secret(name: &str) -> bool {
+pub(crate) fn is_secret(name: &str) -> bool {
     name.contains("Password") || name.contains("Credentials") || name == "initAuthenticationUser"
 }
 

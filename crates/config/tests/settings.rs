@@ -84,7 +84,7 @@ fn each_line_of_that_file_that_does_not_do_what_it_says_is_named_once() {
     assert!(queue.says.contains("15000 entries") && queue.says.contains("write 6000000"), "{queue}");
     assert!(about(&settings, "brokerRole").says.contains("inSyncReplicas=1"));
     assert_eq!(about(&settings, "abortFile").weight, Weight::Note);
-    assert_eq!(about(&settings, "sendMessageThreadPoolNums").line, Some(33));
+    assert_eq!(about(&settings, "sendMessageThreadPoolNums").line(), Some(33));
 }
 
 #[test]
@@ -130,6 +130,8 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
         ("messageStorePlugIn=org.example.Store", "messageStorePlugIn"),
         ("timerRocksDBEnable=true", "timerRocksDBEnable"),
         ("transRocksDBEnable=true", "transRocksDBEnable"),
+        ("combineCQUseRocksdbForLmq=true", "combineCQUseRocksdbForLmq"),
+        ("inBrokerContainer=true", "inBrokerContainer"),
     ] {
         let said = refusal(&format!("# one\n{text}\n"));
         assert!(said.starts_with(&format!("{key}=")) && said.contains("broker.conf:2"), "{said}");
@@ -178,6 +180,40 @@ fn a_value_that_is_brought_into_bounds_is_named() {
     assert_eq!(says("flushConsumerOffsetInterval"), "0 is below 100, which is used");
     assert_eq!(says("diskMaxUsedSpaceRatio"), "99 is outside 10 to 95; 95 is used");
     assert!(settings.findings().iter().all(|finding| finding.key != "splitRegistrationSize"));
+}
+
+#[test]
+fn whatever_rocketmq_can_set_is_in_the_table() {
+    let lines = include_str!("data/setters-5.5.0.txt").lines();
+    let setters: Vec<&str> = lines.filter(|line| !line.is_empty() && !line.starts_with(['#', '['])).collect();
+    assert!(setters.len() > 500, "{}", setters.len());
+    let missing: Vec<&str> = setters.into_iter().filter(|name| keys::find(Role::Broker, name).is_none()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn a_finding_says_where_its_line_stands_and_what_it_says() {
+    let mut layers = sources(Role::Broker, "listenPort=10911\nstoreType=default\n");
+    layers.tls_file = Some(SourceFile { path: "tls.properties".into(), text: "# one\nlistenPort=1\n".to_owned() });
+    layers.command_line.push(("storeType".to_owned(), "defaultRocksDB".to_owned(), "--set".to_owned()));
+    let settings = Settings::load(layers).unwrap();
+    let said = |key| {
+        let finding = about(&settings, key);
+        (finding.origin.to_string(), finding.value.as_deref(), finding.line())
+    };
+    assert_eq!(said("listenPort"), ("tls.properties:2".to_owned(), Some("1"), Some(2)));
+    assert_eq!(said("storeType"), ("option --set".to_owned(), Some("defaultRocksDB"), None));
+    // What may be a password stays where it is.
+    let secret = load("tls.client.keyPassword=secret\ntls.client.keyPasword=secret\n");
+    assert!(secret.findings().len() == 2 && secret.findings().iter().all(|finding| finding.value.is_none()));
+}
+
+#[test]
+fn queues_with_extension_files_are_a_warning_that_says_how_they_are_read() {
+    let settings = load("enableConsumeQueueExt=true\n");
+    let finding = about(&settings, "enableConsumeQueueExt");
+    assert!(finding.weight == Weight::Warning && finding.says.contains("the log says the tags"), "{finding}");
+    assert!(load("enableConsumeQueueExt=false\n").findings().is_empty());
 }
 
 #[test]

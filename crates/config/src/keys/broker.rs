@@ -14,9 +14,10 @@ table! {
 
     used                     "brokerName"                             TEXT         ~ "the host's name" "broker (master/slave set) name";
     used                     "brokerClusterName"                      TEXT         = "DefaultCluster" "cluster name";
-    used                     "brokerId"                               LONG         = "0"      "0 master, >0 slave; −1 DLedger/unassigned";
+    used                     "brokerId"                               LONG         = "0"      "0: a master; anything else is refused, as there is no replication";
     refused(CONTAINER)       "isBrokerContainer"                      BOOL         = "false"  "process is a container (internal)";
     refused(CONTAINER)       "isInBrokerContainer"                    BOOL         = "false"  "set by start-up mode, not by hand";
+    refused(CONTAINER)       "inBrokerContainer"                      BOOL         = "false"  "the same, as a file sets it";
     accepted(FILE_PATH)      "brokerConfigPath"                       TEXT         = ""       "path of the config file (internal; black-listed)";
     accepted(HOME)           "rocketmqHome"                           TEXT         ~ "$ROCKETMQ_HOME" "installation dir (env ROCKETMQ_HOME)";
     used                     "namesrvAddr"                            TEXT         ~ "$NAMESRV_ADDR" "name servers, ';' separated (env NAMESRV_ADDR)";
@@ -131,13 +132,20 @@ table! {
     live                     "retrieveMessageFromPopRetryTopicV1"     BOOL         = "true"   "also read v1 retry topics";
     live                     "enableRetryTopicV2"                     BOOL         = "false"  "use '+' separated pop retry topic";
     live                     "popFromRetryProbability"                PERCENT          = "20"     "% of pops reading retry first";
+    off(PRIORITIES)          "popFromRetryProbabilityForPriority"     INT          = "0"      "the same for topics with priorities (5.5.0)";
+    off(PRIORITIES)          "priorityOrderAsc"                       BOOL         = "true"   "a larger number goes first (5.5.0)";
     not_needed(LEASES)       "popConsumerFSServiceInit"               BOOL         = "true"   "start file-based pop service";
     accepted(LOGGING)        "popConsumerKVServiceLog"                BOOL         = "false"  "KV service log";
     not_needed(LEASES)       "popConsumerKVServiceInit"               BOOL         = "false"  "open RocksDB pop store";
     not_needed(LEASES)       "popConsumerKVServiceEnable"             BOOL         = "false"  "use RocksDB pop store";
     not_needed(LEASES)       "popReviveMaxReturnSizePerRead"          INT          = "16384"  "revive read bytes (KV)";
     not_needed(LEASES)       "popReviveMaxAttemptTimes"               INT          = "16"     "revive attempts (KV)";
+    not_needed(LEASES)       "popReviveConcurrency"                   INT          = "32"     "revives at a time (KV) (5.5.0)";
+    not_needed(LEASES)       "popReviveSkipIfGroupAbsent"             BOOL         = "true"   "none for groups that are gone (KV) (5.5.0)";
+    off(RETRY_QUEUES)        "useSeparateRetryQueue"                  BOOL         = "false"  "as many retry queues as the topic has (5.5.0)";
     live                     "realTimeNotifyConsumerChange"           BOOL         = "true"   "notify at once";
+    off(NOTIFICATIONS)       "useMessageFilterForNotification"        BOOL         = "true"   "notify of what is wanted only (5.5.0)";
+    off(NOTIFICATIONS)       "maxMessageFilterNumForNotification"     INT          = "64"     "messages looked at for that (5.5.0)";
     live                     "litePullMessageEnable"                  BOOL         = "true"   "accept 361";
     off(REPLICAS)            "syncBrokerMemberGroupPeriod"            INT          = "1000"   "member group poll ms (acting master)";
     off(REPLICAS)            "loadBalancePollNameServerInterval"      LONG         = "30000"  "route refresh for rebalance/escape";
@@ -149,6 +157,9 @@ table! {
     live                     "transactionCheckMax"                    COUNT        = "15"     "max checks";
     live                     "transactionCheckInterval"               PERIOD       = "30000"  "check period ms";
     not_needed(HALF_LEDGER)  "transactionMetricFlushInterval"         LONG         = "10000"  "persist transaction metrics";
+    not_needed(ROCKSDB)      "transactionCheckRocksdbCoreThreads"     INT          = "2"      "check threads (RocksDB) (5.5.0)";
+    not_needed(ROCKSDB)      "transactionCheckRocksdbMaxThreads"      INT          = "5"      "check threads (RocksDB) (5.5.0)";
+    not_needed(ROCKSDB)      "transactionCheckRocksdbQueueCapacity"   INT          = "2000"   "their queue (RocksDB) (5.5.0)";
     not_needed(HALF_LEDGER)  "transactionOpMsgMaxSize"                INT          = "4096"   "op record body limit";
     not_needed(HALF_LEDGER)  "transactionOpBatchInterval"             INT          = "3000"   "op batching ms";
     refused(GUARD)           "aclEnable"                              BOOL         = "false"  "ACL 1.0 switch (inactive from 5.3.3)";
@@ -187,6 +198,7 @@ table! {
     used                     "metricsPromExporterHost"                TEXT         = ""       "address of /metrics; where the broker listens (bindAddress) if it is empty";
     used                     "metricsLabel"                           TEXT         = ""       "labels of all metrics, name:value,name:value";
     off(METRICS)             "metricsInDelta"                         BOOL         = "false"  "delta temporality";
+    off(METRICS)             "metricsExportBatchMaxDataPoints"        INT          = "1000"   "values pushed at a time (5.5.0)";
     off(METRICS)             "enableRemotingMetrics"                  BOOL         = "true"   "metric group switch";
     off(METRICS)             "enableMessageStoreMetrics"              BOOL         = "true"   "metric group switch";
     off(METRICS)             "enablePopMetrics"                       BOOL         = "true"   "metric group switch";
@@ -237,6 +249,8 @@ table! {
     off(LITE_LAG)            "liteLagLatencyTopK"                     INT          = "50"     "lags in metrics (5.5.0)";
     used                     "enableLmqStats"                         BOOL         = "false"  "stats of light queues";
     off(IN_ROCKSDB)          "configManagerVersion"                   TEXT         = "v1"     "v1 JSON, v2 RocksDB";
+    off(IN_ROCKSDB)          "useSingleRocksDBForAllConfigs"          BOOL         = "false"  "config/metadata for all of them (5.5.0)";
+    not_needed(JOURNAL)      "persistConsumerOffsetIncrementally"     BOOL         = "false"  "write changed offsets only (RocksDB) (5.5.0)";
     live                     "allowRecallWhenBrokerNotWriteable"      BOOL         = "true"   "recall on read-only broker";
     live                     "recallMessageEnable"                    BOOL         = "false"  "accept 370";
     live                     "enableRegisterProducer"                 BOOL         = "true"   "register producers by heartbeat";

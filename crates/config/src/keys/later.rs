@@ -56,6 +56,7 @@ table! {
     off(CONTROLLER) "electMasterMaxRetryCount"                 INT  = "3"      "";
     off(CONTROLLER) "enableElectUncleanMaster"                 BOOL = "false"  "";
     off(CONTROLLER) "isProcessReadEvent"                       BOOL = "false"  "";
+    off(CONTROLLER) "processReadEvent"                         BOOL = "false"  "";
     off(CONTROLLER) "notifyBrokerRoleChanged"                  BOOL = "true"   "";
     off(CONTROLLER) "scanInactiveMasterInterval"               LONG = "5000"   "";
     off(CONTROLLER) "metricsExporterType"                      TEXT = "DISABLE" "";

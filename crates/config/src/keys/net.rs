@@ -40,6 +40,7 @@ table! {
     not_needed(NETTY) "connectTimeoutMillis"               SPAN = "3000"   "";
     not_needed(NETTY) "channelNotActiveInterval"           LONG = "60000"  "";
     not_needed(NETTY) "isScanAvailableNameSrv"             BOOL = "true"   "";
+    not_needed(NETTY) "scanAvailableNameSrv"               BOOL = "true"   "";
     not_needed(NETTY) "clientChannelMaxIdleTimeSeconds"    INT  = "120"    "";
     not_needed(NETTY) "clientSocketSndBufSize"             INT  = "0"      "";
     not_needed(NETTY) "clientSocketRcvBufSize"             INT  = "0"      "";

@@ -22,6 +22,7 @@ pub(super) const DISK_USE: &str =
     "the file systems that hold the log and storePathRootDir are measured, with whatever else is on them";
 pub(super) const DLEDGER: &str = "DLedger is not supported";
 pub(super) const EXPIRY: &str = "expiry deletes one file at a time and spreads the work";
+pub(super) const EXTENSIONS: &str = "the files of extensions are neither written nor read: of messages that Apache's broker stored with them the log says the tags, so whoever filters by tags has all of these read; gantry store repair --queues -c FILE builds the queues without them";
 pub(super) const FAST_FAILURE: &str = "requests do not queue, so none can wait too long: a connection that sends faster than the disk takes is read more slowly";
 pub(super) const FILE_PATH: &str = "the path is the one given with -c";
 pub(super) const FLUSH: &str =
@@ -32,10 +33,12 @@ pub(super) const HALF_LEDGER: &str =
     "each end of a transaction is written with its message, and what is open is counted in memory";
 pub(super) const HOME: &str = "nothing is read from the installation directory";
 pub(super) const INDEX: &str = "the key index follows the log by itself, and after a crash from where it was safe";
+pub(super) const INDEX_FILES: &str = "messageIndexEnable alone says whether there is a key index, and it is in files";
 pub(super) const IN_ROCKSDB: &str = "consume queues are kept in files, topics, groups and offsets in the journal; a store that has them in RocksDB is not opened, and says how it is taken over";
 pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";
 pub(super) const KEY_PASSWORD: &str = "an encrypted key cannot be opened: decrypt it once with `openssl pkcs8 -in KEY -out PLAIN_KEY` and remove this line";
 pub(super) const LABEL: &str = "a label that nothing reads";
+pub(super) const LIGHT_IN_ROCKSDB: &str = "light queues are in RocksDB only then, which is not read here, and their messages would not be found: remove the line, and before the first start have all queues built from the log: gantry store repair --queues -c FILE";
 pub(super) const LITE_EVENTS: &str = "whoever pops lite topics is always told which of them have something";
 pub(super) const LITE_LAG: &str =
     "how far groups are behind in lite topics is not measured all the time; getLiteGroupInfo looks it up";
@@ -49,16 +52,21 @@ pub(super) const MAPPING: &str =
 pub(super) const METRICS: &str = "metrics are read at /metrics (metricsExporterType=PROM) or logged (LOG), all of them and since the start; they are not pushed";
 pub(super) const NETTY: &str =
     "connections are shared out over the worker threads; there are no pools or permits to size";
+pub(super) const NOTIFICATIONS: &str = "who waits for messages is told of each that comes, whether he wants it or not";
 pub(super) const NO_WAIT: &str = "no answer is held back after a start";
 pub(super) const OFFLINE: &str = "a broker that is offline leaves the route when its lease at the name server ends";
 pub(super) const PLUG_IN: &str = "store plug-ins are Java classes; none can be loaded";
 pub(super) const POOLS: &str = "requests run where they arrive, on the network threads, so there is no pool to size";
+pub(super) const PRIORITIES: &str = "a pop begins at any queue of a topic, whatever the priorities of its messages";
 pub(super) const PROPERTY_CRC: &str = "property checksums are neither written nor asked for";
 pub(super) const QUEUES: &str = "requests do not queue between threads, so there is no queue to bound";
+pub(super) const RECALLS: &str = "a recall is understood with the topic before its key and without";
 pub(super) const RECORD_VERSION: &str = "the version of a record follows from the length of its topic";
 pub(super) const RECOVERY: &str = "recovery starts at the check-point and reads no more than it must";
 pub(super) const REGISTRATION: &str = "the broker registers in full each time, which every name server understands";
 pub(super) const REPLICAS: &str = "replication is not part of this version: a broker is a master without slaves";
+pub(super) const RETRY_QUEUES: &str =
+    "popped messages that come again go to the first queue of the retry topic; all of its queues are read";
 pub(super) const ROCKSDB: &str = "nothing is kept in RocksDB";
 pub(super) const SEARCH: &str = "queues are found by binary search in the files that exist";
 pub(super) const SOCKETS: &str =
@@ -75,5 +83,7 @@ pub(super) const TIMER_TASK: &str = "one task takes in and delivers in batches, 
 pub(super) const TRANSFER: &str = "replies leave the log without a copy where that is faster";
 pub(super) const UNREAD: &str = "nothing reads it in RocketMQ either";
 pub(super) const WAITING: &str = "which timer messages and half messages wait is in RocksDB (rocksdbstore) then, which is not read here, and they would be lost: let Apache's broker deliver or end them all while nobody sends new ones, then remove the line";
+pub(super) const WHEEL: &str =
+    "the file timerwheel is written slot by slot, and made anew from timerlog where it is not up to date";
 pub(super) const WITHOUT_MMAP: &str =
     "the log is read through mapped files; with transientStorePoolEnable=true nothing is written through them";
