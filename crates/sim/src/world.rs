@@ -147,6 +147,7 @@ impl World {
         image.write(&root)?;
         std::fs::remove_dir_all(before)?;
         self.disk = CrashDisk::new(&root, self.rules, Random::seeded(self.dice.next_u64()))?;
+        self.disk.go_on(&image);
         Ok(image)
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use env::Random;
-use sim::disk::{Crash, CrashDisk, Names, Rules};
+use sim::disk::{Crash, CrashDisk, Failure, Names, Rules};
 use store::disk::{Disk, OpenHow};
 
 const RULES: Rules = Rules { names: Names::InOrder, sync_turns_max: 0, boot: 0, counts_reading: true, lies: false };
@@ -50,6 +50,34 @@ fn a_killed_process_leaves_what_the_kernel_has() {
     let file = disk.open(&dir.path().join("a"), OpenHow::Create).unwrap();
     file.write_at(b"not synced", 0).unwrap();
     assert_eq!(left(&disk, Crash::Killed, "a").as_deref(), Some(&b"not synced"[..]));
+}
+
+#[test]
+fn what_a_failed_sync_left_to_the_kernel_is_not_on_the_device_for_the_next_process_either_until_that_writes_it_again() {
+    let (dir, next) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let before = disk(dir.path(), Names::InOrder, 1);
+    let file = before.open(&dir.path().join("a"), OpenHow::Create).unwrap();
+    file.write_at(&[1; 64 * 512], 0).unwrap();
+    before.fail(Failure::Unsynced, 1, Random::seeded(1));
+    file.sync_data().unwrap_err();
+    before.crash_now(Crash::Killed).unwrap();
+    let image = before.take_image().unwrap();
+    image.write(next.path()).unwrap();
+    let missing = |is_written_again: bool| {
+        let disk = disk(next.path(), Names::InOrder, 2);
+        disk.go_on(&image);
+        let file = disk.open(&next.path().join("a"), OpenHow::Write).unwrap();
+        let mut bytes = [0; 64 * 512];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+        assert!(bytes == [1; 64 * 512], "the kernel has all of it");
+        if is_written_again {
+            file.write_at(&bytes, 0).unwrap();
+        }
+        file.sync_data().unwrap();
+        left(&disk, Crash::Power, "a").unwrap().chunks(512).filter(|sector| **sector != [1; 512]).count()
+    };
+    assert!((1..64).contains(&missing(false)));
+    assert_eq!(missing(true), 0);
 }
 
 #[test]

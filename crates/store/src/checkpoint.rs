@@ -32,6 +32,11 @@ impl Marks {
         (self.log_timestamp.min(self.queues_timestamp) - MARGIN_MS).max(0)
     }
 
+    /// Records up to this store time were whole on the device once, whatever became of queues.
+    pub fn vouched_timestamp(&self) -> i64 {
+        (self.log_timestamp - MARGIN_MS).max(0)
+    }
+
     fn encode(&self) -> [u8; 40] {
         let mut bytes = [0; 40];
         let fields =
@@ -58,7 +63,7 @@ impl Marks {
 pub(crate) struct Checkpoint {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
-    /// The log's time in the file.
+    /// Up to which time the file says that both log and queues are on the device.
     last: i64,
 }
 
@@ -85,22 +90,28 @@ impl Checkpoint {
         if file.len().map_err(failed("measure"))? != FILE_BYTES {
             file.set_len(FILE_BYTES).map_err(failed("extend"))?;
         }
-        let last = marks.map_or(0, |marks| marks.log_timestamp);
+        let last = marks.map_or(0, |marks| marks.log_timestamp.min(marks.queues_timestamp));
         Ok((Checkpoint { path, file, last }, marks))
     }
 
-    /// The log's time in the file.
+    /// Up to which time the file says that both log and queues are on the device.
     pub fn last(&self) -> i64 {
         self.last
     }
 
     pub fn write(&mut self, marks: &Marks) -> Result<(), StoreError> {
-        self.file
-            .write_at(&marks.encode(), 0)
-            .and_then(|()| self.file.sync_data())
-            .map_err(|source| StoreError::Disk { doing: "write", path: self.path.clone(), source })?;
+        self.put(marks)?;
         self.last = marks.log_timestamp;
         Ok(())
+    }
+
+    /// Writes what a start has to find if this one does not come to its end, or takes that back.
+    pub fn put(&self, marks: &Marks) -> Result<(), StoreError> {
+        self.file.write_at(&marks.encode(), 0).and_then(|()| self.file.sync_data()).map_err(|source| StoreError::Disk {
+            doing: "write",
+            path: self.path.clone(),
+            source,
+        })
     }
 }
 

@@ -146,8 +146,8 @@ pub(crate) fn flush(shared: &Shared) {
 /// Brings the log offsets `from..to`, as far as they lie in the segment, to the device.
 pub(crate) fn sync(shared: &Shared, segment: &Segment, from: u64, to: u64) {
     if let Err(error) = segment.sync_range(from, to) {
-        // The kernel may have dropped the pages that it could not write, and says so once, to whoever syncs next. We no longer know what is
-        // on the device, so nothing may be acknowledged any more; the next start finds out.
+        // The kernel may have dropped the pages that it could not write, or takes them for clean, and says so once, to whoever syncs next. We no
+        // longer know what is on the device, so nothing may be acknowledged any more; the next start finds the mark (`unsynced.rs`) and writes it again.
         shared.resume.forget();
         error!(path = %segment.path().display(), %error, "the log cannot be flushed: ending the process");
         turns::end_process();

@@ -47,7 +47,8 @@ pub(crate) struct Governor {
     /// Where the next drop of the log begins: below, pages are gone or were left dirty. Written by the thread; Release, so that who
     /// sees it sees the room that it makes.
     dropped_to: AtomicU64,
-    /// How much less than its share the hot window is, since something else is too much. Relaxed: it stands alone.
+    /// How much less than its share the hot window is, since something else is too much. Written by the thread; Release, so that who sees the window
+    /// grow again sees up to where the smaller one was dropped.
     squeezed: AtomicU64,
     /// Bytes that were dropped since the start. Relaxed: a gauge.
     dropped: AtomicU64,
@@ -76,7 +77,13 @@ impl Governor {
 
     /// How far behind the end of the log pages are kept.
     pub fn hot(&self) -> u64 {
-        self.options.shares.hot - self.squeezed.load(Ordering::Relaxed)
+        self.options.shares.hot - self.squeezed.load(Ordering::Acquire)
+    }
+
+    /// The log offset below which pages were dropped, however large the hot window is by now: what a small one has dropped does not come back with it.
+    /// To be asked after [`Governor::hot`].
+    pub fn kept_from(&self) -> u64 {
+        self.dropped_to.load(Ordering::Acquire)
     }
 
     /// Counts what is there. What is too much is swept out, and if that is not enough the hot window gives way. Says whether it was too much.
@@ -89,7 +96,7 @@ impl Governor {
             occupied = self.counts.count(shared, self);
         }
         let before = self.squeezed.load(Ordering::Relaxed);
-        self.squeezed.store(squeezed(before, self.options.shares.hot, occupied, limit), Ordering::Relaxed);
+        self.squeezed.store(squeezed(before, self.options.shares.hot, occupied, limit), Ordering::Release);
         found > limit
     }
 
@@ -194,5 +201,80 @@ fn sweep(shared: &Shared, governor: &Governor) {
             return;
         }
         segment.forget_cached(segment.base(), to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use env::TimeMs;
+    use protocol::record::RecordDraft;
+
+    use super::*;
+    use crate::batch::{RecordBatch, TagsCode};
+    use crate::error::{AppendError, Cold};
+    use crate::options::{Retention, StoreEnv, StoreOptions};
+    use crate::store::Store;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_a_small_window_has_dropped_is_not_taken_to_be_in_memory_when_the_window_has_grown_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let shares = Shares {
+            program: 0,
+            requests: 0,
+            pool: 0,
+            log: 16 * MIB,
+            hot: 4 * MIB,
+            ahead: MIB,
+            dirty: MIB,
+            cold: MIB,
+            files: MIB,
+        };
+        let governor = GovernorOptions { limit: 1 << 40, period: Duration::from_millis(10), weight: 1, shares };
+        // Whatever the machine's disk is at.
+        let retention = Retention {
+            disk_max_used_percent: 100,
+            disk_clean_forcibly_percent: 100,
+            disk_warning_percent: 100,
+            ..Retention::default()
+        };
+        let options = StoreOptions {
+            segment_bytes: 4 * MIB,
+            hot_bytes: shares.hot,
+            governor: Some(governor),
+            retention,
+            ..StoreOptions::at(dir.path())
+        };
+        let (store, _) = Store::open(options, StoreEnv::real()).unwrap();
+        let (queue, body) = (store.queue("orders", 0).unwrap(), vec![7_u8; 64 << 10]);
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let draft = RecordDraft { body: &body, ..RecordDraft::plain("orders", host) };
+        let mut places = Vec::new();
+        while store.end().0 < 6 * MIB {
+            let mut batch = RecordBatch::new();
+            batch.push(&queue, TagsCode::Code(0), |out| {
+                draft.encode(out).unwrap();
+            });
+            while let Err(error) = store.append(&mut batch, TimeMs(1)) {
+                let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
+                assert!(store.room().wait_until(needed, Instant::now() + Duration::from_secs(60)));
+            }
+            places.push(batch.landed()[0].at);
+        }
+        // Its thread would do in its own time what is done here.
+        store.close().unwrap();
+        let governor = store.shared.governor.as_ref().unwrap();
+        let end = store.end().0;
+        let within = *places.iter().find(|at| at.0 > end - 3 * MIB).unwrap();
+        let last = *places.last().unwrap();
+        assert!(store.record_at(within).is_ok());
+        governor.squeezed.store(3 * MIB, Ordering::Release);
+        assert!(governor.drop_log(&store.shared, u64::MAX) > 0);
+        governor.squeezed.store(0, Ordering::Release);
+        assert_eq!(store.record_at(within).map(|_| ()), Err(Cold));
+        assert!(store.record_at(last).is_ok());
     }
 }

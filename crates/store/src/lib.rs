@@ -39,6 +39,7 @@ mod store;
 mod stretch;
 mod timer;
 pub mod turns;
+mod unsynced;
 pub mod watermark;
 mod worker;
 
@@ -60,11 +61,12 @@ pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
 pub use read::{Read, ReadLimits, ReadStatus, Wanted};
 pub use record_at::RecordAt;
 pub use recovery::Recovered;
-pub use rocksdb::{RocksDb, RocksDbKind, rocksdb_in};
+pub use rocksdb::{RocksDb, RocksDbKind, fetched_file, rocksdb_in, unfinished_repair};
 pub use segment::{LogSlice, ReadMode, Segment};
 pub use store::{QUEUES_MAX, RetentionFloor, Store};
 pub use stretch::Copies;
 pub use timer::{
-    LogState, TIMER_MARKS_BYTES, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic,
+    LogState, TIMER_MARKS_BYTES, TIMER_SLOTS_AHEAD, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit,
+    timer_magic,
 };
 pub use watermark::Watermark;

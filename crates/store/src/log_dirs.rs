@@ -6,6 +6,7 @@
 //! a file lies says nothing about what is in it, so that files may be moved from one folder to another while the broker is down.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, DiskUse};
@@ -56,6 +57,17 @@ impl LogDirs {
             let _ = disk.sync_dir(dir);
         }
         Ok(())
+    }
+
+    /// Brings it to the device that the file at `path` is gone, which is to be so before one beside it in the log goes: several folders may lie on
+    /// several file systems, and these keep no order among each other. With a loss of power a file could come back and its neighbour not, and no
+    /// start would take a log with a gap. Of one folder the file system keeps the order.
+    pub(crate) fn sync_removal(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
+        let is_one = self.taking.len() + self.read_only.len() == 1;
+        match path.parent() {
+            Some(dir) if !is_one => disk.sync_dir(dir),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// The first, for a sentence about the log as a whole.

@@ -138,15 +138,24 @@ pub(crate) fn prepare_to(shared: &Shared, target: u64) -> bool {
             // Before the pages are made ready: a sync takes the right to write from them.
             flush::sync(shared, &segment, from, to);
         }
-        if log.pool.is_none() {
-            segment.populate(from, to, shares_are_roomy(shared));
+        if log.pool.is_none()
+            && let Err(error) = segment.populate(from, to, shares_are_roomy(shared))
+        {
+            note(shared, from, to - from, segment.path(), with_remedy(&*shared.disk, segment.path(), &error));
+            return false;
         }
+        // Before anybody appends there: who then needs more than this piece is to wait for the next one, and not to hear of what is over.
+        forget_refusal(shared);
         log.room.advance(to);
     }
+    forget_refusal(shared);
+    true
+}
+
+fn forget_refusal(shared: &Shared) {
     if shared.no_room.lock().take().is_some() {
         info!("there is room for the log again");
     }
-    true
 }
 
 fn shares_are_roomy(shared: &Shared) -> bool {

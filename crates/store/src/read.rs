@@ -8,6 +8,7 @@ use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
 use crate::error::StoreError;
+use crate::governor::Governor;
 use crate::queue_log::{Boundary, ConsumeQueue, Span, Unit, UnitsRead};
 use crate::recovery::whole_record_after;
 use crate::segment::{LogSlice, Segment, Walk};
@@ -305,13 +306,15 @@ impl Store {
         self.shared.log.end.get().saturating_sub(self.shared.options.hot_bytes.min(kept))
     }
 
-    /// Bytes of the log from here on are taken to be in memory: near, and written by this process.
+    /// Bytes of the log from here on are taken to be in memory: near, written by this process, and not given back since.
     pub(crate) fn hot_from(&self) -> u64 {
         // A look first: the flag is set nearly always, and a store would take its cache line from the other readers.
         if !self.shared.had_reads.load(Ordering::Relaxed) {
             self.shared.had_reads.store(true, Ordering::Relaxed);
         }
-        self.near_from().max(self.shared.opened_at)
+        let near = self.near_from();
+        let kept = self.shared.governor.as_ref().map_or(0, Governor::kept_from);
+        near.max(self.shared.opened_at).max(kept)
     }
 
     /// The queue offset for a store time, as RocketMQ searches it. May wait for the device.

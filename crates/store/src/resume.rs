@@ -8,7 +8,8 @@
 //! that were not flushed; how far it is, is noted as it goes on, since the governor lets go of what is. And in any case the page of this file itself,
 //! which nobody else reads. It is relied on only where consume queues lie on the same volume: one of their own may be one that was put back.
 //!
-//! If a sync ever fails, the file goes: then nobody knows what of all this the kernel has dropped, and the check-point knows what it has not.
+//! If a sync ever fails, the file goes, or is not looked at (`unsynced.rs`): then nobody knows what of all this the kernel has dropped, and the check-point
+//! knows what it has not.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -53,6 +53,8 @@ struct Told {
     unmeasured: BTreeSet<PathBuf>,
     /// Where the file begins whose first message has no time that can be read.
     timeless: Option<u64>,
+    /// The removal of the last file is not brought to the device.
+    is_unsynced: bool,
 }
 
 impl Told {
@@ -68,9 +70,9 @@ impl Told {
 }
 
 pub(crate) fn run(shared: &Shared) {
-    let (mut is_held, mut told) = (false, Told::default());
+    let (mut is_held, mut told, mut removed) = (false, Told::default(), None);
     while !shared.is_stopping() {
-        let is_held_now = look(shared, &mut told);
+        let is_held_now = look(shared, &mut told, &mut removed);
         if is_held_now && !is_held {
             warn!(
                 bytes = shared.log.end.get().saturating_sub(shared.log.min()),
@@ -85,8 +87,9 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-/// One look at the devices and at the oldest files. Says whether the log stays longer than it may be because of what is in it.
-fn look(shared: &Shared, told: &mut Told) -> bool {
+/// One look at the devices and at the oldest files. Says whether the log stays longer than it may be because of what is in it. `removed`: the last
+/// file that went, until the device knows of it.
+fn look(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool {
     let (options, mut retention) = (&shared.options, shared.retention.lock().clone());
     let mut unmeasured = Vec::new();
     let mut places = Places::of(options, &*shared.disk, &mut unmeasured);
@@ -103,7 +106,11 @@ fn look(shared: &Shared, told: &mut Told) -> bool {
         if shared.is_stopping() {
             break;
         }
-        let turn = remove_oldest(shared, &retention, &places, is_asked, told);
+        let turn = if is_removal_safe(shared, told, removed) {
+            remove_oldest(shared, &retention, &places, is_asked, told, removed)
+        } else {
+            Turn::Stays
+        };
         is_held = turn == Turn::IsNeeded;
         if is_asked && turn == Turn::Unflushed {
             shared.delete_expired.store(true, Ordering::Relaxed);
@@ -139,7 +146,37 @@ fn look(shared: &Shared, told: &mut Told) -> bool {
     is_held
 }
 
-fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is_asked: bool, told: &mut Told) -> Turn {
+/// Whether the device knows that the last file is gone, so that the next one may go.
+fn is_removal_safe(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool {
+    let Some(path) = removed.as_deref() else { return true };
+    let synced = shared.options.log_dirs.sync_removal(&*shared.disk, path);
+    let is_news = synced.is_err() && !told.is_unsynced;
+    told.is_unsynced = synced.is_err();
+    match synced {
+        Ok(()) => {
+            *removed = None;
+            true
+        }
+        Err(error) => {
+            if is_news {
+                warn!(
+                    path = %path.display(), %error,
+                    "it is not sure that a file of the log which was removed stays away: no other one goes until it is"
+                );
+            }
+            false
+        }
+    }
+}
+
+fn remove_oldest(
+    shared: &Shared,
+    retention: &Retention,
+    places: &Places<'_>,
+    is_asked: bool,
+    told: &mut Told,
+    removed: &mut Option<PathBuf>,
+) -> Turn {
     let segments = shared.log.segments();
     let Some(oldest) = segments.first() else { return Turn::Stays };
     let Some(why) = why_remove(shared, retention, oldest, places, is_asked, told) else { return Turn::Stays };
@@ -164,6 +201,7 @@ fn remove_oldest(shared: &Shared, retention: &Retention, places: &Places<'_>, is
         warn!(path = %oldest.path().display(), %error, "cannot remove a file of the log");
         return Turn::Stays;
     }
+    *removed = Some(oldest.path().to_owned());
     shared.log.forget_oldest();
     if let Err(error) = shared.queues.trim_below(LogOffset(oldest.end())) {
         warn!(%error, "cannot trim the consume queues");

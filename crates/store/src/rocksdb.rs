@@ -79,6 +79,24 @@ impl RocksDb {
     }
 }
 
+/// Where `gantry store fetch` writes what it has learned of queues, until a repair has used it.
+pub fn fetched_file(root: &Path) -> PathBuf {
+    root.join("config/fetched.json")
+}
+
+/// Why a start has to wait for a repair; none if it has not. Where databases are aside already, nothing but that file knows the numbers of queues of
+/// which the log has no message any more: a start would let them begin at 0, and groups would pass over new messages.
+pub fn unfinished_repair(root: &Path) -> Option<String> {
+    let file = fetched_file(root);
+    file.exists().then(|| {
+        format!(
+            "{}: what gantry store fetch has learned of queues is not used yet, or its use was interrupted: run gantry store repair --rocksdb \
+             with the options that it had, or for the first time; it moves the file aside in the end",
+            file.display()
+        )
+    })
+}
+
 /// The databases in a store whose consume queues are in `queue_dir`.
 pub fn rocksdb_in(disk: &dyn Disk, root: &Path, queue_dir: &Path) -> io::Result<Vec<RocksDb>> {
     let mut found = Vec::new();
@@ -90,11 +108,14 @@ pub fn rocksdb_in(disk: &dyn Disk, root: &Path, queue_dir: &Path) -> io::Result<
             found.push(RocksDb { path, kind });
         }
     }
-    if is_database(disk, queue_dir)? {
-        // RocksDB makes no folders: what is one is a topic.
-        let has_files = disk.list(queue_dir)?.iter().any(|entry| entry.is_dir);
-        let kind = if has_files { RocksDbKind::QueuesBesideFiles } else { RocksDbKind::Queues };
-        found.push(RocksDb { path: queue_dir.to_owned(), kind });
+    // RocksDB makes no folders: what is one is a topic.
+    let has_files = disk.list(queue_dir)?.iter().any(|entry| entry.is_dir);
+    // The second with `useSeparateStorePathForRocksdbCQ`.
+    for path in [queue_dir.to_owned(), root.join("consumequeue_rocksdb")] {
+        if is_database(disk, &path)? {
+            let kind = if has_files { RocksDbKind::QueuesBesideFiles } else { RocksDbKind::Queues };
+            found.push(RocksDb { path, kind });
+        }
     }
     for (name, kind) in [("kvStore", RocksDbKind::Leases), ("rocksdbstore", RocksDbKind::Unused)] {
         let path = root.join(name);

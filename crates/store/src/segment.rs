@@ -23,11 +23,14 @@ use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::error::StoreError;
 use crate::governor::{self, ColdPages, Resident};
 use crate::stretch::Copied;
+use crate::unsynced::again;
 
 /// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
 const PAGE: u64 = 4096;
 /// Records up to this size are copied to be looked at: no message is larger. What is no record may claim to be.
 const SCRATCH_MAX: usize = 64 << 20;
+/// Of what is written again so much is on its way to the device at a time: memory has a limit.
+const AGAIN_BYTES: usize = 64 << 20;
 
 /// How the kernel reads pages of the log that are not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,17 +289,28 @@ impl Segment {
     /// Brings the pages of the log offsets `from..to` into memory, so that writing them faults none. `in_bulk`: as many at a time as the kernel
     /// likes, some MiB beyond `to` perhaps, also where each touch counts ([`touch_singly`](Segment::touch_singly)). Singly each page is a fault that
     /// the kernel takes for one that waited for the device.
-    pub(crate) fn populate(&self, from: u64, to: u64, in_bulk: bool) {
+    ///
+    /// An error is what a write there would meet as a signal: a file system that gives blocks anew to what is written over, say, and has none left.
+    pub(crate) fn populate(&self, from: u64, to: u64, in_bulk: bool) -> io::Result<()> {
         let (start, end) = self.pages(from, to);
         let advise = |advice| self.map.advise_range(advice, start as usize, (end - start) as usize);
         let is_exact = in_bulk && self.cold.is_exact();
-        // Hints, all of them.
+        // A hint, as is the one below.
         let _ = is_exact.then(|| advise(Advice::Normal));
-        // Old kernels (before 5.14) do not know this advice. What else they say of it is met again by whoever appends.
-        if advise(Advice::PopulateWrite).is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
-            self.touch(from, to);
-        }
+        let populated = match advise(Advice::PopulateWrite) {
+            // Old kernels (before 5.14) do not know this advice.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.touch(from, to);
+                Ok(())
+            }
+            // The kernel's word for a signal that it spared us.
+            Err(error) if error.raw_os_error() == Some(Errno::FAULT.raw_os_error()) => {
+                Err(io::Error::other("the file system gives no pages to write to; it may be full, or damaged"))
+            }
+            done => done,
+        };
         let _ = is_exact.then(|| advise(Advice::Random));
+        populated
     }
 
     /// The plain way to the same end: one byte of each page is written as it is. Only of pages that begin at `from` or behind it, since others
@@ -575,7 +589,30 @@ impl Segment {
     /// a whole, prepared pages among it: they would be written twice, and each of them would fault in the append that comes to it.
     pub(crate) fn sync_range(&self, from: u64, to: u64) -> io::Result<()> {
         let (start, end) = self.pages(from, to);
-        self.file()?.sync_mapped(&self.map, start as usize, (end - start) as usize)
+        let (start, bytes) = (start as usize, (end - start) as usize);
+        match self.file() {
+            Ok(file) => file.sync_mapped(&self.map, start, bytes),
+            // There may be no descriptor left, or no name. Nothing has failed to reach the device by that, and what is mapped needs neither.
+            Err(_) => self.map.flush_range(start, bytes),
+        }
+    }
+
+    /// Writes again what it holds, and brings that to the device. For recovery after a failed sync. Returns how many bytes; none of a file that cannot
+    /// be written.
+    pub(crate) fn write_again(&self) -> io::Result<u64> {
+        if self.is_read_only {
+            return Ok(0);
+        }
+        let file = self.file()?;
+        let mut written = 0;
+        for at in (0..self.bytes).step_by(AGAIN_BYTES) {
+            let some = again::write_data(&*file, at, self.bytes.min(at + AGAIN_BYTES as u64))?;
+            if some > 0 {
+                file.sync_data()?;
+                written += some;
+            }
+        }
+        Ok(written)
     }
 
     /// Writes over what stands at a log offset. For recovery, where that is damaged.
@@ -593,17 +630,7 @@ impl Segment {
 
     /// Zeroes everything from the log offset `from` on. For recovery: a reader of RocketMQ's takes zeros for the end.
     pub(crate) fn cut(&self, from: u64) -> io::Result<()> {
-        let start = from - self.base;
-        let page = start.next_multiple_of(PAGE).min(self.bytes);
-        let file = self.file()?;
-        file.write_at(&vec![0; (page - start) as usize], start)?;
-        if page < self.bytes {
-            match file.punch(page, self.bytes - page) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::Unsupported => write_zeros(&*file, page, self.bytes)?,
-                Err(error) => return Err(error),
-            }
-        }
+        zero(&*self.file()?, from - self.base, self.bytes)?;
         // Not all of the file: before these zeros there may be a gigabyte on its way to the device.
         self.sync_range(from, self.end())
     }
@@ -696,6 +723,19 @@ impl<'a> Walk<'a> {
 
 /// Length and magic code.
 const RECORD_HEAD: usize = 8;
+
+/// Leaves zeros in a file from one byte to another.
+pub(crate) fn zero(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> {
+    let page = start.next_multiple_of(PAGE).min(end);
+    write_zeros(file, start, page)?;
+    if page == end {
+        return Ok(());
+    }
+    match file.punch(page, end - page) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => write_zeros(file, page, end),
+        punched => punched,
+    }
+}
 
 fn write_zeros(file: &dyn DiskFile, start: u64, end: u64) -> io::Result<()> {
     let zeros = [0; 64 << 10];
@@ -907,6 +947,29 @@ mod tests {
         for (at, bytes) in [(base + 2, 9), (base - 1, 1), (base, usize::MAX), (u64::MAX, 1), (base + 11, 0)] {
             assert!(LogSlice::new(&segment, at, bytes).is_none(), "{at} +{bytes}");
         }
+    }
+
+    #[test]
+    fn pages_that_the_file_system_does_not_give_are_an_error_and_no_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = segment(dir.path(), 0);
+        let file = std::fs::File::options().write(true).open(segment.path()).unwrap();
+        file.set_len(0).unwrap();
+        assert!(segment.populate(0, 1 << 20, true).is_err());
+        file.set_len(1 << 20).unwrap();
+        segment.populate(0, 1 << 20, true).unwrap();
+        segment.write(0, b"record");
+    }
+
+    #[test]
+    fn what_is_mapped_is_synced_without_a_descriptor() {
+        let dir = tempfile::tempdir().unwrap();
+        let segment = segment(dir.path(), 0);
+        segment.write(0, b"record");
+        segment.publish(6);
+        segment.rest();
+        std::fs::remove_file(segment.path()).unwrap();
+        segment.sync_range(0, 6).unwrap();
     }
 
     #[test]

@@ -154,7 +154,7 @@ pub struct Store {
     /// Questions of operators, which may take seconds: consumers that read cold data do not wait behind them.
     queries: Arc<ColdReads>,
     checkpoint: Mutex<Checkpoint>,
-    /// The log's time in it. Relaxed: who asks wants to know whether it is time for the next one.
+    /// The time in it. Relaxed: who asks wants to know whether it is time for the next one.
     checkpointed: AtomicI64,
     /// A process before us may have left units of queues in the kernel only. Relaxed: set once, cleared by whoever writes
     /// queues.

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use env::Random;
 
-use super::nodes::{Node, Nodes, SECTOR, is_dropped};
-use super::{Shared, State};
+use super::nodes::{Clean, Node, Nodes, SECTOR, is_dropped};
+use super::{CrashDisk, Shared, State};
 
 /// How a run ends without being stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum Crash {
 pub struct Image {
     folders: Vec<PathBuf>,
     files: Vec<(PathBuf, Vec<u8>)>,
+    /// Of files, what the kernel has and takes for written, and the device does not have. After a loss of power there is no such kernel.
+    clean: Vec<(PathBuf, Clean)>,
 }
 
 /// What becomes of sectors that the device does not have yet.
@@ -147,7 +149,13 @@ impl Image {
                     self.folders.push(path.clone());
                     self.collect(nodes, *node, &path, bytes, is_now)?;
                 }
-                Some(Node::File { .. }) => self.files.push((path, bytes(nodes, *node)?)),
+                Some(Node::File { .. }) => {
+                    let clean = if is_now { nodes.clean(*node)? } else { Clean::new() };
+                    if !clean.is_empty() {
+                        self.clean.push((path.clone(), clean));
+                    }
+                    self.files.push((path, bytes(nodes, *node)?));
+                }
                 None => {}
             }
         }
@@ -189,6 +197,17 @@ impl Image {
             }
         }
         Ok(())
+    }
+}
+
+impl CrashDisk {
+    /// The kernel is the one of which this is the image, written to this disk's folder: what it takes for written since a sync has failed is still not on the
+    /// device.
+    pub fn go_on(&self, image: &Image) {
+        let mut state = self.shared.state.lock();
+        for (path, clean) in &image.clean {
+            state.nodes.keep_clean(path, clean);
+        }
     }
 }
 

@@ -48,6 +48,9 @@ pub(super) enum Node {
 
 type Dropped = BTreeMap<usize, Vec<u8>>;
 
+/// What of a file a failed sync has left in the kernel only: by sector, what the device has there, and what the kernel has.
+pub(super) type Clean = BTreeMap<usize, (Vec<u8>, Vec<u8>)>;
+
 /// Whether the bytes from `at` on, all of one sector, are what a failed sync has left behind there.
 pub(super) fn is_dropped(dropped: &Dropped, at: usize, bytes: &[u8]) -> bool {
     let within = at % SECTOR;
@@ -226,6 +229,39 @@ impl Nodes {
         let mut bytes = vec![0; file.metadata()?.len() as usize];
         file.read_exact_at(&mut bytes, 0)?;
         Ok(bytes)
+    }
+
+    /// What of a file the kernel takes for written still, though a sync of it has failed.
+    pub fn clean(&self, node: u64) -> io::Result<Clean> {
+        let mut clean = Clean::new();
+        let Some(Node::File { safe, dropped, .. }) = self.all.get(&node) else { return Ok(clean) };
+        if dropped.is_empty() {
+            return Ok(clean);
+        }
+        let now = self.bytes(node)?;
+        for (place, sector) in dropped {
+            let at = place * SECTOR;
+            // A file that has grown within the sector was written there.
+            if now.get(at..now.len().min(at + SECTOR)) == Some(&sector[..]) {
+                let mut device = safe.get(at..safe.len().min(at + SECTOR)).unwrap_or_default().to_vec();
+                device.resize(sector.len(), 0);
+                clean.insert(*place, (device, sector.clone()));
+            }
+        }
+        Ok(clean)
+    }
+
+    /// A file as a kernel has it that outlived the process before: what was clean and not on the device is so still.
+    pub fn keep_clean(&mut self, path: &Path, clean: &Clean) {
+        let Some(node) = self.find(path) else { return };
+        let Some(Node::File { safe, dropped, .. }) = self.all.get_mut(&node) else { return };
+        for (place, (device, sector)) in clean {
+            let at = place * SECTOR;
+            if let Some(safe) = safe.get_mut(at..at + device.len()) {
+                safe.copy_from_slice(device);
+                dropped.insert(*place, sector.clone());
+            }
+        }
     }
 
     /// What a sync that begins now will have brought to the device; without an `end`, all of the file.

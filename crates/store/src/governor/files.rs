@@ -95,7 +95,8 @@ impl FilePages {
         }
         for (path, from, to) in gone {
             self.with(&path, |file| {
-                // What is dirty cannot be dropped. A failure stays for the sync that has to know of it, through another descriptor.
+                // What is dirty cannot be dropped. Of a failure hears whoever syncs through a descriptor that was open before, as all do who have
+                // to know of it: they keep the one that they wrote with.
                 let _ = kernel::finish_writing(file.descriptor(), from, to - from);
                 file.forget_cached(from, to - from)
             });

@@ -10,6 +10,7 @@ use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::journal::Journal;
 use crate::read::SCAN_STRETCH;
+use crate::recovery::whole_record_after;
 use crate::segment::Walk;
 use crate::store::Shared;
 
@@ -264,8 +265,15 @@ fn read(
                 }
                 Ok(Scanned::Blank { .. }) => at = segment.end(),
                 Ok(Scanned::Nothing) | Err(_) => {
-                    warn!(path = %segment.path().display(), at, "no record begins here: what follows in the file is not in the key index");
-                    at = segment.end();
+                    let next =
+                        whole_record_after(&log.segments_between(at, end), at)?.map_or(end, |whole| whole.min(end));
+                    warn!(
+                        path = %segment.path().display(),
+                        from = at,
+                        to = next,
+                        "the log is damaged; what lies there is not in the key index"
+                    );
+                    at = next;
                 }
             }
         }

@@ -49,7 +49,8 @@ pub(super) fn open(
         writer::begin_file(&*disk, dir, end.start)?;
     }
     let file = disk.open(&path, OpenHow::Write).map_err(failed("open"))?;
-    // What a process before us wrote may be in the kernel only. From here on everything below `position` is safe.
+    // What a process before us wrote may be in the kernel only. From here on everything below `position` is safe. What no sync brings, since one has
+    // failed before, was written again by whoever opens the store.
     file.sync_data().map_err(failed("sync"))?;
     // It was read, and left by a process before us perhaps. A hint: what stays costs memory, not bytes.
     let _ = file.forget_cached(0, end.at);

@@ -18,7 +18,7 @@ use super::files::journal_path;
 use super::options::Since;
 use super::window::Window;
 use super::{Inner, JournalError, JournalOptions, JournalSync, Shared, snapshot};
-use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::disk::{self, Disk, DiskFile, OpenHow};
 use crate::governor::OVERLAP;
 use crate::turns::{self, Handle};
 use crate::worker;
@@ -55,6 +55,8 @@ pub(super) struct Writer {
     synced: u64,
     /// Bytes of the file below this were taken out of memory.
     forgotten: u64,
+    /// Up to this byte the device has the file.
+    safe: u64,
     /// When, by the clock's `elapsed`, the last sync was, the last bundle was, and a failed snapshot may be tried again.
     synced_at: Duration,
     changed_at: Duration,
@@ -111,6 +113,7 @@ impl Writer {
             position,
             synced: position,
             forgotten: 0,
+            safe: 0,
             synced_at: now,
             changed_at: now,
             snapshot_not_before: Duration::ZERO,
@@ -253,6 +256,8 @@ impl Writer {
         drop(inner);
         shared.written.advance(last);
         drop(before);
+        // What the old mapping kept, and the last sync may have been.
+        self.forget();
     }
 
     /// Takes the file back, and cuts off the room that was made ahead.
@@ -421,7 +426,8 @@ impl Writer {
             return;
         }
         self.synced = self.synced.max(position);
-        self.forget(at);
+        self.safe = at;
+        self.forget();
         self.shared.synced.advance(self.synced);
         self.synced_at = self.shared.clock.elapsed();
         let written = self.shared.gauges.written_bytes.load(Ordering::Relaxed);
@@ -447,17 +453,18 @@ impl Writer {
             or_die(self.file.sync_data().map_err(|source| JournalError::disk("sync", &path, source)));
             self.shared.gauges.syncs.fetch_add(1, Ordering::Relaxed);
             self.synced = self.position;
-            self.forget(self.at);
+            self.safe = self.at;
+            self.forget();
         }
         self.synced_at = self.shared.clock.elapsed();
         self.shared.synced.advance(self.synced);
         self.shared.written.advance(self.synced);
     }
 
-    /// Takes what the device has, up to the byte `to`, out of memory: nobody reads it before the next start. What is mapped stays.
-    fn forget(&mut self, to: u64) {
-        let mapped_from = self.shared.inner.lock().window.as_ref().map_or(to, |window| window.base);
-        let to = to.min(mapped_from);
+    /// Takes what the device has out of memory: nobody reads it before the next start. What is mapped stays.
+    fn forget(&mut self) {
+        let mapped_from = self.shared.inner.lock().window.as_ref().map_or(self.safe, |window| window.base);
+        let to = self.safe.min(mapped_from);
         if to >= self.forgotten + FORGET_STEP {
             let from = self.forgotten.saturating_sub(OVERLAP);
             // A hint: what stays costs memory, not bytes.
@@ -502,6 +509,7 @@ impl Writer {
                     self.start = position;
                     self.at = HEADER_BYTES as u64;
                     self.forgotten = 0;
+                    self.safe = 0;
                 }
                 Err(error) => return self.end_snapshot(Err(error)),
             }
@@ -584,6 +592,14 @@ impl Writer {
 pub(super) fn begin_file(disk: &dyn Disk, dir: &Path, position: u64) -> Result<Arc<dyn DiskFile>, JournalError> {
     let path = journal_path(dir, position);
     let file = disk.open(&path, OpenHow::Create).map_err(|source| JournalError::disk("make", &path, source))?;
+    // The name before the head. A file without a head says nothing, should a loss of power bring it back after it was removed.
+    match disk.sync_dir(dir) {
+        Err(source) if !disk::was_begun(&source) => {
+            disk.remove(&path).map_err(|source| JournalError::disk("remove", &path, source))?;
+            return Err(JournalError::disk("sync", dir, source));
+        }
+        synced => or_die(synced.map_err(|source| JournalError::disk("sync", dir, source))),
+    }
     let head = Head { kind: Kind::JournalHead, previous: position, last: position, synced: position };
     if let Err(source) = file.write_at(&bundle::seal(head, &[]), 0) {
         // Without its head the file says nothing, and must not be taken for the newest.
@@ -591,7 +607,6 @@ pub(super) fn begin_file(disk: &dyn Disk, dir: &Path, position: u64) -> Result<A
         return Err(JournalError::disk("write", &path, source));
     }
     or_die(file.sync_data().map_err(|source| JournalError::disk("sync", &path, source)));
-    or_die(disk.sync_dir(dir).map_err(|source| JournalError::disk("sync", dir, source)));
     Ok(file)
 }
 

@@ -14,7 +14,7 @@ use crate::journal::{self, JournalError, JournalLook};
 use crate::options::StoreOptions;
 use crate::queue_log::QueueError;
 use crate::recovery::whole_records;
-use crate::rocksdb::rocksdb_in;
+use crate::rocksdb::{fetched_file, rocksdb_in, unfinished_repair};
 use crate::segment::Segment;
 
 const LOST: &str = "the messages in it are lost; those before and after it are served";
@@ -124,6 +124,10 @@ impl Look {
                 let remedy = "as it says; docs/migrate.md has the details";
                 tell(Finding { file: database.path, at: None, what, effect: "no start", remedy });
             }
+        }
+        if let Some(what) = unfinished_repair(root) {
+            let remedy = "as it says; docs/migrate.md has the details";
+            tell(Finding { file: fetched_file(root), at: None, what, effect: "no start", remedy });
         }
         Ok(())
     }

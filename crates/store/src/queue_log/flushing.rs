@@ -53,7 +53,9 @@ impl Unsynced {
         if self.is_everything {
             return;
         }
-        self.files.insert((queue, file_start), Arc::clone(file));
+        // The oldest descriptor stays: of what the kernel could not write, a younger one may hear nothing, since the first to ask (a governor that
+        // waits for pages, say) was told already.
+        self.files.entry((queue, file_start)).or_insert_with(|| Arc::clone(file));
         self.limit();
     }
 
@@ -238,4 +240,21 @@ fn failed(path: &Path, source: io::Error) -> QueueError {
         return QueueError::Unsure { path: path.to_owned(), source };
     }
     QueueError::disk("open", path, source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Disk, OpenHow, RealDisk};
+
+    #[test]
+    fn a_file_is_synced_by_the_descriptor_that_was_open_before_the_first_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || RealDisk.open(&dir.path().join("file"), OpenHow::Create).unwrap();
+        let (first, second) = (open(), open());
+        let mut unsynced = Unsynced::default();
+        unsynced.note(7, 0, &first);
+        unsynced.note(7, 0, &second);
+        assert!(Arc::ptr_eq(&unsynced.files[&(7, 0)], &first));
+    }
 }

@@ -31,13 +31,25 @@ pub struct Loaded {
     pub rebuild_from: Option<LogOffset>,
     /// The last unit of each queue that has one.
     pub ends: Vec<(Arc<ConsumeQueue>, Span)>,
+    /// Queues whose files may hold something behind their ends.
+    pub with_remains: Vec<Arc<ConsumeQueue>>,
 }
 
 /// A queue as it was found.
 struct LoadedQueue {
     queue: Arc<ConsumeQueue>,
     last: Option<Span>,
+    has_remains: bool,
     findings: Vec<String>,
+}
+
+/// Where units end, as one file tells it.
+struct FileEnd {
+    next_place: u64,
+    /// The last one.
+    last: Span,
+    /// Something may be behind them in that file.
+    has_remains: bool,
 }
 
 /// Threads that read directories and files: many more than cores, since on a cold start they wait for the device.
@@ -75,13 +87,16 @@ pub(super) fn load(
     }
     listed.extend(simple_listed);
     let logs = QueueLogs::new(simple, batch, options, disk);
-    for LoadedQueue { queue, last, findings } in in_parallel(&listed, |listed| logs.load_queue(listed))? {
+    for LoadedQueue { queue, last, has_remains, findings } in in_parallel(&listed, |listed| logs.load_queue(listed))? {
         if !findings.is_empty() {
             let end = queue.log_end();
             loaded.rebuild_from = Some(loaded.rebuild_from.map_or(end, |from| from.min(end)));
             loaded.findings.extend(findings);
         }
         loaded.ends.extend(last.map(|last| (Arc::clone(&queue), last)));
+        if has_remains {
+            loaded.with_remains.push(Arc::clone(&queue));
+        }
         logs.topics.write().insert(queue);
     }
     let light = logs.topics.read().iter().flat_map(<[_]>::first).filter(|queue| names::is_lmq(queue.topic())).count();
@@ -194,7 +209,7 @@ impl QueueLogs {
         }
         let place_of = |first_byte: u64| first_byte / layout.unit_bytes as u64;
         let Some(&(first_byte, _)) = files.first() else {
-            return Ok(LoadedQueue { queue: Arc::new(queue), last: None, findings });
+            return Ok(LoadedQueue { queue: Arc::new(queue), last: None, has_remains: false, findings });
         };
         let first = place_of(first_byte);
         queue.first_file.store(first, Ordering::Relaxed);
@@ -204,7 +219,8 @@ impl QueueLogs {
             if number == files.len() - 1 {
                 queue.files_end.store(start + layout.units_per_file(), Ordering::Relaxed);
             }
-            let Some((next_place, last)) = self.end_of(&queue, start)? else { continue };
+            let Some(FileEnd { next_place, last, has_remains }) = self.end_of(&queue, start)? else { continue };
+            let has_remains = has_remains || number + 1 < files.len();
             queue.log_end.store(if last.unit.is_blank() { 0 } else { last.unit.end().0 }, Ordering::Relaxed);
             let oldest = self.first_of(&queue, first)?;
             if let Some(batches) = &queue.batches {
@@ -221,7 +237,7 @@ impl QueueLogs {
             {
                 queue.min_at_plus_one.store(oldest.unit.at.0 + 1, Ordering::Relaxed);
             }
-            return Ok(LoadedQueue { queue: Arc::new(queue), last: Some(last), findings });
+            return Ok(LoadedQueue { queue: Arc::new(queue), last: Some(last), has_remains, findings });
         }
         if let Some(batches) = &queue.batches {
             batches.min.store(first, Ordering::Relaxed);
@@ -230,7 +246,7 @@ impl QueueLogs {
             queue.min.store(first, Ordering::Relaxed);
             queue.next.store(first, Ordering::Relaxed);
         }
-        Ok(LoadedQueue { queue: Arc::new(queue), last: None, findings })
+        Ok(LoadedQueue { queue: Arc::new(queue), last: None, has_remains: true, findings })
     }
 
     fn check_lengths(
@@ -257,8 +273,8 @@ impl QueueLogs {
         Ok(())
     }
 
-    /// Of the file that begins at the place `file_start`: the queue's end as this file tells it, and its last unit.
-    fn end_of(&self, queue: &ConsumeQueue, file_start: u64) -> Result<Option<(u64, Span)>, QueueError> {
+    /// The queue's end, as the file tells it that begins at the place `file_start`; none if it begins with no unit.
+    fn end_of(&self, queue: &ConsumeQueue, file_start: u64) -> Result<Option<FileEnd>, QueueError> {
         let (path, file) = self.open_file(queue, file_start)?;
         let failed = |source| QueueError::disk("read", &path, source);
         if let Some(end) = end_at_hole(queue, &*file, file_start).map_err(failed)? {
@@ -274,7 +290,7 @@ impl QueueLogs {
         let Some((count, last)) = units.enumerate().last() else { return Ok(None) };
         let count = count as u64 + 1;
         if count < page_units {
-            return Ok(Some((file_start + count, last)));
+            return Ok(Some(FileEnd { next_place: file_start + count, last, has_remains: true }));
         }
         // Double the step while there are units, then halve.
         let total = queue.layout().units_per_file();
@@ -285,7 +301,7 @@ impl QueueLogs {
         }
         let end = queue.first_that(step / 2, step.min(total), |place| Ok(unit_at(place)?.is_none()))?;
         let last = unit_at(end - 1)?.unwrap_or(last);
-        Ok(Some((file_start + end, last)))
+        Ok(Some(FileEnd { next_place: file_start + end, last, has_remains: end < total }))
     }
 
     /// The first unit of the file that begins at the place `file_start`.
@@ -308,7 +324,7 @@ impl QueueLogs {
 
 /// The same where the file system knows up to where it was written, and the units end in the last page of that. Files that another broker made at
 /// their full length, or that lost pages with the power, end somewhere else, or go on behind it.
-fn end_at_hole(queue: &ConsumeQueue, file: &dyn DiskFile, file_start: u64) -> std::io::Result<Option<(u64, Span)>> {
+fn end_at_hole(queue: &ConsumeQueue, file: &dyn DiskFile, file_start: u64) -> std::io::Result<Option<FileEnd>> {
     let layout = queue.layout();
     let Some(hole) = file.hole_from(0)? else { return Ok(None) };
     if hole < layout.file_bytes && file.data_from(hole)?.is_some() {
@@ -320,9 +336,13 @@ fn end_at_hole(queue: &ConsumeQueue, file: &dyn DiskFile, file_start: u64) -> st
     // A unit that the hole's beginning cuts through has zeros behind it.
     let mut page = [0; PAGE_BYTES + 2 * RAW_BYTES_MAX];
     let read = file.read_at(&mut page[..hole - from], from as u64)?;
-    let raws = page[..read.next_multiple_of(unit_bytes)].chunks_exact(unit_bytes).zip(file_start + first as u64..);
+    let page = &page[..read.next_multiple_of(unit_bytes)];
+    let raws = page.chunks_exact(unit_bytes).zip(file_start + first as u64..);
     let units = raws.map_while(|(raw, place)| Some((place + 1, Span::decode(queue.is_batch(), place, raw)?)));
-    Ok(units.last())
+    Ok(units.last().map(|(next_place, last)| {
+        let behind = (next_place - file_start) as usize * unit_bytes - from;
+        FileEnd { next_place, last, has_remains: page[behind..].iter().any(|byte| *byte != 0) }
+    }))
 }
 
 fn read_unit(queue: &ConsumeQueue, file: &dyn DiskFile, file_start: u64, place: u64) -> std::io::Result<Option<Span>> {

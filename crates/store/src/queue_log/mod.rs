@@ -5,6 +5,7 @@
 //! memory by the flush, the memory mappings by having none. Files are written, cut and removed under one maintenance lock,
 //! which is held across system calls on purpose: nobody who serves a request takes it.
 
+mod again;
 mod batch;
 #[cfg(test)]
 mod batch_tests;

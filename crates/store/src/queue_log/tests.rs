@@ -114,6 +114,31 @@ fn the_end_of_a_queue_is_found_where_the_file_system_does_not_know_it() {
 }
 
 #[test]
+fn what_lies_behind_a_queue_s_end_is_not_the_queue_s_when_it_has_grown_as_far() {
+    // The first unit of the last file never reached the device, or one in its middle.
+    for lost in [20, 23] {
+        let dir = tempfile::tempdir().unwrap();
+        let (logs, _) = open(dir.path());
+        let queue = logs.get_or_create("t", 0);
+        (0..25).for_each(|n| queue.push(unit(n)));
+        logs.sync_all().unwrap();
+        let path = queue.dir().join("00000000000000000400");
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0; 20], (lost - 20) * 20).unwrap();
+
+        let (logs, loaded) = open(dir.path());
+        let queue = logs.get("t", 0).unwrap();
+        assert_eq!((queue.max_offset(), loaded.with_remains.len()), (lost, 1));
+        logs.clear_behind(&loaded.with_remains).unwrap();
+        queue.push(unit(lost));
+        logs.sync_all().unwrap();
+        let (logs, loaded) = open(dir.path());
+        assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 100), numbers(0..lost + 1));
+        assert!(loaded.with_remains.is_empty());
+    }
+}
+
+#[test]
 fn what_is_cached_is_read_without_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let (logs, _) = open(dir.path());

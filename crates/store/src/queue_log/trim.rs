@@ -1,5 +1,7 @@
 //! Both ends of the queues follow the log: retention takes from the front, recovery from the back.
 
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use protocol::LogOffset;
@@ -9,9 +11,13 @@ use super::queue::ConsumeQueue;
 use super::tail::Tail;
 use super::unit::Unit;
 use super::{QueueError, QueueLogs};
+use crate::disk::DiskFile;
+use crate::segment::zero;
 
 /// Units looked at at once.
 const STRETCH: u64 = 4096;
+/// Bytes looked at at once behind a queue's end.
+const LOOKED_AT: usize = 4096;
 
 /// Where a queue was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +66,17 @@ impl QueueLogs {
             units += queue.truncate_above(log_end, LogOffset(begun(queue.topic())))?;
         }
         Ok(units)
+    }
+
+    /// Leaves nothing in the files of queues behind their ends. For a start that finds what a loss of power may have left, when the queues have what the
+    /// log has: units go to the device in any order, so that behind zeros there may be some of records that the log has lost. A later start would take
+    /// them for the queue's own, once it had grown as far as to them.
+    pub(crate) fn clear_behind(&self, queues: &[Arc<ConsumeQueue>]) -> Result<(), QueueError> {
+        for queue in queues {
+            let _files = self.shared.maintenance.lock();
+            queue.clear_behind_end()?;
+        }
+        Ok(())
     }
 
     /// Forgets what a queue has from the unit of the message `number` on, if any is given; but if one that points at `log_end` or above lies
@@ -283,6 +300,28 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// Leaves nothing in the files behind the queue's end. Units that wait for a file are written over whatever stands there.
+    fn clear_behind_end(&self) -> Result<(), QueueError> {
+        let (first_file, next) = (self.first_file.load(Ordering::Acquire), self.next_place());
+        if self.is_deleted() || self.files_end.load(Ordering::Acquire) <= first_file {
+            return Ok(());
+        }
+        // Whole files. What is in the one that stays is looked at below.
+        self.cut_files(first_file, next, next)?;
+        let (layout, file_start) = (self.layout(), self.layout().file_start(next));
+        if file_start >= self.files_end.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let file = self.file(next)?;
+        let failed = |source| self.failed("clear", next, source);
+        let (from, to) = (layout.byte_in_file(next), layout.file_bytes);
+        if has_bytes(&*file, from, to).map_err(failed)? {
+            zero(&*file, from, to).map_err(failed)?;
+            self.shared.unsynced.lock().note(self.number, file_start, &file);
+        }
+        Ok(())
+    }
+
     /// The first offset of `from..to` of which `holds` is true, given that it is false before and true after; `to` if none.
     pub(super) fn first_that(
         &self,
@@ -301,4 +340,24 @@ impl ConsumeQueue {
         }
         Ok(low)
     }
+}
+
+/// Whether a file has anything but zeros between two bytes.
+fn has_bytes(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<bool> {
+    let mut buffer = [0; LOOKED_AT];
+    let mut at = from;
+    // Each turn looks at a piece, and the file system says where the next one is.
+    while at < to {
+        match file.data_from(at)? {
+            Some(data) if data < to => at = at.max(data),
+            Some(_) | None => return Ok(false),
+        }
+        let wanted = (to - at).min(LOOKED_AT as u64) as usize;
+        let read = file.read_once_at(&mut buffer[..wanted], at)?;
+        if buffer[..read].iter().any(|byte| *byte != 0) {
+            return Ok(true);
+        }
+        at += wanted as u64;
+    }
+    Ok(false)
 }

@@ -37,6 +37,11 @@ pub(super) struct Again {
 }
 
 impl Again {
+    /// Whether there are queues that [`Again::forget_misleading`] may take something out of.
+    pub fn has_suspects(&self, queues: &QueueLogs) -> bool {
+        self.suspects.iter().next().is_some() || queues.max_log_end().0 > self.end
+    }
+
     /// Takes out of queues what points beyond the log's end, as it has turned out, and misled us about what was read. (What does so at a queue's
     /// end, and nothing else, stays.) Says from where the log is to be read once more for them, if there is any: from `from` on, as before, or
     /// from its beginning, where queues lack units of records before.
@@ -81,13 +86,13 @@ pub(super) fn read_again(
     let mut lost = 0_u64;
     // After a crash what was not flushed may be torn anywhere: the first damage is the end. What the check-point vouches for was whole
     // once, as all of it was after a clean stop, and one bad page must not cost what came after it.
-    let vouched = if found.was_abnormal { before.marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
+    let vouched = if found.was_abnormal { before.marks.map_or(0, Marks::vouched_timestamp) } else { i64::MAX };
     let hot = options.governor.as_ref().map(|governor| governor.shares.hot);
     let kept = SCANNED_KEPT.min(hot.map_or(SCANNED_KEPT, |hot| hot / 4));
     let mut let_go_at = from;
     let checkpointed = before.marks.map_or(i64::MIN, |marks| marks.queues_timestamp);
     let known = match before.noted {
-        Some(_) => KnownUnits::handed_over(queues.queues().len(), before.queue_ends),
+        Some(_) => KnownUnits::handed_over(queues.queues().len(), files, from, before.queue_ends)?,
         None => KnownUnits::of(queues.queues().len()),
     };
     let mut rebuild = Rebuild::new(files, queues, before.deleted, before.batch_topics, checkpointed, known);
@@ -174,7 +179,9 @@ pub(super) fn read_again(
     let units_added = rebuild.added;
     let has_overtaken = rebuild.has_overtaken;
     let suspects = std::mem::take(&mut rebuild.suspects);
-    found.findings.extend(rebuild.findings());
+    let (mended, not_mended) = rebuild.findings();
+    found.findings.extend(mended);
+    found.not_mended.extend(not_mended);
     if bruised > 1 {
         found.findings.push(format!(
             "{bruised} records in all are damaged and followed by whole ones: they stay in their places"

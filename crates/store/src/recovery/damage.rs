@@ -109,6 +109,10 @@ pub(super) fn set_aside(
         file.write_at(&bytes[..used], 0).map_err(failed("write", &path))?;
         file.sync_data().map_err(failed("sync", &path))?;
     }
+    // The names too, before the original goes.
+    for dir in [&dir, &options.root] {
+        disk.sync_dir(dir).map_err(failed("sync", dir))?;
+    }
     Ok(dir)
 }
 
@@ -142,11 +146,9 @@ pub(super) fn cut(
             if has_bytes(&segment, segment.base())? {
                 found.findings.push(format!("{}: lies beyond the log's end {end}, removed", segment.path().display()));
             }
-            disk.remove(segment.path()).map_err(|source| StoreError::Disk {
-                doing: "remove",
-                path: segment.path().to_owned(),
-                source,
-            })?;
+            let removed =
+                disk.remove(segment.path()).and_then(|()| options.log_dirs.sync_removal(&**disk, segment.path()));
+            removed.map_err(|source| StoreError::Disk { doing: "remove", path: segment.path().to_owned(), source })?;
             files.segments.pop();
             continue;
         }

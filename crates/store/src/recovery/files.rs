@@ -24,15 +24,19 @@ pub(crate) struct LogFiles {
 const SEGMENT_BYTES_MIN: u64 = 4096;
 const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// Lists and opens the files of the log; makes the first one if there is none.
+/// Lists and opens the files of the log; makes the first one if there is none, and nobody knows of a log that went as far as `known_end`: a folder
+/// that is not mounted must not pass for an empty log, for which all queues would be emptied. Retention never takes the last file.
 pub(crate) fn open_segments(
     options: &StoreOptions,
     disk: &Arc<dyn Disk>,
     cold: &Arc<ColdPages>,
+    known_end: u64,
     found: &mut Recovered,
 ) -> Result<LogFiles, StoreError> {
     let mut files = listed(&options.log_dirs, disk, found)?;
     let malformed = |path: PathBuf, why: String| StoreError::Malformed { path, why };
+    // An empty one too: a loss of power may leave the first file so.
+    let is_any_there = !files.is_empty();
     if let Some(last) = files.pop_if(|last| last.bytes == 0) {
         let path = last.path();
         disk.remove(&path).map_err(failed("remove", &path))?;
@@ -85,6 +89,16 @@ pub(crate) fn open_segments(
         }
     }
     let is_new = files.is_empty();
+    if !is_any_there && known_end > 0 {
+        let why = format!(
+            "no file of the log is there, but consume queues or the journal know of one that went as far as {known_end}: mount it, or move {}, {} \
+             and {} away to begin anew",
+            options.queue_dir.display(),
+            options.root.join("batchconsumequeue").display(),
+            options.root.join("journal").display()
+        );
+        return Err(malformed(options.log_dirs.first().to_owned(), why));
+    }
     if is_new {
         let dir = options.log_dirs.of_file(&**disk, 0, options.retention.disk_clean_forcibly_percent);
         files.push(LogFile { base: 0, bytes: segment_bytes, dir, is_read_only: false });

@@ -8,6 +8,7 @@ mod damage;
 mod files;
 mod gap;
 mod rebuild;
+mod unfinished;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub(crate) use damage::{bruised_record, whole_record_after};
 pub(crate) use files::{LogFiles, open_segments};
 pub(crate) use gap::{follows, why_not};
 pub(crate) use rebuild::{KnownUnits, says};
+pub(crate) use unfinished::Unfinished;
 
 /// What opening a store found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub struct Recovered {
     pub units_added: u64,
     /// What was mended or looks strange, a sentence each.
     pub findings: Vec<String>,
+    /// What is wrong still, a sentence each.
+    pub not_mended: Vec<String>,
 }
 
 /// Where reading again has to begin, at a record.
@@ -82,13 +86,30 @@ fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut 
     {
         return Ok(confirmed);
     }
-    let safe = if was_abnormal { marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX };
+    let safe = safe_timestamp(before, was_abnormal);
     for segment in files.segments.iter().rev().filter(|segment| segment.base() <= queues_end) {
         if first_timestamp(segment)?.is_some_and(|timestamp| timestamp <= safe) {
             return Ok(segment.base());
         }
     }
     Ok(min)
+}
+
+/// Up to which store time a start relies on queues that have the record.
+fn safe_timestamp(before: &Before, was_abnormal: bool) -> i64 {
+    if was_abnormal { before.marks.map_or(0, Marks::safe_timestamp) } else { i64::MAX }
+}
+
+/// Whether a start that finds queues half built may begin behind `from`, by how far the furthest of them has come: others would lack what lies
+/// between.
+fn may_begin_later(files: &LogFiles, from: u64, before: &Before, was_abnormal: bool) -> Result<bool, StoreError> {
+    let safe = safe_timestamp(before, was_abnormal);
+    for segment in files.segments.iter().filter(|segment| segment.base() > from) {
+        if first_timestamp(segment)?.is_some_and(|timestamp| timestamp <= safe) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether queues have all that was noted, as far as they say so themselves, and the log goes on there. Somebody may have removed them, so that
@@ -135,10 +156,12 @@ pub(crate) struct End {
     pub flushed_timestamp: i64,
     /// What was noted of the kernel's memory, if that was where reading began.
     pub noted: Option<Mark>,
+    /// Bytes of log and queues that were written again after a failed sync.
+    pub written_again: u64,
 }
 
 /// What was known before the log is looked at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Before<'a> {
     /// A consume queue lost units of records from here on.
     pub rebuild_from: Option<u64>,
@@ -154,6 +177,10 @@ pub(crate) struct Before<'a> {
     pub closed: Option<Closed>,
     /// What the process before us, which was killed, had handed to the kernel, if the kernel has it still: it has all else that was handed over, too.
     pub noted: Option<Mark>,
+    /// Where the next start is told that this one has not come to its end.
+    pub unfinished: Unfinished<'a>,
+    /// A sync of a process before us has failed: what no check-point vouches for is written again before it counts.
+    pub has_failed_sync: bool,
 }
 
 /// Removes what is left of the queues of deleted topics: a removal that was not finished, or not yet on the device.
@@ -198,14 +225,28 @@ pub(crate) fn recover(
     let vouched = scan_from(files, queues, before, found)?;
     let from = noted.map_or(vouched, |mark| mark.written.max(vouched));
     let before = &Before { noted, ..*before };
+    // Before it is read, which may take it out of memory.
+    let mut written_again = if before.has_failed_sync { write_log_again(files, before)? } else { 0 };
+    let mut queues_from = vouched;
     let on_device = noted.map_or(from, |mark| mark.flushed.max(vouched));
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
+    let mut is_told = may_begin_later(files, from, before, found.was_abnormal)?;
+    if is_told {
+        before.unfinished.begin(before, found.was_abnormal, options, &**disk)?;
+    }
     let mut again = read_again(files, queues, before, from, options, disk, found)?;
     found.units_added += again.units_added;
     let (at, mut last_timestamp, mut has_overtaken) = (again.end, again.last_timestamp, again.has_overtaken);
+    if !is_told && again.has_suspects(queues) {
+        // What is taken out of queues may be of records before `from`.
+        before.unfinished.begin(before, found.was_abnormal, options, &**disk)?;
+        is_told = true;
+    }
     if let Some(from) = again.forget_misleading(files, queues, before.deleted, from)? {
         // Nothing of that is there any more, and the log is as it was.
+        queues_from = queues_from.min(from);
+        let mut found_again = Recovered { was_abnormal: found.was_abnormal, ..Recovered::default() };
         let second = read_again(
             files,
             queues,
@@ -214,9 +255,11 @@ pub(crate) fn recover(
             from,
             options,
             disk,
-            &mut Recovered { was_abnormal: found.was_abnormal, ..Recovered::default() },
+            &mut found_again,
         )?;
         found.units_added += second.units_added;
+        // What had no place may have one now.
+        found.not_mended = found_again.not_mended;
         has_overtaken = true;
     }
     for segment in files.segments.iter().filter(|segment| segment.end() > at) {
@@ -251,12 +294,34 @@ pub(crate) fn recover(
             .push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
     }
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
-    if has_overtaken || found.units_added > 0 && !found.was_abnormal || cut_units > 0 {
+    if before.has_failed_sync {
+        written_again += queues.write_again(protocol::LogOffset(queues_from))?;
+    }
+    if before.has_failed_sync || has_overtaken || found.units_added > 0 && !found.was_abnormal || cut_units > 0 {
         // The check-point vouches for all of it already, so that nobody would make it survive a loss of power. And units that were cut off
         // would come back with one, when the log holds other records where they point.
         queues.sync_all()?;
     }
-    Ok(End { at, last_timestamp, flushed, flushed_timestamp, noted })
+    if is_told {
+        before.unfinished.end(before)?;
+    }
+    Ok(End { at, last_timestamp, flushed, flushed_timestamp, noted, written_again })
+}
+
+/// Writes again what the check-point does not vouch for of the log, whatever it says of queues, and brings it to the device: files from the newest one
+/// on that began before it. Returns how many bytes.
+fn write_log_again(files: &LogFiles, before: &Before) -> Result<u64, StoreError> {
+    let vouched = before.marks.map_or(0, Marks::vouched_timestamp);
+    let mut written = 0;
+    for segment in files.segments.iter().rev() {
+        let failed = |source| StoreError::Disk { doing: "write again", path: segment.path().to_owned(), source };
+        written += segment.write_again().map_err(failed)?;
+        segment.rest();
+        if first_timestamp(segment)?.is_some_and(|timestamp| timestamp <= vouched) {
+            break;
+        }
+    }
+    Ok(written)
 }
 
 /// Brings the log from one offset to another to the device.

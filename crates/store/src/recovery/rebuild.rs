@@ -230,7 +230,7 @@ impl<'a> Rebuild<'a> {
         let Some(Span { unit, base, .. }) = other.filter(|other| other.unit.at != at) else {
             return Ok(Standing::Same);
         };
-        if self.is_true(unit, base, place)? {
+        if is_true(self.files, unit, base, place)? {
             return Ok(if unit.at > at { Standing::Older(unit.at) } else { Standing::Newer });
         }
         // Another life may have had that number, and the log has lost it: what it has left of that one lies before.
@@ -259,7 +259,7 @@ impl<'a> Rebuild<'a> {
         while low < high {
             let middle = low + (high - low) / 2;
             match queue.span_at(middle)? {
-                Some(Span { unit, base, .. }) if self.is_true(unit, base, place)? => {
+                Some(Span { unit, base, .. }) if is_true(self.files, unit, base, place)? => {
                     (low, last) = (middle + 1, Some(unit.at));
                     self.last_true.insert(address, (middle, unit.at));
                 }
@@ -269,23 +269,12 @@ impl<'a> Rebuild<'a> {
         Ok(last)
     }
 
-    /// Whether the record that a unit points at has that number in the queue.
-    fn is_true(&self, unit: Unit, number: u64, place: &QueuePlace<'_>) -> Result<bool, StoreError> {
-        let at = unit.at.0;
-        let segment = self.files.segments.iter().find(|segment| segment.base() <= at && at < segment.end());
-        let Some(segment) = segment else { return Ok(false) };
-        Ok(match record::scan(segment.record_at(at)?, false) {
-            Ok(Scanned::Record(view)) => view.log_offset() == at && says(&view, number, place),
-            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => false,
-        })
-    }
-
-    /// What there is to say when all records are in.
-    pub(super) fn findings(self) -> impl Iterator<Item = String> {
+    /// What there is to say when all records are in: what was mended, and what was not.
+    pub(super) fn findings(self) -> (impl Iterator<Item = String>, impl Iterator<Item = String>) {
         let Rebuild { gaps: (gaps, gap), begun_anew: (begun_anew, first), .. } = self;
         let gaps = (gaps > 1).then(|| format!("{gaps} records in all have no place in their consume queue"));
         let others = (begun_anew > 1).then(|| format!("{begun_anew} beginnings anew of consume queues in all"));
-        [first, others, gap, gaps].into_iter().flatten()
+        ([first, others].into_iter().flatten(), [gap, gaps].into_iter().flatten())
     }
 }
 
@@ -328,6 +317,17 @@ impl Suspect {
     }
 }
 
+/// Whether the record that a unit points at has that number in the queue of `place`.
+fn is_true(files: &LogFiles, unit: Unit, number: u64, place: &QueuePlace<'_>) -> Result<bool, StoreError> {
+    let at = unit.at.0;
+    let segment = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end());
+    let Some(segment) = segment else { return Ok(false) };
+    Ok(match record::scan(segment.record_at(at)?, false) {
+        Ok(Scanned::Record(view)) => view.log_offset() == at && says(&view, number, place),
+        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => false,
+    })
+}
+
 /// Whether a record says that it has that number in the queue of `place`: its own, or one of its light queues.
 pub(crate) fn says(record: &RecordView<'_>, number: u64, place: &QueuePlace<'_>) -> bool {
     (record.queue_offset(), record.topic(), i64::from(record.queue_id()))
@@ -365,11 +365,31 @@ impl KnownUnits {
         KnownUnits { stretches: HashMap::default(), units, ends: HashMap::default() }
     }
 
-    /// The same for queues that are as a process left them which was killed, and whose last units are these. It wrote the units of a queue in the
-    /// order of their records, and the kernel has all that it wrote; the last one may be torn.
-    pub fn handed_over(queues: usize, ends: &[(Arc<ConsumeQueue>, Span)]) -> KnownUnits {
-        let ends = ends.iter().map(|(queue, last)| (Arc::as_ptr(queue) as usize, *last)).collect();
-        KnownUnits { ends, ..KnownUnits::of(queues) }
+    /// The same for queues that are as a process left them which was killed, and whose last units are these, for records from the log offset `from`
+    /// on. It wrote the units of a queue in the order of their records, and the kernel has all that it wrote; the last one may be torn. One that its
+    /// record does not know is of a log before that, and says nothing of those in front of it.
+    pub fn handed_over(
+        queues: usize,
+        files: &LogFiles,
+        from: u64,
+        ends: &[(Arc<ConsumeQueue>, Span)],
+    ) -> Result<KnownUnits, StoreError> {
+        let mut known = KnownUnits::of(queues);
+        for (queue, last) in ends.iter().filter(|(_, last)| last.unit.at.0 >= from) {
+            let place = QueuePlace {
+                topic: queue.topic(),
+                queue_id: queue.id(),
+                offset: last.base,
+                unit: last.unit,
+                count: last.count,
+                is_batch: queue.is_batch(),
+                store_time: 0,
+            };
+            if is_true(files, last.unit, last.base, &place)? {
+                known.ends.insert(Arc::as_ptr(queue) as usize, *last);
+            }
+        }
+        Ok(known)
     }
 
     /// Whether the queue has that unit for those messages. Where it cannot be told, it has not.

@@ -1,5 +1,6 @@
 //! Opening a store: locks, recovers, and starts.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
@@ -24,9 +25,10 @@ use crate::lock::{AbortFile, StoreLock};
 use crate::options::{StoreEnv, StoreOptions};
 use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
-use crate::recovery::{self, Before, End, Recovered};
+use crate::recovery::{self, Before, End, Recovered, Unfinished};
 use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
+use crate::unsynced::{Unsynced, again};
 use crate::watermark::Watermark;
 use crate::worker::Bell;
 
@@ -41,8 +43,15 @@ impl Store {
         let lock = folders(&options, &*disk)?;
         rocksdb::refuse(&*disk, &root, &options.queue_dir)?;
         let mut found = Recovered::default();
-        let (abort, was_abnormal) = AbortFile::find(&root, &disk);
+        let unsynced = Unsynced::find(&root, &disk)?;
+        let disk = unsynced.watched();
+        let (abort, is_abort_there) = AbortFile::find(&root, &disk);
+        let has_failed_sync = unsynced.found().is_some();
+        // Also a stop may have ended with a sync that failed.
+        let was_abnormal = is_abort_there || has_failed_sync;
         found.was_abnormal = was_abnormal;
+        let index_dir = options.index.as_ref().map(|index| index.dir.as_path());
+        let files_again = if has_failed_sync { again::write_files(&root, index_dir, &*disk)? } else { 0 };
         let sync = JournalSync::of(options.flush, options.flush_interval);
         let journal_options = JournalOptions { sync, ..options.journal.clone() };
         let journal_dir = root.join("journal");
@@ -58,7 +67,6 @@ impl Store {
         let file_pages = shares.map(|shares| Arc::new(FilePages::new(shares.files, &disk)));
         // What is neither log nor journal.
         let files_disk = file_pages.as_ref().map_or_else(|| Arc::clone(&disk), |pages| governed(&disk, pages));
-        let mut files = recovery::open_segments(&options, &disk, &cold_pages, &mut found)?;
         let queue_options = QueueLogOptions {
             file_bytes: options.queue_file_bytes,
             batch_dir: Some(root.join("batchconsumequeue")),
@@ -69,12 +77,18 @@ impl Store {
             ..QueueLogOptions::default()
         };
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&files_disk))?;
+        let closed = Closed::recall(&journal);
+        let known_end = queues.max_log_end().0.max(closed.map_or(0, |closed| closed.end));
+        let mut files = recovery::open_segments(&options, &disk, &cold_pages, known_end, &mut found)?;
         found.findings.extend(loaded.findings);
         let deleted = Deleted::recall(&journal);
         let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
         let resume = Resume::new(&root, &disk);
         let is_noted = |mark: &Mark| {
-            was_abnormal && queues_are_beside(&options, &*disk) && resume::is_in_memory(&files.segments, *mark)
+            was_abnormal
+                && !has_failed_sync
+                && queues_are_beside(&options, &*disk)
+                && resume::is_in_memory(&files.segments, *mark)
         };
         let noted = resume.recall(abort.path()).filter(is_noted);
         let before = Before {
@@ -84,14 +98,25 @@ impl Store {
             rebuild_from: loaded.rebuild_from.map(|at| at.0),
             queue_ends: &loaded.ends,
             marks: marks.as_ref(),
-            closed: Closed::recall(&journal),
+            closed,
+            unfinished: Unfinished { abort: &abort, checkpoint: &checkpoint, resume: &resume },
+            has_failed_sync,
         };
         let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &cold_pages, &mut found)?;
+        if was_abnormal && end.noted.is_none() {
+            queues.clear_behind(&loaded.with_remains)?;
+        }
         if let Some(position) = deleted.follow_log(&journal, files.segments[0].base(), end.at) {
             // New messages will lie below the marks as they were: were these there again after a loss of power, they would take them away.
             journal.mark_of(position, true).wait_until(position, Instant::now() + MARKS_PATIENCE);
         }
 
+        if let Some(what) = unsynced.found() {
+            let bytes = files_again + end.written_again;
+            found
+                .findings
+                .push(format!("after a failed sync, {bytes} bytes were written again and are on the device: {what}"));
+        }
         let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
         let open_index = |options| KeyIndex::open(options, &files_disk, &journal, log_now, &mut found.findings);
         let index = options.index.as_ref().map(open_index).transpose()?;
@@ -141,6 +166,7 @@ impl Store {
         shared.resume.begin(abort.path(), end.noted);
         // Without its name on the device, a loss of power would look like a clean stop.
         shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
+        unsynced.clear();
         let (cold, mut threads) =
             ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
         let (queries, query_threads) = ColdReads::start("query", 1, shared.options.queries_max)?;
@@ -154,7 +180,7 @@ impl Store {
             checkpoint: Mutex::new(checkpoint),
             has_unsure_queues: AtomicBool::new(was_abnormal),
             was_abnormal,
-            may_have_lost: was_abnormal && before.noted.is_none(),
+            may_have_lost: was_abnormal && noted.is_none(),
             abort,
             threads: Mutex::new(threads),
             lock: Mutex::new(Some(lock)),
@@ -236,16 +262,26 @@ fn folders(options: &StoreOptions, disk: &dyn Disk) -> Result<StoreLock, StoreEr
         move |source| StoreError::Disk { doing, path, source }
     };
     let is_new = disk.list(root).is_ok_and(|entries| entries.is_empty());
+    // Where names of folders are made, those above ours included.
+    let mut parents = BTreeSet::new();
     for dir in [root, &*options.queue_dir].into_iter().chain(options.log_dirs.taking().iter().map(PathBuf::as_path)) {
+        let missing = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && disk.len(dir).is_err());
+        parents.extend(missing.filter_map(parent_of).map(Path::to_owned));
         disk.create_dir(dir).map_err(failed("make", dir))?;
     }
     let lock = StoreLock::take(root)?;
     if is_new {
-        // The parent of a bare name is empty.
-        let parent = root.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-        for dir in [Some(root), parent].into_iter().flatten() {
-            disk.sync_dir(dir).map_err(failed("sync", dir))?;
-        }
+        // An empty folder may have been made just now, too.
+        parents.extend([Some(root), parent_of(root)].into_iter().flatten().map(Path::to_owned));
+    }
+    // Without it a loss of power would take away whatever is in a folder.
+    for dir in &parents {
+        disk.sync_dir(dir).map_err(failed("sync", dir))?;
     }
     Ok(lock)
+}
+
+/// The folder that has its name. The parent of a bare name is empty.
+fn parent_of(dir: &Path) -> Option<&Path> {
+    dir.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }

@@ -227,6 +227,16 @@ impl Store {
 
     /// Stops the threads, brings everything to the device, and says so on disk.
     pub fn close(&self) -> Result<(), StoreError> {
+        self.close_keeping(false)
+    }
+
+    /// The same for whoever has served nobody. If nobody had closed the store before, it still counts as not closed: what a broker looks at after
+    /// a crash beside the log (timers, offsets behind the end of their queue) the next start has still to look at.
+    pub fn close_as_found(&self) -> Result<(), StoreError> {
+        self.close_keeping(self.was_abnormal)
+    }
+
+    fn close_keeping(&self, keeps_abort: bool) -> Result<(), StoreError> {
         if !self.stop_threads() {
             return Ok(());
         }
@@ -234,7 +244,7 @@ impl Store {
         let closed = self.write_all();
         let is_journal_safe = self.journal.close();
         // Whatever is not on disk as it should be, the next start finds out if it is told to look.
-        let closed = closed.and_then(|()| if is_journal_safe { self.abort.lower() } else { Ok(()) });
+        let closed = closed.and_then(|()| if is_journal_safe && !keeps_abort { self.abort.lower() } else { Ok(()) });
         self.lock.lock().take();
         closed
     }

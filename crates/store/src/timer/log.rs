@@ -259,6 +259,12 @@ impl Log {
         Ok(self.window.1.get(place..).and_then(TimerUnit::decode))
     }
 
+    /// The last unit and its position. `None` also where it does not end at the log's end: behind the end of a full file.
+    pub fn last_unit(&mut self) -> Result<Option<(u64, TimerUnit)>, StoreError> {
+        let Some(at) = self.end.checked_sub(UNIT).filter(|at| *at >= self.min()) else { return Ok(None) };
+        Ok(self.unit_at(at)?.map(|(unit, _)| (at, unit)))
+    }
+
     /// Where the next unit will go, with a new file begun if the last one is full.
     pub fn next(&mut self) -> Result<u64, StoreError> {
         let base = match self.files.last() {

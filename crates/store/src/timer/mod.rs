@@ -4,7 +4,8 @@
 //! check-point says how far both have come. All of it follows from the queue `rmq_sys_wheel_timer` and the check-point, and a broker of
 //! either make goes on where the other stopped. Synchronous; whoever holds [`TimerFiles`] calls it from a thread that may wait.
 //!
-//! Invariant: a unit is written before the slot that leads to it, and the check-point after both are on the device.
+//! Invariant: a unit is written before the slot that leads to it, and the check-point after both are on the device. So a wheel that does not lead to
+//! the newest unit is not the log's: Apache's broker leaves such a one when it stops, and makes it anew at each start.
 
 mod checkpoint;
 mod log;
@@ -20,12 +21,13 @@ use protocol::LogOffset;
 
 pub use checkpoint::{TIMER_MARKS_BYTES, TimerMarks};
 pub use log::{TimerUnit, timer_magic};
+pub use wheel::TIMER_SLOTS_AHEAD;
 
 use crate::disk::{Disk, DiskFile, sync_or_end};
 use crate::error::StoreError;
 use checkpoint::Checkpoint;
 use log::{Log, UNIT_BYTES};
-use wheel::{Slot, Wheel};
+use wheel::{Contents, FILE_BYTES, Slot, Wheel};
 
 /// Units that one look for the oldest message that waits passes over at most.
 const LOOK_MAX: usize = 1 << 20;
@@ -72,10 +74,10 @@ pub struct TimerFiles {
 }
 
 impl TimerFiles {
-    /// Opens the files, or makes them; after a crash the wheel is built anew from the timer log.
+    /// Opens the files, or makes them; the wheel is built anew from the timer log after a crash, and where it does not lead to the newest unit.
     ///
-    /// `is_whole` is asked after a crash about units that the check-point does not vouch for, of which the device may have a part: whether one says what
-    /// its message says. The timer log ends at the first one that does not; what had a unit behind that is taken in again.
+    /// `is_whole` is asked then about units that the check-point does not vouch for, of which the device may have a part: whether one says what its
+    /// message says. The timer log ends at the first one that does not; what had a unit behind that is taken in again.
     pub fn open(
         disk: &Arc<dyn Disk>,
         options: &TimerOptions,
@@ -88,21 +90,33 @@ impl TimerFiles {
         let flushed = u64::try_from(marks.log_flushed).unwrap_or(0);
         // A whole number of units and their end, whatever the setting says.
         let file_bytes = options.log_file_bytes.max(4096);
-        let log = Log::open(disk, &options.root, file_bytes, flushed, !state.was_abnormal)?;
+        let mut log = Log::open(disk, &options.root, file_bytes, flushed, !state.was_abnormal)?;
         let path = options.root.join("timerwheel");
-        let has_units = log.end > log.min();
-        let bytes = disk.len(&path).unwrap_or(0);
-        if has_units && bytes > 0 && bytes != Wheel::file_bytes(precision) {
+        let last = log.last_unit()?;
+        let is_loaded = !state.was_abnormal && disk.len(&path).is_ok_and(|bytes| bytes == FILE_BYTES);
+        let mut wheel = Wheel::open(&**disk, &options.root, precision, is_loaded)?;
+        let mut found = if is_loaded { wheel.load(marks.read_time)? } else { Contents::default() };
+        if let (Some((at, unit)), Some(slot)) = (last, found.newest)
+            && slot.last == position(at)
+            && slot.time != unit.slot
+            && is_anything_to_come(&log, marks.read_time)?
+        {
+            let ticks = slot.time / precision;
             let why = format!(
-                "has {bytes} bytes, a wheel for timerPrecisionMs={precision} has {}; the messages that wait were stored with another \
-                 precision, set it back",
-                Wheel::file_bytes(precision)
+                "was written with timerPrecisionMs={}, not {precision}, and messages wait; set it back until they are delivered",
+                unit.slot / ticks.max(1)
             );
             return Err(StoreError::Malformed { path, why });
         }
-        let keep = !state.was_abnormal && bytes > 0;
-        let mut wheel = Wheel::open(&**disk, &options.root, precision, keep)?;
-        let (first_slot, pending) = if keep { wheel.load(marks.read_time)? } else { (None, 0) };
+        let leads_to = found.newest.map(|slot| (slot.last, slot.time));
+        let has_units = log.end > log.min();
+        let keep =
+            is_loaded && leads_to == last.map(|(at, unit)| (position(at), unit.slot)) && last.is_some() == has_units;
+        if is_loaded && !keep {
+            tracing::info!("timerwheel does not lead to the newest timer message; it is built anew from timerlog");
+            wheel = Wheel::open(&**disk, &options.root, precision, false)?;
+            found = Contents::default();
+        }
         // Names that were made just now: a check-point speaks of what they lead to.
         for dir in [&options.root.join("config"), &options.root.join("timerlog"), &options.root] {
             disk.sync_dir(dir).map_err(|source| StoreError::Disk {
@@ -117,9 +131,9 @@ impl TimerFiles {
             wheel,
             checkpoint,
             unsynced: Vec::new(),
-            pending,
-            first_slot,
-            last: None,
+            pending: found.count,
+            first_slot: found.first,
+            last: last.map(|(_, unit)| unit),
             broken_at: None,
             disk: Arc::clone(disk),
             root: options.root.clone(),
@@ -127,8 +141,6 @@ impl TimerFiles {
         };
         if !keep {
             files.rebuild(state.end, flushed, is_whole)?;
-        } else if let Some(at) = files.log.end.checked_sub(UNIT_BYTES as u64).filter(|at| *at >= files.log.min()) {
-            files.last = files.log.unit_at(at)?.map(|(unit, _)| unit);
         }
         Ok(files)
     }
@@ -146,9 +158,9 @@ impl TimerFiles {
         // Neighbours in the log are often due together, so the slot of the last one is kept at hand.
         let mut at_hand: Option<Slot> = None;
         let mut failed = None;
-        let precision = self.precision;
+        let (precision, log_dir) = (self.precision, self.root.join("timerlog"));
         let end = self.log.scan(self.log.min(), &mut |at, unit| {
-            if unit.at.0 + u64::from(unit.size) > log_end.0 || unit.slot.rem_euclid(precision) != 0 {
+            if unit.at.0 + u64::from(unit.size) > log_end.0 {
                 return false;
             }
             if at >= flushed && !is_whole(&unit) {
@@ -157,6 +169,15 @@ impl TimerFiles {
             last = Some(unit);
             if unit.slot < read_time {
                 return true;
+            }
+            if unit.slot.rem_euclid(precision) != 0 {
+                let why = format!(
+                    "a message waits in the slot of {}, which timerPrecisionMs={precision} does not have; set the precision back until it is \
+                     delivered",
+                    unit.slot
+                );
+                failed = Some(StoreError::Malformed { path: log_dir.clone(), why });
+                return false;
             }
             first_slot = Some(first_slot.map_or(unit.slot, |first: i64| first.min(unit.slot)));
             let put = || -> Result<(), StoreError> {
@@ -284,8 +305,13 @@ impl TimerFiles {
         let mut next = from;
         // Each turn passes a slot.
         while let Some(time) = self.wheel.next_from(next).filter(|time| *time < to) {
-            let slot = self.wheel.slot(time)?;
-            let mut position = slot.last;
+            let slot = self.wheel.raw(time)?;
+            next = time + self.precision;
+            if slot.last >= 0 && slot.time > time {
+                // The place is that of a later time, which is still to be found.
+                continue;
+            }
+            let mut position = if slot.time == time { slot.last } else { -1 };
             while let Ok(at) = u64::try_from(position) {
                 let Some((unit, previous)) = self.log.unit_at(at)?.filter(|(unit, _)| unit.slot == time) else { break };
                 units.push(unit);
@@ -295,7 +321,6 @@ impl TimerFiles {
                 position = previous;
             }
             self.wheel.passed(time);
-            next = time + self.precision;
             if units.len() >= max {
                 return Ok(next);
             }
@@ -383,10 +408,25 @@ impl TimerCheckpoint {
     }
 }
 
+/// As a slot says it.
+fn position(at: u64) -> i64 {
+    i64::try_from(at).unwrap_or(i64::MAX)
+}
+
+/// Whether a unit of the log is not done with.
+fn is_anything_to_come(log: &Log, read_time: i64) -> Result<bool, StoreError> {
+    let mut is_any = false;
+    log.scan(log.min(), &mut |_, unit| {
+        is_any = unit.slot >= read_time;
+        !is_any
+    })?;
+    Ok(is_any)
+}
+
 /// Adds a unit to what its slot says. Returns by how much that changes the messages that wait: Apache counts down for one that takes another
 /// back.
 fn add(slot: &mut Slot, at: u64, unit: &TimerUnit) -> i32 {
-    let at = i64::try_from(at).unwrap_or(i64::MAX);
+    let at = position(at);
     let step = if unit.magic & timer_magic::DELETE == 0 { 1 } else { -1 };
     if slot.first < 0 {
         slot.first = at;

@@ -10,9 +10,18 @@ fn open(dir: &Path, state: LogState) -> TimerFiles {
 }
 
 fn open_if(dir: &Path, state: LogState, is_whole: &dyn Fn(&TimerUnit) -> bool) -> TimerFiles {
+    try_open(dir, 1000, state, is_whole).unwrap()
+}
+
+fn try_open(
+    dir: &Path,
+    precision_ms: i64,
+    state: LogState,
+    is_whole: &dyn Fn(&TimerUnit) -> bool,
+) -> Result<TimerFiles, StoreError> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let options = TimerOptions { root: dir.to_owned(), log_file_bytes: 4096, precision_ms: 1000 };
-    TimerFiles::open(&disk, &options, state, is_whole).unwrap()
+    let options = TimerOptions { root: dir.to_owned(), log_file_bytes: 4096, precision_ms };
+    TimerFiles::open(&disk, &options, state, is_whole)
 }
 
 fn unit(slot: i64, at: u64) -> TimerUnit {
@@ -128,11 +137,71 @@ fn the_oldest_message_that_waits_is_known_and_older_files_go() {
 #[test]
 fn a_wheel_of_another_precision_is_not_taken_for_ours() {
     let dir = tempfile::tempdir().unwrap();
+    let with = |precision_ms, state| try_open(dir.path(), precision_ms, state, &|_| true);
     open(dir.path(), SURE).append(&[unit(5000, 0)], 0).unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let options = TimerOptions { root: dir.path().to_owned(), log_file_bytes: 4096, precision_ms: 100 };
-    let refused = TimerFiles::open(&disk, &options, SURE, &|_| true).unwrap_err().to_string();
-    assert!(refused.contains("timerPrecisionMs=100"), "{refused}");
+    let refused = with(100, SURE).unwrap_err().to_string();
+    assert!(refused.contains("timerPrecisionMs=1000, not 100"), "{refused}");
+
+    // When nothing waits any more, the precision may change.
+    open(dir.path(), SURE).note(6000, 1);
+    let mut files = with(100, SURE).unwrap();
+    assert_eq!(files.pending(), 0);
+    assert_eq!(files.append(&[unit(6100, 10)], 6000).unwrap(), 1);
+    drop(files);
+    let refused = with(1000, SURE).unwrap_err().to_string();
+    assert!(refused.contains("timerPrecisionMs=100, not 1000"), "{refused}");
+    let refused = with(1000, CRASHED).unwrap_err().to_string();
+    assert!(refused.contains("which timerPrecisionMs=1000 does not have"), "{refused}");
+    assert_eq!(offsets(&mut with(100, SURE).unwrap(), 6000, 7000), [10], "it waits all the same");
+}
+
+/// So Apache's broker leaves the file when it stops: as it was at the last flush, or at none.
+#[test]
+fn what_no_slot_of_the_wheel_leads_to_is_found_after_a_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let (wheel, flushed) = (dir.path().join("timerwheel"), dir.path().join("flushed"));
+    let mut files = open(dir.path(), SURE);
+    files.append(&[unit(5000, 0), unit(9000, 10)], 0).unwrap();
+    std::fs::copy(&wheel, &flushed).unwrap();
+    files.append(&[unit(9000, 20), unit(12_000, 30)], 0).unwrap();
+    files.note(6000, 4);
+    drop(files);
+    for is_flushed in [true, false] {
+        if is_flushed {
+            std::fs::copy(&flushed, &wheel).unwrap();
+        } else {
+            let file = std::fs::OpenOptions::new().write(true).open(&wheel).unwrap();
+            file.set_len(0).and_then(|()| file.set_len(FILE_BYTES)).unwrap();
+        }
+        let mut files = open(dir.path(), SURE);
+        assert_eq!((files.pending(), files.first_slot()), (3, Some(9000)), "5000 is done with");
+        assert_eq!(files.last(), Some(unit(12_000, 30)));
+        assert_eq!(offsets(&mut files, 0, 20_000), [20, 10, 30]);
+    }
+}
+
+#[test]
+fn the_wheel_has_apaches_length_whatever_a_tick_is() {
+    for precision_ms in [1, 100, 1000, 10_000] {
+        let dir = tempfile::tempdir().unwrap();
+        let with = || try_open(dir.path(), precision_ms, SURE, &|_| true).unwrap();
+        with().append(&[unit(50_000, 0)], 0).unwrap();
+        assert_eq!(std::fs::metadata(dir.path().join("timerwheel")).unwrap().len(), 38_707_200);
+        let mut files = with();
+        assert_eq!((files.pending(), files.next_slot(0)), (1, Some(50_000)), "{precision_ms}");
+        assert_eq!(offsets(&mut files, 0, 60_000), [0], "{precision_ms}");
+    }
+}
+
+#[test]
+fn a_unit_for_which_the_wheel_turns_once_more_stays_when_its_place_is_read_before() {
+    const DAY: i64 = 86_400_000;
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    files.append(&[unit(15 * DAY, 0)], 0).unwrap();
+    assert!(offsets(&mut files, 0, 2 * DAY).is_empty());
+    assert_eq!(files.next_slot(2 * DAY), Some(15 * DAY));
+    assert_eq!(offsets(&mut files, 2 * DAY, 16 * DAY), [0]);
 }
 
 /// A file is made longer when it is made, and shorter and longer when its end is cut: a loss of power may leave any length that it had.

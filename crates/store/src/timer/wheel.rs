@@ -1,4 +1,5 @@
-//! The file `timerwheel`: for each tick of the next and the last seven days the newest unit of the timer log that is due in it.
+//! The file `timerwheel`: for each tick the newest unit of the timer log that is due in it. There are as many as seconds in two weeks, whatever a
+//! tick is: half of them for what is to come.
 //!
 //! ```text
 //! slot, 32 bytes   time / precision i64, position of its first unit i64, of its last i64, messages i32, magic i32 (0)
@@ -13,9 +14,13 @@ use std::sync::Arc;
 use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::error::StoreError;
 
-/// RocketMQ's `TIMER_WHEEL_TTL_DAY`, in ms.
-const TTL_MS: i64 = 7 * 86_400_000;
+/// RocketMQ's `slotsTotal`: so many ticks ahead have slots of their own, seven days of seconds.
+pub const TIMER_SLOTS_AHEAD: i64 = 604_800;
+/// As many again for those that are past.
+const SLOTS: u64 = 2 * TIMER_SLOTS_AHEAD as u64;
 const SLOT_BYTES: usize = 32;
+/// The file's length.
+pub(super) const FILE_BYTES: u64 = SLOTS * SLOT_BYTES as u64;
 /// Slots that are read at once by a start.
 const CHUNK: usize = 8192;
 
@@ -52,27 +57,27 @@ impl Slot {
     }
 }
 
+/// What a wheel holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Contents {
+    /// The first slot that is not done with, in ms.
+    pub first: Option<i64>,
+    /// Messages of the slots that are not done with.
+    pub count: i64,
+    /// The slot of the newest unit, done with or not.
+    pub newest: Option<Slot>,
+}
+
 #[derive(Debug)]
 pub(super) struct Wheel {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     precision: i64,
-    slots: u64,
     /// One for each slot: it may hold something.
     bits: Vec<u64>,
 }
 
 impl Wheel {
-    /// How many slots there are for a precision.
-    fn slots(precision: i64) -> u64 {
-        u64::try_from(TTL_MS / precision).unwrap_or(0).max(1) * 2
-    }
-
-    /// The file's length for a precision.
-    pub fn file_bytes(precision: i64) -> u64 {
-        Wheel::slots(precision) * SLOT_BYTES as u64
-    }
-
     /// Opens the file, or makes an empty one. `keep` is whether what it holds counts.
     pub fn open(disk: &dyn Disk, root: &Path, precision: i64, keep: bool) -> Result<Wheel, StoreError> {
         let path = root.join("timerwheel");
@@ -84,15 +89,13 @@ impl Wheel {
         if !keep {
             file.set_len(0).map_err(failed("empty"))?;
         }
-        let slots = Wheel::slots(precision);
-        file.set_len(Wheel::file_bytes(precision)).map_err(failed("extend"))?;
-        let words = usize::try_from(slots.div_ceil(64)).unwrap_or(usize::MAX);
-        Ok(Wheel { path, file, precision, slots, bits: vec![0; words] })
+        file.set_len(FILE_BYTES).map_err(failed("extend"))?;
+        Ok(Wheel { path, file, precision, bits: vec![0; SLOTS.div_ceil(64) as usize] })
     }
 
-    /// Reads the whole file: notes the slots from `read_time` on that hold something. Says the first of them, and counts their messages.
-    pub fn load(&mut self, read_time: i64) -> Result<(Option<i64>, i64), StoreError> {
-        let (mut first, mut count) = (None, 0);
+    /// Reads the whole file: notes the slots from `read_time` on that hold something.
+    pub fn load(&mut self, read_time: i64) -> Result<Contents, StoreError> {
+        let mut found = Contents::default();
         let mut chunk = vec![0; CHUNK * SLOT_BYTES];
         let mut at = 0;
         // Ends with the file: each turn moves on.
@@ -101,10 +104,16 @@ impl Wheel {
             let read = self.file.read_at(&mut chunk, from).map_err(|source| self.failed("read", source))?;
             for (index, bytes) in (from / SLOT_BYTES as u64..).zip(chunk[..read].as_chunks::<SLOT_BYTES>().0) {
                 let slot = Slot::decode(bytes, self.precision);
-                if slot.last >= 0 && slot.time >= read_time && slot.time > 0 && self.index(slot.time) == index {
+                if slot.last < 0 || slot.time <= 0 || self.index(slot.time) != index {
+                    continue;
+                }
+                if found.newest.is_none_or(|newest| newest.last < slot.last) {
+                    found.newest = Some(slot);
+                }
+                if slot.time >= read_time {
                     self.set(index, true);
-                    count += i64::from(slot.count.max(0));
-                    first = Some(first.map_or(slot.time, |first: i64| first.min(slot.time)));
+                    found.count += i64::from(slot.count.max(0));
+                    found.first = Some(found.first.map_or(slot.time, |first| first.min(slot.time)));
                 }
             }
             at = from + read as u64;
@@ -112,7 +121,7 @@ impl Wheel {
                 break;
             }
         }
-        Ok((first, count))
+        Ok(found)
     }
 
     fn failed(&self, doing: &'static str, source: std::io::Error) -> StoreError {
@@ -120,7 +129,7 @@ impl Wheel {
     }
 
     fn index(&self, time: i64) -> u64 {
-        u64::try_from(time / self.precision).unwrap_or(0) % self.slots
+        u64::try_from(time / self.precision).unwrap_or(0) % SLOTS
     }
 
     fn set(&mut self, index: u64, is_used: bool) {
@@ -133,19 +142,19 @@ impl Wheel {
     /// The first time from `from` on whose slot holds something.
     pub fn next_from(&self, from: i64) -> Option<i64> {
         let tick = from.div_euclid(self.precision).max(0);
-        let start = u64::try_from(tick).unwrap_or(0) % self.slots;
+        let start = u64::try_from(tick).unwrap_or(0) % SLOTS;
         let mut place = 0;
-        while place < self.slots {
-            let index = (start + place) % self.slots;
+        while place < SLOTS {
+            let index = (start + place) % SLOTS;
             let word = usize::try_from(index / 64).ok().and_then(|word| self.bits.get(word)).copied().unwrap_or(0);
             let rest = word >> (index % 64);
             if rest == 0 {
                 // To the beginning of the next word, or of the wheel.
-                place += (64 - index % 64).min(self.slots - index);
+                place += (64 - index % 64).min(SLOTS - index);
                 continue;
             }
             let found = place + u64::from(rest.trailing_zeros());
-            return (found < self.slots).then(|| (tick + i64::try_from(found).unwrap_or(0)) * self.precision);
+            return (found < SLOTS).then(|| (tick + i64::try_from(found).unwrap_or(0)) * self.precision);
         }
         None
     }
@@ -157,7 +166,7 @@ impl Wheel {
     }
 
     /// What the slot of a time holds; also that of another time, if that is in its place.
-    fn raw(&self, time: i64) -> Result<Slot, StoreError> {
+    pub fn raw(&self, time: i64) -> Result<Slot, StoreError> {
         let mut bytes = [0; SLOT_BYTES];
         self.file
             .read_at(&mut bytes, self.index(time) * SLOT_BYTES as u64)
@@ -208,7 +217,7 @@ mod tests {
     fn the_next_slot_is_found_across_the_end_of_the_wheel() {
         let dir = tempfile::tempdir().unwrap();
         let mut wheel = wheel(dir.path());
-        let last = i64::try_from(wheel.slots).unwrap() * 1000;
+        let last = i64::try_from(SLOTS).unwrap() * 1000;
         assert_eq!(wheel.next_from(last - 5000), None);
         wheel.write(&Slot { time: last + 3000, first: 0, last: 0, count: 1 }).unwrap();
         assert_eq!(wheel.next_from(last - 5000), Some(last + 3000));
@@ -223,7 +232,7 @@ mod tests {
         let mut wheel = wheel(dir.path());
         let held = Slot { time: 5000, first: 0, last: 52, count: 2 };
         wheel.write(&held).unwrap();
-        let later = 5000 + i64::try_from(wheel.slots).unwrap() * 1000;
+        let later = 5000 + i64::try_from(SLOTS).unwrap() * 1000;
         assert_eq!(wheel.slot_to_write(later, 5000).unwrap(), None);
         assert_eq!(wheel.slot_to_write(later, 6000).unwrap(), Some(Slot::empty(later)));
         assert_eq!(wheel.slot(5000).unwrap(), held);
@@ -234,11 +243,13 @@ mod tests {
     fn a_start_finds_what_is_still_to_come() {
         let dir = tempfile::tempdir().unwrap();
         let mut first = wheel(dir.path());
-        for (time, count) in [(5000, 2), (9000, 3), (600_000_000, 4)] {
-            first.write(&Slot { time, first: 0, last: 52, count }).unwrap();
+        for (time, last, count) in [(5000, 0, 2), (9000, 52, 3), (600_000_000, 104, 4)] {
+            first.write(&Slot { time, first: 0, last, count }).unwrap();
         }
         let mut second = wheel(dir.path());
-        assert_eq!(second.load(6000).unwrap(), (Some(9000), 7));
+        let newest = Slot { time: 600_000_000, first: 0, last: 104, count: 4 };
+        let found = second.load(6000).unwrap();
+        assert_eq!(found, Contents { first: Some(9000), count: 7, newest: Some(newest) });
         assert_eq!(second.next_from(0), Some(9000));
         assert_eq!(second.next_from(10_000), Some(600_000_000));
     }

@@ -1,5 +1,12 @@
 //! Starts after a clean stop: nothing is read again, unless somebody was here meanwhile.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use store::disk::Disk;
+use store::{Store, StoreEnv};
+
 use crate::support::*;
 
 /// A store that was closed after messages in two queues; queue 1's are the newest.
@@ -115,12 +122,37 @@ fn a_deleted_topic_stays_deleted_over_a_clean_restart() {
 }
 
 #[test]
-fn no_file_of_the_log_at_all_leaves_an_empty_store() {
+fn no_file_of_the_log_at_all_is_a_refusal_that_leaves_the_queues_as_they_are() {
+    for is_abnormal in [false, true] {
+        let dir = closed(100);
+        let (log, elsewhere) = (dir.path().join("commitlog"), dir.path().join("not mounted"));
+        std::fs::rename(&log, &elsewhere).unwrap();
+        if is_abnormal {
+            std::fs::write(dir.path().join("abort"), "").unwrap();
+        }
+        // Each start says it, not the first one alone.
+        for _ in 0..2 {
+            let refused = try_open(options(dir.path())).map(|_| ()).unwrap_err().to_string();
+            for part in [log.to_str().unwrap(), "mount it", "consumequeue", "journal away"] {
+                assert!(refused.contains(part), "{part}: {refused}");
+            }
+        }
+        std::fs::remove_dir(&log).unwrap();
+        std::fs::rename(&elsewhere, &log).unwrap();
+        assert_run(&open(dir.path()).0, 0..100);
+    }
+}
+
+#[test]
+fn a_log_that_is_gone_with_its_queues_is_missed_as_long_as_the_journal_knows_of_it() {
     let dir = closed(100);
-    std::fs::remove_dir_all(dir.path().join("commitlog")).unwrap();
+    for part in ["commitlog", "consumequeue"] {
+        std::fs::remove_dir_all(dir.path().join(part)).unwrap();
+    }
+    assert!(try_open(options(dir.path())).is_err());
+    std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
     let (store, _) = open(dir.path());
     assert_eq!(store.end().0, 0);
-    assert!(read_all(&store, TOPIC, 0).is_empty());
     append(&store, TOPIC, 0, b"anew");
     assert_eq!(read_all(&store, TOPIC, 0).len(), 1);
 }
@@ -157,4 +189,64 @@ fn what_a_start_built_again_is_on_the_device_before_anybody_relies_on_it() {
         "the check-point vouches for it"
     );
     drop(store);
+}
+
+/// As a broker of Apache's leaves it: without our journal, and with a check-point that does not say where the log ends.
+fn left_by_apache(messages: u64) -> tempfile::TempDir {
+    let dir = closed(messages);
+    std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
+    overwrite(&dir.path().join("checkpoint"), 32, &[0; 8]);
+    dir
+}
+
+fn checkpoint(root: &Path) -> Vec<u8> {
+    std::fs::read(root.join("checkpoint")).unwrap()
+}
+
+#[test]
+fn queues_that_a_start_left_half_built_are_built_whole_by_the_next_one() {
+    let dir = left_by_apache(750);
+    let (before, whole) = (checkpoint(dir.path()), image(dir.path()));
+    let queues = dir.path().join("consumequeue");
+    std::fs::remove_dir_all(&queues).unwrap();
+    let disk = FaultyDisk::new();
+    disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    let env = StoreEnv { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..StoreEnv::real() };
+    assert!(Store::open(options(dir.path()), env).is_err(), "it cannot write them");
+    // What Apache's broker looks at, too.
+    assert!(dir.path().join("abort").exists());
+    let now = checkpoint(dir.path());
+    assert_eq!((&now[..8], &now[8..16], &now[16..]), (&before[..8], &[0; 8][..], &before[16..]));
+    // The units of the newest message came to their file, and no others.
+    std::fs::remove_dir_all(&queues).unwrap();
+    std::fs::create_dir_all(queues.join(TOPIC).join("1")).unwrap();
+    std::fs::copy(queue_file(whole.path(), TOPIC, 1, 0), queue_file(dir.path(), TOPIC, 1, 0)).unwrap();
+    let (store, found) = open(dir.path());
+    assert!(found.was_abnormal);
+    assert_eq!((found.records_scanned, found.units_added), (751, 750));
+    assert_run(&store, 0..750);
+}
+
+#[test]
+fn a_start_that_has_built_queues_leaves_the_check_point_as_it_was() {
+    let dir = left_by_apache(750);
+    let before = checkpoint(dir.path());
+    std::fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
+    let (store, found) = open(dir.path());
+    assert_eq!((found.was_abnormal, found.units_added), (false, 751));
+    assert_run(&store, 0..750);
+    assert_eq!(checkpoint(dir.path()), before);
+}
+
+#[test]
+fn records_for_which_their_queue_has_no_place_are_told_of_as_not_mended() {
+    let dir = left_by_apache(750);
+    // 100 units a file.
+    for file in 3..8 {
+        std::fs::remove_file(queue_file(dir.path(), TOPIC, 0, file * 2000)).unwrap();
+    }
+    let (store, found) = open(dir.path());
+    assert_eq!(found.findings, Vec::<String>::new());
+    assert!(found.not_mended[0].contains("orders/0 ends at offset 300"), "{:?}", found.not_mended);
+    assert_run(&store, 0..300);
 }

@@ -121,3 +121,24 @@ fn cold_reads_are_bounded() {
     leave.send(()).unwrap();
     store.close().unwrap();
 }
+
+#[test]
+fn a_store_that_nobody_had_closed_keeps_its_mark_where_it_is_closed_as_it_was_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..50);
+    drop(store);
+    for _ in 0..2 {
+        let (store, found) = open(dir.path());
+        assert!(found.was_abnormal);
+        assert_run(&store, 0..50);
+        store.close_as_found().unwrap();
+        drop(store);
+        assert!(dir.path().join("abort").exists());
+    }
+    open(dir.path()).0.close().unwrap();
+    let (store, found) = open(dir.path());
+    assert!(!found.was_abnormal);
+    store.close_as_found().unwrap();
+    assert!(!dir.path().join("abort").exists());
+}

@@ -142,6 +142,31 @@ fn a_full_device_is_an_answer_and_writing_goes_on_by_itself() {
 }
 
 #[test]
+fn room_that_is_gone_when_its_pages_are_made_is_an_answer_and_no_signal_to_whoever_appends() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, options(dir.path()));
+    disk.faults.loses_room.store(true, Ordering::SeqCst);
+    let mut taken = 0;
+    let mut batch = RecordBatch::new();
+    let refused = loop {
+        batch.clear();
+        push(&store, &mut batch, TOPIC, 0, &body(taken));
+        match append_batch(&store, &mut batch, TimeMs(1)) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+        assert!(taken < 20_000);
+    };
+    assert!(matches!(&refused, AppendError::NotWritable(NotWritable::NoRoom { .. })), "{refused}");
+    disk.faults.loses_room.store(false, Ordering::SeqCst);
+    eventually("room", || append_batch(&store, &mut batch, TimeMs(1)).is_ok());
+    append_run(&store, taken + 1..taken + 300);
+    assert_run(&store, 0..taken + 300);
+    store.close().unwrap();
+}
+
+#[test]
 fn a_file_system_that_cannot_allocate_keeps_every_byte() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();

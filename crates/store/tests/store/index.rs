@@ -9,7 +9,9 @@ use protocol::record::{self, INNER_BASE_PLACE};
 use protocol::sys_flag;
 use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
-use crate::support::{FaultyDisk, TOPIC, append_batch, encode, eventually, open_on, options, try_open};
+use crate::support::{
+    FaultyDisk, TOPIC, append_batch, encode, eventually, open_on, options, overwrite, segment_path, try_open,
+};
 
 const NOW: i64 = 1_700_000_000_000;
 
@@ -275,6 +277,27 @@ fn an_index_that_was_deleted_or_is_damaged_is_built_again() {
         }
     }
     assert_eq!(find(&open(dir.path(), 1000), "k"), ["2", "1", "0"]);
+}
+
+#[test]
+fn damage_in_the_log_costs_the_index_the_messages_that_it_hit_and_none_behind_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, _) = try_open(options(dir.path())).unwrap();
+    for number in 0..20 {
+        send(&plain, NOW, &number.to_string(), &format!("KEYS\u{1}k{number}\u{2}"));
+    }
+    let damaged = plain.existing_queue(TOPIC, 0).unwrap().unit_at(7).unwrap().unwrap().at.0;
+    plain.close().unwrap();
+    drop(plain);
+    // The magic code: no record begins there.
+    overwrite(&segment_path(dir.path(), 0), damaged + 4, &[0xff; 4]);
+    let store = open(dir.path(), 1000);
+    send(&store, NOW, "new", "KEYS\u{1}new\u{2}");
+    eventually("the index is built", || find(&store, "new") == ["new"]);
+    for number in (0..20).filter(|number| *number != 7) {
+        assert_eq!(find(&store, &format!("k{number}")), [number.to_string()]);
+    }
+    store.close().unwrap();
 }
 
 #[test]

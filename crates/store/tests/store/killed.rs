@@ -123,6 +123,32 @@ fn the_last_unit_of_a_queue_is_compared_with_its_record_since_a_kill_may_have_to
 }
 
 #[test]
+fn units_of_lost_records_behind_a_queue_s_end_are_not_taken_for_its_own_when_it_has_grown_as_far() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    let at: Vec<u64> = (0..100).map(|_| append(&store, TOPIC, 0, &[1; 1000]).at.0).collect();
+    store.close().unwrap();
+    drop(store);
+    // A loss of power takes records, and units in front of units that stay.
+    let image = image(dir.path());
+    let root = image.path();
+    std::fs::write(root.join("abort"), "").unwrap();
+    std::fs::remove_file(root.join("checkpoint")).unwrap();
+    overwrite(&segment_path(root, at[30] / SEGMENT * SEGMENT), at[30] % SEGMENT, &[0; 100]);
+    overwrite(&queue_file(root, TOPIC, 0, 0), 26 * 20, &[0; 26 * 20]);
+    let (store, _) = reopen(root);
+    assert_eq!(store.existing_queue(TOPIC, 0).unwrap().max_offset(), 30);
+    (30..60).for_each(|_| _ = append(&store, TOPIC, 0, &[2; 100]));
+    until_noted(&store, root);
+    (60..65).for_each(|_| _ = append(&store, TOPIC, 0, &[3; 100]));
+    drop(store);
+    let (store, _) = reopen(root);
+    assert_eq!(store.existing_queue(TOPIC, 0).unwrap().max_offset(), 65);
+    let numbers: Vec<u64> = read_all(&store, TOPIC, 0).into_iter().map(|(number, _)| number).collect();
+    assert_eq!(numbers, (0..65).collect::<Vec<_>>());
+}
+
+#[test]
 fn nothing_noted_is_relied_on_where_queues_have_a_volume_of_their_own_that_may_be_one_of_earlier() {
     let dir = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::new();

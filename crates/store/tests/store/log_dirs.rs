@@ -1,6 +1,7 @@
 //! A log whose files are spread over several folders.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -266,6 +267,67 @@ fn a_log_that_is_too_long_gives_up_the_oldest_files_of_all_folders() {
     let newest = |name| disks.files(name).into_iter().filter(|number| number * SEGMENT < min).collect::<Vec<_>>();
     assert_eq!(["read", "old", "one"].map(newest), [const { Vec::<u64>::new() }; 3]);
     assert!(!disks.files("old").is_empty() && !disks.files("one").is_empty());
+    store.close().unwrap();
+}
+
+#[test]
+fn folders_that_a_start_makes_keep_their_names_wherever_they_are() {
+    let disks = disks();
+    let disk = FaultyDisk::new();
+    let (store, _) = open_on(&disk, disks.options(&["deep/one"], &[]));
+    let synced = disk.faults.synced_dirs.lock().clone();
+    for parent in [disks.0.path(), &disks.dir("deep"), &disks.dir("root")] {
+        assert!(synced.iter().any(|dir| dir == parent), "{} of {synced:?}", parent.display());
+    }
+    store.close().unwrap();
+}
+
+/// How many of these files of the log went from `one` and `two`. Each was gone for good before the next one went.
+fn gone_for_good(disks: &Disks, disk: &FaultyDisk, numbers: Range<u64>) -> usize {
+    let changes = disk.faults.name_changes.lock().clone();
+    let paths: Vec<PathBuf> = numbers
+        .flat_map(|number| ["one", "two"].map(|dir| disks.dir(dir).join(format!("{:020}", number * SEGMENT))))
+        .collect();
+    let files: Vec<usize> = (0..changes.len()).filter(|place| paths.contains(&changes[*place])).collect();
+    for pair in files.windows(2) {
+        let dir = changes[pair[0]].parent().unwrap();
+        assert!(changes[pair[0]..pair[1]].iter().any(|change| change == dir), "{changes:?}");
+    }
+    files.len()
+}
+
+#[test]
+fn a_file_that_is_too_old_is_gone_for_good_before_the_next_one_in_another_folder_goes() {
+    let disks = disks();
+    let disk = FaultyDisk::new();
+    let mut options = disks.options(&["one", "two"], &[]);
+    options.clean_interval = Duration::from_millis(5);
+    let retention = options.retention.clone();
+    let (store, _) = open_on(&disk, options);
+    fill(&store, 5);
+    *disk.faults.unsyncable_dir.lock() = Some(disks.dir("one"));
+    store.retain(Retention { log_bytes_max: Some(2 * SEGMENT), ..retention });
+    eventually("the first file is gone", || store.min_offset().0 == SEGMENT);
+    let looks = disk.faults.looks.load(Ordering::SeqCst);
+    eventually("other looks", || disk.faults.looks.load(Ordering::SeqCst) > looks + 50);
+    assert_eq!(store.min_offset().0, SEGMENT, "nobody knows whether the first one comes back");
+    *disk.faults.unsyncable_dir.lock() = None;
+    eventually("deletion", || store.min_offset().0 >= 3 * SEGMENT);
+    assert_eq!(gone_for_good(&disks, &disk, 0..3), 3);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_start_removes_a_file_behind_the_log_s_end_for_good_before_the_one_before_it_goes() {
+    let disks = disks();
+    let store = disks.open(&["one", "two"], &[]);
+    let count = fill(&store, 3);
+    drop(store);
+    let disk = FaultyDisk::new();
+    let (store, found) = open_on(&disk, disks.options(&["one", "two"], &[]));
+    assert!(found.was_abnormal);
+    assert!(gone_for_good(&disks, &disk, 0..60) >= 4, "what was made ahead");
+    assert_run(&store, 0..count);
     store.close().unwrap();
 }
 

@@ -228,8 +228,10 @@ fn what_is_cut_off_although_it_is_whole_is_kept() {
         assert!(end.0 > SEGMENT, "there is a second file");
         let dir = image(dir.path());
         damage_from(dir.path(), bad.at.0, bad.end.0, with);
-        let (store, found) = open(dir.path());
+        let disk = FaultyDisk::new();
+        let (store, found) = open_on(&disk, options(dir.path()));
         assert_eq!(store.end(), bad.at);
+        assert!(disk.faults.synced_dirs.lock().contains(&dir.path().join("cut")), "its name could be lost");
         assert_run(&store, 0..10);
         assert!(found.findings.iter().any(|line| line.contains("is kept in")), "{:#?}", found.findings);
         let kept = |at: u64| std::fs::read(dir.path().join("cut").join(format!("{at:020}"))).unwrap();

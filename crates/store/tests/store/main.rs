@@ -24,3 +24,4 @@ mod reading;
 mod retention;
 mod support;
 mod unreadable;
+mod unsynced;

@@ -265,6 +265,8 @@ pub struct Faults {
     pub without_room: Mutex<Option<PathBuf>>,
     /// How often they were refused it.
     pub refused_room: AtomicU64,
+    /// Files of the log get room and lose it again before its pages are made: for files that hold nothing yet.
+    pub loses_room: AtomicBool,
     pub frees_on_remove: AtomicBool,
     pub removed: AtomicU64,
     /// This file is cut to nothing as soon as it has been mapped.
@@ -290,6 +292,8 @@ pub struct Faults {
     pub mapped_syncs: Mutex<Vec<Range<usize>>>,
     /// Folders whose names were made durable.
     pub synced_dirs: Mutex<Vec<PathBuf>>,
+    /// The same, with the files that were removed, in the order of all that.
+    pub name_changes: Mutex<Vec<PathBuf>>,
     /// Folders whose file systems were made durable as a whole.
     pub synced_file_systems: Mutex<Vec<PathBuf>>,
     /// The file system of this folder has lost something that was written. As the kernel does, it says so to the first who asks, and to nobody else.
@@ -371,6 +375,7 @@ impl Disk for FaultyDisk {
         if path.components().any(|part| part.as_os_str() == "commitlog") {
             self.faults.removed.fetch_add(1, Ordering::SeqCst);
         }
+        self.faults.name_changes.lock().push(path.to_owned());
         RealDisk.remove(path)
     }
     fn remove_tree(&self, dir: &Path) -> io::Result<()> {
@@ -384,6 +389,7 @@ impl Disk for FaultyDisk {
             return Err(io::Error::other("broken"));
         }
         self.faults.synced_dirs.lock().push(dir.to_owned());
+        self.faults.name_changes.lock().push(dir.to_owned());
         if self.faults.skips_syncs.load(Ordering::SeqCst) { Ok(()) } else { RealDisk.sync_dir(dir) }
     }
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
@@ -506,7 +512,10 @@ impl DiskFile for FaultyFile {
         if let Some(left) = &mut *self.faults.allocatable.lock() {
             *left = left.checked_sub(bytes).ok_or(io::ErrorKind::StorageFull)?;
         }
-        self.file.allocate(at, bytes)
+        let loses = self.is_log && at == 0 && self.faults.loses_room.load(Ordering::SeqCst);
+        let loses = loses && self.file.data_from(0)?.is_none();
+        self.file.allocate(at, bytes)?;
+        if loses { self.file.set_len(0) } else { Ok(()) }
     }
     fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
         if self.faults.cannot_allocate.load(Ordering::SeqCst) {

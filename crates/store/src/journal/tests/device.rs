@@ -21,6 +21,7 @@ pub(super) struct Device(Arc<State>);
 struct State {
     is_full: AtomicBool,
     has_no_room_for_snapshots: AtomicBool,
+    cannot_open_folders: AtomicBool,
     /// How often a snapshot was synced.
     snapshot_syncs: AtomicU64,
     /// What the device has of each file for sure: as it was when its last sync began.
@@ -49,6 +50,11 @@ impl Device {
     /// From now on no snapshot has room, or has again; what is smaller does.
     pub(super) fn refuse_snapshots(&self, are_refused: bool) {
         self.0.has_no_room_for_snapshots.store(are_refused, Ordering::SeqCst);
+    }
+
+    /// From now on no folder can be opened to be synced, as where the process has no descriptor left.
+    pub(super) fn refuse_folders(&self) {
+        self.0.cannot_open_folders.store(true, Ordering::SeqCst);
     }
 
     /// How often a snapshot was synced.
@@ -153,7 +159,9 @@ impl Disk for Device {
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let _turn = self.step(&dir.join("a name"));
-        RealDisk.sync_dir(dir)
+        // The machine says it as it says it of any folder that it cannot open.
+        let is_refused = self.0.cannot_open_folders.load(Ordering::SeqCst);
+        if is_refused { RealDisk.sync_dir(&dir.join("no such folder")) } else { RealDisk.sync_dir(dir) }
     }
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
         RealDisk.sync_file_system(dir)

@@ -262,6 +262,21 @@ fn snapshots_that_fail_are_tried_again_with_growing_pauses() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_opened_now_puts_a_snapshot_off_and_the_journal_goes_on_in_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = Device::default();
+    let journal = Journal::open(dir.path(), options(), Clock::real(), Arc::new(device.clone())).unwrap();
+    wait(&journal, journal.put(TABLE, b"a", b"1"));
+    device.refuse_folders();
+    journal.snapshot();
+    until(|| journal.stats().snapshots_failed == 1);
+    assert_eq!(files::list(&RealDisk, dir.path()).unwrap().journals, [0]);
+    wait(&journal, journal.put(TABLE, b"b", b"2"));
+    assert!(journal.close());
+    assert_eq!(state(&open(dir.path())).len(), 2);
+}
+
+#[test]
 fn a_snapshot_is_synced_once_however_large_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
