@@ -9,16 +9,15 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply};
 
-use super::handle::{Handle, ORDER_QUEUE, Origin, origin_topic};
-use super::ledger::{Change, QueueRef};
+use super::handle::{Handle, ORDER_QUEUE, Origin};
+use super::ledger::{Change, NoChange, QueueRef};
 use super::lite;
 use super::order::OrderAck;
-use super::take::{check_invisible, illegal_queue};
-use super::{Acked, Held};
+use super::take::{check_invisible, illegal_queue, too_many_leases};
+use super::{Acked, Held, waits_for};
 use crate::admin::{body, reply_ok};
 use crate::broker::Broker;
 use crate::lite::is_parent;
-use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::upkeep;
@@ -162,7 +161,8 @@ pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held
                 lite::go_on(broker, name);
             }
             if !broker.pops.orders.is_blocked(name, None, broker.clock.now().0) {
-                broker.pops.rooms.arrived(KeyRef { group, topic: origin_topic(topic, group) });
+                let (room, queue_id) = waits_for(name);
+                broker.pops.rooms.arrived_in(room, queue_id);
             }
             Ok(())
         }
@@ -203,12 +203,15 @@ pub(crate) fn change(
     let (pop_time, position) = if handle.is_order() {
         let position = broker.pops.orders.change(name, handle.pop_time, offset, visible_at);
         let position = position.ok_or_else(|| is_over(handle, offset))?;
-        let key = KeyRef { group: name.group, topic: origin_topic(name.topic, name.group) };
-        broker.pops.rooms.wake_at(key, message.invisible_time);
+        broker.pops.rooms.wake_at(waits_for(name).0, message.invisible_time);
         (handle.pop_time, position)
     } else {
         let change = Change { now, invisible_ms: message.invisible_time, is_suspended: message.suspend };
-        broker.pops.change(held, &change).ok_or_else(|| is_over(handle, offset))?
+        let changed = broker.pops.change(held, &change, broker.settings.load().pop_leases_max);
+        changed.map_err(|why| match why {
+            NoChange::Unknown => is_over(handle, offset),
+            NoChange::Full => too_many_leases(broker),
+        })?
     };
     // What the handle says of the end must be the lease's: it begins later than now where the clock was set back.
     let invisible_time = visible_at.saturating_sub(pop_time);

@@ -11,11 +11,11 @@ use net::SharedSlice;
 use store::queue_log::UNIT_BYTES;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
 
-use super::Pops;
 use super::handle::{self, ORDER_QUEUE, Origin};
 use super::ledger::QueueRef;
 use super::look::Seen;
 use super::take::PopOrder;
+use super::{Claim, Pops};
 use crate::broker::Broker;
 use crate::groups::Group;
 use crate::hold::Lane;
@@ -56,6 +56,8 @@ pub(super) struct Basket {
     pub(super) count_info: String,
     /// What the queues still hold for the group.
     pub(super) rest: i64,
+    /// Some of that is in its retry topics.
+    pub(super) has_retry_rest: bool,
     /// By queue: its topic and id, messages and bytes.
     pub(super) got: Vec<(Arc<Topic>, i32, usize, usize)>,
     /// Where the journal knows of all this.
@@ -113,6 +115,7 @@ impl Shelf {
             offset_info: String::new(),
             count_info: String::new(),
             rest: 0,
+            has_retry_rest: false,
             got: Vec::new(),
             position: 0,
             is_cold: false,
@@ -126,6 +129,9 @@ impl Shelf {
     /// One try.
     pub(super) fn fill(&self, order: &PopOrder, may_fault: bool) -> Basket {
         let mut basket = self.basket(order.is_order, may_fault);
+        if order.topic.is_gone() {
+            return basket;
+        }
         let has_retries = !order.is_order;
         let is_retry_first = has_retries && self.random.below(100) < self.settings.pop_from_retry_probability;
         if is_retry_first {
@@ -159,11 +165,13 @@ impl Shelf {
     }
 
     fn retries(&self, order: &PopOrder, basket: &mut Basket) {
+        let rest_before = basket.rest;
         for topic in self.retry_topics(order.topic.name(), &order.group.name) {
             for queue_id in 0..topic.settings().read_queue_nums.max(0) {
                 self.visit(order, &topic, queue_id, basket);
             }
         }
+        basket.has_retry_rest |= basket.rest > rest_before;
     }
 
     /// The queues that a request waits for.
@@ -182,9 +190,12 @@ impl Shelf {
         }
     }
 
-    /// Whether a try would find something. Queues that somebody else has the turn of do not count: he wakes whoever waits.
+    /// Whether a try would find something, or that the topic is gone. Queues that somebody else has the turn of do not count: he wakes whoever waits.
     pub(super) fn has_any(&self, sought: &Sought) -> bool {
         let topic = &sought.topic;
+        if topic.is_gone() {
+            return true;
+        }
         let queues = topic.settings().read_queue_nums.max(0);
         let mut ids = if sought.queue_id >= 0 { sought.queue_id..sought.queue_id + 1 } else { 0..queues };
         ids.any(|id| self.has_queue_any(sought, topic, id))
@@ -207,10 +218,22 @@ impl Shelf {
         }
         let is_there = from < min || from > max || self.store.is_visible(&lane.queue, from);
         let now = self.clock.now().0;
+        // Whether somebody has the turn is asked before the rest of it: by the time it ends, it may be blocked, which whoever waits has to hear of.
         is_there
-            && !self.pops.is_claimed(name)
             && !self.is_over_threshold(name)
+            && !self.pops.is_missed(name)
             && !sought.attempt.as_ref().is_some_and(|id| self.pops.orders.is_blocked(name, id.as_deref(), now))
+    }
+
+    /// When the first queue that is blocked now is free.
+    pub(super) fn free_at(&self, sought: &Sought) -> Option<i64> {
+        let attempt = sought.attempt.as_ref()?;
+        let queues = sought.topic.settings().read_queue_nums.max(0);
+        let ids = if sought.queue_id >= 0 { sought.queue_id..sought.queue_id + 1 } else { 0..queues };
+        let now = self.clock.now().0;
+        let names = ids.map(|queue_id| QueueRef { group: &sought.group.name, topic: sought.topic.name(), queue_id });
+        let blocked = names.filter(|name| self.pops.orders.is_blocked(*name, attempt.as_deref(), now));
+        blocked.filter_map(|name| self.pops.orders.free_at(name)).min()
     }
 
     fn is_over_threshold(&self, name: QueueRef<'_>) -> bool {
@@ -284,22 +307,44 @@ impl Shelf {
             basket.rest += lag;
             return;
         };
+        // Behind the claim: a deletion that is not seen here takes away the claim's queue later, and with it what it would lease.
+        if is_gone(topic, &lane) {
+            return;
+        }
         if self.is_over_threshold(name) {
             basket.rest += lag;
             return;
         }
-        let from = self.begin(order, name, &lane, basket.may_fault);
+        self.take_from(order, topic, &lane, name, &claim, basket);
+        if is_gone(topic, &lane) {
+            // Whoever deleted it did not know of what this pop has noted since, and its next life begins without.
+            self.pops.orders.clear(name.group, name.topic, queue_id);
+            self.offsets.forget_one(name.group, name.topic);
+        }
+    }
+
+    /// The rest of a visit, for whoever has the turn.
+    fn take_from(
+        &self,
+        order: &PopOrder,
+        topic: &Arc<Topic>,
+        lane: &Lane,
+        name: QueueRef<'_>,
+        claim: &Claim,
+        basket: &mut Basket,
+    ) {
+        let from = self.begin(order, name, lane, basket.may_fault);
         if order.is_order && self.pops.orders.is_blocked(name, order.attempt_id.as_deref(), basket.pop_time) {
             let free_at = self.pops.orders.free_at(name);
             basket.free_at = [basket.free_at, free_at].into_iter().flatten().min();
             return;
         }
         let mut slices = Vec::new();
-        let Some((from, read)) = self.read(order, name, &lane, from, basket, &mut slices) else { return };
+        let Some((from, read)) = self.read(order, name, lane, from, basket, &mut slices) else { return };
         basket.rest += read.max.saturating_sub(read.next).max(0);
         let given = match order.is_order {
             true => self.hand_out(order, name, from, &read, &mut slices, basket),
-            false => self.lease(order, name, &claim, from, &read, &slices, basket),
+            false => self.lease(order, name, claim, from, &read, &slices, basket),
         };
         if let Some(offsets) = given {
             self.lay(order, topic, name, from, &offsets, slices, basket);
@@ -390,6 +435,7 @@ impl Shelf {
                     if read.next == from {
                         return None;
                     }
+                    self.offsets.moved(name.group, name.topic, name.queue_id, from, &read);
                     from = read.next;
                     self.offsets.commit(name.group, name.topic, name.queue_id, from);
                 }
@@ -398,4 +444,9 @@ impl Shelf {
         basket.rest += (lane.queue.max_offset() as i64).saturating_sub(from).max(0);
         None
     }
+}
+
+/// Whether what a pop has found of a queue is of a life of its topic that is over.
+fn is_gone(topic: &Topic, lane: &Lane) -> bool {
+    topic.is_gone() || lane.queue.is_deleted()
 }

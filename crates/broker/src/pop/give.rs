@@ -73,8 +73,8 @@ impl Shelf {
                 basket.is_ledger_full = true;
                 return None;
             }
-            // The queue was set back a moment ago; the next try has another time.
-            Err(NoLease::Taken) => return None,
+            // The queue was set back a moment ago; the next try has another time. Or it is gone.
+            Err(NoLease::Taken | NoLease::Gone) => return None,
         }
         Some(offsets)
     }

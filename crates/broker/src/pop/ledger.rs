@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hashbrown::{Equivalent, HashMap, HashSet};
+use hashbrown::{Equivalent, HashMap};
 
 /// Messages of one pop. Apache's bit map has so many bits.
 pub(crate) const LEASE_MESSAGES_MAX: usize = 32;
@@ -183,6 +183,17 @@ pub(crate) enum NoLease {
     Full,
     /// One with this id is there already: the queue was set back within a millisecond.
     Taken,
+    /// The queue was forgotten since its number was looked up: its topic or its group is deleted.
+    Gone,
+}
+
+/// Why an invisible time does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoChange {
+    /// The lease does not hold the message, or not any more.
+    Unknown,
+    /// The message would need one more lease, and there are as many as there may be.
+    Full,
 }
 
 /// The leases of all groups.
@@ -195,8 +206,8 @@ pub(crate) struct Ledger {
     due: BTreeSet<(i64, LeaseId)>,
     /// Open messages, of queues that have some.
     open: HashMap<PopQueue, usize>,
-    /// Queues that somebody is reading for a pop.
-    claimed: HashSet<PopQueue>,
+    /// Queues that somebody is reading for a pop, and whether somebody else waits for that to end.
+    claimed: HashMap<PopQueue, bool>,
     next_queue: u32,
 }
 
@@ -208,7 +219,7 @@ impl Default for Ledger {
             leases: BTreeMap::new(),
             due: BTreeSet::new(),
             open: HashMap::new(),
-            claimed: HashSet::new(),
+            claimed: HashMap::new(),
             next_queue: 1,
         }
     }
@@ -249,21 +260,27 @@ impl Ledger {
 
     /// Takes the turn to pop from a queue; false when somebody else has it.
     pub(crate) fn claim(&mut self, queue: PopQueue) -> bool {
-        self.claimed.insert(queue)
+        self.claimed.try_insert(queue, false).is_ok()
     }
 
-    /// Ends the turn.
-    pub(crate) fn release(&mut self, queue: PopQueue) {
-        self.claimed.remove(&queue);
+    /// Ends the turn. Says of which queue, when somebody has missed it in the meantime.
+    pub(crate) fn release(&mut self, queue: PopQueue) -> Option<QueueName> {
+        let is_missed = self.claimed.remove(&queue)?;
+        is_missed.then(|| self.names.get(&queue).cloned()).flatten()
     }
 
-    /// Whether somebody is popping from this queue.
-    pub(crate) fn is_claimed(&self, queue: PopQueue) -> bool {
-        self.claimed.contains(&queue)
+    /// Whether somebody is popping from this queue, for one who waits and would: the end of that turn says so.
+    pub(crate) fn miss(&mut self, queue: PopQueue) -> bool {
+        let Some(is_missed) = self.claimed.get_mut(&queue) else { return false };
+        *is_missed = true;
+        true
     }
 
     /// Gives messages to somebody. There may be `max` leases.
     pub(crate) fn lease(&mut self, id: LeaseId, lease: Lease, max: usize) -> Result<(), NoLease> {
+        if !self.names.contains_key(&id.queue) {
+            return Err(NoLease::Gone);
+        }
         if self.leases.contains_key(&id) {
             return Err(NoLease::Taken);
         }
@@ -306,10 +323,19 @@ impl Ledger {
         counts
     }
 
-    /// Moves one message to a lease of its own. `None` when this lease does not hold it, or not any more.
-    pub(crate) fn change(&mut self, id: LeaseId, offset: u64, change: &Change) -> Option<LeaseId> {
-        let lease = self.leases.get(&id).filter(|lease| !lease.is_ending)?;
-        lease.bit(offset.checked_sub(id.start)?)?;
+    /// Moves one message to a lease of its own. There may be `max` leases: with as many, only the last message of one moves.
+    pub(crate) fn change(
+        &mut self,
+        id: LeaseId,
+        offset: u64,
+        change: &Change,
+        max: usize,
+    ) -> Result<LeaseId, NoChange> {
+        let lease = self.leases.get(&id).filter(|lease| !lease.is_ending).ok_or(NoChange::Unknown)?;
+        offset.checked_sub(id.start).and_then(|distance| lease.bit(distance)).ok_or(NoChange::Unknown)?;
+        if lease.left.count_ones() > 1 && self.leases.len() >= max {
+            return Err(NoChange::Full);
+        }
         let revive_qid = lease.revive_qid;
         // Behind the old one, also when the clock was set back: who looks through all leases in turn must not miss the message between two looks.
         let mut new =
@@ -319,10 +345,10 @@ impl Ledger {
             new.pop_time += 1;
         }
         let until = change.now.saturating_add(change.invisible_ms);
-        let lease = Lease { is_suspended: change.is_suspended, ..Lease::new(offset, &[offset], until, revive_qid)? };
-        self.insert(new, lease);
+        let lease = Lease::new(offset, &[offset], until, revive_qid).ok_or(NoChange::Unknown)?;
+        self.insert(new, Lease { is_suspended: change.is_suspended, ..lease });
         self.ack(id, offset);
-        Some(new)
+        Ok(new)
     }
 
     /// After bits were cleared, as many as `messages`.

@@ -165,9 +165,8 @@ impl Order for LiteOrder {
         let ticket =
             match rooms.park(&session.inbox, key, std::iter::empty(), tick, Waiting::Lite(Box::new(self)), &settings) {
                 Ok(ticket) => ticket,
-                Err((Waiting::Lite(order), limit)) => {
-                    let remark = format!("POLLING_FULL: {} pops wait already ({limit})", rooms.waiting());
-                    answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
+                Err((Waiting::Lite(order), why)) => {
+                    answer_empty(&order, basket, ResponseCode::PollingFull, &why.to_string(), out);
                     return None;
                 }
                 Err((Waiting::Pop(_) | Waiting::Notify(_), _)) => return None,

@@ -8,7 +8,7 @@ use protocol::request::{Notification, NotificationReply, PeekMessage, PollingInf
 use protocol::sys_flag::perm;
 
 use super::collect::{Shelf, Sought};
-use super::take::{check_readable, find_group};
+use super::take::{check_group, check_readable, find_group, topic_anew};
 use super::wait::Waiting;
 use crate::admin::reply_ok;
 use crate::broker::Broker;
@@ -81,7 +81,19 @@ pub(super) fn resume(
     if is_over {
         order.tick = None;
     }
-    run(broker, session, order, out);
+    match check_again(broker, session, &mut order) {
+        Ok(()) => run(broker, session, order, out),
+        Err(refusal) => out.reply(order.reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
+    }
+}
+
+/// What may have gone while the question waited.
+fn check_again(broker: &Broker, session: &Session, order: &mut NotifyOrder) -> Result<(), Refusal> {
+    check_group(broker, &order.group)?;
+    if order.topic.is_gone() {
+        order.topic = topic_anew(broker, session, &order.topic, order.queue_id)?;
+    }
+    Ok(())
 }
 
 fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Outgoing) {
@@ -108,6 +120,10 @@ fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Out
     let settings = broker.settings.load();
     let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
     let Ok(ticket) = parked else { return answer(false, true, out) };
+    if let Some(free_at) = shelf.free_at(&sought) {
+        let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
+        broker.pops.rooms.wake_at(key, free_at.saturating_sub(broker.clock.now().0));
+    }
     // A message may have come between the look and the parking.
     if shelf.has_any(&sought) && broker.pops.rooms.take_back(&ticket).is_some() {
         answer(true, false, out);

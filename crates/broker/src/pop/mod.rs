@@ -32,7 +32,7 @@ use store::journal::{self, Journal, Table};
 use tokio::sync::Notify;
 
 use crate::broker::Broker;
-use crate::offsets::{KeyRef, Offsets, SEPARATOR};
+use crate::offsets::{KeyRef, Offsets, SEPARATOR, split_key};
 use crate::tables::{self, Keeper};
 use crate::topics::Topics;
 use crate::upkeep;
@@ -41,7 +41,7 @@ pub(crate) use ack::{ack, ack_batch, change};
 pub(crate) use apache::{GROUP as REVIVE_GROUP, hand_over, take_over};
 use handle::Handle;
 pub(crate) use handle::{Origin, origin_topic, retry_topic};
-use ledger::{Change, Counts, Lease, LeaseId, Ledger, NoLease, PopQueue, QueueName, QueueRef};
+use ledger::{Change, Counts, Lease, LeaseId, Ledger, NoChange, NoLease, PopQueue, QueueName, QueueRef};
 pub(crate) use lite::pop_lite;
 pub(crate) use look::{notify, peek, polling_info, rollback};
 use mode::Modes;
@@ -182,9 +182,10 @@ impl Pops {
         ledger.claim(queue).then(|| Claim { pops: Arc::clone(self), queue })
     }
 
-    fn is_claimed(&self, name: QueueRef<'_>) -> bool {
-        let ledger = self.ledger.lock();
-        ledger.find(name).is_some_and(|queue| ledger.is_claimed(queue))
+    /// Whether somebody has the turn to pop from a queue, for one who waits for it: the end of that turn wakes him.
+    fn is_missed(&self, name: QueueRef<'_>) -> bool {
+        let mut ledger = self.ledger.lock();
+        ledger.find(name).is_some_and(|queue| ledger.miss(queue))
     }
 
     /// Gives messages to somebody, and moves the group to `next` in their queue. The position is where the journal knows of both.
@@ -227,15 +228,15 @@ impl Pops {
         (counts.acked > 0).then(|| Acked { counts, position: self.put(&ledger, id) })
     }
 
-    /// The invisible time of one message begins anew: the new pop time, and where the journal knows of it.
-    fn change(&self, held: Held<'_>, change: &Change) -> Option<(i64, u64)> {
+    /// The invisible time of one message begins anew: the new pop time, and where the journal knows of it. There may be `max` leases.
+    fn change(&self, held: Held<'_>, change: &Change, max: usize) -> Result<(i64, u64), NoChange> {
         let mut ledger = self.ledger.lock();
-        let old = held.id(&ledger)?;
-        let new = ledger.change(old, held.offset, change)?;
+        let old = held.id(&ledger).ok_or(NoChange::Unknown)?;
+        let new = ledger.change(old, held.offset, change, max)?;
         let position = self.put_with(&ledger, &[old, new], None);
         drop(ledger);
         self.bell.notify_one();
-        Some((new.pop_time, position))
+        Ok((new.pop_time, position))
     }
 
     /// Puts a lease as it is now into the journal. Under the ledger's lock.
@@ -336,7 +337,7 @@ impl Held<'_> {
     }
 }
 
-/// A turn to pop from a queue; ends when dropped.
+/// A turn to pop from a queue; ends when dropped, and wakes one who has missed it.
 struct Claim {
     pops: Arc<Pops>,
     queue: PopQueue,
@@ -344,8 +345,18 @@ struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.pops.ledger.lock().release(self.queue);
+        let missed = self.pops.ledger.lock().release(self.queue);
+        if let Some(QueueName { group, topic, queue_id }) = &missed {
+            let (room, queue_id) = waits_for(QueueRef { group, topic, queue_id: *queue_id });
+            self.pops.rooms.arrived_in(room, queue_id);
+        }
     }
+}
+
+/// Where those wait who can pop a queue, and the queue as they name it. What is in a retry topic is for everybody who pops its topic.
+fn waits_for(name: QueueRef<'_>) -> (KeyRef<'_>, Option<i32>) {
+    let topic = origin_topic(name.topic, name.group);
+    (KeyRef { group: name.group, topic }, (topic == name.topic).then_some(name.queue_id))
 }
 
 fn queue_row(queue: PopQueue, name: &QueueName) -> ([u8; 4], Vec<u8>) {
@@ -359,7 +370,7 @@ fn queue_row(queue: PopQueue, name: &QueueName) -> ([u8; 4], Vec<u8>) {
 fn parse_queue(key: &[u8], value: &[u8]) -> Option<(PopQueue, QueueName)> {
     let queue = PopQueue(u32::from_be_bytes(key.try_into().ok()?));
     let (queue_id, names) = value.split_first_chunk::<4>()?;
-    let (topic, group) = std::str::from_utf8(names).ok()?.split_once(SEPARATOR)?;
+    let (topic, group) = split_key(std::str::from_utf8(names).ok()?)?;
     let queue_id = i32::from_be_bytes(*queue_id);
     Some((queue, QueueName { group: group.into(), topic: topic.into(), queue_id }))
 }
@@ -422,4 +433,24 @@ pub(crate) fn attach(journal: &Journal, pops: &Arc<Pops>) {
     journal.attach(tables::POP_STATE, Arc::new(PopState(Arc::clone(pops))));
     journal.attach(tables::POP_ORDERS, Arc::clone(&pops.orders) as Arc<dyn Table>);
     journal.attach(tables::REQUEST_MODES, Arc::clone(&pops.modes) as Arc<dyn Table>);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_row_of_a_queue_is_read_as_it_was_written_also_where_a_name_holds_the_separator() {
+        for (topic, group) in [
+            ("T", "G"),
+            ("%LMQ%GID@@@device", "G"),
+            ("%LMQ%$Chat$user@example.com", "G"),
+            ("T", "%LMQ%GID@@@device"),
+            ("%RETRY%%LMQ%GID@@@device_T", "%LMQ%GID@@@device"),
+        ] {
+            let name = QueueName { group: group.into(), topic: topic.into(), queue_id: 3 };
+            let (key, value) = queue_row(PopQueue(7), &name);
+            assert_eq!(parse_queue(&key, &value), Some((PopQueue(7), name)));
+        }
+    }
 }

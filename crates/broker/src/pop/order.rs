@@ -14,7 +14,7 @@ use store::journal::Table;
 
 use super::handle::{self, Origin};
 use super::ledger::{LEASE_MESSAGES_MAX, QueueRef};
-use crate::offsets::SEPARATOR;
+use crate::offsets::{SEPARATOR, split_key};
 use crate::tables::{self, Keeper};
 
 /// One batch, as `consumerOrderInfo.json` has it.
@@ -327,7 +327,7 @@ impl Orders {
             self.put(&key, None);
         }
         for (names, queues) in table {
-            let Some((topic, group)) = names.split_once(SEPARATOR) else { continue };
+            let Some((topic, group)) = split_key(&names) else { continue };
             for (queue_id, batch) in queues {
                 let key: Key = (topic.into(), group.into(), queue_id);
                 self.put(&key, Some(&batch));
@@ -385,7 +385,7 @@ fn key_bytes((topic, group, queue_id): &Key) -> Vec<u8> {
 fn parse_key(bytes: &[u8]) -> Option<Key> {
     let (names, queue_id) = bytes.split_last_chunk::<4>()?;
     let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
-    let (topic, group) = names.split_once(SEPARATOR)?;
+    let (topic, group) = split_key(names)?;
     Some((topic.into(), group.into(), i32::from_be_bytes(*queue_id)))
 }
 
@@ -405,6 +405,30 @@ mod tests {
     use store::{StoreEnv, StoreOptions};
 
     use super::*;
+
+    #[test]
+    fn batches_are_read_as_they_were_written_also_where_a_name_holds_the_separator() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
+        let orders = Orders::load(&store);
+        let names =
+            [("%LMQ%GID@@@device", "G"), ("%LMQ%$Chat$user@example.com", "G"), ("T", "%LMQ%GID@@@device"), ("T", "G")];
+        let name = |(topic, group)| QueueRef { group, topic, queue_id: 0 };
+        let pop = OrderPop { attempt_id: None, pop_time: 5, invisible_ms: 1000, offsets: &[0, 1] };
+        for names in names {
+            orders.take(name(names), &pop, &mut String::new());
+        }
+        let table = orders.table();
+        assert_eq!(table.len(), 3, "the lite topic is not in the file");
+        orders.replace(table.clone());
+        assert_eq!(orders.table(), table);
+        assert!(names.iter().all(|names| orders.is_blocked(name(*names), None, 6)), "after an import");
+        store.close().unwrap();
+        let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
+        let orders = Orders::load(&store);
+        assert!(names.iter().all(|names| orders.is_blocked(name(*names), None, 6)), "after a start");
+        store.close().unwrap();
+    }
 
     #[test]
     fn a_batch_of_a_lite_topic_does_not_have_the_json_written_anew() {

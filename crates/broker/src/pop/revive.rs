@@ -34,6 +34,8 @@ const BATCH_MAX: usize = 512;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// After a refusal of the store (disk full, no room) so much later again.
 const RETRY_MS: i64 = 1000;
+/// How long a stop waits for the device to have what came again last.
+const LAST_FLUSH: Duration = Duration::from_secs(1);
 /// A property that Apache adds: which group gave the message up.
 const ORIGIN_GROUP: &str = "ORIGIN_GROUP";
 
@@ -48,6 +50,7 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
     let pops = &broker.pops;
     let mut work = Revival {
         batch: RecordBatch::new(),
+        retries: Vec::new(),
         unflushed: VecDeque::new(),
         is_noted: false,
         unread: Tries::default(),
@@ -64,7 +67,7 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
             continue;
         }
         let next = pops.ledger.lock().next_due();
-        let wait = next.map(|due| Duration::from_millis(u64::try_from(due - now).unwrap_or(0)));
+        let wait = next.map(|due| crate::wall_time::until(due, now));
         let flushed_to = work.unflushed.front().map(|first| first.end);
         tokio::select! {
             biased;
@@ -75,6 +78,7 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
             () = sleep(wait) => {}
         }
     }
+    work.flush(&broker).await;
     work.settle(&broker);
     pops.has_stopped.notify_waiters();
 }
@@ -102,6 +106,8 @@ async fn flushed(broker: &Broker, end: Option<u64>) {
 
 struct Revival {
     batch: RecordBatch,
+    /// The topics of the batch's records.
+    retries: Vec<Arc<Topic>>,
     unflushed: VecDeque<Unflushed>,
     /// The journal says from where to look for what is not settled.
     is_noted: bool,
@@ -112,6 +118,20 @@ struct Revival {
 }
 
 impl Revival {
+    /// Has the device take what came again, so that it can be settled: whoever goes on with the files may be Apache's broker, which would bring
+    /// again whatever is on lease.
+    async fn flush(&self, broker: &Broker) {
+        let Some(last) = self.unflushed.back() else { return };
+        broker.store.want_flush();
+        tokio::select! {
+            biased;
+            () = broker.store.flushed().reached(last.end) => {}
+            () = tokio::time::sleep(LAST_FLUSH) => {
+                tracing::warn!("the device does not take the last messages that came again; Apache's broker would repeat them");
+            }
+        }
+    }
+
     /// Settles what is flushed.
     fn settle(&mut self, broker: &Broker) {
         let pops = &broker.pops;
@@ -145,6 +165,7 @@ impl Revival {
         let mut touched: Vec<(Arc<Lane>, QueueName)> = Vec::new();
         for id in due {
             let name = pops.ledger.lock().name(id.queue).cloned();
+            // Forgotten since, with all of its leases.
             let Some(name) = name else { continue };
             let lanes = self.gather(broker, *id, &name, &mut messages).await;
             match lanes {
@@ -154,6 +175,7 @@ impl Revival {
                     tracing::error!(%error, topic = &*name.topic, "messages on lease cannot be read, trying again");
                     messages.retain(|(other, _)| other != id);
                     self.batch.truncate(messages.len());
+                    self.retries.truncate(messages.len());
                     pops.ledger.lock().put_off(*id, broker.clock.now().0.saturating_add(RETRY_MS));
                 }
             }
@@ -267,7 +289,7 @@ impl Revival {
         &mut self,
         broker: &Broker,
         lane: &Lane,
-        retry: &Topic,
+        retry: &Arc<Topic>,
         view: &RecordView<'_>,
         id: LeaseId,
         group: &str,
@@ -299,7 +321,7 @@ impl Revival {
         draft.properties = &properties;
         // A retry topic takes no light queues: only the numbers there go.
         light::push_again(&broker.store, &mut self.batch, lane, TagsCode::Code(view.tags_code()), &draft);
-        broker.stats.sent(retry, 0, MessageType::Normal, 1, view.total_size());
+        self.retries.push(Arc::clone(retry));
     }
 
     /// Leases of which the device did not give all stay for what is missing. What has landed of them is settled when it is on the device, before they
@@ -343,6 +365,10 @@ impl Revival {
                 tracing::warn!(remark = refusal.remark, "messages whose lease is over wait for the store");
             }
             let landed = self.batch.landed();
+            for (retry, record) in self.retries.iter().zip(landed) {
+                let bytes = (record.end.0 - record.at.0) as usize;
+                broker.stats.sent(retry, 0, MessageType::Normal, 1, bytes);
+            }
             let rest = messages.split_off(landed.len().min(messages.len()));
             {
                 let until = broker.clock.now().0.saturating_add(RETRY_MS);
@@ -366,6 +392,7 @@ impl Revival {
         self.part_with(broker, messages, None).await;
         messages.clear();
         self.batch.clear();
+        self.retries.clear();
         broker.hold.arrived(touched.iter().map(|(lane, _)| lane), &mut Vec::new());
         for (_, name) in touched.drain(..) {
             let topic = origin_topic(&name.topic, &name.group);

@@ -55,6 +55,20 @@ impl PopOrder {
     fn key(&self) -> KeyRef<'_> {
         KeyRef { group: &self.group.name, topic: self.topic.name() }
     }
+
+    /// Its topic was deleted: it goes on in the one that has the name by now, if there is one.
+    fn anew(mut self, broker: &Broker, session: &Session, out: &mut Outgoing) -> Option<PopOrder> {
+        match topic_anew(broker, session, &self.topic, self.queue_id) {
+            Ok(topic) => {
+                self.topic = topic;
+                Some(self)
+            }
+            Err(refusal) => {
+                out.reply(self.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+                None
+            }
+        }
+    }
 }
 
 /// 200050.
@@ -76,7 +90,10 @@ pub(super) fn resume(broker: &Broker, session: &mut Session, mut order: PopOrder
         order.tick = None;
     }
     let reply_to = order.reply_to;
-    session.answering(broker, Some(reply_to), out, |session, out| run(broker, session, order, out));
+    session.answering(broker, Some(reply_to), out, |session, out| match check_group(broker, &order.group) {
+        Ok(()) => run(broker, session, order, out),
+        Err(refusal) => out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
+    });
 }
 
 impl Order for PopOrder {
@@ -92,7 +109,8 @@ impl Order for PopOrder {
         if basket.count > 0 {
             respond(broker, session, &self, basket, out);
             if basket.rest > 0 {
-                broker.pops.rooms.arrived(self.key());
+                let is_of_queue = self.queue_id >= 0 && !basket.has_retry_rest;
+                broker.pops.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
             }
             return None;
         }
@@ -101,14 +119,12 @@ impl Order for PopOrder {
             out.reply(self.reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
             return None;
         }
+        if self.topic.is_gone() {
+            return self.anew(broker, session, out);
+        }
         let settings = broker.settings.load();
         if basket.is_ledger_full {
-            let what = format_args!(
-                "[GANTRY]system busy, start flow control for a while: {} pops are neither acknowledged nor over, the limit is {} (popLeasesMax)",
-                broker.pops.leases(),
-                settings.pop_leases_max
-            );
-            let refusal = Refusal::busy(what, broker.pops.next_over(broker.clock.now().0).max(SOON));
+            let refusal = too_many_leases(broker);
             out.reply(self.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             return None;
         }
@@ -131,9 +147,8 @@ impl Order for PopOrder {
         let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Pop(self), &settings);
         let ticket = match parked {
             Ok(ticket) => ticket,
-            Err((Waiting::Pop(order), limit)) => {
-                let remark = format!("POLLING_FULL: {} pops wait already ({limit})", broker.pops.rooms.waiting());
-                answer_empty(&order, basket, ResponseCode::PollingFull, &remark, out);
+            Err((Waiting::Pop(order), why)) => {
+                answer_empty(&order, basket, ResponseCode::PollingFull, &why.to_string(), out);
                 return None;
             }
             Err((Waiting::Lite(_) | Waiting::Notify(_), _)) => return None,
@@ -142,7 +157,7 @@ impl Order for PopOrder {
             let wait_ms = free_at.saturating_sub(broker.clock.now().0).max(0);
             broker.pops.rooms.wake_at(KeyRef { group: &group.name, topic: topic.name() }, wait_ms);
         }
-        // A message may have come between the look and the parking.
+        // A message may have come between the look and the parking, or the topic may have gone.
         if !shelf.has_any(&sought) {
             return None;
         }
@@ -296,13 +311,43 @@ pub(super) fn illegal_queue(queue_id: i32, topic: &str, queues: i32, session: &S
     )
 }
 
+/// The topic that has the name of a deleted one by now.
+pub(super) fn topic_anew(
+    broker: &Broker,
+    session: &Session,
+    gone: &Topic,
+    queue_id: i32,
+) -> Result<Arc<Topic>, Refusal> {
+    let topic = broker.topics.get(gone.name()).ok_or_else(|| Refusal::topic_not_exist(gone.name()))?;
+    check_readable(&topic, queue_id, session)?;
+    Ok(topic)
+}
+
+/// There are as many leases as there may be.
+pub(super) fn too_many_leases(broker: &Broker) -> Refusal {
+    let (leases, max) = (broker.pops.leases(), broker.settings.load().pop_leases_max);
+    let what = format_args!(
+        "[GANTRY]system busy, start flow control for a while: {leases} pops are neither acknowledged nor over, the limit is {max} (popLeasesMax)"
+    );
+    Refusal::busy(what, broker.pops.next_over(broker.clock.now().0).max(SOON))
+}
+
+fn no_group(name: &str) -> Refusal {
+    let remark = format!("subscription group [{name}] does not exist, {SEE_FAQ}");
+    Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+}
+
+/// Whether the group of a request that has waited is still there: what is noted of one that was deleted would be there when it comes again.
+pub(super) fn check_group(broker: &Broker, group: &Group) -> Result<(), Refusal> {
+    broker.groups.get(&group.name).map(drop).ok_or_else(|| no_group(&group.name))
+}
+
 pub(super) fn find_group(broker: &Broker, name: &str) -> Result<Arc<Group>, Refusal> {
     let group = broker.groups.find(name).map_err(|refusal| {
         if refusal.code != ResponseCode::SubscriptionGroupNotExist {
             return refusal;
         }
-        let remark = format!("subscription group [{name}] does not exist, {SEE_FAQ}");
-        Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+        no_group(name)
     })?;
     if !group.config.load().consume_enable {
         let remark = format!("subscription group no permission, {name}");

@@ -433,6 +433,24 @@ async fn a_batch_survives_a_kill_and_its_messages_come_from_the_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_a_lite_topic_whose_name_holds_a_separator_survives_a_kill() {
+    let (setup, _hand) = setup().standing();
+    let running = chat_as(setup.clone(), &[]).await;
+    add(&running, "c1", &["user@example.com"]).await;
+    say(&running, "user@example.com", "0").await;
+    let first = pop(&running, &order("c1")).await;
+    assert_eq!(first.bodies(), ["0"]);
+    let image = running.image();
+    running.stop().await;
+
+    let running = start_on(setup, image).await;
+    add(&running, "c1", &["user@example.com"]).await;
+    assert_eq!(pop(&running, &order("c1")).await.code, 210, "it is held");
+    assert_eq!(put_off(&running, &first, 0, 60_000, false).await, 0, "and by whom is known");
+    assert_eq!(ack(&running, &first, 0).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_acknowledgements_that_names_no_lite_topic_is_refused() {
     let running = chat(&[]).await;
     add(&running, "c1", &["a"]).await;

@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::code::request;
-use protocol::request::{AckMessage, PopMessage};
+use protocol::request::{AckMessage, DeleteTopic, Notification, PopMessage};
+use tokio::time::Instant;
 
 use super::batch_queues::{create, send_batch};
+use super::limits::figure;
 use super::popping::{ack, from, pop, pop_any};
-use super::support::{Running, Setup, batch_of, properties, start, start_on, until};
+use super::support::{
+    DEADLINE, Device, Running, Setup, batch_of, from as pull_from, properties, start, start_on, to, until,
+};
 
 /// An acknowledgement of what came from a queue of this topic.
 async fn ack_in(broker: &Running, topic: &str, handle: &str) -> i32 {
@@ -161,5 +165,191 @@ async fn a_batch_that_is_popped_and_not_acknowledged_comes_again_as_a_whole() {
     assert_eq!(again.messages[0].property("INNER_NUM"), Some("3"));
     assert_eq!(ack(&broker, "B", &again.handle(0)).await, 0);
     assert_eq!(pop(&broker, &from("B", 1000)).await.code, 210);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_wakes_the_first_pop_that_may_take_from_its_queue() {
+    let broker = start(Setup::default()).await;
+    broker.put("T", 0, "", "before").await;
+    assert_eq!(pop(&broker, &from("T", 60_000)).await.bodies(), ["before"]);
+    let of = |queue_id| PopMessage { queue_id, poll_time: 10_000, ..from("T", 60_000) };
+    let (of_first, of_second) = (of(0), of(1));
+    let (first, second, ()) = tokio::join!(pop(&broker, &of_first), pop(&broker, &of_second), async {
+        until("two pops wait", || broker.broker.waiting_pops() == 2).await;
+        broker.put("T", 1, "", "to the second").await;
+        until("one pop waits", || broker.broker.waiting_pops() == 1).await;
+        broker.put("T", 0, "", "to the first").await;
+    });
+    assert_eq!((first.bodies(), second.bodies()), (vec!["to the first"], vec!["to the second"]));
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_to_no_queue_in_particular_wakes_pops_of_each() {
+    let (setup, hand) = Setup::default().standing();
+    let broker = start(setup).await;
+    broker.put("T", 1, "", "again").await;
+    let of = |queue_id, attempt| PopMessage {
+        queue_id,
+        order: true,
+        attempt_id: Some(attempt),
+        poll_time: 10_000,
+        ..from("T", 300)
+    };
+    assert_eq!(pop(&broker, &of(1, "one")).await.bodies(), ["again"]);
+    let (of_first, of_second) = (of(0, "two"), of(1, "three"));
+    let (first, second, ()) = tokio::join!(pop(&broker, &of_first), pop(&broker, &of_second), async {
+        until("two pops wait", || broker.broker.waiting_pops() == 2).await;
+        // The batch of queue 1 is over.
+        hand.advance(Duration::from_millis(300));
+        until("one pop waits", || broker.broker.waiting_pops() == 1).await;
+        broker.put("T", 0, "", "new").await;
+    });
+    assert_eq!((first.bodies(), second.bodies()), (vec!["new"], vec!["again"]));
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_hears_that_his_topic_is_deleted_and_its_next_life_is_popped_from_its_beginning() {
+    for init_mode in [0, 1] {
+        let broker = start(Setup::default()).await;
+        let order = PopMessage { init_mode, ..from("T", 60_000) };
+        for body in ["0", "1", "2"] {
+            broker.put("T", 0, "", body).await;
+        }
+        let first = pop(&broker, &order).await;
+        assert_eq!(first.bodies(), ["0", "1", "2"]);
+        for place in 0..3 {
+            assert_eq!(ack(&broker, "T", &first.handle(place)).await, 0);
+        }
+        let waiting = PopMessage { poll_time: 10_000, ..order.clone() };
+        let question = Notification {
+            consumer_group: "CG",
+            topic: "T",
+            queue_id: -1,
+            poll_time: 10_000,
+            born_time: 0,
+            order: false,
+            attempt_id: None,
+            exp_type: None,
+            exp: None,
+        };
+        let asked = broker.call(request::NOTIFICATION, &question, Bytes::new());
+        let (popped, asked, ()) = tokio::join!(pop(&broker, &waiting), asked, async {
+            until("both wait", || broker.broker.waiting_pops() == 2).await;
+            let deleted = broker.call(request::DELETE_TOPIC_IN_BROKER, &DeleteTopic { topic: "T" }, Bytes::new());
+            assert_eq!(deleted.await.code, 0);
+        });
+        assert_eq!((popped.code, asked.code), (17, 17));
+        assert!(popped.remark.unwrap().contains("topic[T] not exist"));
+        for body in ["3", "4", "5"] {
+            broker.put("T", 0, "", body).await;
+        }
+        assert_eq!(pop(&broker, &order).await.bodies(), ["3", "4", "5"], "initMode {init_mode}");
+        broker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_a_light_queue_whose_name_holds_a_separator_survives_a_kill() {
+    const NAME: &str = "%LMQ%GID@@@device";
+    let (setup, hand) = Setup { light_queues: Some("100"), ..Setup::default() }.standing();
+    let broker = start(setup.clone()).await;
+    let listed = properties(&[("INNER_MULTI_DISPATCH", NAME)]);
+    for body in ["a", "b"] {
+        broker.put("T", 0, &listed, body).await;
+    }
+    let first = pop(&broker, &from(NAME, 300)).await;
+    assert_eq!(first.bodies(), ["a", "b"]);
+    let image = broker.image();
+    broker.stop().await;
+    let broker = start_on(setup, image).await;
+    assert_eq!(ack(&broker, NAME, &first.handle(0)).await, 0);
+    hand.advance(Duration::from_millis(300));
+    assert_eq!(pop_any(&broker, &from(NAME, 60_000)).await.bodies(), ["b"]);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pop_that_cannot_wait_says_which_limit_is_reached() {
+    let broker = start(Setup::default()).await;
+    broker.put("T", 0, "", "before").await;
+    assert_eq!(pop(&broker, &from("T", 60_000)).await.bodies(), ["before"]);
+    let waiting = PopMessage { poll_time: 10_000, ..from("T", 60_000) };
+    let ((), refused) = tokio::join!(
+        async {
+            assert_eq!(pop(&broker, &waiting).await.bodies(), ["last"]);
+        },
+        async {
+            until("a pop waits", || broker.broker.waiting_pops() == 1).await;
+            let mut refused = Vec::new();
+            for settings in ["popPollingSize=1\n", "popPollingSize=9\nmaxPopPollingSize=1\n"] {
+                let changed = broker.call(request::UPDATE_BROKER_CONFIG, &(), settings).await;
+                assert_eq!(changed.code, 0, "{:?}", changed.remark);
+                let answer = pop(&broker, &waiting).await;
+                refused.push((answer.code, answer.remark.unwrap()));
+            }
+            broker.put("T", 0, "", "last").await;
+            refused
+        }
+    );
+    let of_topic =
+        "POLLING_FULL: 1 requests of this group wait for this topic already, the limit is 1 (popPollingSize)";
+    let of_broker = "POLLING_FULL: 1 requests wait on this broker already, the limit is 1 (maxPopPollingSize)";
+    assert_eq!(refused, [(209, of_topic.to_owned()), (209, of_broker.to_owned())]);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_again_just_before_a_clean_stop_is_not_handed_over() {
+    // Only what somebody wants flushed is.
+    let (setup, hand) = Setup { flush_interval: Duration::from_secs(60), ..Setup::default() }.standing();
+    let broker = start(setup.clone()).await;
+    broker.put("T", 0, "", "a").await;
+    assert_eq!(pop(&broker, &from("T", 300)).await.bodies(), ["a"]);
+    hand.advance(Duration::from_millis(300));
+    broker.wait_for("%RETRY%CG_T", 0, 1).await;
+    let broker = start_on(setup, broker.stop().await).await;
+    for queue_id in 0..8 {
+        let handed = broker.all("rmq_sys_REVIVE_LOG_DefaultCluster", queue_id).await;
+        assert!(handed.is_empty(), "{handed:?}");
+    }
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_again_is_counted_when_it_is_stored() {
+    let device = Device::default();
+    let (setup, hand) = Setup { device: device.clone(), segment_bytes: 64 << 10, ..Setup::default() }.standing();
+    let broker = start(setup).await;
+    let body = "x".repeat(20 << 10);
+    broker.put("T", 0, "", &body).await;
+    assert_eq!(pop(&broker, &from("T", 300)).await.messages.len(), 1);
+    device.fill_log(true);
+    let (deadline, mut stored) = (Instant::now() + DEADLINE, 1);
+    // The last file takes small ones for longer.
+    for bytes in [20 << 10, 2 << 10, 1] {
+        while broker.send(&to("Other", 0, ""), &body[..bytes]).await.code == 0 {
+            assert!(Instant::now() < deadline, "{stored} were stored");
+            stored += 1;
+        }
+    }
+    hand.advance(Duration::from_millis(300));
+    // It is made for what comes again, for which there is no room.
+    while broker.pull(&pull_from("%RETRY%CG_T", 0, 0)).await.code == 17 {
+        assert!(Instant::now() < deadline, "nothing is to come again");
+    }
+    assert_eq!(figure(&broker, "putMessageTimesTotal").await, Some(stored.to_string()));
+    device.fill_log(false);
+    while broker.all("%RETRY%CG_T", 0).await.is_empty() {
+        assert!(Instant::now() < deadline, "it does not come again");
+        hand.advance(Duration::from_secs(1));
+        tokio::task::yield_now().await;
+    }
+    while figure(&broker, "putMessageTimesTotal").await == Some(stored.to_string()) {
+        assert!(Instant::now() < deadline, "it is not counted");
+    }
+    assert_eq!(figure(&broker, "putMessageTimesTotal").await, Some((stored + 1).to_string()));
     broker.stop().await;
 }

@@ -1,4 +1,5 @@
 use super::*;
+use hashbrown::HashSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -65,7 +66,8 @@ fn a_look_through_all_leases_misses_no_message_whose_lease_is_changed_after_the_
     // The look has passed the first lease when the second one moves.
     let after = ledger.lowest_open(None, 1, &mut lowest);
     assert_eq!((after, lowest.get(&QUEUE)), (Some(id(500, 9)), Some(&9)));
-    let new = ledger.change(id(1000, 5), 5, &Change { now: 100, invisible_ms: 60, is_suspended: false }).unwrap();
+    let change = Change { now: 100, invisible_ms: 60, is_suspended: false };
+    let new = ledger.change(id(1000, 5), 5, &change, 100).unwrap();
     assert_eq!((new, ledger.get(new).unwrap().until), (id(1001, 5), 160));
     assert!(!ledger.ack(id(1000, 5), 5), "the old handle fits no more");
     ledger.lowest_open(after, 10, &mut lowest);
@@ -105,11 +107,11 @@ fn a_change_makes_a_lease_of_its_own_that_the_old_handle_does_not_fit() {
     let mut ledger = ledger();
     lease(&mut ledger, id(10, 5), &[5, 6], 100);
     let change = Change { now: 10, invisible_ms: 50, is_suspended: false };
-    let new = ledger.change(id(10, 5), 5, &change).unwrap();
+    let new = ledger.change(id(10, 5), 5, &change, 100).unwrap();
     assert_eq!(new, id(11, 5), "10 and 5 are taken by the pop itself");
     assert_eq!(ledger.get(new).unwrap().until, 60);
     assert!(!ledger.ack(id(10, 5), 5));
-    assert_eq!(ledger.change(id(10, 5), 5, &change), None);
+    assert_eq!(ledger.change(id(10, 5), 5, &change, 100), Err(NoChange::Unknown));
     assert_eq!(due(&mut ledger, 60), [new]);
     assert!(ledger.ack(id(10, 5), 6));
 }
@@ -125,6 +127,32 @@ fn there_are_no_more_leases_than_there_may_be() {
 }
 
 #[test]
+fn a_changed_time_makes_no_lease_too_many() {
+    let mut ledger = ledger();
+    lease(&mut ledger, id(1, 0), &[0, 1], 9);
+    lease(&mut ledger, id(2, 2), &[2], 9);
+    let change = Change { now: 3, invisible_ms: 50, is_suspended: false };
+    assert_eq!(ledger.change(id(1, 0), 0, &change, 2), Err(NoChange::Full));
+    assert_eq!(ledger.get(id(1, 0)).unwrap().open().collect::<Vec<_>>(), [0, 1], "nothing has moved");
+    assert_eq!(ledger.change(id(2, 2), 2, &change, 2), Ok(id(3, 2)), "it leaves no lease behind");
+    assert!(ledger.ack(id(1, 0), 1));
+    assert_eq!(ledger.change(id(1, 0), 0, &change, 2), Ok(id(3, 0)));
+    assert_eq!(ledger.len(), 2);
+}
+
+#[test]
+fn whoever_misses_a_turn_is_told_when_it_ends() {
+    let mut ledger = ledger();
+    assert!(!ledger.miss(QUEUE), "nobody has it");
+    assert!(ledger.claim(QUEUE) && !ledger.claim(QUEUE));
+    assert_eq!(ledger.release(QUEUE), None, "nobody waits for it");
+    assert!(ledger.claim(QUEUE) && ledger.miss(QUEUE));
+    assert_eq!(ledger.release(QUEUE), Some(QueueName { group: "g".into(), topic: "t".into(), queue_id: 0 }));
+    assert!(ledger.claim(QUEUE));
+    assert_eq!(ledger.release(QUEUE), None, "it was told once");
+}
+
+#[test]
 fn a_group_that_is_gone_takes_its_leases_along() {
     let mut ledger = ledger();
     let other = ledger.add(QueueName { group: "h".into(), topic: "t".into(), queue_id: 0 });
@@ -134,6 +162,9 @@ fn a_group_that_is_gone_takes_its_leases_along() {
     assert_eq!((queues, ids), (vec![QUEUE], vec![id(1, 0)]));
     assert_eq!(due(&mut ledger, 9).len(), 1);
     assert_eq!(ledger.find(QueueRef { group: "g", topic: "t", queue_id: 0 }), None);
+    // Somebody may have looked up the number before.
+    assert_eq!(ledger.lease(id(2, 1), Lease::new(1, &[1], 9, 0).unwrap(), 100), Err(NoLease::Gone));
+    assert_eq!(ledger.len(), 1);
 }
 
 proptest! {
@@ -292,7 +323,7 @@ impl World {
             return;
         };
         let change = Change { now: self.now, invisible_ms: ms, is_suspended: false };
-        if let Some(new) = self.ledger.change(id, offset, &change) {
+        if let Ok(new) = self.ledger.change(id, offset, &change, 64) {
             assert_eq!(self.owner.get(&offset).map(|(owner, _)| *owner), Some(id));
             self.put(new);
             self.put(id);
