@@ -313,6 +313,8 @@ pub(crate) struct Sends {
     pub(crate) endings: Vec<Ending>,
     /// What to count when so many records of the batch are stored.
     counts: Vec<(usize, Counted)>,
+    /// Half messages of the batch.
+    pub(crate) half_messages: usize,
     /// For the properties of the record under way.
     pub(crate) properties: Vec<u8>,
     /// For its light queues.
@@ -333,6 +335,7 @@ impl Sends {
             woken: Vec::new(),
             endings: Vec::new(),
             counts: Vec::new(),
+            half_messages: 0,
             properties: Vec::new(),
             light: Vec::new(),
             ids: String::new(),
@@ -411,6 +414,7 @@ impl Sends {
         self.batch.clear();
         self.receipts.clear();
         self.counts.clear();
+        self.half_messages = 0;
         self.lanes.clear();
     }
 }

@@ -161,7 +161,7 @@ impl Broker {
         after_loss::cut(&broker);
         let timeout_ms = broker.settings.load().transaction_time_out;
         let kept_ms = transaction::kept_ms(&broker.store_settings.load());
-        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms, kept_ms)?;
+        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms, kept_ms, broker.clock.now().0)?;
         pop::settle_revived(&broker)?;
         pop::take_over(&broker).await?;
         transaction::mend(&broker).await.map_err(StartError::Refused)?;
@@ -180,10 +180,13 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Writes `config/*.json` as the journal has them, after taking over what another broker has written there, and ends. Nothing is
-    /// served or delivered. Needs a running runtime.
+    /// Writes `config/*.json` as the journal has them, after taking over what another broker has written there, and ends. After a crash
+    /// offsets go no further than what is left of their queues, as at a start. Nothing is served or delivered. Needs a running runtime.
     pub async fn write_configuration(start: Start) -> Result<(), StartError> {
         let broker = Broker::load(start)?;
+        // What lies behind the end of its queue now, a broker that takes over would believe.
+        after_loss::cut(&broker);
+        upkeep::put_offsets(&broker.store, &broker.offsets);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         broker.exchange.export(&broker, When::Changed).await?;
         Ok(broker.exchange.export_timer_counts(&broker).await?)
@@ -305,8 +308,9 @@ impl Broker {
         self.upkeep.unregister(self).await;
     }
 
-    /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got. Listeners stop before.
-    pub async fn stop(&self) {
+    /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got. Listeners stop before. An error if
+    /// `config/*.json` could not be written as the journal has them; all else is done then, too.
+    pub async fn stop(&self) -> Result<(), ExchangeError> {
         let delivery = async {
             self.delay.stop().await;
             if let Some(timers) = &self.timers {
@@ -329,7 +333,7 @@ impl Broker {
             }
             Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
         }
-        self.upkeep.stop(self).await;
+        self.upkeep.stop(self).await
     }
 
     /// Carries out requests of a burst, as many as there are or as may be.
@@ -338,11 +342,11 @@ impl Broker {
             && !session.keeps_too_many()
             && let Some(request) = burst.next()
         {
+            if session.sends.is_of_another_kind(request.header.is_oneway()) {
+                append::append(self, session, out).await;
+            }
             match request.header.code {
                 request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
-                    if session.sends.is_of_another_kind(request.header.is_oneway()) {
-                        append::append(self, session, out).await;
-                    }
                     if let Err(refusal) = send::gather(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);
                     }
@@ -409,7 +413,13 @@ impl Broker {
             match errand {
                 Errand::Pull(order, wake) => pull::resume(self, session, order, wake, out),
                 Errand::Frames(frames) => out.extend(frames),
-                Errand::Then(then) => then(self, session, out),
+                Errand::Then(then) => {
+                    // What it gathers may be of another kind, and nobody knows before.
+                    if !session.sends.is_empty() {
+                        append::append(self, session, out).await;
+                    }
+                    then(self, session, out);
+                }
             }
         }
         let is_done = waiting.as_slice().is_empty();

@@ -411,6 +411,14 @@ impl<C: Clone> Clients<C> {
         notice.filter(|_| may_notify)
     }
 
+    /// The groups that the client of a connection consumes in, each with its name there.
+    pub(crate) fn memberships(&self, connection_id: u64) -> Vec<(Arc<str>, Arc<str>)> {
+        let places = self.changing.lock();
+        let names = places.get(&connection_id).into_iter().flat_map(|place| &place.consumes);
+        let client_id = |name: &Arc<str>| Some(Arc::clone(&self.consumers(name)?.at(connection_id)?.client.client_id));
+        names.filter_map(|name| Some((Arc::clone(name), client_id(name)?))).collect()
+    }
+
     /// A connection is gone.
     pub(crate) fn closed(&self, connection_id: u64) -> Vec<Notice<C>> {
         let mut places = self.changing.lock();

@@ -19,6 +19,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
+use protocol::delay::LEVELS_MAX;
 use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
@@ -40,6 +41,7 @@ use crate::static_topic::mapping::Mapping;
 use crate::tables;
 use crate::topics::{Topic, Topics};
 use crate::unreadable::WaitsFor;
+use crate::wall_time;
 use aside::{Aside, Key, NOT_THERE, Rows, UNREAD_MAX};
 
 /// Messages delivered under one lock of the log.
@@ -59,8 +61,11 @@ const SCAN_FROM: u32 = u32::MAX;
 pub(crate) struct Delay {
     topic: Arc<Topic>,
     bell: Arc<Notify>,
-    /// By level - 1: the next offset to deliver, as far as the journal knows.
+    /// By level - 1: the next offset to deliver, as far as the journal knows. For all levels that a table can have: one that the table does not
+    /// have now keeps its place for when it is there again.
     next: Vec<AtomicU64>,
+    /// How many levels `messageDelayLevel` has.
+    levels: usize,
     /// Where the log is read from after a crash, as far as the journal knows.
     scan_from: AtomicU64,
     /// What the device did not give.
@@ -85,7 +90,7 @@ impl Delay {
     /// Reads the journal and the tail of the log.
     pub(crate) fn load(store: &Store, topics: &Topics, levels: usize) -> Result<Delay, StoreError> {
         let topic = topics.schedule();
-        let next: Vec<AtomicU64> = (0..levels).map(|_| AtomicU64::new(0)).collect();
+        let next: Vec<AtomicU64> = (0..LEVELS_MAX).map(|_| AtomicU64::new(0)).collect();
         let mut scan_from = None;
         let aside = Rows::default();
         store.journal().load(tables::DELAYS, |key, value| {
@@ -119,11 +124,13 @@ impl Delay {
             store.scan(store.min_offset(), &mut visit)?;
         }
         let set_aside = aside.places();
-        delivered.retain(|at| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), &next));
+        let in_use = &next[..levels];
+        delivered.retain(|at| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), in_use));
         Ok(Delay {
             topic,
             bell: Arc::clone(topics.schedule_bell()),
             next,
+            levels,
             scan_from: AtomicU64::new(scan_from.0),
             aside,
             loaded: Mutex::new(Some(Loaded { scan_from, end, delivered })),
@@ -139,10 +146,16 @@ impl Delay {
 
     /// How many levels there are.
     pub(crate) fn levels(&self) -> usize {
-        self.next.len()
+        self.levels
     }
 
-    /// The next offset to deliver, by level, for those that have one: `delayOffset.json`.
+    /// The next offset to deliver of each of them.
+    fn in_use(&self) -> &[AtomicU64] {
+        &self.next[..self.levels]
+    }
+
+    /// The next offset to deliver, by level, for those that have one: `delayOffset.json`. Also of levels that the table does not have now, as
+    /// Apache keeps them.
     pub(crate) fn offsets(&self) -> impl Iterator<Item = (i32, i64)> {
         self.next
             .iter()
@@ -153,7 +166,7 @@ impl Delay {
 
     /// Where the oldest message lies whose delivery is not on the device yet. Called by a thread that may wait.
     pub(crate) fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
-        let of_levels = self.next.iter().zip(0..).filter_map(|(next, level)| {
+        let of_levels = self.in_use().iter().zip(0..).filter_map(|(next, level)| {
             protect::first_from(broker, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
         });
         // After the levels: what they have passed over was set aside before.
@@ -171,7 +184,8 @@ impl Delay {
         // What that broker has delivered on is never met again.
         if let Some(loaded) = &mut *self.loaded.lock() {
             let set_aside = self.aside.places();
-            let is_met = |at: &u64| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), &self.next);
+            let in_use = self.in_use();
+            let is_met = |at: &u64| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), in_use);
             loaded.delivered.retain(is_met);
         }
     }
@@ -203,7 +217,10 @@ impl Table for Delay {
         // The place to read from first: read after the levels, it could lie behind a delivery that they do not include.
         let scan_from = self.scan_from.load(Ordering::Acquire);
         for (next, level) in self.next.iter().zip(1u32..) {
-            f(&level.to_be_bytes(), &next.load(Ordering::Acquire).to_be_bytes());
+            let next = next.load(Ordering::Acquire);
+            if next > 0 {
+                f(&level.to_be_bytes(), &next.to_be_bytes());
+            }
         }
         // Behind the levels: what they have passed over was set aside before.
         self.aside.for_each(f);
@@ -264,8 +281,8 @@ enum Prepared {
 pub(crate) async fn deliver(broker: Arc<Broker>) {
     let delay = Arc::clone(&broker.delay);
     let Some(loaded) = delay.loaded.lock().take() else { return };
-    let delays_ms = (1..=delay.next.len()).map(|level| broker.delay_levels.delay_ms(level as i32));
-    let next = delay.next.iter().map(|next| next.load(Ordering::Relaxed));
+    let delays_ms = (1..=delay.levels).map(|level| broker.delay_levels.delay_ms(level as i32));
+    let next = delay.in_use().iter().map(|next| next.load(Ordering::Relaxed));
     let mut delivery = Delivery {
         schedule: Schedule::new(next.zip(delays_ms)),
         delivered: loaded.delivered,
@@ -304,10 +321,7 @@ impl Delivery {
                         self.wait(delay, Some(RETRY)).await;
                     }
                 }
-                Step::WaitUntil(time) => {
-                    let ms = u64::try_from(time - now).unwrap_or(0);
-                    self.wait(delay, Some(Duration::from_millis(ms))).await;
-                }
+                Step::WaitUntil(time) => self.wait(delay, Some(wall_time::until(time, now))).await,
                 Step::Idle => self.wait(delay, None).await,
             }
         }
@@ -328,7 +342,7 @@ impl Delivery {
     async fn wait(&mut self, delay: &Delay, limit: Option<Duration>) {
         let store = &self.broker.store;
         let now = self.broker.clock.now().0;
-        let until_next = self.aside.next_due().map(|due| Duration::from_millis(u64::try_from(due - now).unwrap_or(0)));
+        let until_next = self.aside.next_due().map(|due| wall_time::until(due, now));
         let limit = limit.into_iter().chain(until_next).min();
         let flushed_to = match (self.unflushed.front(), self.scan_from_next) {
             (Some(first), _) => first.end.0,
@@ -405,13 +419,30 @@ impl Delivery {
         let next = self.schedule.next(level);
         match fetch::units(&self.broker.store, &lane.queue, next, 1, &mut self.units).await {
             Ok(()) => {
-                let head = self.units.first().map(|unit| unit.tags);
+                let head = match self.units.first().copied() {
+                    Some(unit) => Some(self.due(level, &unit).await),
+                    None => None,
+                };
                 self.schedule.saw(level, head, self.broker.clock.now().0);
             }
             Err(error) => {
                 tracing::error!(level, %error, "queue of delayed messages cannot be read");
                 self.look_later(level);
             }
+        }
+    }
+
+    /// When a unit of a level is due. Where Apache's consume queues had extensions, its unit says where one lies; then its message's time of storing
+    /// counts, as in Apache when an extension is gone. One that cannot be read now is due, and dealt with as any that cannot.
+    async fn due(&self, level: usize, unit: &Unit) -> i64 {
+        if !tags::is_extension_address(unit.tags) {
+            return unit.tags;
+        }
+        match fetch::record(&self.broker.store, unit.at).await {
+            Ok(RecordAt::Record(slice)) => view_of(slice.as_ref()).map_or(unit.tags, |view| {
+                view.store_timestamp().saturating_add(self.broker.delay_levels.delay_ms(level as i32 + 1))
+            }),
+            Ok(RecordAt::Gone | RecordAt::Damaged) | Err(_) => unit.tags,
         }
     }
 
@@ -447,7 +478,7 @@ impl Delivery {
         let mut to_send = None;
         for unit in &units {
             if self.batch.bytes() >= BATCH_BYTES_MAX
-                || unit.is_message() && !self.schedule.is_due(level, unit.tags, now)
+                || unit.is_message() && !self.schedule.is_due(level, self.due(level, unit).await, now)
             {
                 break;
             }
@@ -734,5 +765,26 @@ mod tests {
         let delay = Delay::load(&store, &topics, 1).unwrap();
         assert!(delay.loaded.lock().take().unwrap().delivered.is_empty());
         store.close().unwrap();
+    }
+
+    #[test]
+    fn a_level_that_the_table_does_not_have_now_keeps_its_place() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (store, snapshot) = (store_at(dir.path()), store_at(other.path()));
+        let topics = Topics::load(&store, Clock::manual(TimeMs(1_000)).0);
+        put(&store, 3, 7);
+        let delay = Delay::load(&store, &topics, 2).unwrap();
+        assert_eq!((delay.levels(), delay.offsets().collect::<Vec<_>>()), (2, vec![(3, 7)]));
+        delay.for_each(&mut |key, value| {
+            snapshot.journal().put(tables::DELAYS, key, value);
+        });
+        let delay = Delay::load(&snapshot, &topics, 3).unwrap();
+        assert_eq!((delay.levels(), delay.next[2].load(Ordering::Relaxed)), (3, 7));
+        // Another broker's progress, too.
+        let delay = Delay::load(&snapshot, &topics, 2).unwrap();
+        delay.import(&snapshot, 3, 9);
+        assert_eq!(delay.offsets().collect::<Vec<_>>(), [(3, 9)]);
+        store.close().unwrap();
+        snapshot.close().unwrap();
     }
 }

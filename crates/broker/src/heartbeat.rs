@@ -132,7 +132,18 @@ pub(crate) fn unregister(
         .and_then(|name| broker.groups.get(name))
         .is_none_or(|group| group.config.load().notify_consumer_ids_changed_enable);
     let id = session.connection.id();
-    if let Some(notice) = broker.clients.leave(id, said.producer_group, said.consumer_group, may_notify) {
+    let client_id = said.consumer_group.and_then(|name| broker.clients.consumers(name)).and_then(|group| {
+        let member = group.at(id)?;
+        Some(Arc::clone(&member.client.client_id))
+    });
+    let notice = broker.clients.leave(id, said.producer_group, said.consumer_group, may_notify);
+    // Before the others are told: they try to lock what it had.
+    if let (Some(group), Some(client_id)) = (said.consumer_group, client_id)
+        && !is_member(broker, group, &client_id)
+    {
+        broker.order_locks.free(group, &client_id);
+    }
+    if let Some(notice) = notice {
         tell(broker, notice);
     }
     reply_ok(request, out);
@@ -169,9 +180,21 @@ pub(crate) fn check(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
 
 /// A connection is gone: its client leaves all its groups.
 pub(crate) fn closed(broker: &Broker, connection_id: u64) {
-    for notice in broker.clients.closed(connection_id) {
+    let left = broker.clients.memberships(connection_id);
+    let notices = broker.clients.closed(connection_id);
+    for (group, client_id) in left {
+        if !is_member(broker, &group, &client_id) {
+            broker.order_locks.leave(&group, &client_id);
+        }
+    }
+    for notice in notices {
         tell(broker, notice);
     }
+}
+
+/// Whether a client of that name is in the group, on whatever connection: it may have come back before the old one was found to be gone.
+fn is_member(broker: &Broker, group: &str, client_id: &str) -> bool {
+    broker.clients.consumers(group).is_some_and(|group| group.member(client_id).is_some())
 }
 
 /// Closes the connections of clients that have been silent for longer than `channelExpiredTimeout`; closing does the rest.

@@ -28,6 +28,8 @@ use crate::wake_up::{Errands, List, Published, WaitList};
 const TICK: Duration = Duration::from_millis(20);
 /// The longest that anybody is parked, whatever he asks for: what waits longer is most likely forgotten.
 const PARKED_TIME_MAX: Duration = Duration::from_secs(300);
+/// Places of a connection that are gone are looked for from so many on.
+const SWEPT_FROM: usize = 64;
 
 /// One queue of a topic, with the pulls that wait for its next message.
 pub(crate) struct Lane {
@@ -94,6 +96,19 @@ pub(crate) enum Wake {
     Expired,
 }
 
+/// A pull that waits aside, not in a lane: it counts as a parked one as long as this lives.
+pub(crate) struct Aside {
+    hold: Arc<Hold>,
+    inbox: Arc<Inbox>,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.hold.parked.fetch_sub(1, Ordering::Relaxed);
+        self.inbox.parked.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What is left to do of a request, on its connection's task.
 pub(crate) type Then = Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>;
 
@@ -123,14 +138,14 @@ pub(crate) struct Inbox {
     errands: Errands<Errand>,
     /// Apart from the errands, which wait for them where too many are kept back.
     let_go: Errands<LetGo>,
-    /// Parked pulls of this connection.
+    /// Parked pulls of this connection, and those that wait aside.
     parked: AtomicUsize,
     /// What was copied from the device for it and is not written yet.
     pub(crate) copies: Copies,
-    /// Where pulls of this connection were parked, by address, so that a lost connection does not stay there.
-    lanes: Mutex<HashMap<usize, Weak<Lane>>>,
-    /// Where pops of this connection were parked, by address.
-    rooms: Mutex<HashMap<usize, Weak<Room>>>,
+    /// Where pulls of this connection were parked, so that a lost connection does not stay there.
+    lanes: Mutex<Visited<Lane>>,
+    /// Where pops of this connection were parked.
+    rooms: Mutex<Visited<Room>>,
 }
 
 impl Inbox {
@@ -148,15 +163,15 @@ impl Inbox {
 
     /// Notes where a pop of this connection is parked.
     pub(crate) fn waits_in(&self, room: &Arc<Room>) {
-        self.rooms.lock().insert(Arc::as_ptr(room) as usize, Arc::downgrade(room));
+        self.rooms.lock().note(room);
     }
 
     /// Where pops of this connection were parked, for the last time.
     pub(crate) fn take_rooms(&self) -> Vec<Arc<Room>> {
-        self.rooms.lock().drain().filter_map(|(_, room)| room.upgrade()).collect()
+        self.rooms.lock().take()
     }
 
-    /// How many pulls of this connection are parked.
+    /// How many pulls of this connection are parked, or wait aside.
     pub(crate) fn parked(&self) -> usize {
         self.parked.load(Ordering::Relaxed)
     }
@@ -199,6 +214,35 @@ impl Inbox {
     }
 }
 
+/// Places where something of one connection was parked, and perhaps is not any more.
+struct Visited<T> {
+    /// By address: whoever is known here keeps his.
+    by_address: HashMap<usize, Weak<T>>,
+    /// So many entries, and those of places that are gone are taken out: a light queue has a new lane whenever nobody used it for a moment.
+    sweep_at: usize,
+}
+
+impl<T> Default for Visited<T> {
+    fn default() -> Visited<T> {
+        Visited { by_address: HashMap::new(), sweep_at: SWEPT_FROM }
+    }
+}
+
+impl<T> Visited<T> {
+    fn note(&mut self, place: &Arc<T>) {
+        if self.by_address.len() >= self.sweep_at {
+            self.by_address.retain(|_, place| place.strong_count() > 0);
+            self.sweep_at = (self.by_address.len() * 2).max(SWEPT_FROM);
+        }
+        self.by_address.entry(Arc::as_ptr(place) as usize).or_insert_with(|| Arc::downgrade(place));
+    }
+
+    /// Those that are still there, for the last time.
+    fn take(&mut self) -> Vec<Arc<T>> {
+        self.by_address.drain().filter_map(|(_, place)| place.upgrade()).collect()
+    }
+}
+
 /// Why a pull cannot be parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TooManyParked {
@@ -232,6 +276,7 @@ pub(crate) struct Hold {
     /// The wheel's first tick came nearer, or we stop.
     changed: Notify,
     is_stopped: AtomicBool,
+    /// Those that wait aside included.
     parked: AtomicUsize,
     tickets: AtomicU64,
 }
@@ -249,7 +294,7 @@ impl Hold {
         }
     }
 
-    /// How many pulls are parked.
+    /// How many pulls are parked, or wait aside.
     pub(crate) fn parked(&self) -> usize {
         self.parked.load(Ordering::Relaxed)
     }
@@ -268,16 +313,11 @@ impl Hold {
         expires_at: u64,
         settings: &BrokerSettings,
     ) -> Result<Ticket, (PullOrder, TooManyParked)> {
-        let limit = settings.parked_pulls_per_connection_max;
-        if inbox.parked() >= limit {
-            return Err((order, TooManyParked::OfConnection(limit)));
-        }
-        let limit = settings.parked_pulls_max;
-        if self.parked() >= limit {
-            return Err((order, TooManyParked::OfBroker(limit)));
+        if let Err(full) = self.check_room(inbox, settings) {
+            return Err((order, full));
         }
         let lane = Arc::clone(order.lane());
-        inbox.lanes.lock().entry(Arc::as_ptr(&lane) as usize).or_insert_with(|| Arc::downgrade(&lane));
+        inbox.lanes.lock().note(&lane);
         order.set_held(true);
         inbox.parked.fetch_add(1, Ordering::Relaxed);
         self.parked.fetch_add(1, Ordering::Relaxed);
@@ -297,6 +337,31 @@ impl Hold {
         Ok(Ticket(ticket))
     }
 
+    /// Counts a pull that waits for something else than its lane, within the same limits.
+    pub(crate) fn aside(
+        self: &Arc<Hold>,
+        inbox: &Arc<Inbox>,
+        settings: &BrokerSettings,
+    ) -> Result<Aside, TooManyParked> {
+        self.check_room(inbox, settings)?;
+        inbox.parked.fetch_add(1, Ordering::Relaxed);
+        self.parked.fetch_add(1, Ordering::Relaxed);
+        Ok(Aside { hold: Arc::clone(self), inbox: Arc::clone(inbox) })
+    }
+
+    /// May one more pull of this connection wait?
+    fn check_room(&self, inbox: &Inbox, settings: &BrokerSettings) -> Result<(), TooManyParked> {
+        let limit = settings.parked_pulls_per_connection_max;
+        if inbox.parked() >= limit {
+            return Err(TooManyParked::OfConnection(limit));
+        }
+        let limit = settings.parked_pulls_max;
+        if self.parked() >= limit {
+            return Err(TooManyParked::OfBroker(limit));
+        }
+        Ok(())
+    }
+
     /// Takes a parked pull back, unless it was woken in between.
     pub(crate) fn take_back(&self, lane: &Lane, ticket: Ticket) -> Option<PullOrder> {
         let mut taken = Vec::new();
@@ -313,7 +378,7 @@ impl Hold {
             if let Some(bell) = &lane.bell {
                 bell.notify_one();
             }
-            lane.rooms.arrived(published, &self.rooms);
+            lane.rooms.arrived(published, lane.queue.id() as i32, &self.rooms);
             if !lane.parked.has_any(published) {
                 continue;
             }
@@ -327,7 +392,8 @@ impl Hold {
     /// Drops what a closed connection has parked.
     pub(crate) fn forget(&self, inbox: &Arc<Inbox>) {
         let mut gone = Vec::new();
-        for lane in inbox.lanes.lock().drain().filter_map(|(_, lane)| lane.upgrade()) {
+        let lanes = inbox.lanes.lock().take();
+        for lane in lanes {
             lane.take_if(self, |pull| Arc::ptr_eq(&pull.inbox, inbox), &mut gone);
         }
         drop(gone);
@@ -409,4 +475,27 @@ impl Hold {
 
 fn ticks(time: Duration) -> u64 {
     u64::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_that_are_gone_are_forgotten_and_those_that_are_there_are_not() {
+        let mut visited = Visited::default();
+        let there = Arc::new(0);
+        visited.note(&there);
+        for number in 1..=500 {
+            visited.note(&Arc::new(number));
+            visited.note(&there);
+            assert!(visited.by_address.len() <= SWEPT_FROM);
+        }
+        assert_eq!(visited.take(), [there]);
+        // Those of a connection that waits in many at once stay, and are not looked through for each one that comes.
+        let many: Vec<Arc<i32>> = (0..1000).map(Arc::new).collect();
+        many.iter().for_each(|place| visited.note(place));
+        assert_eq!(visited.by_address.len(), 1000);
+        assert!(visited.sweep_at > 1000);
+    }
 }

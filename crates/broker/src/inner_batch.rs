@@ -15,7 +15,7 @@ use protocol::request::SendMessage;
 use protocol::{sys_flag, tags};
 use store::TagsCode;
 
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Facts};
 use crate::hold::Lane;
@@ -140,12 +140,16 @@ pub(crate) fn gather(
         properties: &sends.properties,
     };
     let tags = TagsCode::Code(tags::code(facts.tags));
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     let queue = &target.lane.queue;
     if are_keys_said {
         sends.batch.push_inner_batch_with_keys(queue, tags, count, |out| append::encode(&draft, out));
     } else {
         sends.batch.push_inner_batch(queue, tags, count, |out| append::encode(&draft, out));
+    }
+    if let Err(refusal) = append::check_fits(broker, &mut sends.batch, first, gathered) {
+        sends.receipts.forget(uniq_key);
+        return Err(refusal);
     }
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
@@ -158,7 +162,9 @@ pub(crate) fn gather(
         part: None,
     });
     sends.touch(target.lane);
-    broker.stats.sent(target.topic, target.queue_id, facts.message_type(), usize::from(count), request.body.len());
+    let (topic, queue_id, message_type) = (Arc::clone(target.topic), target.queue_id, facts.message_type());
+    let (messages, bytes) = (usize::from(count), request.body.len());
+    sends.count(Counted::Sent { topic, queue_id, message_type, messages, bytes });
     Ok(())
 }
 

@@ -18,14 +18,12 @@ use protocol::request::{GetConsumerRunningInfo, PullMessage, PullReply};
 use crate::admin::relay::VERSION_WITH_ANSWERS;
 use crate::broker::Broker;
 use crate::heartbeat::SUBSCRIPTIONS_MAX;
-use crate::hold::Errand;
-use crate::refusal::Refusal;
+use crate::hold::{Aside, Errand};
+use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 
 /// How long a client has to say it. Shorter than any client waits for a pull.
 const ANSWER: Duration = Duration::from_secs(3);
-/// Pulls of one connection that wait for one answer; a client has one for each queue.
-const PULLS_MAX: usize = 10_000;
 
 /// A question to the client of this connection, and the pulls that wait for what it says.
 pub(crate) struct Question {
@@ -40,9 +38,12 @@ struct Waiting {
     queue_offset: i64,
     /// What it hears when the client does not help.
     refusal: Refusal,
+    /// That it waits is counted.
+    _aside: Aside,
 }
 
-/// Takes on a pull that was refused because its subscription is not known yet. Gives the refusal back when its client cannot be asked.
+/// Takes on a pull that was refused because its subscription is not known yet. Gives the refusal back when its client cannot be asked, and
+/// another one when too many pulls wait already.
 pub(crate) fn ask(
     broker: &Broker,
     session: &mut Session,
@@ -55,17 +56,19 @@ pub(crate) fn ask(
     let Some(member) = member.filter(|member| member.client.version >= VERSION_WITH_ANSWERS) else {
         return Err(refusal);
     };
+    let aside = broker.hold.aside(&session.inbox, &broker.settings.load()).map_err(|full| {
+        Refusal::busy(format_args!("[GANTRY]system busy, start flow control for a while: {full}"), SOON)
+    })?;
+    broker.limits.parked(session.inbox.parked());
     let waiting = Waiting {
         reply_to: request.reply_to(),
         topic: message.topic.into(),
         sub_version: message.sub_version,
         queue_offset: message.queue_offset,
         refusal,
+        _aside: aside,
     };
     if let Some(question) = session.questions.iter_mut().find(|question| *question.group == *message.consumer_group) {
-        if question.pulls.len() >= PULLS_MAX {
-            return Err(waiting.refusal);
-        }
         question.pulls.push(waiting);
         return Ok(());
     }
@@ -107,7 +110,8 @@ fn heard(
     }
     let Some(place) = session.questions.iter().position(|question| question.group == *group) else { return };
     let consumers = broker.clients.consumers(group);
-    for Waiting { reply_to, topic, sub_version, queue_offset, refusal } in session.questions.swap_remove(place).pulls {
+    for waiting in session.questions.swap_remove(place).pulls {
+        let Waiting { reply_to, topic, sub_version, queue_offset, refusal, .. } = waiting;
         let known = consumers.as_ref().and_then(|consumers| consumers.subscription(&topic));
         if known.is_none_or(|known| known.version < sub_version) {
             out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);

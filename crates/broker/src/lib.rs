@@ -62,6 +62,7 @@ mod upkeep;
 mod view;
 mod vital;
 mod wake_up;
+mod wall_time;
 mod want;
 
 pub use broker::{Broker, Start};

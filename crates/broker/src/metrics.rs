@@ -89,6 +89,11 @@ impl Broker {
         for (code, count) in self.unheard.all() {
             page.value(&[("response_code", &code.to_string())], count);
         }
+        let moved = "Reads of groups that asked where their queue has nothing, and were told where to go on";
+        page.metric("gantry_offsets_moved_total", Kind::Counter, moved);
+        for (reason, count) in self.offsets.moves() {
+            page.value(&[("reason", reason)], count);
+        }
         page.metric("gantry_major_faults_total", Kind::Counter, "Page faults that waited for a device");
         page.value(&[("threads", "all")], process.major_faults);
         page.value(&[("threads", "network")], process.network_major_faults);

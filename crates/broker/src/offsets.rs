@@ -7,6 +7,7 @@
 pub(crate) mod after_loss;
 mod carrier;
 mod ended;
+mod moved;
 pub(crate) mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,10 +19,12 @@ use arc_swap::ArcSwap;
 use env::{Clock, TimeMs};
 use parking_lot::{Mutex, RwLock};
 use protocol::body::DataVersion;
+use protocol::names;
 use tokio::sync::Notify;
 
 pub use self::ended::Client;
 use self::ended::{Ended, Ends};
+use self::moved::Moves;
 use crate::hashing::{self, Hashing};
 use crate::topics::QUEUES_MAX;
 
@@ -207,6 +210,7 @@ pub struct Offsets {
     version: ArcSwap<DataVersion>,
     /// Where queues ended, if this process began after a loss of power.
     ends: OnceLock<Ends>,
+    moves: Moves,
     clock: Clock,
 }
 
@@ -220,6 +224,7 @@ impl Offsets {
             commits: AtomicU64::new(0),
             version: ArcSwap::from_pointee(DataVersion::default()),
             ends: OnceLock::new(),
+            moves: Moves::default(),
             clock,
         }
     }
@@ -257,10 +262,15 @@ impl Offsets {
         self.table.pin().get(&KeyRef { group, topic }).map_or(0, |entry| entry.put_at.load(Ordering::Relaxed))
     }
 
-    /// Notes what a group has asked for last; shown to operators.
+    /// Notes what a group has asked for last; shown to operators. Of a light queue only where the group has committed something: there may be
+    /// very many that are read once and never again, and each would stay for good.
     pub fn pulled(&self, group: &str, topic: &str, queue_id: i32, offset: i64) {
-        if let Some(queue) = index(queue_id) {
-            self.entry(group, topic).with(queue, |slot| slot.pulled.store(offset, Ordering::Relaxed));
+        let Some(queue) = index(queue_id) else { return };
+        let note = |slot: &Slot| slot.pulled.store(offset, Ordering::Relaxed);
+        if !names::is_lmq(topic) {
+            self.entry(group, topic).with(queue, note);
+        } else if let Some(entry) = self.table.pin().get(&KeyRef { group, topic }) {
+            entry.with(queue, note);
         }
     }
 
@@ -408,14 +418,20 @@ impl Offsets {
             if is_gone && entry.is_buried.swap(true, Ordering::AcqRel) {
                 continue;
             }
+            // What came after a deleted entry may be in the journal already (`Carrier`), and must not be deleted there with it.
+            let successor = if is_gone { self.table.pin().get(&entry.key).cloned() } else { None };
+            let after = successor.as_ref().map(|successor| successor.committed()).unwrap_or_default();
+            let told = successor.as_ref().unwrap_or(&entry);
             for (queue_id, slot) in (0..).zip(entry.slots.read().iter()) {
                 if !slot.is_marked.swap(false, Ordering::SeqCst) && !is_gone {
                     continue;
                 }
-                let offset = slot.committed.load(Ordering::Relaxed);
-                let offset = (offset >= 0 && !is_gone).then_some(offset);
+                let offset = match is_gone {
+                    true => after.get(&queue_id).copied(),
+                    false => Some(slot.committed.load(Ordering::Relaxed)).filter(|offset| *offset >= 0),
+                };
                 taken += 1;
-                let position = take(entry.change(queue_id, offset), key);
+                let position = take(told.change(queue_id, offset), key);
                 entry.put_at.store(position, Ordering::Relaxed);
             }
         }
@@ -516,10 +532,11 @@ impl Offsets {
     }
 
     fn bury(&self, entry: &Arc<Entry>) {
+        // It leaves the table first: whoever carries a commit to the journal once the deletion is there finds what comes after it. Only this one:
+        // somebody else may have deleted it too, and another one has its place.
+        let _ = self.table.pin().remove_if(&entry.key, |_, found| Arc::ptr_eq(found, entry));
         entry.is_gone.store(true, Ordering::Release);
-        // Marked before it leaves the table: an entry that takes its place is marked later, and written after the deletion.
         self.mark(entry);
-        self.table.pin().remove(&entry.key);
     }
 
     fn mark(&self, entry: &Arc<Entry>) {

@@ -1,7 +1,9 @@
 //! Queue locks: which client of a group may consume a queue in order.
 //!
 //! [`Locks`] is the state machine, a function of `now`, the time since the start; [`OrderLocks`] holds it behind one mutex and the clock. A lock that is not renewed
-//! for `rocketmq.broker.rebalance.lockMaxLiveTime` (60 s) is free: a client renews every 20 s and treats its own as lost after 30 s.
+//! for `rocketmq.broker.rebalance.lockMaxLiveTime` (60 s) is free: a client renews every 20 s and treats its own as lost after 30 s. So when it leaves its
+//! group without a word, its locks hold no longer than that, and when it says that it leaves, they are free at once. In Apache they hold for all of
+//! the 60 s, nobody consumes the queues meanwhile, and what the group sends back goes to dead letters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,14 +27,21 @@ const LOCKS_MAX: usize = 1_000_000;
 /// Longest name of a broker in a lock, in bytes.
 const BROKER_NAME_MAX: usize = 255;
 
+/// A client that nobody has set otherwise takes its own lock for lost when it was not renewed for so long.
+const TAKEN_FOR_LOST: Duration = Duration::from_secs(30);
+
 struct Lock {
     client: Box<str>,
     /// By the clock's `elapsed`: whoever sets the machine's clock must not free every lock.
     renewed_at: Duration,
+    /// Its client has left the group since, without giving it up.
+    is_left: bool,
 }
 
 impl Lock {
     fn is_held(&self, now: Duration, live: Duration) -> bool {
+        // Whoever lets locks live longer has set that of the clients too: theirs is half of it, as by default.
+        let live = if self.is_left { (live / 2).max(TAKEN_FOR_LOST).min(live) } else { live };
         now.saturating_sub(self.renewed_at) <= live
     }
 
@@ -69,10 +78,11 @@ impl Locks {
                         lock.client = client.into();
                     }
                     lock.renewed_at = now;
+                    lock.is_left = false;
                 }
                 None if self.count >= LOCKS_MAX => continue,
                 None => {
-                    held.insert(queue.clone(), Lock { client: client.into(), renewed_at: now });
+                    held.insert(queue.clone(), Lock { client: client.into(), renewed_at: now, is_left: false });
                     self.count += 1;
                 }
             }
@@ -98,8 +108,26 @@ impl Locks {
         }
     }
 
+    /// A client has said that it leaves the group: it consumes nothing any more.
+    fn free(&mut self, group: &str, client: &str) {
+        let Some(held) = self.groups.get_mut(group) else { return };
+        let before = held.len();
+        held.retain(|_, lock| &*lock.client != client);
+        self.count -= before - held.len();
+        if held.is_empty() {
+            self.groups.remove(group);
+        }
+    }
+
+    /// A client is gone from the group, and may still consume.
+    fn leave(&mut self, group: &str, client: &str) {
+        let Some(held) = self.groups.get_mut(group) else { return };
+        held.values_mut().filter(|lock| &*lock.client == client).for_each(|lock| lock.is_left = true);
+    }
+
     fn holds_any(&self, group: &str, now: Duration) -> bool {
-        self.groups.get(group).is_some_and(|held| held.values().any(|lock| lock.is_held(now, self.live)))
+        let holds = |lock: &Lock| !lock.is_left && lock.is_held(now, self.live);
+        self.groups.get(group).is_some_and(|held| held.values().any(holds))
     }
 
     /// Forgets locks that nobody has renewed.
@@ -129,7 +157,17 @@ impl OrderLocks {
         self.locks.lock().lock(group, client, queues, self.clock.elapsed())
     }
 
-    /// Whether some client of the group consumes in order at this moment.
+    /// A client has said that it leaves the group: its locks are free.
+    pub(crate) fn free(&self, group: &str, client: &str) {
+        self.locks.lock().free(group, client);
+    }
+
+    /// A client is gone from the group without a word: its locks hold as long as it may still take them for its own.
+    pub(crate) fn leave(&self, group: &str, client: &str) {
+        self.locks.lock().leave(group, client);
+    }
+
+    /// Whether some client of the group consumes in order at this moment. One that is gone from it does not.
     pub(crate) fn holds_any(&self, group: &str) -> bool {
         self.locks.lock().holds_any(group, self.clock.elapsed())
     }
@@ -204,6 +242,36 @@ mod tests {
         assert_eq!(locks.lock("G", "b", queues(&[0, 1]), at(60_001)), queues(&[1]));
         assert!(locks.holds_any("G", at(120_001)));
         assert!(!locks.holds_any("G", at(120_002)));
+    }
+
+    #[test]
+    fn a_client_that_leaves_gives_its_queues_up_at_once_and_one_that_is_gone_when_it_knows_of_it() {
+        let mut locks = Locks::new(at(60_000));
+        locks.lock("G", "a", queues(&[0, 1]), at(0));
+        locks.lock("G", "b", queues(&[2]), at(0));
+        locks.leave("G", "a");
+        assert!(locks.holds_any("G", at(1)), "b is there");
+        assert_eq!(locks.lock("G", "b", queues(&[0, 2]), at(30_000)), queues(&[2]));
+        assert_eq!(locks.lock("G", "a", queues(&[1]), at(30_000)), queues(&[1]), "it has come back");
+        assert_eq!(locks.lock("G", "b", queues(&[0, 1]), at(30_001)), queues(&[0]));
+        locks.free("G", "b");
+        assert_eq!((locks.count, locks.holds_any("G", at(30_002))), (1, true));
+        locks.leave("G", "a");
+        assert!(!locks.holds_any("G", at(30_002)));
+        assert!(locks.lock("G", "c", queues(&[1]), at(60_000)).is_empty());
+        locks.expire(at(60_001));
+        assert_eq!((locks.count, locks.groups.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_lock_whose_client_is_gone_holds_half_as_long_as_others_and_no_longer_than_those() {
+        for (live, left) in [(120_000, 60_000), (40_000, 30_000), (10_000, 10_000)] {
+            let mut locks = Locks::new(at(live));
+            locks.lock("G", "a", queues(&[0]), at(0));
+            locks.leave("G", "a");
+            assert!(locks.lock("G", "b", queues(&[0]), at(left)).is_empty(), "{live}");
+            assert_eq!(locks.lock("G", "b", queues(&[0]), at(left + 1)), queues(&[0]), "{live}");
+        }
     }
 
     #[test]

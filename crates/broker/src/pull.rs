@@ -507,7 +507,9 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
     };
     if code != ResponseCode::Success {
         broker.stats.missed();
-        answer(broker, order, found, code, status, out);
+        if answer(broker, order, found, code, status, out) == ResponseCode::PullOffsetMoved {
+            broker.offsets.moved(&order.group.name, order.topic.name(), order.queue_id(), order.offset, found);
+        }
         return;
     }
     broker.stats.got(&order.group.name, &order.topic, order.queue_id(), found.count, found.bytes);
@@ -525,9 +527,18 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
     out.reply_shared(order.reply_to, code, Some(status), &fields, found.bytes, parts);
 }
 
-fn answer(_: &Broker, order: &PullOrder, found: &Read, code: ResponseCode, status: &str, out: &mut Outgoing) {
+/// An answer without messages; says with which code.
+fn answer(
+    _: &Broker,
+    order: &PullOrder,
+    found: &Read,
+    code: ResponseCode,
+    status: &str,
+    out: &mut Outgoing,
+) -> ResponseCode {
     let (code, fields) = fields(order, found, code);
     out.reply(order.reply_to, code, Some(status), &fields, &[]);
+    code
 }
 
 fn fields(order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {

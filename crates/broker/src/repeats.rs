@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use net::Outgoing;
+use net::{Outgoing, ReplyTo};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
@@ -183,11 +183,12 @@ pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Resul
     }
 }
 
-/// Answers a repeated send as the first one was answered: in its mode, when what it waits for has come.
+/// Answers a repeated send as the first one was answered: in its mode, when what it waits for has come. One that is refused is left to whoever
+/// answers refusals.
 pub(crate) fn answer(
     broker: &Broker,
     session: &mut Session,
-    asker: Asker,
+    reply_to: ReplyTo,
     uniq_key: &str,
     waits: bool,
     first: First,
@@ -197,6 +198,9 @@ pub(crate) fn answer(
     let end = if waits { first.end.0 } else { 0 };
     let topics = Arc::clone(store.journal().mark_of(journal, waits));
     let is_durable = store.written().get() >= first.end.0 && store.flushed().get() >= end && topics.get() >= journal;
+    let permit = if is_durable { None } else { Some(session.sends.may_wait()?) };
+    // From here on it is answered: a part of a request that was taken out before would never be.
+    let asker = Asker::of(session, reply_to);
     let (settings, host) = (broker.settings.load_full(), broker.advertised);
     let uniq_key = uniq_key.to_owned();
     let frames = move |code: ResponseCode, remark: Option<&str>| {
@@ -223,11 +227,10 @@ pub(crate) fn answer(
         out.reply(reply_to, code, remark, &(reply, reply_extra(&settings)), &[]);
         out.take()
     };
-    if is_durable {
+    let Some(permit) = permit else {
         session.inbox.push(Errand::Frames(frames(ResponseCode::Success, None)));
         return Ok(());
-    }
-    let permit = session.sends.may_wait()?;
+    };
     let limit = JOURNAL_TIMEOUT.max(Duration::from_millis(broker.store_settings.load().sync_flush_timeout));
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();

@@ -88,14 +88,14 @@ impl Schedule {
         let mut first = i64::MAX;
         for place in 0..count {
             let level = (self.turn + place) % count;
-            match self.levels[level].head {
-                Head::Due(at) if at <= now => {
-                    self.turn = level + 1;
-                    return Step::Deliver(level);
-                }
-                Head::Due(at) => first = first.min(at),
-                Head::Unknown | Head::Empty => {}
+            let Head::Due(at) = self.levels[level].head else { continue };
+            // The clock may have been set back since the head was seen.
+            let at = self.corrected(level, at, now);
+            if at <= now {
+                self.turn = level + 1;
+                return Step::Deliver(level);
             }
+            first = first.min(at);
         }
         if first == i64::MAX { Step::Idle } else { Step::WaitUntil(first) }
     }
@@ -155,6 +155,13 @@ mod tests {
         let mut schedule = two_levels();
         assert_eq!(settle(&mut schedule, 100, [Some(1_101 + STEP_MS_MAX), None]), Step::Deliver(0));
         assert!(!schedule.is_due(0, 1_100, 100));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_holds_up_no_head_that_is_known() {
+        let mut schedule = two_levels();
+        assert_eq!(settle(&mut schedule, 0, [Some(1_000), None]), Step::WaitUntil(1_000));
+        assert_eq!(schedule.step(-3_600_000), Step::Deliver(0));
     }
 
     #[test]

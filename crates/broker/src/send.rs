@@ -32,7 +32,6 @@ use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
 use crate::session::Session;
 use crate::static_topic;
 use crate::timer;
-use crate::together::Asker;
 use crate::topics::{Changed, Topic};
 
 /// Where a message goes once everything about its topic is checked.
@@ -280,7 +279,7 @@ fn gather_one(
     let is_half = facts.is_half && !(reconsume_times > 0 && level > 0);
     if is_half {
         check_half(settings, &facts, level)?;
-        broker.transactions.check_room(settings)?;
+        broker.transactions.check_room(settings, session.sends.half_messages)?;
     } else if sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED && !facts.is_half {
         return Err(illegal(
             "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
@@ -358,8 +357,7 @@ fn gather_one(
         Ok(Verdict::Store(claim)) => claim,
         Ok(Verdict::Repeated(first)) => {
             sends.receipts.forget(uniq_key);
-            let asker = Asker::of(session, request.reply_to());
-            repeats::answer(broker, session, asker, facts.uniq_key, waits, first)?;
+            repeats::answer(broker, session, request.reply_to(), facts.uniq_key, waits, first)?;
             return Ok(true);
         }
         Err(refusal) => {
@@ -419,6 +417,7 @@ fn gather_one(
         part: None,
     });
     sends.touch(lane);
+    sends.half_messages += usize::from(is_half);
     // A half message counts for its topic when it is committed.
     let (topic, queue_id) = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
     let (topic, message_type) = (Arc::clone(topic), facts.message_type());

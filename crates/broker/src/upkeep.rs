@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::blocking;
 use crate::broker::Broker;
-use crate::exchange::{Exports, Extras, When};
+use crate::exchange::{ExchangeError, Exports, Extras, When};
 use crate::falls::{Fall, Falls};
 use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
@@ -86,8 +86,9 @@ impl Upkeep {
         broker.registry.unregister(broker).await;
     }
 
-    /// Ends the tasks, and does a last time what they did. Nobody is served any more.
-    pub(crate) async fn stop(&self, broker: &Broker) {
+    /// Ends the tasks, and does a last time what they did. Nobody is served any more. An error if `config/*.json` are behind the journal then:
+    /// another broker would go on with what they say.
+    pub(crate) async fn stop(&self, broker: &Broker) -> Result<(), ExchangeError> {
         self.unregister(broker).await;
         self.stop.send_replace(true);
         let tasks = std::mem::take(&mut *self.tasks.lock());
@@ -95,18 +96,17 @@ impl Upkeep {
         tend_conditions(broker);
         let position = put_offsets(&broker.store, &broker.offsets);
         let written = broker.store.journal().written().reached(position);
-        if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
+        let exported = if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
             // An export would wait for the journal once more.
-            tracing::error!(
-                "the journal is not written in time; it may lack the offsets that were committed last, \
-                 and configuration is not exported"
-            );
-        } else if let Err(error) = broker.exchange.export(broker, When::Changed).await {
-            tracing::error!(%error, "configuration not exported; the journal holds it");
-        }
+            tracing::error!("the journal is not written in time; it may lack the offsets that were committed last");
+            Err(ExchangeError::Journal { path: broker.store.options().root.join("config") })
+        } else {
+            broker.exchange.export(broker, When::Changed).await
+        };
         if let Err(error) = broker.exchange.export_timer_counts(broker).await {
             tracing::error!(%error, "counts of timer messages not exported; Apache's broker would count them anew");
         }
+        exported
     }
 }
 

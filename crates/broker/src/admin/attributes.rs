@@ -26,28 +26,34 @@ pub(crate) struct Attribute {
     kind: Kind,
     /// May be set after creation too.
     is_changeable: bool,
-    /// Values that Apache knows and that this broker does not keep yet, with what is missing.
-    not_yet: Option<(&'static str, &'static str)>,
+    /// The only value that this broker keeps yet, with what it lacks for the others that Apache knows.
+    only: Option<(&'static str, &'static str)>,
 }
 
 /// Of topics.
 pub(crate) const OF_TOPICS: &[Attribute] = &[
-    Attribute { name: "queue.type", kind: Kind::OneOf(&["BatchCQ", "SimpleCQ"]), is_changeable: false, not_yet: None },
+    Attribute { name: "queue.type", kind: Kind::OneOf(&["BatchCQ", "SimpleCQ"]), is_changeable: false, only: None },
     Attribute {
         name: "cleanup.policy",
         kind: Kind::OneOf(&["DELETE", "COMPACTION"]),
         is_changeable: false,
-        not_yet: Some(("COMPACTION", "compaction")),
+        only: Some(("DELETE", "compaction")),
     },
     Attribute {
         name: "message.type",
         kind: Kind::OneOf(&["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED"]),
         is_changeable: true,
-        not_yet: None,
+        only: None,
     },
     // Minutes; 30 days at most.
-    Attribute { name: "lite.topic.expiration", kind: Kind::Number(-1, 43_200), is_changeable: true, not_yet: None },
-    Attribute { name: "reserve.time", kind: Kind::Number(-1, i64::MAX), is_changeable: true, not_yet: None },
+    Attribute { name: "lite.topic.expiration", kind: Kind::Number(-1, 43_200), is_changeable: true, only: None },
+    // -1: as long as the broker keeps messages.
+    Attribute {
+        name: "reserve.time",
+        kind: Kind::Number(-1, i64::MAX),
+        is_changeable: true,
+        only: Some(("-1", "retention by topic")),
+    },
     // Ours: Apache has no such attribute.
     changeable(FLUSH_DISK_TYPE, Kind::OneOf(FLUSH_DISK_TYPES)),
 ];
@@ -65,7 +71,7 @@ pub(crate) const OF_GROUPS: &[Attribute] = &[
 ];
 
 const fn changeable(name: &'static str, kind: Kind) -> Attribute {
-    Attribute { name, kind, is_changeable: true, not_yet: None }
+    Attribute { name, kind, is_changeable: true, only: None }
 }
 
 /// Reads `+key=value,-key`. An empty text changes nothing.
@@ -136,8 +142,8 @@ impl Attribute {
             }
             Kind::OneOf(_) | Kind::Number(..) | Kind::Text => {}
         }
-        match self.not_yet {
-            Some((unknown, missing)) if unknown == value => {
+        match self.only {
+            Some((kept, missing)) if kept != value => {
                 Err(wrong(format!("{name}={value} is not supported: this broker has no {missing} yet")))
             }
             Some(_) | None => Ok(()),
@@ -169,9 +175,11 @@ mod tests {
         assert_eq!(altered(true, &[], "+queue.type=BatchCQ"), Ok(map(&[("queue.type", "BatchCQ")])));
         let current = [("message.type", "FIFO")];
         assert_eq!(
-            altered(false, &current, "+message.type=NORMAL, +reserve.time=5"),
-            Ok(map(&[("message.type", "NORMAL"), ("reserve.time", "5")]))
+            altered(false, &current, "+message.type=NORMAL, +reserve.time=-1"),
+            Ok(map(&[("message.type", "NORMAL"), ("reserve.time", "-1")]))
         );
+        assert_eq!(altered(false, &[("reserve.time", "5")], "-reserve.time"), Ok(map(&[])));
+        assert_eq!(altered(true, &[], "+cleanup.policy=DELETE"), Ok(map(&[("cleanup.policy", "DELETE")])));
         assert_eq!(altered(false, &current, "-message.type"), Ok(map(&[])));
         let durable = [("flush.disk.type", "SYNC_FLUSH")];
         assert_eq!(altered(true, &[], "+flush.disk.type=SYNC_FLUSH"), Ok(map(&durable)));
@@ -185,6 +193,8 @@ mod tests {
             (true, vec![], "+colour=red", "unsupported key: colour"),
             (true, vec![], "+message.type=LOUD", "message.type=LOUD"),
             (true, vec![], "+reserve.time=soon", "reserve.time=soon"),
+            (false, vec![], "+reserve.time=5", "this broker has no retention by topic yet"),
+            (true, vec![], "+cleanup.policy=COMPACTION", "this broker has no compaction yet"),
             (true, vec![], "+flush.disk.type=SYNC", "allowed: ASYNC_FLUSH, SYNC_FLUSH"),
             (true, vec![], "-message.type", "only add"),
             (false, vec![], "-message.type", "nonexistent"),

@@ -19,6 +19,7 @@ use crate::admin::{attributes, body, piece, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::upkeep;
 
 /// More queues of a retry topic, or more retries, are a mistake.
 const RETRIES_MAX: i32 = 65_536;
@@ -121,6 +122,8 @@ pub(crate) fn delete(
     broker.pops.forget(|group, _| group == wanted.group_name);
     if wanted.clean_offset {
         broker.offsets.forget_group(wanted.group_name);
+        // Or a group made anew under its name would go on where this one was, after a crash.
+        session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
     }
     reply_ok(request, out);
     Ok(())

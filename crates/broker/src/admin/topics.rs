@@ -27,7 +27,7 @@ use crate::session::Session;
 use crate::static_topic::accept;
 use crate::stats::Stat;
 use crate::topics::{Changed, QUEUES_MAX, Topic};
-use crate::view;
+use crate::{upkeep, view};
 
 /// The topic that 17 or 513 asks for.
 pub(crate) fn wanted_config(wanted: &CreateTopic<'_>) -> Result<TopicConfig, Refusal> {
@@ -188,11 +188,14 @@ pub(crate) fn delete(
     if broker.settings.load().clear_retry_topic_when_delete_topic {
         delete_retries(broker, topic);
     }
-    let deleted = forget(broker, topic);
-    let Some(position) = deleted else {
+    let is_deleted = forget(broker, topic).is_some();
+    // With the offsets, also those that a crash left behind when it was deleted before: what is made anew under its name is read from its begin.
+    let position = upkeep::put_offsets(&broker.store, &broker.offsets);
+    if !is_deleted {
+        session.durable_after(position);
         reply_ok(request, out);
         return Ok(());
-    };
+    }
     let reply_to = request.reply_to();
     let removed = view::at_length(broker, session, Store::remove_deleted, move |_, session, (), out| {
         session.durable_after(position);
@@ -212,6 +215,7 @@ fn forget(broker: &Broker, topic: &str) -> Option<u64> {
     broker.pops.forget(|_, other| other == topic);
     broker.offsets.forget_topic(topic);
     broker.stats.forget_topic(topic);
+    broker.pops.rooms.deleted(topic);
     deleted
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use protocol::{fastjson, names};
+use protocol::fastjson;
 use serde_json::Value;
 use store::journal::JournalLook;
 use store::look::Committed;
@@ -112,10 +112,10 @@ impl ConfigLook {
     /// Notes names and offsets in a file, and counts its entries.
     fn take(&mut self, json: Json, writer: Writer, path: &Path, value: &Value) -> usize {
         let (name, names) = match json {
+            Json::LightOffsets => return self.take_light(writer, path, value),
             Json::Topics => ("topicConfigTable", Some(&mut self.topics)),
             Json::Groups => ("subscriptionGroupTable", Some(&mut self.groups)),
             Json::Offsets | Json::Delays => ("offsetTable", None),
-            Json::LightOffsets => ("lmqOffsetTable", None),
             Json::Modes => ("messageRequestModeMap", None),
             Json::Orders => ("table", None),
             Json::Mappings => ("topicQueueMappingInfoMap", None),
@@ -129,18 +129,26 @@ impl ConfigLook {
             names.extend(entries.keys().cloned());
         }
         if json == Json::Offsets {
-            let half = entries.get("RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS").and_then(|queues| queues.get("0"));
-            self.half_offset = half.and_then(Value::as_u64);
+            self.half_offset = half_offset(entries);
         }
         if json == Json::Offsets && writer == Writer::Another {
             self.offsets = entries.iter().flat_map(|(key, queues)| offsets_of(key, queues)).collect();
             self.offsets_in = path.to_owned();
         }
-        if json == Json::LightOffsets && writer == Writer::Another {
-            // What we knew of light queues does not count any more.
-            self.offsets.retain(|one| !names::is_lmq(&one.topic));
-        }
         entries.len()
+    }
+
+    /// The same of the file that Apache has with light queues: it holds the offsets of all groups, and what the file before it says is of old.
+    fn take_light(&mut self, writer: Writer, path: &Path, value: &Value) -> usize {
+        let (of_groups, of_light_groups) = (table(value, "offsetTable"), table(value, "lmqOffsetTable"));
+        if writer == Writer::Another {
+            let of_queues = of_groups.into_iter().flatten().flat_map(|(key, queues)| offsets_of(key, queues));
+            let of_light = of_light_groups.into_iter().flatten();
+            self.offsets = of_queues.chain(of_light.filter_map(|(key, offset)| committed(key, 0, offset))).collect();
+            self.half_offset = of_groups.and_then(half_offset);
+            self.offsets_in = path.to_owned();
+        }
+        [of_groups, of_light_groups].into_iter().flatten().map(serde_json::Map::len).sum()
     }
 }
 
@@ -148,12 +156,51 @@ fn table<'a>(value: &'a Value, name: &str) -> Option<&'a serde_json::Map<String,
     value.get(name)?.as_object()
 }
 
+/// Where the half messages begin that are not done with, by a table of offsets.
+fn half_offset(offsets: &serde_json::Map<String, Value>) -> Option<u64> {
+    offsets.get("RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS")?.get("0")?.as_u64()
+}
+
 /// The offsets of an entry of `consumerOffset.json`: `topic@group`, and numbers of queues with their offsets.
 fn offsets_of(key: &str, queues: &Value) -> Vec<Committed> {
-    let Some((topic, group)) = split_key(key) else { return Vec::new() };
-    let of_queue = |(id, offset): (&String, &Value)| {
-        let (queue_id, offset) = (id.parse().ok()?, offset.as_u64()?);
-        Some(Committed { group: group.to_owned(), topic: topic.to_owned(), queue_id, offset })
-    };
+    let of_queue = |(id, offset): (&String, &Value)| committed(key, id.parse().ok()?, offset);
     queues.as_object().into_iter().flatten().filter_map(of_queue).collect()
+}
+
+/// The offset of a queue, by `topic@group`.
+fn committed(key: &str, queue_id: u32, offset: &Value) -> Option<Committed> {
+    let (topic, group) = split_key(key)?;
+    Some(Committed { group: group.to_owned(), topic: topic.to_owned(), queue_id, offset: offset.as_u64()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_light_queues_the_file_of_all_offsets_counts_and_the_one_before_is_of_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config");
+        fs::create_dir(&config).unwrap();
+        let old = r#"{"offsetTable":{"orders@CG":{"0":5},"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{"0":1}}}"#;
+        fs::write(config.join("consumerOffset.json"), old).unwrap();
+        let look = ConfigLook::at(folder.path(), None);
+        assert_eq!((look.half_offset, look.offsets.len()), (Some(1), 2));
+        let file = config.join("lmqConsumerOffset.json");
+        let light = r#"{"lmqOffsetTable":{"%LMQ%a@%LMQ%g":3},
+            "offsetTable":{"orders@CG":{0:7,1:8},"RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS":{0:9}}}"#;
+        fs::write(&file, light).unwrap();
+        let look = ConfigLook::at(folder.path(), None);
+        let found: HashSet<(&str, &str, u32, u64)> =
+            look.offsets.iter().map(|one| (one.topic.as_str(), one.group.as_str(), one.queue_id, one.offset)).collect();
+        let expected = [
+            ("orders", "CG", 0, 7),
+            ("orders", "CG", 1, 8),
+            ("%LMQ%a", "%LMQ%g", 0, 3),
+            ("RMQ_SYS_TRANS_HALF_TOPIC", "CID_RMQ_SYS_TRANS", 0, 9),
+        ];
+        assert_eq!(found, HashSet::from(expected));
+        assert_eq!((look.half_offset, look.offsets_in), (Some(9), file));
+        assert_eq!(look.files.last().unwrap().entries, Ok(3));
+    }
 }

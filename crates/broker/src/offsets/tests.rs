@@ -89,6 +89,32 @@ fn forgetting_and_committing_in_one_bundle_ends_with_the_commit() {
 }
 
 #[test]
+fn what_a_pop_carries_to_the_journal_is_not_deleted_by_what_was_forgotten_before_it() {
+    let offsets = offsets();
+    offsets.commit("G", "T", 0, 1);
+    offsets.commit("G", "T", 1, 7);
+    taken(&offsets);
+    offsets.forget_group("G");
+    let mut journal = BTreeMap::new();
+    offsets.carry().commit(KeyRef { group: "G", topic: "T" }, 0, 5, |change| {
+        journal.insert((change.topic.to_owned(), change.group.to_owned(), change.queue_id), change.offset);
+        0
+    });
+    journal.extend(taken(&offsets));
+    assert_eq!(journal.into_values().collect::<Vec<_>>(), [Some(5), None]);
+}
+
+#[test]
+fn a_pull_of_a_light_queue_leaves_nothing_where_the_group_has_committed_nothing() {
+    let offsets = offsets();
+    offsets.pulled("G", "%LMQ%a", 0, 60);
+    assert_eq!((offsets.table.len(), offsets.last_pulled("G", "%LMQ%a", 0)), (0, None));
+    offsets.commit("G", "%LMQ%a", 0, 50);
+    offsets.pulled("G", "%LMQ%a", 0, 60);
+    assert_eq!((offsets.table.len(), offsets.last_pulled("G", "%LMQ%a", 0)), (1, Some(60)));
+}
+
+#[test]
 fn the_version_advances_with_many_commits() {
     let offsets = offsets();
     for offset in 0..COMMITS_PER_VERSION as i64 {
@@ -101,6 +127,7 @@ fn the_version_advances_with_many_commits() {
 #[derive(Clone, Debug)]
 enum Step {
     Commit(u8, u8, i32, i64),
+    Carry(u8, u8, i32, i64),
     ForgetGroup(u8),
     ForgetTopic(u8),
     Replace(Vec<(u8, u8, i32, i64)>),
@@ -111,6 +138,7 @@ fn step() -> impl Strategy<Value = Step> {
     let place = || (0..3u8, 0..3u8, 0..4i32, 0..100i64);
     prop_oneof![
         6 => place().prop_map(|(g, t, q, o)| Step::Commit(g, t, q, o)),
+        2 => place().prop_map(|(g, t, q, o)| Step::Carry(g, t, q, o)),
         1 => (0..3u8).prop_map(Step::ForgetGroup),
         1 => (0..3u8).prop_map(Step::ForgetTopic),
         1 => proptest::collection::vec(place(), 0..6).prop_map(Step::Replace),
@@ -160,9 +188,22 @@ proptest! {
     fn the_journal_follows(steps in proptest::collection::vec(step(), 0..60)) {
         let offsets = offsets();
         let mut journal: BTreeMap<(String, i32), i64> = BTreeMap::new();
+        let note = |journal: &mut BTreeMap<(String, i32), i64>, change: Change<'_>| {
+            let key = (format!("{}@{}", change.topic, change.group), change.queue_id);
+            match change.offset {
+                Some(offset) => journal.insert(key, offset),
+                None => journal.remove(&key),
+            };
+            0
+        };
         for step in steps.into_iter().chain([Step::Take]) {
             match step {
                 Step::Commit(g, t, q, o) => offsets.commit(&format!("g{g}"), &format!("t{t}"), q, o),
+                Step::Carry(g, t, q, o) => {
+                    let (group, topic) = (format!("g{g}"), format!("t{t}"));
+                    let key = KeyRef { group: &group, topic: &topic };
+                    offsets.carry().commit(key, q, o, |change| note(&mut journal, change));
+                }
                 Step::ForgetGroup(g) => offsets.forget_group(&format!("g{g}")),
                 Step::ForgetTopic(t) => offsets.forget_topic(&format!("t{t}")),
                 Step::Replace(places) => {
@@ -171,14 +212,7 @@ proptest! {
                     prop_assert_eq!(offsets.table(), table);
                 }
                 Step::Take => {
-                    offsets.take_changes(&mut |change, _| {
-                        let key = (format!("{}@{}", change.topic, change.group), change.queue_id);
-                        match change.offset {
-                            Some(offset) => journal.insert(key, offset),
-                            None => journal.remove(&key),
-                        };
-                        0
-                    });
+                    offsets.take_changes(&mut |change, _| note(&mut journal, change));
                 }
             }
         }

@@ -25,10 +25,11 @@ use protocol::properties::name;
 use protocol::record::RecordView;
 use protocol::{LogOffset, java, names};
 use store::journal::Table;
-use store::{Store, StoreError, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic};
+use store::{Store, StoreError, TIMER_SLOTS_AHEAD, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic};
 use tokio::sync::Notify;
 
 use crate::broker::Broker;
+use crate::protect;
 use crate::tables;
 use crate::topics::{Topic, Topics};
 
@@ -39,6 +40,8 @@ pub(crate) use task::deliver;
 
 /// The journal's key of the place to read from; others of [`tables::TIMERS`] are longer.
 const SCAN_FROM: &[u8] = b"scan";
+/// Slots that the longest roll window leaves free, as Apache's.
+const BLANK_SLOTS: i64 = 60;
 /// Topics of which the messages that wait are counted; further ones are not told apart.
 const COUNTED_TOPICS_MAX: usize = 10_000;
 
@@ -184,7 +187,7 @@ impl Timers {
             topic,
             files: Arc::new(Mutex::new(files)),
             precision,
-            window: settings.timer_roll_window_slot.saturating_mul(precision),
+            window: roll_window(settings.timer_roll_window_slot).saturating_mul(precision),
             flush_interval_ms: settings.timer_flush_interval_ms,
             scan_from: AtomicU64::new(scan_from.0),
             aside,
@@ -256,17 +259,17 @@ impl Timers {
     }
 
     /// Where the oldest message lies that waits. Called by a thread that may wait.
-    pub(crate) fn needed_from(&self, store: &Store) -> Option<LogOffset> {
+    fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
+        // Before the files: what is taken in meanwhile is found in both places, and not in neither.
+        let next = self.figures.next.load(Ordering::Relaxed);
         let oldest = match self.files.lock().needed_from() {
             Ok(oldest) => oldest,
             Err(error) => {
                 tracing::error!(%error, "cannot tell which timer messages wait; nothing is removed from the log");
-                return Some(store.min_offset());
+                return Some(broker.store.min_offset());
             }
         };
-        let next = self.figures.next.load(Ordering::Relaxed);
-        let queue = store.existing_queue(names::TIMER_TOPIC, 0)?;
-        let first_new = queue.unit_at(next.max(queue.min_offset())).ok().flatten().map(|unit| unit.at);
+        let first_new = protect::first_from(broker, names::TIMER_TOPIC, 0, next);
         oldest.into_iter().chain(first_new).chain(self.aside.first()).min()
     }
 
@@ -278,6 +281,13 @@ impl Timers {
             stopped.await;
         }
     }
+}
+
+/// How many slots ahead a message may wait before it is stored once more. A setting that the wheel has no room for means as far as it has, as in
+/// Apache.
+fn roll_window(slots: i64) -> i64 {
+    let most = TIMER_SLOTS_AHEAD - BLANK_SLOTS;
+    if (2..=most).contains(&slots) { slots } else { most }
 }
 
 /// The check-point may be older than the units: messages that have one are taken in. Beyond the queue there is nothing.
@@ -332,5 +342,20 @@ fn deletes<'a>(view: &RecordView<'a>) -> Option<&'a str> {
 
 /// Where the oldest timer message lies that waits, if the broker has any.
 pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
-    broker.timers.as_ref()?.needed_from(&broker.store)
+    broker.timers.as_ref()?.needed_from(broker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_roll_window_that_the_wheel_has_no_room_for_is_apaches_longest() {
+        for slots in [2, 172_800, 604_740] {
+            assert_eq!(roll_window(slots), slots);
+        }
+        for slots in [i64::MIN, 0, 1, 604_741, i64::MAX] {
+            assert_eq!(roll_window(slots), 604_740);
+        }
+    }
 }

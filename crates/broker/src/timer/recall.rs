@@ -19,7 +19,7 @@ use protocol::tags;
 use store::TagsCode;
 
 use super::asked::{When, when};
-use crate::append::{self, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Facts, Real};
 use crate::refusal::Refusal;
@@ -162,8 +162,9 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
         body: b"0",
         properties,
     };
-    let first = sends.batch.len();
+    let (first, gathered) = (sends.batch.len(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(TAG)), &draft);
+    append::check_fits(broker, &mut sends.batch, first, gathered).map_err(failed)?;
     let text = sends.receipts.keep(&handle.message_id);
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
@@ -176,7 +177,7 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
         part: None,
     });
     sends.touch(lane);
-    broker.stats.sent(&topic, 0, MessageType::Delay, 1, 1);
+    sends.count(Counted::Sent { topic, queue_id: 0, message_type: MessageType::Delay, messages: 1, bytes: 1 });
     Ok(())
 }
 

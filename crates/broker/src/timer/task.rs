@@ -31,6 +31,7 @@ use crate::static_topic::late::{self, Destination};
 use crate::static_topic::mapping::Mapping;
 use crate::tables;
 use crate::unreadable::Tries;
+use crate::wall_time;
 use aside::Aside;
 pub(super) use aside::Rows;
 
@@ -192,8 +193,8 @@ impl Task {
                     self.try_again(at, now).await;
                 }
                 Step::WaitUntil(time) => {
-                    let ms = u64::try_from(time - now).unwrap_or(0).max(1);
-                    self.wait(Some(Duration::from_millis(ms))).await;
+                    let left = wall_time::until(time, now).max(Duration::from_millis(1));
+                    self.wait(Some(left)).await;
                 }
                 Step::Idle => self.wait(None).await,
             }
@@ -252,7 +253,7 @@ impl Task {
             (None, _) => u64::MAX,
         };
         let now = self.broker.clock.now().0;
-        let until_next = self.aside.next_due().map(|due| Duration::from_millis(u64::try_from(due - now).unwrap_or(0)));
+        let until_next = self.aside.next_due().map(|due| wall_time::until(due, now));
         let limit = limit.into_iter().chain(until_next).min();
         let interval = Duration::from_millis(self.timers.flush_interval_ms);
         let limit = if self.is_dirty() { Some(limit.map_or(interval, |limit| limit.min(interval))) } else { limit };
@@ -389,7 +390,8 @@ impl Task {
             let _ = tokio::time::timeout(RETRY, store.confirmed().reached(first.end().0)).await;
             return;
         }
-        let mut taken = Vec::with_capacity(read.len());
+        // With the offset in the queue and the topic of each.
+        let mut taken: Vec<(u64, TimerUnit, Arc<str>)> = Vec::with_capacity(read.len());
         let mut offset = self.next;
         let mut has_failed = false;
         let mut unread = 0;
@@ -410,8 +412,15 @@ impl Task {
             }
             match fetch::record(&store, unit.at).await {
                 Ok(RecordAt::Record(slice)) => {
-                    let taken_in = view_of(&slice).and_then(|view| self.unit_of(&view, unit, now));
-                    taken.extend(taken_in.map(|unit| (offset, unit)));
+                    if let Some(view) = view_of(&slice)
+                        && let Some(unit) = self.unit_of(&view, unit, now)
+                    {
+                        let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
+                        // Neighbours are often of one topic.
+                        let before = taken.last().map(|(_, _, before)| before).filter(|before| ***before == *topic);
+                        let topic = before.map_or_else(|| Arc::from(topic), Arc::clone);
+                        taken.push((offset, unit, topic));
+                    }
                 }
                 Ok(RecordAt::Gone) if unit.at < store.min_offset() => {
                     tracing::warn!(at = unit.at.0, "timer message is no longer in the log");
@@ -435,7 +444,7 @@ impl Task {
             }
             offset += 1;
         }
-        let units: Vec<TimerUnit> = taken.iter().map(|(_, unit)| *unit).collect();
+        let units: Vec<TimerUnit> = taken.iter().map(|(_, unit, _)| *unit).collect();
         let read_time = self.agenda.read();
         let loaded_to = self.agenda.loaded_to();
         let added = if units.is_empty() {
@@ -450,14 +459,17 @@ impl Task {
         let Some((added, next_slot)) = added else { return sleep(Some(RETRY)).await };
         self.next_slot = next_slot;
         let mut messages = 0;
-        for (_, unit) in &taken[..added] {
+        for (_, unit, topic) in &taken[..added] {
+            if unit.magic & timer_magic::DELETE == 0 {
+                self.timers.count(topic, 1, now);
+            }
             let entry = entry_of(unit, self.timers.precision);
             messages += i64::from(entry.kind != Kind::Delete);
             self.agenda.added(entry);
         }
         // A slot of two weeks ago that is not done with yet holds up those that need its place.
         has_failed |= added < taken.len();
-        self.next = taken.get(added).map_or(offset, |(offset, _)| *offset);
+        self.next = taken.get(added).map_or(offset, |(offset, ..)| *offset);
         self.timers.figures.pending.fetch_add(messages, Ordering::Relaxed);
         self.broker.stats.timers_taken_in(added);
         if has_failed {
@@ -483,9 +495,6 @@ impl Task {
         let mut magic = timer_magic::DEFAULT;
         magic |= if place.is_rolled { timer_magic::ROLL } else { 0 };
         magic |= if is_delete { timer_magic::DELETE } else { 0 };
-        if !is_delete {
-            self.timers.count(topic, 1, now);
-        }
         Some(TimerUnit {
             slot: place.slot,
             due: asked::due_ms(view, out, self.timers.precision),

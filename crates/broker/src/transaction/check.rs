@@ -27,6 +27,7 @@ use crate::fetch;
 use crate::refusal::Refusal;
 use crate::tables;
 use crate::unreadable::{Tries, WaitsFor};
+use crate::wall_time;
 
 /// Half messages taken in, and questions put, before others get their turn.
 const BATCH: usize = 64;
@@ -75,7 +76,7 @@ pub(crate) async fn ask(broker: Arc<Broker>) {
             continue;
         }
         let next = transactions.ledger.lock().next_due();
-        let wait = next.map(|due| Duration::from_millis(u64::try_from(due - broker.clock.now().0).unwrap_or(0)));
+        let wait = next.map(|due| wall_time::until(due, broker.clock.now().0));
         tokio::select! {
             biased;
             () = transactions.bell.notified() => {}
@@ -189,7 +190,8 @@ async fn take_in(broker: &Broker) -> Taken {
         let due = match fetch::record(&broker.store, unit.at).await {
             Ok(RecordAt::Record(slice)) => view_of(&slice).map(|view| {
                 let wait_ms = first_wait_ms(&view, timeout_ms, kept_ms);
-                view.store_timestamp().saturating_add(wait_ms)
+                // The log's times never go back: after the clock stood ahead, they are ahead of it.
+                view.store_timestamp().min(broker.clock.now().0).saturating_add(wait_ms)
             }),
             Ok(RecordAt::Gone) => None,
             Ok(RecordAt::Damaged) => {

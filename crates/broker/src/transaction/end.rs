@@ -130,13 +130,17 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         ));
     }
     let sends = &mut session.sends;
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     sends.batch.begin_group();
     if let Some(Target { lane, tags, draft, .. }) = &target {
         light::push_again(&broker.store, &mut sends.batch, lane, *tags, draft);
     }
     push_op(broker, &mut sends.batch, &op_lane, half_offset);
     sends.batch.end_group();
+    if let Err(refusal) = append::check_fits(broker, &mut sends.batch, first, gathered) {
+        transactions.ledger.lock().release(half_offset);
+        return Err(refusal);
+    }
     let end = sends.records();
     sends.endings.push(Ending { half_offset, record: end - 1 });
     sends.receipts.push(Receipt {
@@ -278,8 +282,9 @@ fn gather_again(
     draft.store_host = broker.advertised;
     draft.prepared_offset = 0;
     draft.properties = &sends.properties;
-    let first = sends.records();
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, TagsCode::Code(given_up.tags_code()), &draft);
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
     sends.receipts.push(Receipt {
         reply_to,
         kind: Kind::Plain,
@@ -291,5 +296,6 @@ fn gather_again(
         part: None,
     });
     sends.touch(lane);
+    sends.half_messages += 1;
     Ok(())
 }

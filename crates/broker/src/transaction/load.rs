@@ -56,6 +56,7 @@ pub(super) fn load(
     op: &Topic,
     timeout_ms: i64,
     kept_ms: i64,
+    now: i64,
 ) -> Result<(Ledger, Option<u64>), StoreError> {
     let half_queue = &half.lane(store, 0)?.queue;
     let op_queue = &op.lane(store, 0)?.queue;
@@ -102,7 +103,8 @@ pub(super) fn load(
                     let by_apache = view.property(name::TRANSACTION_CHECK_TIMES).and_then(|text| text.parse().ok());
                     let checks = asked.get(&offset).copied().or(by_apache).unwrap_or(0);
                     let wait_ms = first_wait_ms(&view, timeout_ms, kept_ms);
-                    taken = Some((checks, view.store_timestamp().saturating_add(wait_ms)));
+                    // The log's times never go back: after the clock stood ahead, they are ahead of it.
+                    taken = Some((checks, view.store_timestamp().min(now).saturating_add(wait_ms)));
                 }
             });
             if !is_read {

@@ -85,8 +85,9 @@ impl Transactions {
         offsets: &Offsets,
         timeout_ms: i64,
         kept_ms: i64,
+        now: i64,
     ) -> Result<(), StoreError> {
-        let (ledger, lost_end) = load::load(store, offsets, &self.half, &self.op, timeout_ms, kept_ms)?;
+        let (ledger, lost_end) = load::load(store, offsets, &self.half, &self.op, timeout_ms, kept_ms, now)?;
         *self.ledger.lock() = ledger;
         *self.lost_end.lock() = lost_end;
         Ok(())
@@ -102,9 +103,19 @@ impl Transactions {
         self.ledger.lock().len()
     }
 
-    /// Refuses one half message too many: producers that do not come back leave theirs open for days.
-    pub(crate) fn check_room(&self, settings: &BrokerSettings) -> Result<(), Refusal> {
-        let (open, limit) = (self.open(), settings.open_half_messages_max);
+    /// The same, with those that are stored and that the task has not taken in yet. A few of these may be ended already.
+    fn coming(&self) -> usize {
+        // Opened when the first one comes.
+        let lane = self.half.opened_lane(0);
+        let ledger = self.ledger.lock();
+        let stored = lane.map_or(0, |lane| lane.queue.max_offset());
+        ledger.len().saturating_add(usize::try_from(stored.saturating_sub(ledger.next())).unwrap_or(usize::MAX))
+    }
+
+    /// Refuses one half message too many: producers that do not come back leave theirs open for days. `gathered`: those that the connection is
+    /// about to store.
+    pub(crate) fn check_room(&self, settings: &BrokerSettings, gathered: usize) -> Result<(), Refusal> {
+        let (open, limit) = (self.coming().saturating_add(gathered), settings.open_half_messages_max);
         if open < limit {
             return Ok(());
         }

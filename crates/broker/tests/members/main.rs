@@ -19,6 +19,7 @@ mod static_topics;
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
@@ -30,8 +31,8 @@ use protocol::code::request;
 use protocol::fastjson::{self, Dialect};
 use protocol::header::EncodeFields;
 use protocol::request::{
-    CreateTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply, PullMessage,
-    QueryConsumerOffset, ResetOffset, SendBack, UpdateConsumerOffset,
+    CreateTopic, DeleteGroup, DeleteTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply,
+    PullMessage, QueryConsumerOffset, ResetOffset, SendBack, SendMessage, UnregisterClient, UpdateConsumerOffset,
 };
 use support::{DEADLINE, Running, Setup, from, start, start_on};
 use tokio::sync::mpsc;
@@ -159,6 +160,17 @@ async fn members_of_a_group_hear_of_each_other_and_of_a_closed_connection() {
     running.stop().await;
 }
 
+/// Enums as ordinals, a number as text: `HeartbeatData.h` of Apache's C++ client, which Python, Node and PHP wrap.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_of_the_cpp_client_is_a_member_of_its_group() {
+    let running = start(Setup::default()).await;
+    let beat = r#"{"clientID":"c","consumerDataSet":[{"consumeFromWhere":0,"consumeType":1,"groupName":"G","messageModel":1,"subscriptionDataSet":[{"codeSet":[0],"subString":"TagA","subVersion":"1700000000000","tagsSet":["TagA"],"topic":"T"}]}]}"#;
+    let answer = running.call(request::HEART_BEAT, &(), beat).await;
+    assert_eq!((answer.code, answer.remark), (0, None));
+    assert_eq!(ids(&running).await, ["c"]);
+    running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn offsets_topics_and_groups_survive_a_restart_and_stand_in_rocketmqs_files() {
     let running = start(Setup::default()).await;
@@ -196,6 +208,36 @@ async fn offsets_topics_and_groups_survive_a_restart_and_stand_in_rocketmqs_file
     let running = start_on(Setup::default(), left).await;
     assert_eq!(committed(&running, 1).await, Ok(77));
     running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_takes_its_offsets_along_though_the_broker_crashes_after_the_answer() {
+    // Nothing carries them to the journal by itself before the test is over.
+    let setup = Setup { more: &[("journalOffsetsMillis", "10000")], ..Setup::default() };
+    for is_topic in [true, false] {
+        let running = start(setup.clone()).await;
+        make_topic(&running, "T").await;
+        make_group(&running, "G", 1).await;
+        for body in ["a", "b", "c"] {
+            running.put("T", 1, "", body).await;
+        }
+        assert_eq!(commit(&running, 1, 2).await, (0, None));
+        // Whoever is told an offset has it in the journal.
+        assert_eq!(committed(&running, 1).await, Ok(2));
+        let deleted = match is_topic {
+            true => code_of(&running, request::DELETE_TOPIC_IN_BROKER, &DeleteTopic { topic: "T" }).await,
+            false => {
+                let fields = DeleteGroup { group_name: "G", clean_offset: true };
+                code_of(&running, request::DELETE_SUBSCRIPTIONGROUP, &fields).await
+            }
+        };
+        assert_eq!(deleted, 0);
+        let again = start_on(setup.clone(), running.image()).await;
+        make_topic(&again, "T").await;
+        assert_eq!(committed(&again, 1).await, Err(22), "is_topic={is_topic}");
+        again.stop().await;
+        running.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,6 +282,67 @@ async fn a_queue_is_locked_by_one_client_at_a_time() {
     assert_eq!(locked("b").await, 0);
     assert_eq!(running.call(request::UNLOCK_BATCH_MQ, &(), lock("a")).await.code, 0);
     assert_eq!(locked("b").await, 1);
+    running.stop().await;
+}
+
+/// How many of one queue a client locks in the name of `G`.
+async fn lock_as(running: &Running, client: &str) -> usize {
+    let queue = MessageQueue { broker_name: "broker-a".to_owned(), queue_id: 0, topic: "T".to_owned() };
+    let batch = LockBatch {
+        client_id: client.to_owned(),
+        consumer_group: "G".to_owned(),
+        mq_set: vec![queue],
+        only_this_broker: false,
+    };
+    let answer = running.call(request::LOCK_BATCH_MQ, &(), json(&batch)).await;
+    fastjson::from_slice::<LockBatchReply>(&answer.body).unwrap().lock_ok_mq_set.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_is_gone_keeps_its_queues_for_30_s_and_sends_no_retry_to_dead_letters() {
+    let (setup, hand) = Setup::default().standing();
+    let running = start(setup).await;
+    let (first, _heard_by_first) = listening_client();
+    let (second, mut heard_by_second) = listening_client();
+    beat(&running, &first, "a").await;
+    beat(&running, &second, "b").await;
+    timeout(DEADLINE, heard_by_second.recv()).await.unwrap();
+    assert_eq!([lock_as(&running, "a").await, lock_as(&running, "b").await], [1, 0]);
+    let retry = SendMessage { reconsume_times: Some(1), ..support::to("%RETRY%G", 0, "") };
+    assert_eq!(running.send(&retry, "in order").await.code, 0);
+    assert_eq!(running.all("%DLQ%G", 0).await.len(), 1);
+
+    first.disconnect(&running.address);
+    timeout(DEADLINE, heard_by_second.recv()).await.unwrap();
+    assert_eq!(ids(&running).await, ["b"]);
+    assert_eq!(running.send(&retry, "again").await.code, 0);
+    assert_eq!((running.all("%RETRY%G", 0).await.len(), running.all("%DLQ%G", 0).await.len()), (1, 1));
+    assert_eq!(lock_as(&running, "b").await, 0, "it may still consume");
+    hand.advance(Duration::from_secs(31));
+    assert_eq!([lock_as(&running, "b").await, lock_as(&running, "c").await], [1, 0]);
+
+    let leaves = UnregisterClient { client_id: "b", producer_group: None, consumer_group: Some("G") };
+    let left = second.call(&running.address, request::UNREGISTER_CLIENT, &leaves, Bytes::new(), DEADLINE).await;
+    assert_eq!((left.unwrap().code, lock_as(&running, "c").await), (0, 1));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_that_has_come_back_on_another_connection_has_left_nothing() {
+    let (setup, hand) = Setup::default().standing();
+    let running = start(setup).await;
+    let (old, _heard_by_old) = listening_client();
+    let (new, mut heard_by_new) = listening_client();
+    beat(&running, &old, "a").await;
+    assert_eq!(lock_as(&running, "a").await, 1);
+    beat(&running, &new, "a").await;
+    timeout(DEADLINE, heard_by_new.recv()).await.unwrap();
+    old.disconnect(&running.address);
+    timeout(DEADLINE, heard_by_new.recv()).await.unwrap();
+    hand.advance(Duration::from_secs(31));
+    assert_eq!(lock_as(&running, "b").await, 0);
+    hand.advance(Duration::from_secs(30));
+    assert_eq!(lock_as(&running, "b").await, 1);
     running.stop().await;
 }
 

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
+use bytes::Bytes;
+use net::{Client, ClientOptions, Connection, Inbound, Outgoing, ReplyTo, Request};
 use protocol::code::{ResponseCode, request};
 use protocol::record;
-use protocol::request::ConsumeMessageDirectly;
+use protocol::request::{ConsumeMessageDirectly, PullMessage};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::support::{DEADLINE, Running, Setup, start};
+use crate::support::{DEADLINE, Running, Setup, from, start};
 use crate::{beat, make_topic};
 
 /// Consumes what it is given, and tells the test.
@@ -70,4 +71,50 @@ async fn a_consumer_consumes_one_stored_message_for_an_operator() {
     assert_eq!((gone.code, gone.remark.unwrap().contains("can not find message")), (1, true));
     assert_eq!(consume(&running, "a", "no id").await.code, ResponseCode::InvalidParameter as i32);
     running.stop().await;
+}
+
+/// Leaves the question what it subscribes to to the test.
+struct Silent(mpsc::UnboundedSender<(Connection<()>, ReplyTo)>);
+
+impl Inbound for Silent {
+    fn request(&self, connection: &Connection<()>, request: &Request<'_>, _: &mut Outgoing) {
+        if request.header.code == request::GET_CONSUMER_RUNNING_INFO {
+            self.0.send((connection.clone(), request.reply_to())).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pulls_that_wait_for_what_their_client_subscribes_to_count_among_those_that_are_parked() {
+    for limit in ["parkedPullsPerConnectionMax", "parkedPullsMax"] {
+        let running = start(Setup::default()).await;
+        make_topic(&running, "T").await;
+        let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), format!("{limit}=2\n")).await;
+        assert_eq!(changed.code, 0, "{:?}", changed.remark);
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let client = Client::with_inbound(ClientOptions::default(), Arc::new(Silent(sender)));
+        beat(&running, &client, "a").await;
+        // Of a subscription that the broker has not heard of.
+        let pull = async |queue_id: i32| {
+            let pull = PullMessage { consumer_group: "G", sys_flag: 0, sub_version: 2, ..from("T", queue_id, 0) };
+            client.call(&running.address, request::PULL_MESSAGE, &pull, Bytes::new(), DEADLINE).await.unwrap()
+        };
+        let one_too_many = async {
+            running.until_parked(2).await;
+            let refused = pull(2).await;
+            let (connection, reply_to) = timeout(DEADLINE, asked.recv()).await.unwrap().unwrap();
+            let mut out = Outgoing::new();
+            out.reply(reply_to, ResponseCode::SystemError, None, &(), &[]);
+            assert!(connection.send(out.take()));
+            refused
+        };
+        let (refused, first, second) = tokio::join!(one_too_many, pull(0), pull(1));
+        assert_eq!(refused.code, ResponseCode::SystemBusy as i32);
+        let remark = refused.remark.unwrap();
+        assert!(remark.contains("2 pulls") && remark.contains(limit), "{remark}");
+        let not_latest = ResponseCode::SubscriptionNotLatest as i32;
+        assert_eq!((first.code, second.code), (not_latest, not_latest), "when the client does not help");
+        assert_eq!(running.broker.parked_pulls(), 0);
+        running.stop().await;
+    }
 }

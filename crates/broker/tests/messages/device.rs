@@ -22,6 +22,8 @@ struct Faults {
     /// Nothing of the consume queues is in memory, and reads of them wait.
     are_reads_held: bool,
     reads_waiting: usize,
+    /// Nothing of the consume queues can be read.
+    are_queues_broken: bool,
     /// Bytes of the log's first file that cannot be read.
     unreadable: Vec<u64>,
     /// The journal's file system gives blocks only for what is written: every change is a call that can be refused.
@@ -95,6 +97,11 @@ impl Device {
         self.faults.0.lock().unreadable = places.to_vec();
     }
 
+    /// From now on every read of a file of a consume queue fails, or none does any more.
+    pub fn break_queues(&self, are_broken: bool) {
+        self.faults.0.lock().are_queues_broken = are_broken;
+    }
+
     /// How many reads are held.
     pub fn reads_waiting(&self) -> usize {
         self.faults.0.lock().reads_waiting
@@ -156,7 +163,9 @@ struct File {
 impl File {
     fn check_readable(&self, bytes: usize, at: u64) -> io::Result<()> {
         let touched = at..at + bytes as u64;
-        match self.is_log && self.device.faults.0.lock().unreadable.iter().any(|place| touched.contains(place)) {
+        let faults = self.device.faults.0.lock();
+        let is_log_broken = self.is_log && faults.unreadable.iter().any(|place| touched.contains(place));
+        match is_log_broken || self.is_queue && faults.are_queues_broken {
             true => Err(io::Error::from_raw_os_error(EIO)),
             false => Ok(()),
         }

@@ -174,7 +174,9 @@ async fn a_broker_stops_though_its_journal_cannot_be_written() {
     running.put("Orders", 0, "", "one").await;
     device.fill_journal(true);
     commit(&running, 1).await;
-    timeout(DEADLINE, running.broker.stop()).await.unwrap();
+    let stopped = timeout(DEADLINE, running.broker.stop()).await.unwrap();
+    let said = stopped.unwrap_err().to_string();
+    assert!(said.contains("config") && said.contains("the journal"), "another broker must not go on with it: {said}");
     device.fill_journal(false);
     running.stop().await;
 }

@@ -10,9 +10,10 @@ use protocol::header::{Head, write_frame};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;
 
-use crate::support::{DEADLINE, Running, Setup, from, properties, start, to, waiting};
+use crate::batch_queues::{create, send_batch};
+use crate::support::{DEADLINE, Running, Setup, batch_of, from, properties, start, to, waiting};
 
-async fn figure(running: &Running, name: &str) -> Option<String> {
+pub(super) async fn figure(running: &Running, name: &str) -> Option<String> {
     let response = running.call(request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new()).await;
     let body: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
     Some(body["table"][name].as_str()?.to_owned())
@@ -127,6 +128,22 @@ async fn open_half_messages_have_a_limit() {
 }
 
 #[tokio::test]
+async fn half_messages_of_one_burst_count_before_they_are_found_open() {
+    let running = start(Setup::default()).await;
+    running.put("T", 0, "", "the topic is there").await;
+    let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), "openHalfMessagesMax=2\n").await;
+    assert_eq!((changed.code, changed.remark), (0, None));
+    let marked = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]);
+    let half = to("T", 0, &marked);
+    // One connection, so likely one burst.
+    let sent = tokio::join!(running.send(&half, "a"), running.send(&half, "b"), running.send(&half, "one too many"));
+    assert_eq!([sent.0.code, sent.1.code, sent.2.code], [0, 0, ResponseCode::SystemBusy as i32]);
+    let remark = sent.2.remark.unwrap();
+    assert!(remark.contains("2 half messages are open") && remark.contains("openHalfMessagesMax"), "{remark}");
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_message_that_no_file_of_the_log_can_hold_costs_those_behind_it_nothing_and_is_not_counted() {
     let running = start(Setup { segment_bytes: 64 << 10, ..Setup::default() }).await;
     running.put("T", 0, "", "the topic is there").await;
@@ -136,5 +153,23 @@ async fn a_message_that_no_file_of_the_log_can_hold_costs_those_behind_it_nothin
     assert_eq!([sent.0.code, sent.1.code, sent.2.code], [0, ResponseCode::MessageIllegal as i32, 0]);
     assert!(sent.1.remark.unwrap().contains("does not fit a log file"));
     assert_eq!(figure(&running, "putMessageTimesTotal").await.as_deref(), Some("3"));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_in_one_record_that_no_file_of_the_log_can_hold_costs_those_behind_it_nothing_and_is_not_counted() {
+    let running = start(Setup { segment_bytes: 64 << 10, ..Setup::default() }).await;
+    assert_eq!(create(&running, "B", "+queue.type=BatchCQ").await.0, 0);
+    let (unique, big) = (properties(&[("UNIQ_KEY", "B1")]), "x".repeat(100 << 10));
+    let (message, batch) = (to("B", 0, ""), batch_of(&[("inner", ""), (&big, "")]));
+    // One connection, so likely one burst.
+    let sent = tokio::join!(
+        running.send(&message, "a"),
+        send_batch(&running, "B", &unique, batch),
+        running.send(&message, "b")
+    );
+    assert_eq!([sent.0.code, sent.1.code, sent.2.code], [0, ResponseCode::MessageIllegal as i32, 0]);
+    assert!(sent.1.remark.unwrap().contains("does not fit a log file"));
+    assert_eq!(figure(&running, "putMessageTimesTotal").await.as_deref(), Some("2"));
     running.stop().await;
 }

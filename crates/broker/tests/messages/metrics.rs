@@ -187,6 +187,30 @@ async fn timer_messages_are_counted_as_they_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_that_ask_for_what_a_queue_does_not_have_are_counted() {
+    let running = start(Setup::default()).await;
+    for body in ["a", "b", "c"] {
+        running.put("T", 0, "", body).await;
+    }
+    let moved = || {
+        let page = running.metrics();
+        ["reason=\"too_small\"", "reason=\"overflow\""].map(|why| value(&page, "gantry_offsets_moved_total", &[why]))
+    };
+    assert_eq!(running.pull(&from("T", 0, 3)).await.code, ResponseCode::PullNotFound as i32);
+    assert_eq!(moved(), [0, 0]);
+    let behind = running.pull(&from("T", 0, 3 + 5)).await;
+    assert_eq!((behind.code, behind.next, moved()), (ResponseCode::PullOffsetMoved as i32, 3, [0, 1]));
+    let before = running.pull(&from("T", 0, -1)).await;
+    assert_eq!((before.code, before.next, moved()), (ResponseCode::PullOffsetMoved as i32, 0, [1, 1]));
+    // A pop goes on by itself.
+    let fields = UpdateConsumerOffset { consumer_group: "CG", topic: "T", queue_id: 0, commit_offset: 8 };
+    assert_eq!(running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await.code, 0);
+    assert!(popping::pop(&running, &popping::from("T", 60_000)).await.messages.is_empty());
+    assert_eq!(moved(), [1, 2]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_are_counted_by_what_was_asked_and_how_it_ended() {
     let running = start(Setup::default()).await;
     running.put("Orders", 0, "", "a").await;

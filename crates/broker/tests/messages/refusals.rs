@@ -1,9 +1,15 @@
 use std::time::Duration;
 
+use bytes::BytesMut;
 use protocol::code::request;
-use protocol::request::SendMessage;
+use protocol::frame::Serialization;
+use protocol::header::{FLAG_ONEWAY, Head, write_frame};
+use protocol::request::{RecallMessage, SendMessage};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use crate::limits::figure;
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -235,6 +241,70 @@ async fn one_way_sends_on_a_full_device_wait_once_for_all_of_them() {
     let behind = to("Orders", 0, "");
     let answer = quiet.call(&running.address, request::SEND_MESSAGE_V2, &behind, body.clone().into(), DEADLINE).await;
     assert_eq!(answer.unwrap().code, 14);
+    device.fill_log(false);
+    running.stop().await;
+}
+
+/// Who waits for an answer is told at once that the device is full, and takes nobody along who does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_way_sends_wait_for_room_on_a_full_device_also_with_a_recall_behind_them() {
+    let device = Device::default();
+    let more: &[_] = &[("roomTimeoutMillis", "60000"), ("recallMessageEnable", "true")];
+    let setup = Setup { device: device.clone(), segment_bytes: 1 << 20, more, ..Setup::default() };
+    let running = start(setup).await;
+    let timed = running.send(&to("Orders", 0, &properties(&[("TIMER_DELAY_SEC", "600")])), "timed").await;
+    let recall_handle = timed.fields.get("recallHandle").unwrap();
+    let recall = RecallMessage { producer_group: Some("PG"), topic: "Orders", recall_handle };
+
+    device.fill_log(true);
+    let (deadline, mut stored) = (Instant::now() + DEADLINE, 0);
+    // The last file takes small ones for longer.
+    for body_bytes in [200 << 10, 20 << 10, 2 << 10] {
+        let body = "x".repeat(body_bytes);
+        while running.send(&to("Orders", 0, ""), &body).await.code == 0 {
+            assert!(Instant::now() < deadline, "{stored} were stored");
+            stored += 1;
+        }
+    }
+    let mut burst = BytesMut::new();
+    for name in ["one", "two", "three"] {
+        let body = name.to_owned() + &" ".repeat(4 << 10);
+        let head = Head { code: request::SEND_MESSAGE_V2, flag: FLAG_ONEWAY, ..Head::default() };
+        write_frame(&mut burst, Serialization::Json, &head, &to("Orders", 0, ""), body.len());
+        burst.extend_from_slice(body.as_bytes());
+    }
+    let head = Head { code: request::RECALL_MESSAGE, ..Head::default() };
+    write_frame(&mut burst, Serialization::Json, &head, &recall, 0);
+    let waited = || metric(&running.metrics(), "gantry_room_wait_millis_peak");
+    let before = waited();
+    let mut quiet = TcpStream::connect(&running.address).await.unwrap();
+    quiet.write_all(&burst).await.unwrap();
+    until("sends that wait", || waited() > before).await;
+    device.fill_log(false);
+    let found = running.wait_for("Orders", 0, stored + 3).await;
+    let bodies: Vec<&str> = found[stored..].iter().map(|message| message.body.trim_end()).collect();
+    assert_eq!(bodies, ["one", "two", "three"]);
+    drop(quiet);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_recall_that_finds_no_room_is_not_counted_as_put() {
+    let device = Device::default();
+    let more: &[_] = &[("recallMessageEnable", "true")];
+    let setup = Setup { device: device.clone(), segment_bytes: 64 << 10, more, ..Setup::default() };
+    let running = start(setup).await;
+    let timed = running.send(&to("Orders", 0, &properties(&[("TIMER_DELAY_SEC", "600")])), "timed").await;
+    let recall_handle = timed.fields.get("recallHandle").unwrap();
+    let recall = RecallMessage { producer_group: Some("PG"), topic: "Orders", recall_handle };
+    device.fill_log(true);
+    let deadline = Instant::now() + DEADLINE;
+    let mut taken = 1;
+    while running.call(request::RECALL_MESSAGE, &recall, "").await.code == 0 {
+        assert!(Instant::now() < deadline, "{taken} were stored");
+        taken += 1;
+    }
+    assert_eq!(figure(&running, "putMessageTimesTotal").await, Some(taken.to_string()));
     device.fill_log(false);
     running.stop().await;
 }

@@ -1,6 +1,9 @@
-use protocol::code::request;
-use protocol::request::{GetMaxOffset, PullMessage, SendBack, SendMessage, ViewMessage};
+use std::os::unix::fs::FileExt;
 
+use protocol::code::request;
+use protocol::request::{GetMaxOffset, PopMessage, PullMessage, SendBack, SendMessage, ViewMessage};
+
+use crate::popping;
 use crate::support::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,4 +251,29 @@ async fn a_priority_chooses_the_queue() {
     assert_eq!(queue_of(&[("_SYS_MSG_PRIORITY_", "900")]).await, (3, Some("900".to_owned())), "there are four queues");
     assert_eq!(queue_of(&[("_SYS_MSG_PRIORITY_", "2"), ("__SHARDINGKEY", "a")]).await, (0, None));
     assert_eq!(queue_of(&[]).await, (0, None));
+}
+
+/// `enableConsumeQueueExt`: in the place of the hash stands where Apache's file of extensions has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_apache_stored_with_extension_files_is_filtered_by_the_tags_of_the_messages() {
+    let running = start(Setup::default()).await;
+    for tag in ["A", "B", "A"] {
+        running.put("Orders", 0, &properties(&[("TAGS", tag)]), tag).await;
+    }
+    let dir = running.stop().await;
+    let path = dir.path().join("consumequeue/Orders/0").join(format!("{:020}", 0));
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    for unit in 0..3 {
+        let address = i64::from(i32::MIN) - 1 - 52 * unit;
+        file.write_all_at(&address.to_be_bytes(), 20 * unit as u64 + 12).unwrap();
+    }
+    drop(file);
+    let running = start_on(Setup::default(), dir).await;
+    running.put("Orders", 0, &properties(&[("TAGS", "B")]), "ours").await;
+    let found = running.pull(&PullMessage { subscription: Some("A"), ..from("Orders", 0, 0) }).await;
+    let bodies: Vec<&str> = found.messages.iter().map(|message| message.body.as_str()).collect();
+    assert_eq!((found.code, bodies, found.next), (0, vec!["A", "A"], 4));
+    let order = PopMessage { exp: Some("B"), queue_id: 0, ..popping::from("Orders", 60_000) };
+    assert_eq!(popping::pop(&running, &order).await.bodies(), ["B", "ours"]);
+    running.stop().await;
 }

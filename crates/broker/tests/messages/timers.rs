@@ -38,6 +38,21 @@ fn bodies(messages: &[Message]) -> Vec<&str> {
     messages.iter().map(|message| message.body.as_str()).collect()
 }
 
+/// Waits until everything is taken in, and so many messages wait.
+async fn until_waiting(running: &Running, count: usize) {
+    let waiting = format!("\"timerCongestNum\":\"{count}\"");
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    loop {
+        let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        if text.contains(&waiting) && text.contains("\"timerOffsetBehind\":\"0\"") {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{text}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Waits until the queue holds `count` messages, and then until nothing waits any more. Moves the clock by a millisecond, if it stands.
 async fn all_delivered(running: &Running, hand: Option<&ManualClock>, count: usize) -> Vec<Message> {
     running.wait_for("Orders", 1, count).await;
@@ -210,16 +225,7 @@ async fn taking_in_and_delivering_can_be_stopped_and_figures_say_what_waits() {
     let due = now() + 2_000;
     send_at(&running, due, "a").await;
     send_at(&running, now() + 90_000, "b").await;
-    let deadline = tokio::time::Instant::now() + DEADLINE;
-    loop {
-        let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
-        let text = String::from_utf8(answer.body.to_vec()).unwrap();
-        if text.contains("\"timerCongestNum\":\"2\"") && text.contains("\"timerOffsetBehind\":\"0\"") {
-            break;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{text}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_waiting(&running, 2).await;
     let answer = running.call(request::GET_TIMER_METRICS, &(), "").await;
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     assert!(text.contains("\"Orders\":{\"count\":2"), "{text}");
@@ -228,6 +234,28 @@ async fn taking_in_and_delivering_can_be_stopped_and_figures_say_what_waits() {
     assert!(running.all("Orders", 1).await.is_empty(), "it is held back");
     let again = start_on(Setup::default(), running.image()).await;
     assert_eq!(bodies(&again.wait_for("Orders", 1, 1).await), ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_waits_for_its_place_in_the_wheel_is_counted_once() {
+    // With ticks of a millisecond the wheel turns in twenty minutes.
+    const TURN_MS: i64 = 2 * 604_800;
+    let (setup, hand) = with(&[("timerPrecisionMs", "1"), ("timerFlushIntervalMs", "50")]).standing();
+    let device = setup.device.clone();
+    let running = start(setup).await;
+    send_at(&running, STANDS_AT + 1_000, "a").await;
+    device.hold_flush(true);
+    hand.advance(Duration::from_secs(1));
+    // Its slot is not done with before the device has what was delivered.
+    running.wait_for("Orders", 1, 1).await;
+    hand.advance(Duration::from_millis(TURN_MS as u64 - 60_000));
+    send_at(&running, STANDS_AT + 1_000 + TURN_MS, "b").await;
+    assert_eq!(bodies(&running.all(TIMER, 0).await), ["a", "b"]);
+    device.hold_flush(false);
+    until_waiting(&running, 1).await;
+    let answer = running.call(request::GET_TIMER_METRICS, &(), "").await;
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    assert!(text.contains("\"Orders\":{\"count\":1,"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

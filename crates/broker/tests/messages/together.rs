@@ -288,6 +288,36 @@ async fn a_part_that_repeats_a_message_is_answered_with_the_place_of_the_first()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_that_repeats_a_message_is_refused_alone_where_no_more_may_wait_for_the_device() {
+    let device = Device::default();
+    let setup = Setup {
+        is_sync: true,
+        device: device.clone(),
+        sync_flush_timeout: "60000",
+        repeated_send_window: "600000",
+        more: &[("unflushedBurstsPerConnectionMax", "1")],
+        ..Setup::default()
+    };
+    let running = Arc::new(started(setup).await);
+    running.put("Orders", 0, "", "before").await;
+    device.hold_flush(true);
+    let (sending, end) = (Arc::clone(&running), running.store().end());
+    let first = tokio::spawn(async move {
+        let key = properties(&[("UNIQ_KEY", "U1")]);
+        sending.put("Orders", 0, &key, "x").await
+    });
+    // From then on it waits for the device, before anything else of its connection is read.
+    until("the first is in the log", || running.store().end() > end).await;
+    let key = properties(&[("UNIQ_KEY", "U1")]);
+    let answers = together(&running, &[one("Orders", 1, &key, "x"), one("a b", 0, "", "y")]).await;
+    assert_eq!(answers.iter().map(|answer| answer.code).collect::<Vec<_>>(), [2, 29]);
+    let remark = answers[0].remark.as_deref().unwrap_or_default();
+    assert!(remark.contains("unflushedBurstsPerConnectionMax"), "{remark}");
+    device.hold_flush(false);
+    assert_eq!(first.await.unwrap().queue_offset, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_part_that_waits_for_its_time_gets_the_handle_that_takes_it_back() {
     let running = started(Setup::default()).await;
     let timer = properties(&[("TIMER_DELAY_SEC", "600")]);

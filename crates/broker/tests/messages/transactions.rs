@@ -184,3 +184,46 @@ async fn no_immunity_keeps_a_half_message_longer_than_the_log_is_kept() {
     assert_eq!((given_up[0].body.as_str(), given_up[0].store_timestamp), ("immune", STANDS_AT + 3_600_000));
     running.stop().await;
 }
+
+#[tokio::test]
+async fn a_commit_that_no_file_of_the_log_can_hold_costs_those_behind_it_nothing_and_leaves_its_message_open() {
+    let running = start(Setup { segment_bytes: 64 << 10, ..Setup::default() }).await;
+    let (marked, plain) = (properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]), to("Orders", 0, ""));
+    assert_eq!(running.send(&plain, "the topic is there").await.code, 0);
+    // The largest that a file holds: there is no room beside it for its end.
+    let mut body = "x".repeat(64 << 10);
+    while running.send(&to("Orders", 1, &marked), &body).await.code != 0 {
+        body.truncate(body.len() - 16);
+    }
+    let large = running.all(HALF, 0).await.remove(0);
+    // One connection, so likely one burst.
+    let answers = tokio::join!(end(&running, &large, COMMIT), running.send(&plain, "behind"));
+    assert_eq!((answers.0.code, answers.1.code), (13, 0));
+    assert!(answers.0.remark.unwrap().contains("does not fit a log file"));
+    assert_eq!(end(&running, &large, ROLLBACK).await.code, 0);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn producers_are_asked_in_time_though_the_clock_stood_ahead_for_a_moment() {
+    const HOUR_MS: i64 = 3_600_000;
+    // Whoever would be asked is given up, which can be seen.
+    let more = &[("transactionCheckMax", "0"), ("transactionTimeOut", "6000")];
+    let (setup, hand) = Setup { more, ..Setup::default() }.standing();
+    let running = start(setup.clone()).await;
+    hand.set_by(HOUR_MS);
+    running.put("Orders", 0, "", "from then on the log's times are ahead").await;
+    hand.set_by(-HOUR_MS);
+    assert_eq!(half(&running, "first").await.store_timestamp, STANDS_AT + HOUR_MS);
+    hand.advance(Duration::from_secs(6));
+    // Whoever comes next has the others looked at.
+    half(&running, "second").await;
+    assert_eq!(bodies(running.wait_for("TRANS_CHECK_MAX_TIME_TOPIC", 0, 1).await), ["first"]);
+
+    let dir = running.stop().await;
+    let running = start_on(setup, dir).await;
+    hand.advance(Duration::from_secs(6));
+    half(&running, "third").await;
+    assert_eq!(bodies(running.wait_for("TRANS_CHECK_MAX_TIME_TOPIC", 0, 2).await), ["first", "second"]);
+    running.stop().await;
+}

@@ -267,6 +267,26 @@ async fn a_timer_message_that_cannot_be_read_when_it_is_taken_in_holds_up_none_b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_message_whose_place_in_the_log_cannot_be_read_keeps_all_of_the_log() {
+    let (given, _hand) = Setup { more: &[("timerStopEnqueue", "true")], ..Setup::default() }.standing();
+    let device = given.device.clone();
+    let running = start(given.clone()).await;
+    running.put("Other", 0, "", "first").await;
+    send_timed(&running, 3_600_000, "late").await;
+    let at = running.all(TIMER, 0).await[0].log_offset;
+    assert!(at > 0);
+    // So that its unit is in the file only.
+    let running = start_on(given, running.stop().await).await;
+    let needed_from = || running.store().end().0 - metric(&running.metrics(), "gantry_log_needed_bytes");
+    assert_eq!(needed_from(), at);
+    device.break_queues(true);
+    assert_eq!(needed_from(), 0, "it may be anywhere");
+    device.break_queues(false);
+    assert_eq!(needed_from(), at);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_on_lease_that_cannot_be_read_keeps_no_other_from_coming_again() {
     let (setup, hand) = popping::standing();
     let device = setup.device.clone();

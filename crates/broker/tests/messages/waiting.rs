@@ -137,6 +137,47 @@ async fn a_delayed_message_is_invisible_until_its_time_and_then_comes_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_message_whose_unit_has_the_address_of_an_extension_waits_all_the_same() {
+    let (setup, hand) = Setup::default().standing();
+    let running = start(setup.clone()).await;
+    running.put("Orders", 0, &properties(&[("DELAY", "2")]), "later").await;
+    let dir = running.stop().await;
+    // As Apache's broker writes it with enableConsumeQueueExt.
+    let queue = dir.path().join("consumequeue/SCHEDULE_TOPIC_XXXX/1/00000000000000000000");
+    let mut units = std::fs::read(&queue).unwrap();
+    units[12..20].copy_from_slice(&(i64::from(i32::MIN) - 1).to_be_bytes());
+    std::fs::write(&queue, units).unwrap();
+
+    let running = start_on(setup, dir).await;
+    running.put("Orders", 0, &properties(&[("DELAY", "1")]), "sooner").await;
+    for (seconds, count) in [(1, 1), (4, 2)] {
+        hand.advance(Duration::from_secs(seconds));
+        running.wait_for("Orders", 0, count).await;
+    }
+    let came = running.all("Orders", 0).await;
+    let waited: Vec<_> =
+        came.iter().map(|message| (message.body.as_str(), message.store_timestamp - STANDS_AT)).collect();
+    assert_eq!(waited, [("sooner", 1000), ("later", 5000)]);
+}
+
+/// As behind a time in which the machine was suspended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_an_hour_comes_when_the_wall_clock_is_set_forward_by_one() {
+    let more = &[("transactionCheckMax", "0"), ("transactionTimeOut", "3600000")];
+    let (setup, hand) = Setup { levels: "1h", more, ..Setup::default() }.standing();
+    let running = start(setup).await;
+    running.put("Orders", 0, &properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]), "half").await;
+    running.put("Orders", 1, &properties(&[("DELAY", "1")]), "delayed").await;
+    running.put("Orders", 2, &properties(&[("TIMER_DELAY_SEC", "3600")]), "timer").await;
+    hand.set_by(3_600_000);
+    for (topic, queue_id, body) in
+        [("Orders", 1, "delayed"), ("Orders", 2, "timer"), ("TRANS_CHECK_MAX_TIME_TOPIC", 0, "half")]
+    {
+        assert_eq!(running.wait_for(topic, queue_id, 1).await[0].body, body);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pulls_that_one_message_wakes_are_all_answered_also_when_their_replies_are_more_than_may_be_owed_at_once() {
     let running = Arc::new(start(Setup::default()).await);
     running.put("Orders", 0, "", "x").await;
