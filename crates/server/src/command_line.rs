@@ -5,9 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// A message broker for RocketMQ clients.
+/// The first line of the help.
+const ABOUT: &str = "A message broker for RocketMQ clients";
+
+/// A command line.
 #[derive(Debug, Parser)]
-#[command(name = "gantry", version, about, max_term_width = 110)]
+#[command(name = "gantry", version, about = ABOUT, max_term_width = 110)]
 pub struct CommandLine {
     #[command(subcommand)]
     pub command: Command,
@@ -30,7 +33,7 @@ impl CommandLine {
 
 /// A command line that serves.
 #[derive(Debug, Parser)]
-#[command(name = "gantry", version, about, max_term_width = 110)]
+#[command(name = "gantry", version, about = ABOUT, max_term_width = 110)]
 struct ServeLine {
     #[command(subcommand)]
     command: Serve,
@@ -67,7 +70,7 @@ pub struct Common {
     /// Set one key of the property file; may be repeated, and wins over the file
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<(String, String)>,
-    /// Print the settings in force and where each came from, and end
+    /// Print the settings in force and where each came from, say of them what a start says, and end
     #[arg(short = 'p', long = "print-config", visible_alias = "printConfigItem")]
     pub print_config: bool,
     /// How log lines are written
@@ -141,6 +144,14 @@ mod tests {
     fn the_command_line_is_sound() {
         CommandLine::command().debug_assert();
         ServeLine::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_begins_with_what_it_is() {
+        for mut command in [CommandLine::command(), ServeLine::command()] {
+            let help = command.render_help().to_string();
+            assert!(help.starts_with(ABOUT), "{help}");
+        }
     }
 
     #[test]

@@ -75,6 +75,9 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
     let memory = memory::Memory::of(&order.settings, machine::memory())?;
     memory.lower_defaults(&mut order.settings);
     if let Some(only_set) = order.print {
+        // On standard error, so that what is printed can be taken for a file.
+        log::begin(order.log_format);
+        settings::tell(&order);
         print!("{}", order.settings.print(only_set));
         return Ok(ExitCode::SUCCESS);
     }

@@ -16,7 +16,7 @@ use config::{Settings, StoreSettings};
 use env::{Clock, Random};
 use names::Names;
 use net::{Budget, Listener, ListenerOptions, ListenerTag, Places, Port, Service};
-use store::{Store, StoreEnv};
+use store::{Store, StoreEnv, StoreError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -92,13 +92,14 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
         }
     };
     let ending = async {
-        if let Some(broker) = broker {
-            broker.stop().await?;
-        }
+        let ended = match broker {
+            Some(broker) => broker.stop().await,
+            None => Ok(()),
+        };
         if let Some(names) = names {
             names.stop().await;
         }
-        anyhow::Ok(())
+        ended
     };
     tokio::select! {
         ended = ending => ended?,
@@ -296,6 +297,9 @@ impl RunningBroker {
         let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&broker_settings.broker_ip1, main_port).await?;
 
+        if let Some(why) = store::unfinished_repair(&store_settings.store_path_root_dir) {
+            bail!(why);
+        }
         check_room(&store_settings)?;
         let mut options = settings::store_options(&store_settings, memory)?;
         options.queue_descriptors_max = descriptors.queues;
@@ -306,6 +310,9 @@ impl RunningBroker {
         let (store, found) = tokio::task::spawn_blocking(move || Store::open(options, store_env)).await??;
         for finding in &found.findings {
             warn!("{finding}");
+        }
+        for what in &found.not_mended {
+            error!("{what}: gantry store repair --queues builds the queues again from the log");
         }
         let root = store_settings.store_path_root_dir.display().to_string();
         info!(
@@ -357,8 +364,8 @@ impl RunningBroker {
                 Ok(RunningBroker { broker, store, ports, metrics, advertised })
             }
             Err(error) => {
-                // Nothing was served: leave the store as if nobody had opened it.
-                close(store).await?;
+                // Nothing was served: leave the store as if nobody had opened it, also if it was not closed before.
+                end(move || store.close_as_found()).await?;
                 Err(error)
             }
         }
@@ -373,11 +380,11 @@ impl RunningBroker {
             metrics.close().await;
         }
         ports.close().await;
-        broker.stop().await;
+        let written = broker.stop().await;
         drop(broker);
-        close(store).await?;
+        end(move || store.close()).await?;
         info!(took_ms = began.elapsed().as_millis() as u64, "store closed");
-        Ok(())
+        written.context("config/*.json are behind the journal: `gantry store export` before another broker takes over")
     }
 }
 
@@ -386,10 +393,9 @@ fn listen<S: Service>(port: Port, options: ListenerOptions, service: &Arc<S>) ->
     Listener::on(port, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))
 }
 
-async fn close(store: Arc<Store>) -> anyhow::Result<()> {
-    tokio::task::spawn_blocking(move || store.close())
-        .await?
-        .context("the store did not close well; the next start recovers")
+/// Ends the store in this way, on a thread that may wait.
+async fn end(how: impl FnOnce() -> Result<(), StoreError> + Send + 'static) -> anyhow::Result<()> {
+    tokio::task::spawn_blocking(how).await?.context("the store did not close well; the next start recovers")
 }
 
 /// Our own name server first, then those that the settings name.

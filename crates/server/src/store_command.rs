@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use broker::{Broker, ConfigLook, Writer};
-use cli::store::{ConfigFile, Configuration, StoreArgs, StoreCommand};
+use cli::store::{ConfigFile, Configuration, StoreArgs, StoreCommand, tell_mended};
 use config::Settings;
 use env::{Clock, Random};
 use store::look::{Known, Look};
@@ -27,7 +27,8 @@ pub fn run(args: StoreArgs) -> anyhow::Result<ExitCode> {
         if let StoreCommand::Export(export) = &args.command
             && export.messages.is_none()
         {
-            return write_configuration(&settings).map(|()| ExitCode::SUCCESS);
+            let is_mended = write_configuration(&settings)?;
+            return Ok(if is_mended { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         let options = settings::store_options(&settings.store()?, &memory(&settings)?)?;
         cli::store::run(args.command, options, &read)
@@ -68,19 +69,20 @@ fn read(look: &Look) -> Configuration {
     }
 }
 
-/// Opens the store as a start does, writes `config/*.json`, and closes it. Nothing is served, and nothing is delivered.
-fn write_configuration(settings: &Settings) -> anyhow::Result<()> {
+/// Opens the store as a start does, writes `config/*.json`, and closes it. Nothing is served, and nothing is delivered. Says whether nothing is
+/// left to be mended.
+fn write_configuration(settings: &Settings) -> anyhow::Result<bool> {
     let store_settings = settings.store()?;
     let root = store_settings.store_path_root_dir.clone();
     if !root.is_dir() {
         anyhow::bail!("there is no store in {}", root.display());
     }
-    let was_abnormal = root.join("abort").exists();
+    if let Some(why) = store::unfinished_repair(&root) {
+        anyhow::bail!(why);
+    }
     let options = settings::store_options(&store_settings, &memory(settings)?)?;
     let (store, found) = Store::open(options, StoreEnv::real())?;
-    for finding in &found.findings {
-        println!("mended: {finding}");
-    }
+    let is_mended = tell_mended(&found, false);
     let start = broker::Start {
         name_servers: Vec::new(),
         calls: net::ClientOptions::default(),
@@ -96,17 +98,14 @@ fn write_configuration(settings: &Settings) -> anyhow::Result<()> {
     let runtime = threads::runtime()?;
     let written = runtime.block_on(Broker::write_configuration(start));
     runtime.shutdown_timeout(Duration::from_secs(5));
-    store.close().context("the store did not close well; the next start recovers")?;
-    if was_abnormal {
-        std::fs::write(root.join("abort"), "gantry store export").context("cannot put the file abort back")?;
-    }
+    store.close_as_found().context("the store did not close well; the next start recovers")?;
     written?;
     println!("{}/config/*.json are as the journal has them", root.display());
-    if was_abnormal {
+    if store.was_abnormal() {
         println!(
             "the store was not closed: popped messages that are not acknowledged, and how far delayed messages came in the last seconds, are \
              handed over by a stop of the server only; start it and stop it before an Apache broker takes over, if it starts"
         );
     }
-    Ok(())
+    Ok(is_mended)
 }

@@ -101,7 +101,7 @@ impl Cluster {
             tokio::time::timeout(PATIENCE, port).await.unwrap().unwrap();
         }
         self.expiry.abort();
-        self.broker.stop().await;
+        self.broker.stop().await.unwrap();
         self.store.close().unwrap();
     }
 

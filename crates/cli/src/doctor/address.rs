@@ -222,6 +222,9 @@ fn connect(host: &str, port: u16) -> Result<(), String> {
 pub fn port(patient: &Patient) -> Vec<Finding> {
     let settings = &patient.target.settings;
     let (host, port) = (settings.text("brokerIP1"), settings.text("listenPort").parse::<u16>().unwrap_or(0));
+    if patient.is_anothers() {
+        return vec![anothers(patient, port)];
+    }
     if patient.runtime_info().is_ok() {
         return reached(patient, &host, port);
     }
@@ -261,6 +264,21 @@ pub fn port(patient: &Patient) -> Vec<Finding> {
         );
     }
     findings
+}
+
+/// Another broker has the port.
+fn anothers(patient: &Patient, port: u16) -> Finding {
+    let (server, store) = (patient.server(), &patient.target.store);
+    let name = patient.name_there().map_or_else(String::new, |name| format!(" (its name is {name})"));
+    Finding::error(format!("a broker that has not this store open answers at {server}{name}"))
+        .of(port.to_string())
+        .seen(format!("request 28 to {server}"), "answered")
+        .seen(store.join("lock").display().to_string(), "not locked")
+        .effect("a start ends here, as the port is taken; what that broker tells is not looked at")
+        .fix(format!(
+            "set listenPort, or stop that broker: ss -ltnp 'sport = :{port}' shows which it is. If it is the one that is meant, with a store \
+             elsewhere or in a container: --server {server}"
+        ))
 }
 
 /// The broker answers somewhere; does it answer where clients are told?

@@ -5,6 +5,7 @@ use config::{Role, Weight};
 use super::finding::{Finding, Severity, size};
 use super::machine::usable_memory;
 use super::patient::Patient;
+use super::target::Refused;
 
 /// What a frame holds beside the body of a message: header and properties.
 const FRAME_REST: usize = 64 << 10;
@@ -22,18 +23,15 @@ pub fn lint(patient: &Patient) -> Vec<Finding> {
                 .fix("give the path of a file that the broker's user can read"),
         );
     }
-    for (key, sentence) in &target.refused {
+    for Refused { key, from, value, sentence } in &target.refused {
         let finding = Finding::error(sentence).effect("a start ends with this sentence").fix(match key {
             Some(key) => format!("set {key} to a value that docs/configuration.md lists, or remove the line"),
             None => "mend the line".to_owned(),
         });
-        let finding = match &target.file {
-            Some(file) => finding.seen(file.display().to_string(), sentence),
-            None => finding.seen("command line", sentence),
-        };
-        findings.push(match key {
-            Some(key) => finding.of(key),
-            None => finding,
+        findings.push(match (key, value) {
+            (Some(key), Some(value)) => finding.of(key).seen(from, line_of(key, Some(value.as_str()))),
+            (Some(key), None) => finding.of(key).seen(from, sentence),
+            (None, _) => finding.seen(from, sentence),
         });
     }
     for said in target.settings.findings() {
@@ -45,16 +43,9 @@ pub fn lint(patient: &Patient) -> Vec<Finding> {
                 Some("correct the line, or remove it".to_owned()),
             ),
         };
-        let from = match (&target.file, said.line) {
-            (Some(file), Some(line)) => format!("{}:{line}", file.display()),
-            (Some(file), None) => file.display().to_string(),
-            (None, _) => "command line".to_owned(),
-        };
-        let value = target.settings.given(&said.key).filter(|_| !is_secret(&said.key));
-        let value = value.map_or(String::new(), |value| format!("={value}"));
         let mut finding = Finding::new(severity, format!("{}: {}", said.key, said.says))
             .of(&said.key)
-            .seen(from, format!("{}{value}", said.key));
+            .seen(said.origin.to_string(), line_of(&said.key, said.value.as_deref()));
         finding.effect = effect.to_owned();
         finding.fix = fix;
         findings.push(finding);
@@ -71,9 +62,9 @@ pub fn lint(patient: &Patient) -> Vec<Finding> {
     findings
 }
 
-/// Is its value for nobody's eyes?
-fn is_secret(key: &str) -> bool {
-    ["Password", "Credentials", "initAuthenticationUser"].iter().any(|part| key.contains(part))
+/// A line of a property file, as evidence.
+fn line_of(key: &str, value: Option<&str>) -> String {
+    value.map_or_else(|| key.to_owned(), |value| format!("{key}={value}"))
 }
 
 /// Settings that each are right and together are not, and those that do not fit this machine.
@@ -176,7 +167,7 @@ pub fn contradictions(patient: &Patient) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::doctor::patient::fake::{patient, patient_with};
 
     fn subjects(findings: &[Finding]) -> Vec<(&str, Severity)> {
         findings.iter().filter_map(|one| Some((one.subject.as_deref()?, one.severity))).collect()
@@ -209,6 +200,30 @@ mod tests {
         assert!(subjects.contains(&("flushDiskType", Severity::Error)), "{subjects:?}");
         let clean = lint(&patient(&fake, "brokerName=a\n"));
         assert_eq!((clean.len(), clean[0].severity), (1, Severity::Ok));
+    }
+
+    #[test]
+    fn evidence_is_where_it_was_said_and_what_was_said_there() {
+        let fake = FakeHost::with(&[]);
+        let tls = fake.root().join("tls.properties");
+        std::fs::write(&tls, "# one\nlistenPort=1\n").unwrap();
+        let text = format!("brokerRole=SLAVE\ntls.config.file={}\nlistenPort=10911\n", tls.display());
+        let found = lint(&patient_with(
+            &fake,
+            &text,
+            &[("storeType", "defaultRocksDB"), ("flushDiskType", "SOMETIMES"), ("xyzzy", "1")],
+        ));
+        let file = fake.root().join("broker.conf");
+        for (key, from, value) in [
+            ("storeType", "option --set".to_owned(), "storeType=defaultRocksDB"),
+            ("flushDiskType", "option --set".to_owned(), "flushDiskType=SOMETIMES"),
+            ("xyzzy", "command line".to_owned(), "there is no key xyzzy"),
+            ("listenPort", format!("{}:2", tls.display()), "listenPort=1"),
+            ("brokerRole", format!("{}:2", file.display()), "brokerRole=SLAVE"),
+        ] {
+            let finding = found.iter().find(|one| one.subject.as_deref() == Some(key)).unwrap();
+            assert_eq!((&finding.evidence[0].from, finding.evidence[0].value.as_str()), (&from, value), "{finding:?}");
+        }
     }
 
     #[test]

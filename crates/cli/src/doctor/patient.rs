@@ -96,8 +96,30 @@ impl Patient {
         })
     }
 
-    /// What the broker tells about itself (request 28), asked once; or why it does not.
+    /// What the broker tells about itself (request 28); or why it does not. What another broker tells is none of it.
     pub fn runtime_info(&self) -> Result<&BTreeMap<String, String>, &str> {
+        match self.is_anothers() {
+            true => Err("the broker that answers there has not this store open"),
+            false => self.asked(),
+        }
+    }
+
+    /// Whether another broker answers at the port of the settings: one that has not the store of the settings open, since nobody has.
+    pub fn is_anothers(&self) -> bool {
+        let is_named = self.server.is_some() || self.pid.is_some();
+        !is_named && self.lock() == Lock::Free && is_lock_seen(&self.target.store) && self.asked().is_ok()
+    }
+
+    /// What the broker that answers there calls itself (request 26), if it says so.
+    pub fn name_there(&self) -> Option<String> {
+        let server = self.server();
+        let said = self.ask(|admin| async move { admin.tell(&server, request::GET_BROKER_CONFIG, &()).await }).ok()?;
+        let lines = config::properties::parse(&config::properties::text_of(said.body.to_vec())).ok()?;
+        lines.into_iter().find(|line| line.key == "brokerName").map(|line| line.value)
+    }
+
+    /// Request 28, asked once.
+    fn asked(&self) -> Result<&BTreeMap<String, String>, &str> {
         let server = self.server();
         let asked = self.answer.get_or_init(|| {
             let table: Result<KvTable, _> =
@@ -213,6 +235,14 @@ fn lock_of(store: &Path) -> Lock {
     }
 }
 
+/// Whether who asks may see who has the lock of a store. A store that is not there is nobody's.
+fn is_lock_seen(store: &Path) -> bool {
+    match std::fs::File::open(store.join("lock")) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
 /// A patient for tests: a folder that looks like a machine, and settings of this text with the store below that folder.
 #[cfg(test)]
 pub mod fake {
@@ -223,6 +253,11 @@ pub mod fake {
 
     /// With the settings `text`; `STORE` in it stands for a folder below the fake's root.
     pub fn patient(fake: &FakeHost, text: &str) -> Patient {
+        patient_with(fake, text, &[])
+    }
+
+    /// The same with options `--set`.
+    pub fn patient_with(fake: &FakeHost, text: &str, set: &[(&str, &str)]) -> Patient {
         let store = fake.root().join("store");
         let file = fake.root().join("broker.conf");
         let text = format!("storePathRootDir={}\n{}", store.display(), text.replace("STORE", store.to_str().unwrap()));
@@ -232,7 +267,8 @@ pub mod fake {
             address: std::net::IpAddr::V4([192, 0, 2, 7].into()),
             home: fake.root().to_owned(),
         };
-        let order = Order { file: Some(file), ..Order::default() };
+        let set = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let order = Order { file: Some(file), set, ..Order::default() };
         // The port that is below all that anybody may listen on.
         let target = Target::read(&order, BTreeMap::new(), machine).unwrap();
         Patient::new(fake.host(), target, Some("127.0.0.1:1".to_owned()), None).unwrap()

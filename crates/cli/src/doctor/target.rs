@@ -73,8 +73,8 @@ impl Order {
 pub struct Target {
     /// All layers, without the values that are refused.
     pub settings: Settings,
-    /// What would stop a start, a sentence each, with the key if it is about one.
-    pub refused: Refused,
+    /// What would stop a start.
+    pub refused: Vec<Refused>,
     /// The file that could not be read, and why.
     pub unread: Option<(PathBuf, String)>,
     /// The file of `-c`.
@@ -125,12 +125,22 @@ impl Target {
     }
 }
 
-/// Keys, if a sentence is about one, and sentences.
-type Refused = Vec<(Option<String>, String)>;
+/// Something that would stop a start.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The key, if it is about one.
+    pub key: Option<String>,
+    /// Where it was said.
+    pub from: String,
+    /// What was said there; none if that is in the sentence only.
+    pub value: Option<String>,
+    /// What a start says.
+    pub sentence: String,
+}
 
 /// The settings without what is refused, and the sentences about that.
-fn load(mut sources: Sources) -> Result<(Refused, Settings), ConfigError> {
-    let mut refused = Vec::new();
+fn load(mut sources: Sources) -> Result<(Vec<Refused>, Settings), ConfigError> {
+    let mut refused: Vec<Refused> = Vec::new();
     let fallback = Sources::new(sources.role, sources.machine.clone());
     for _ in 0..REFUSALS_MAX {
         let error = match Settings::load(sources.clone()) {
@@ -138,11 +148,13 @@ fn load(mut sources: Sources) -> Result<(Refused, Settings), ConfigError> {
             Err(error) => error,
         };
         let sentence = error.to_string();
-        let key = match error {
-            ConfigError::Invalid { key, .. } | ConfigError::Refused { key, .. } | ConfigError::Unknown(key) => key,
-            ConfigError::NotLive(key) => key,
+        let (key, from, value) = match error {
+            ConfigError::Invalid { key, value, origin, .. } | ConfigError::Refused { key, value, origin, .. } => {
+                (key, origin.to_string(), Some(value))
+            }
+            ConfigError::Unknown(key) | ConfigError::NotLive(key) => (key, "command line".to_owned(), None),
             ConfigError::Syntax { path, .. } => {
-                refused.push((None, sentence));
+                refused.push(Refused { key: None, from: path.display().to_string(), value: None, sentence });
                 let is_tls = sources.tls_file.as_ref().is_some_and(|file| file.path == path);
                 if is_tls {
                     sources.tls_file = None;
@@ -152,7 +164,7 @@ fn load(mut sources: Sources) -> Result<(Refused, Settings), ConfigError> {
                 continue;
             }
         };
-        if refused.iter().any(|(before, _)| before.as_deref() == Some(&key)) {
+        if refused.iter().any(|before| before.key.as_deref() == Some(&key)) {
             // It was put aside, and stands somewhere else too: nothing more can be learned.
             break;
         }
@@ -160,7 +172,7 @@ fn load(mut sources: Sources) -> Result<(Refused, Settings), ConfigError> {
         for file in [&mut sources.file, &mut sources.tls_file].into_iter().flatten() {
             put_aside(file, &key);
         }
-        refused.push((Some(key), sentence));
+        refused.push(Refused { key: Some(key), from, value, sentence });
     }
     // Also a file with more than a hundred wrong values, which is no property file: defaults are looked at instead.
     Settings::load(fallback).map(|settings| (refused, settings))
@@ -201,7 +213,7 @@ mod tests {
     #[test]
     fn every_value_that_would_stop_a_start_is_found_at_once_and_the_rest_is_read() {
         let target = target("listenPort=x\nbrokerRole=SLAVE\nmapedFileSizeConsumeQueue=y\nstorePathRootDir=/s\n");
-        let keys: Vec<&str> = target.refused.iter().map(|(key, _)| key.as_deref().unwrap()).collect();
+        let keys: Vec<&str> = target.refused.iter().map(|refused| refused.key.as_deref().unwrap()).collect();
         assert_eq!(keys.len(), 3, "{:?}", target.refused);
         for key in ["listenPort", "brokerRole", "mappedFileSizeConsumeQueue"] {
             assert!(keys.contains(&key), "{keys:?}");
@@ -222,15 +234,15 @@ mod tests {
     fn a_running_server_is_read_from_its_command_line() {
         let order = |line: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            Order::of_words(&words, Path::new("/work"))
+            Order::of_words(&words, Path::new("/srv"))
         };
         let broker = order("broker -c conf/b.conf -n a:1;b:2 --port=7 --set k=v --log-format json -m").unwrap();
-        assert_eq!(broker.file.as_deref(), Some(Path::new("/work/conf/b.conf")));
+        assert_eq!(broker.file.as_deref(), Some(Path::new("/srv/conf/b.conf")));
         let set = [("namesrvAddr", "a:1;b:2"), ("listenPort", "7"), ("k", "v")];
         assert_eq!(broker.set, set.map(|(key, value)| (key.to_owned(), value.to_owned())));
         assert!(!broker.is_server && broker.data.is_none());
         let server = order("server").unwrap();
-        assert!(server.is_server && server.data.as_deref() == Some(Path::new("/work/data")));
+        assert!(server.is_server && server.data.as_deref() == Some(Path::new("/srv/data")));
         assert_eq!(order("namesrv"), None);
         assert_eq!(order("broker -c").unwrap().file, None);
     }

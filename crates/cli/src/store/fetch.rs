@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use client::ClientError;
 use protocol::body::TopicStatsTable;
-use protocol::code::request;
+use protocol::code::{ResponseCode, request};
 use protocol::request::GetTopicStats;
 use serde_json::{Value, json};
 use store::disk::RealDisk;
@@ -30,8 +31,10 @@ use crate::admin::session::Session;
 const BATCH_QUEUES: &str = "BatchCQ";
 /// Between two looks of `--until-stopped`.
 const PAUSE: Duration = Duration::from_secs(1);
-/// So many looks that fail one after the other, and the broker counts as stopped.
+/// So many looks one after the other that are not answered, and the broker counts as stopped.
 const FAILURES_MAX: u32 = 3;
+/// Between two looks at the numbers, a request for each topic, meanwhile: longer than `PAUSE`, and much shorter than what retention keeps.
+const NUMBERS_PAUSE: Duration = Duration::from_secs(60);
 /// A table of millions of offsets takes a while; and so does a log in which a broker puts back what was popped.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PATIENCE_FOR_POPPED: Duration = Duration::from_secs(600);
@@ -120,9 +123,9 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
     let is_written = has_rocksdb || args.force;
     // Those of a run before stay as they are: what was there before that is the one to keep.
     let is_first = !Fetched::path(root).exists();
-    let mut last = look(session, address).await?;
+    let last = look(session, address).await?;
     let queues = numbers(session, address, &last).await?;
-    let fetched = Fetched { broker: address.to_owned(), at: session.now(), has_popped: args.popped, queues };
+    let mut fetched = Fetched { broker: address.to_owned(), at: session.now(), has_popped: args.popped, queues };
     if is_written {
         write(root, &last, is_first)?;
         for (name, value) in FILES.iter().zip(&last.tables) {
@@ -134,9 +137,9 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
     println!("{}: numbers of {count} queues", Fetched::path(root).display());
     if is_written && args.until_stopped {
         println!("fetching every second; stop the broker now (mqshutdown broker)");
-        last = follow(session, address, root, last).await?;
-        note(root, &Fetched { at: last.at, ..fetched })?;
-        println!("{address} answers no more; topics, groups and offsets are as of {}", super::time(last.at));
+        follow(session, address, root, last, &mut fetched).await?;
+        note(root, &fetched)?;
+        println!("{address} answers no more; topics, groups and offsets are as of {}", super::time(fetched.at));
     } else if is_written {
         println!(
             "what clients commit from now on is not in there: stop them and fetch again, or say --until-stopped and stop the broker meanwhile"
@@ -227,8 +230,8 @@ async fn numbers(session: &Session, address: &str, seen: &Seen) -> Result<BTreeM
         let fields = GetTopicStats { topic };
         let table: TopicStatsTable = match session.admin.ask(address, request::GET_TOPIC_STATS_INFO, &fields).await {
             Ok(table) => table,
-            // Gone since.
-            Err(error) if error.code().is_some() => continue,
+            // Gone since. Whatever else it says, queues would lack their numbers.
+            Err(error) if error.code() == Some(ResponseCode::TopicNotExist as i32) => continue,
             Err(error) => return Err(error).with_context(|| format!("cannot fetch the numbers of {topic}")),
         };
         let queues: BTreeMap<u32, u64> = table
@@ -244,24 +247,51 @@ async fn numbers(session: &Session, address: &str, seen: &Seen) -> Result<BTreeM
     Ok(numbers)
 }
 
-/// Fetches again until the broker stops. Returns what was seen last.
-async fn follow(session: &Session, address: &str, root: &Path, first: Seen) -> Result<Seen> {
-    let (mut last, mut failures) = (first, 0);
+/// Fetches again until the broker stops. What was learned last is in `fetched` then.
+async fn follow(session: &Session, address: &str, root: &Path, first: Seen, fetched: &mut Fetched) -> Result<()> {
+    let (mut last, mut failures, mut has_complained) = (first, 0, false);
+    let mut numbers_at = Instant::now() + NUMBERS_PAUSE;
     // Ends when the broker does; whoever waits sees it.
     while failures < FAILURES_MAX {
         tokio::time::sleep(PAUSE).await;
-        match look(session, address).await {
+        let looked = match look(session, address).await {
             Ok(seen) => {
-                failures = 0;
                 if seen.tables != last.tables {
                     write(root, &seen, false)?;
                 }
+                fetched.at = seen.at;
                 last = seen;
+                // The broker answers no more when all is over, so this is done on the way.
+                let is_due = Instant::now() >= numbers_at;
+                if is_due { numbers(session, address, &last).await.map(Some) } else { Ok(None) }
+            }
+            Err(error) => Err(error),
+        };
+        match looked {
+            Ok(queues) => {
+                (failures, has_complained) = (0, false);
+                if let Some(queues) = queues {
+                    fetched.queues = queues;
+                    note(root, fetched)?;
+                    numbers_at = Instant::now() + NUMBERS_PAUSE;
+                }
+            }
+            Err(error) if is_answer(&error) => {
+                failures = 0;
+                if !has_complained {
+                    println!("note: asked again until it answers otherwise: {error:#}");
+                    has_complained = true;
+                }
             }
             Err(_) => failures += 1,
         }
     }
-    Ok(last)
+    Ok(())
+}
+
+/// Whether the broker has answered, if not what was asked for: then it has not stopped.
+fn is_answer(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<ClientError>().is_none_or(|error| error.code().is_some())
 }
 
 fn write(root: &Path, seen: &Seen, keeps: bool) -> Result<()> {
@@ -285,6 +315,17 @@ fn entries(value: &Value) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_broker_that_refuses_has_not_stopped() {
+        let refused = |code| ClientError::Refused { address: "b:1".to_owned(), code, remark: String::new() };
+        for code in [1, 2, 16, 17] {
+            let error = Err::<(), _>(refused(code)).context("cannot fetch topics").context("again").unwrap_err();
+            assert!(is_answer(&error), "{error:#}");
+        }
+        let gone = ClientError::NoAddress { broker: "b".to_owned() };
+        assert!(!is_answer(&Err::<(), _>(gone).context("cannot fetch topics").unwrap_err()));
+    }
 
     #[test]
     fn the_next_command_names_the_configuration_where_it_needs_one() {

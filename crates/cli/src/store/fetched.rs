@@ -1,4 +1,4 @@
-//! `config/fetched.json`: what `gantry store fetch` learned of an Apache broker that is in none of Apache's files, for `repair --rocksdb`.
+//! `config/fetched.json`: what `gantry store fetch` learned of an Apache broker that is in none of Apache's files, for `repair`.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -29,7 +29,7 @@ pub struct Fetched {
 impl Fetched {
     /// Where it lies in a store.
     pub fn path(root: &Path) -> PathBuf {
-        root.join("config/fetched.json")
+        store::fetched_file(root)
     }
 
     /// Reads it; none if nothing was fetched.

@@ -48,6 +48,11 @@ pub fn run(args: &InspectArgs, options: StoreOptions, read: &dyn Fn(&Look) -> Co
             look.options().root.display()
         );
     }
+    if let Some((topic, queue)) = args.topic.as_ref().zip(args.queue)
+        && asked(args, &survey).next().is_none()
+    {
+        anyhow::bail!("there is no queue {topic}/{queue} in {}", look.options().root.display());
+    }
     if args.json {
         println!(
             "{}",
@@ -249,6 +254,7 @@ fn as_json(
             "firstStoreTime": log.first_store_time, "lastStoreTime": log.last_store_time,
             "firstRecord": kind(log.first_is_v2), "lastRecord": kind(log.last_is_v2),
         },
+        "topicsKnown": configuration.known.topics.as_ref().map(|topics| topics.len()),
         "topics": topics,
         "queuesInAll": survey.queues.len(),
         "batchQueues": survey.queues.iter().filter(|queue| queue.is_batch).count(),

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use store::look::{Known, Look};
-use store::{StoreError, StoreOptions};
+use store::{Recovered, StoreError, StoreOptions};
 
 /// Look at a store that no broker has open, check it, mend it, write it out
 #[derive(Debug, Args)]
@@ -125,6 +125,18 @@ pub fn run(
             messages::run(&file, args.topic.as_deref(), options, read)
         }
     }
+}
+
+/// Says what opening a store has mended and what not, and whether nothing is left to be mended. `has_built`: the queues were built again.
+pub fn tell_mended(found: &Recovered, has_built: bool) -> bool {
+    for finding in &found.findings {
+        println!("mended: {finding}");
+    }
+    let remedy = if has_built { "" } else { ": gantry store repair --queues builds the queues again from the log" };
+    for what in &found.not_mended {
+        println!("not mended: {what}{remedy}");
+    }
+    found.not_mended.is_empty()
 }
 
 /// Looks at a store that no broker has open. Bodies are checked whatever `checkCRCOnRecover` says: that is about starts.

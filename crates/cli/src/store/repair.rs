@@ -18,7 +18,7 @@ use store::look::{Look, QueueSurvey, Survey, Verified};
 use store::{QueueError, RocksDbKind, Store, StoreEnv, StoreError, StoreOptions, rocksdb_in};
 
 use super::fetched::Fetched;
-use super::{Configuration, Place, look_at, time, verify};
+use super::{Configuration, Place, look_at, tell_mended, time, verify};
 
 /// Messages that are newer than a fetch by more than this, in ms, are a sign that the broker was used after it.
 const AGE_MAX_MS: i64 = 10_000;
@@ -51,10 +51,9 @@ pub fn run(
 ) -> anyhow::Result<ExitCode> {
     let aside = aside(&options.root)?;
     let Some((look, survey)) = surveyed(args, &mut options, &aside, read)? else { return Ok(ExitCode::SUCCESS) };
-    refuse_guesses(args, &survey)?;
     let verified = tell_findings(&look, read)?;
-    let was_abnormal = options.root.join("abort").exists();
-    let fetched = read_fetched(args, &options.root)?;
+    let fetched = Fetched::read(&options.root)?;
+    refuse_guesses(args, &survey, fetched.as_ref())?;
     let kept = kept(args, &options, &survey);
     let queues = queue_moves(args, &options, &kept, &aside)?;
     let mut moves: Vec<PathBuf> = index(args, &options).into_iter().collect();
@@ -93,24 +92,20 @@ pub fn run(
     // Whoever opens the store takes its lock himself.
     drop(look);
     let (store, found) = Store::open(options, StoreEnv::real())?;
-    for finding in &found.findings {
-        println!("mended: {finding}");
-    }
+    let is_mended = tell_mended(&found, args.queues);
     println!("{} records read, {} units added to queues", found.records_scanned, found.units_added);
     if let Some(fetched) = &fetched {
         keep_numbers(&store, fetched)?;
     }
-    store.close().context("the store did not close well; the next start recovers")?;
+    store.close_as_found().context("the store did not close well; the next start recovers")?;
     if fetched.is_some() {
         // Not before: whoever is interrupted can do it again. And not left there: what it says is of that broker's queues, not of those to come.
         move_all(&[Fetched::path(&root)], &root, &aside)?;
     }
-    if was_abnormal {
-        // What a broker looks at after a crash beside the log (timers), the next start has still to look at.
-        fs::write(root.join("abort"), "gantry store repair").context("cannot put the file abort back")?;
+    if store.was_abnormal() {
         println!("the store still counts as not closed, so that the next start looks after timer messages too");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if is_mended { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A look at the store, which keeps brokers out, and what there is; none if a dry run can say no more.
@@ -127,7 +122,7 @@ fn surveyed(
     loop {
         let look = look_at(options.clone())?;
         // What is refused in the end is refused before anything is moved.
-        let fetched = read_fetched(args, &options.root)?;
+        let fetched = Fetched::read(&options.root)?;
         let mut others = databases(args, options, fetched.as_ref())?;
         let (path, bytes, expected) = match look.survey() {
             Ok(survey) => {
@@ -203,7 +198,15 @@ fn aside(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Refuses what could only be guessed. When a delayed message is due stands in its queue alone, by the levels that its broker had.
-fn refuse_guesses(args: &RepairArgs, survey: &Survey) -> anyhow::Result<()> {
+fn refuse_guesses(args: &RepairArgs, survey: &Survey, fetched: Option<&Fetched>) -> anyhow::Result<()> {
+    // A repair before this one may have moved queues in RocksDB aside, for which it was told the configuration.
+    let is_begun = fetched.is_some() && (survey.has_abort || survey.queues.is_empty());
+    if args.place.config.is_none() && is_begun && survey.log.end > survey.log.min {
+        bail!(
+            "queues are built from the log, and it is not known how far a repair before this one came. When delayed messages are due follows from \
+             messageDelayLevel, and whether there are light queues from enableLmq and enableMultiDispatch: name the broker's configuration (-c FILE)"
+        );
+    }
     let builds_queues = args.queues || survey.has_abort;
     let is_delayed = |queue: &QueueSurvey| queue.topic == names::SCHEDULE_TOPIC && queue.log_end > survey.log.min;
     if args.place.config.is_none() && builds_queues && survey.queues.iter().any(is_delayed) {
@@ -267,11 +270,6 @@ fn entries(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     listed.with_context(|| format!("cannot list {}", dir.display()))
 }
 
-/// What was fetched of a broker, as far as it is asked for.
-fn read_fetched(args: &RepairArgs, root: &Path) -> anyhow::Result<Option<Fetched>> {
-    if args.rocksdb { Fetched::read(root) } else { Ok(None) }
-}
-
 /// Databases that are to be moved. Refuses where a start would miss them, and where what is built in their place would be guessed.
 fn databases(args: &RepairArgs, options: &StoreOptions, fetched: Option<&Fetched>) -> anyhow::Result<Vec<PathBuf>> {
     let mut moves = Vec::new();
@@ -286,9 +284,12 @@ fn databases(args: &RepairArgs, options: &StoreOptions, fetched: Option<&Fetched
             );
         }
         if !args.rocksdb {
-            // Queues go with those in files, whatever they are kept in.
             if args.queues && !has_queues {
                 bail!("{why}");
+            }
+            // Queues go with those in files, whatever they are kept in. What lies in the folder of those goes with it.
+            if args.queues && database.path != options.queue_dir {
+                moves.push(database.path);
             }
             continue;
         }

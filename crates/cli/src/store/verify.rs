@@ -46,6 +46,11 @@ pub fn run(
     let verified = match verified {
         Ok(verified) => verified,
         Err(error) => {
+            if is_json {
+                // What was found before it counts, and who reads it knows from the error that it is not all.
+                let said = json!({ "findings": findings, "error": format!("{error:#}") });
+                println!("{}", serde_json::to_string_pretty(&said)?);
+            }
             eprintln!("gantry: {error:#}");
             return Ok(ExitCode::from(COULD_NOT_LOOK));
         }

@@ -123,6 +123,29 @@ fn a_port_that_is_taken_and_an_address_that_leads_nowhere_are_errors() {
 }
 
 #[test]
+fn a_port_that_another_broker_has_is_an_error_and_what_that_one_tells_is_not_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = Running::server_with(&folder.path().join("data"), &["--set", "brokerName=broker-a"]);
+    let at = other.address("broker").to_owned();
+    let (_, port) = at.rsplit_once(':').unwrap();
+    let (file, store) = (folder.path().join("broker.conf"), folder.path().join("store"));
+    let lines = format!("brokerName=broker-b\nbrokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort={port}\n");
+    std::fs::write(&file, format!("{lines}storePathRootDir={}\n", text(&store))).unwrap();
+    let (report, code) = json(&["-c", text(&file), "listen-port", "server"]);
+    assert_eq!(code, 2, "{report}");
+    assert_eq!(of(&report, "listen-port"), [(port, "error")], "{report}");
+    assert!(report.to_string().contains("its name is broker-a"), "{report}");
+    assert_eq!(of(&report, "server"), [("", "ok")], "{report}");
+    for id in ["refusals", "limits", "flush-lag", "deliveries", "process", "page-faults"] {
+        assert!(of(&report, id).is_empty(), "{id}: {report}");
+    }
+    // Who names it means it.
+    let (report, _) = json(&["-c", text(&file), "--server", &at, "limits", "listen-port"]);
+    assert_eq!((of(&report, "limits"), of(&report, "listen-port")), (vec![("", "ok")], vec![("", "ok")]), "{report}");
+    other.end("-TERM");
+}
+
+#[test]
 fn a_server_that_runs_is_found_by_its_store_and_asked() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");

@@ -264,6 +264,21 @@ fn the_settings_in_force_are_printed_with_their_origins() {
 }
 
 #[test]
+fn whoever_prints_the_settings_is_told_what_a_start_says_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broker.conf");
+    std::fs::write(&path, "brokerNam=a\nregisterNameServerPeriod=5000\n").unwrap();
+    for option in ["--print-config", "-m"] {
+        let output = gantry(&["broker", "-c", path.to_str().unwrap(), option]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("brokerNam (line 1): not a key of RocketMQ"), "{said}");
+        assert!(said.contains("registerNameServerPeriod (line 2): 5000 is outside 10000 to 60000"), "{said}");
+        assert!(!String::from_utf8(output.stdout).unwrap().contains("not a key"));
+    }
+}
+
+#[test]
 fn broker_and_name_server_run_apart_and_log_json() {
     let folder = tempfile::tempdir().unwrap();
     let names = Running::start(&mut gantry(&["namesrv", "--set", "listenPort=0"]));

@@ -144,6 +144,21 @@ fn a_flipped_bit_of_a_body_is_named_with_file_and_place_and_all_else_is_checked(
 }
 
 #[test]
+fn what_is_found_before_a_check_cannot_go_on_is_told_with_the_reason() {
+    let (_folder, root) = store();
+    flip(&log_file(&root), body_at(&root, 77) + 3);
+    // A file that nobody can open.
+    let name = "20991231235959999";
+    std::os::unix::fs::symlink("nowhere", root.join("index").join(name)).unwrap();
+    let output = gantry(&["store", "verify", "--json", "--store", root.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(said["error"].as_str().unwrap().contains(name), "{said}");
+    assert_eq!(said["findings"].as_array().unwrap().len(), 1, "{said}");
+    assert!(said["findings"][0]["what"].as_str().unwrap().contains("message 38 of orders/1"), "{said}");
+}
+
+#[test]
 fn a_unit_that_says_something_else_than_its_record_is_named() {
     let (_folder, root) = store();
     let file = root.join("consumequeue/orders/1/00000000000000000000");
@@ -467,6 +482,10 @@ fn messages_of_a_topic_that_is_not_there_are_an_error_and_overwrite_nothing() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "");
     let (code, said) = run("inspect", &root, &["--topic", "nosuch"]);
     assert!(code == 1 && said.contains("there is no topic nosuch in "), "{code} {said}");
+    let (code, said) = json("inspect", &root, &["--topic", "orders", "--queue", "1"]);
+    assert_eq!((code, &said["topicsKnown"], &said["queues"][0]["queue"]), (0, &1.into(), &1.into()), "{said}");
+    let (code, said) = run("inspect", &root, &["--topic", "orders", "--queue", "9"]);
+    assert!(code == 1 && said.contains("there is no queue orders/9 in "), "{code} {said}");
 }
 
 #[test]
@@ -590,6 +609,11 @@ fn what_is_fetched_of_a_broker_lets_its_databases_be_moved_aside() {
 
 /// A broker that answers each request with these settings, as Apache's answers request 26.
 fn says_of_itself(settings: &'static str) -> String {
+    answers(move |_| (0, settings))
+}
+
+/// A broker that answers a request with the response code and the body that `answer` has for the request's code.
+fn answers(answer: impl Fn(i64) -> (i64, &'static str) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
     // Ends with the process.
@@ -597,14 +621,15 @@ fn says_of_itself(settings: &'static str) -> String {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             // Whoever asks may go away between two requests.
-            while let Ok(opaque) = opaque_of(&mut stream) {
+            while let Ok((asked, opaque)) = read_request(&mut stream) {
+                let (code, body) = answer(asked);
                 let header = serde_json::json!({
-                    "code": 0, "flag": 1, "opaque": opaque, "version": 0, "language": "JAVA", "serializeTypeCurrentRPC": "JSON",
+                    "code": code, "flag": 1, "opaque": opaque, "version": 0, "language": "JAVA", "serializeTypeCurrentRPC": "JSON",
                 });
                 let header = header.to_string();
-                let mut frame = ((4 + header.len() + settings.len()) as u32).to_be_bytes().to_vec();
+                let mut frame = ((4 + header.len() + body.len()) as u32).to_be_bytes().to_vec();
                 frame.extend((header.len() as u32).to_be_bytes());
-                frame.extend([header.as_bytes(), settings.as_bytes()].concat());
+                frame.extend([header.as_bytes(), body.as_bytes()].concat());
                 stream.write_all(&frame).unwrap();
             }
         }
@@ -612,15 +637,15 @@ fn says_of_itself(settings: &'static str) -> String {
     at
 }
 
-/// Reads a request, and says which answer it waits for.
-fn opaque_of(stream: &mut TcpStream) -> std::io::Result<i64> {
+/// Reads a request, and says its code and which answer it waits for.
+fn read_request(stream: &mut TcpStream) -> std::io::Result<(i64, i64)> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let mut frame = vec![0; u32::from_be_bytes(length) as usize];
     stream.read_exact(&mut frame)?;
     let header_bytes = usize::from(frame[2]) << 8 | usize::from(frame[3]);
     let header: Value = serde_json::from_slice(&frame[4..4 + header_bytes]).unwrap();
-    Ok(header["opaque"].as_i64().unwrap())
+    Ok((header["code"].as_i64().unwrap(), header["opaque"].as_i64().unwrap()))
 }
 
 #[test]
@@ -658,4 +683,173 @@ fn a_place_without_a_store_is_no_sound_store() {
     let (code, said) = run("verify", &folder.path().join("nowhere"), &[]);
     assert_eq!(code, 2);
     assert!(said.contains("there is no store in"), "{said}");
+}
+
+#[test]
+fn numbers_of_queues_that_a_broker_does_not_tell_are_not_left_out_in_silence() {
+    // Only a topic that is no more has none.
+    for (code, is_fetched) in [(17, true), (1, false), (2, false), (16, false)] {
+        let broker = answers(move |request| match request {
+            26 => (0, "brokerName=b\nstoreType=defaultRocksDB\n"),
+            21 => (0, r#"{"topicConfigTable":{"orders":{"topicName":"orders"}}}"#),
+            201 => (0, r#"{"subscriptionGroupTable":{}}"#),
+            43 => (0, r#"{"offsetTable":{}}"#),
+            _numbers => (code, ""),
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let (ended, said) = run("fetch", folder.path(), &["-b", &broker]);
+        assert_eq!(ended, i32::from(!is_fetched), "{code}: {said}");
+        assert_eq!(folder.path().join("config/fetched.json").exists(), is_fetched, "{code}: {said}");
+        assert!(is_fetched || said.contains("cannot fetch the numbers of orders"), "{code}: {said}");
+    }
+}
+
+/// Arguments of a server on a folder.
+fn server_on(folder: &Path) -> [&str; 7] {
+    ["server", "--data", folder.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"]
+}
+
+#[test]
+fn a_start_that_fails_leaves_a_store_closed_or_not_as_it_was() {
+    let (folder, root) = store();
+    fs::create_dir_all(root.join("config")).unwrap();
+    fs::write(root.join("config/topics.json"), "{").unwrap();
+    for was_closed in [true, false] {
+        if !was_closed {
+            fs::write(root.join("abort"), "1").unwrap();
+        }
+        let said = fails(&server_on(folder.path()));
+        assert!(said.contains("topics.json"), "{said}");
+        assert_eq!(root.join("abort").exists(), !was_closed, "{said}");
+    }
+}
+
+#[test]
+fn a_stop_that_cannot_write_the_configuration_says_so_and_ends_with_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("store");
+    // In the place of the file that is written first.
+    let in_the_way = root.join("config/topics.json.tmp");
+    fs::create_dir_all(&in_the_way).unwrap();
+    let (code, said) = Running::server(folder.path()).end("-TERM");
+    assert_eq!(code, Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.contains("gantry store export") && last.contains("topics.json.tmp"), "{said}");
+    assert!(!root.join("abort").exists(), "all else is in good order: {said}");
+    fs::remove_dir(in_the_way).unwrap();
+    let (code, said) = run("export", &root, &[]);
+    assert_eq!(code, 0, "{said}");
+}
+
+#[test]
+fn an_export_after_a_crash_leaves_no_offset_behind_the_end_of_its_queue() {
+    let (_folder, root) = store();
+    fs::create_dir_all(root.join("config")).unwrap();
+    let topics =
+        r#"{"topicConfigTable":{"orders":{"topicName":"orders","readQueueNums":4,"writeQueueNums":4,"perm":6}}}"#;
+    fs::write(root.join("config/topics.json"), topics).unwrap();
+    let file = root.join("config/consumerOffset.json");
+    fs::write(&file, r#"{"offsetTable":{"orders@late":{"0":101,"1":100}}}"#).unwrap();
+    fs::write(root.join("abort"), "1").unwrap();
+    let (code, said) = run("export", &root, &[]);
+    assert!(code == 0 && root.join("abort").exists(), "{said}");
+    let text: String = fs::read_to_string(&file).unwrap().split_whitespace().collect();
+    assert!(text.contains("orders@late") && text.contains(":100") && !text.contains(":101"), "{text}");
+    // What the journal has is the same.
+    let (code, said) = run("verify", &root, &[]);
+    assert!(code == 0 && !said.contains("has committed"), "{said}");
+}
+
+#[test]
+fn records_without_a_place_in_their_queue_are_not_called_mended() {
+    let (_folder, root) = store_of("orders", 8192);
+    // As an Apache broker would leave it, and a queue that lacks what lies before the last file of the log.
+    fs::remove_dir_all(root.join("journal")).unwrap();
+    fs::remove_file(root.join("checkpoint")).unwrap();
+    let units = root.join("consumequeue/orders/1/00000000000000000000");
+    OpenOptions::new().write(true).open(units).unwrap().write_all_at(&[0; 20 * 90], 10 * 20).unwrap();
+    let (code, said) = run("repair", &root, &[]);
+    let line = said.lines().find(|line| line.starts_with("not mended: ")).unwrap_or_default();
+    assert!(code == 1 && line.contains("orders/1 ends at offset 10") && line.contains("--queues"), "{code} {said}");
+    let (code, said) = run("repair", &root, &["--queues"]);
+    assert!(code == 0 && !said.contains("not mended"), "{code} {said}");
+    let (store, _) = Store::open(StoreOptions::at(&root), StoreEnv::real()).unwrap();
+    assert_eq!(store.existing_queue("orders", 1).unwrap().max_offset(), MESSAGES / 2);
+    store.close().unwrap();
+}
+
+#[test]
+fn a_repair_that_asks_for_the_configuration_says_first_what_is_wrong() {
+    let (_folder, root) = store_of("SCHEDULE_TOPIC_XXXX", 1 << 30);
+    fs::create_dir_all(root.join("config")).unwrap();
+    fs::write(root.join("config/topics.json"), "{").unwrap();
+    let (code, said) = run("repair", &root, &["--queues"]);
+    assert!(code == 1 && said.contains("messageDelayLevel"), "{code} {said}");
+    assert!(said.contains(root.join("config/topics.json").to_str().unwrap()) && said.contains("remedy: "), "{said}");
+}
+
+/// A store whose log has lost its first file, as retention does it. Also how many messages are left.
+fn store_of_old() -> (tempfile::TempDir, PathBuf, u64) {
+    let (folder, root) = store_of("orders", 16 << 10);
+    fs::remove_file(log_file(&root)).unwrap();
+    let (code, said) = json("verify", &root, &[]);
+    assert_eq!(code, 0, "{said}");
+    let left = said["records"].as_u64().unwrap();
+    assert!(0 < left && left < MESSAGES, "{said}");
+    (folder, root, left)
+}
+
+/// Leaves what `fetch` writes, of a queue of which the log has no message.
+fn leave_fetched(root: &Path) {
+    let fetched = r#"{"broker":"b:10911","at":0,"hasPopped":false,"queues":{"gone":{"0":1000}}}"#;
+    fs::create_dir_all(root.join("config")).unwrap();
+    fs::write(root.join("config/fetched.json"), fetched).unwrap();
+}
+
+/// The next number of that queue.
+fn next_of_gone(root: &Path) -> Option<u64> {
+    let (store, _) = Store::open(StoreOptions::at(root), StoreEnv::real()).unwrap();
+    let next = store.existing_queue("gone", 0).map(|queue| queue.max_offset());
+    store.close().unwrap();
+    next
+}
+
+#[test]
+fn a_repair_that_was_interrupted_comes_to_its_end_before_a_start() {
+    let (folder, root, _) = store_of_old();
+    // The databases are aside already.
+    leave_fetched(&root);
+    let said = fails(&server_on(folder.path()));
+    assert!(said.contains("config/fetched.json") && said.contains("gantry store repair --rocksdb"), "{said}");
+    for command in ["export", "verify"] {
+        let (code, said) = run(command, &root, &[]);
+        assert!(code == 1 && said.contains("gantry store repair --rocksdb"), "{command}: {code} {said}");
+    }
+    let (code, said) = run("repair", &root, &["--rocksdb"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(root.join("cut/repair-1/config/fetched.json").exists(), "{said}");
+    assert_eq!(next_of_gone(&root), Some(1000), "{said}");
+    assert_eq!(Running::server(folder.path()).end("-TERM").0, Some(0));
+}
+
+#[test]
+fn queues_in_rocksdb_that_are_built_with_all_others_go_on_at_the_numbers_that_were_fetched() {
+    for name in ["consumequeue", "consumequeue_rocksdb"] {
+        let (folder, root, left) = store_of_old();
+        fs::remove_dir_all(root.join("consumequeue")).unwrap();
+        database(&root.join(name));
+        let said = fails(&server_on(folder.path()));
+        assert!(said.contains(root.join(name).to_str().unwrap()) && said.contains("are in RocksDB"), "{said}");
+        let (_, said) = run("verify", &root, &[]);
+        assert!(said.contains(root.join(name).to_str().unwrap()) && said.contains("are in RocksDB"), "{said}");
+        leave_fetched(&root);
+        let settings = folder.path().join("broker.conf");
+        fs::write(&settings, "brokerName=broker-a\n").unwrap();
+        let (code, said) = run("repair", &root, &["--queues", "-c", settings.to_str().unwrap()]);
+        assert_eq!(code, 0, "{said}");
+        assert!(root.join("cut/repair-1").join(name).join("CURRENT").exists(), "{said}");
+        let (code, said) = json("verify", &root, &[]);
+        assert_eq!((code, &said["units"]), (0, &left.into()), "{said}");
+        assert_eq!(next_of_gone(&root), Some(1000));
+    }
 }
