@@ -183,8 +183,8 @@ impl Shared {
         }
         state.trace.add(name.as_bytes());
         state.trace.add(path.as_os_str().as_encoded_bytes());
-        // It names the process.
-        if !path.ends_with("abort") {
+        // They name the process, and a folder.
+        if !path.ends_with("abort") && !path.ends_with("unsynced") {
             state.trace.add(numbers.map(u64::to_be_bytes).as_flattened());
             state.trace.add(bytes);
         }

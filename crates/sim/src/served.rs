@@ -77,6 +77,9 @@ pub type Setting = (&'static str, String);
 /// `messageDelayLevel` of all simulated brokers.
 const LEVELS: &str = "1s 3s 10s";
 
+/// Each image holds the wheel: 1 MiB, where Apache's has 37.
+const SLOTS_AHEAD: i64 = 16_384;
+
 /// Settings of all simulated brokers. No file is written now and then beside the simulated disk; half messages are kept open.
 const SETTINGS: [(&str, &str); 6] = [
     ("brokerName", "broker-a"),
@@ -94,6 +97,7 @@ pub fn options(world: &World, pool: Option<PoolOptions>) -> anyhow::Result<Store
         pool: pool.map(|pool| PoolOptions { buffer_bytes: 64 << 10, ..pool }),
         delay_levels: DelayLevels::parse(LEVELS)?,
         batch_topics: Some(broker::batch_topics),
+        timer_slots_ahead: SLOTS_AHEAD,
         ..log_run::options(world)
     })
 }

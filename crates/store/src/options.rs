@@ -49,6 +49,9 @@ pub struct StoreOptions {
     /// Reads from the journal which topics are BatchCQ topics. A start that finds no queue of such a topic on disk makes the
     /// right kind with it.
     pub batch_topics: Option<fn(&Journal) -> HashSet<String>>,
+    /// How many ticks ahead have slots of their own in the wheel of timer messages: [`crate::TIMER_SLOTS_AHEAD`], for which Apache's broker
+    /// takes the file. The simulator, which copies files, has fewer.
+    pub timer_slots_ahead: i64,
     /// `flushDiskType` at the start; see [`crate::Store::set_flush`].
     pub flush: FlushMode,
     /// `flushIntervalCommitLog`.
@@ -104,6 +107,7 @@ impl StoreOptions {
             queue_file_bytes: 6_000_000,
             batch_queue_file_bytes: 13_800_000,
             batch_topics: None,
+            timer_slots_ahead: crate::TIMER_SLOTS_AHEAD,
             flush: FlushMode::Async,
             flush_interval: Duration::from_millis(500),
             pool: None,

@@ -25,7 +25,7 @@ use protocol::properties::name;
 use protocol::record::RecordView;
 use protocol::{LogOffset, java, names};
 use store::journal::Table;
-use store::{Store, StoreError, TIMER_SLOTS_AHEAD, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic};
+use store::{Store, StoreError, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic};
 use tokio::sync::Notify;
 
 use crate::broker::Broker;
@@ -131,6 +131,7 @@ impl Timers {
             root: store.options().root.clone(),
             log_file_bytes: settings.mapped_file_size_timer_log,
             precision_ms: precision,
+            slots_ahead: store.options().timer_slots_ahead,
         };
         // Apache's units do not say when exactly a message is due.
         let is_due = |unit: &TimerUnit, view: &RecordView<'_>| {
@@ -187,7 +188,8 @@ impl Timers {
             topic,
             files: Arc::new(Mutex::new(files)),
             precision,
-            window: roll_window(settings.timer_roll_window_slot).saturating_mul(precision),
+            window: roll_window(settings.timer_roll_window_slot, store.options().timer_slots_ahead)
+                .saturating_mul(precision),
             flush_interval_ms: settings.timer_flush_interval_ms,
             scan_from: AtomicU64::new(scan_from.0),
             aside,
@@ -285,8 +287,8 @@ impl Timers {
 
 /// How many slots ahead a message may wait before it is stored once more. A setting that the wheel has no room for means as far as it has, as in
 /// Apache.
-fn roll_window(slots: i64) -> i64 {
-    let most = TIMER_SLOTS_AHEAD - BLANK_SLOTS;
+fn roll_window(slots: i64, slots_ahead: i64) -> i64 {
+    let most = slots_ahead - BLANK_SLOTS;
     if (2..=most).contains(&slots) { slots } else { most }
 }
 
@@ -347,15 +349,17 @@ pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
 
 #[cfg(test)]
 mod tests {
+    use store::TIMER_SLOTS_AHEAD;
+
     use super::*;
 
     #[test]
     fn a_roll_window_that_the_wheel_has_no_room_for_is_apaches_longest() {
         for slots in [2, 172_800, 604_740] {
-            assert_eq!(roll_window(slots), slots);
+            assert_eq!(roll_window(slots, TIMER_SLOTS_AHEAD), slots);
         }
         for slots in [i64::MIN, 0, 1, 604_741, i64::MAX] {
-            assert_eq!(roll_window(slots), 604_740);
+            assert_eq!(roll_window(slots, TIMER_SLOTS_AHEAD), 604_740);
         }
     }
 }

@@ -15,8 +15,8 @@ use protocol::record::RecordDraft;
 use serde_json::Value;
 use store::disk::{Disk, RealDisk};
 use store::{
-    AppendError, IndexOptions, LogState, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode, TimerFiles,
-    TimerOptions, TimerUnit, timer_magic,
+    AppendError, IndexOptions, LogState, RecordBatch, Store, StoreEnv, StoreOptions, TIMER_SLOTS_AHEAD, TagsCode,
+    TimerFiles, TimerOptions, TimerUnit, timer_magic,
 };
 
 const MESSAGES: u64 = 200;
@@ -425,7 +425,12 @@ fn a_unit_of_the_timer_log_that_leads_to_no_timer_message_is_named() {
     const TIMERS: &str = "rmq_sys_wheel_timer";
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let append = |root: &Path, at: u64, size: u32| {
-        let options = TimerOptions { root: root.to_owned(), log_file_bytes: 4096, precision_ms: 1000 };
+        let options = TimerOptions {
+            root: root.to_owned(),
+            log_file_bytes: 4096,
+            precision_ms: 1000,
+            slots_ahead: TIMER_SLOTS_AHEAD,
+        };
         let state = LogState { end: LogOffset(u64::MAX), was_abnormal: false };
         let mut files = TimerFiles::open(&disk, &options, state, &|_| true).unwrap();
         let unit = TimerUnit {

@@ -19,7 +19,6 @@ use super::options::Since;
 use super::window::Window;
 use super::{Inner, JournalError, JournalOptions, JournalSync, Shared, snapshot};
 use crate::disk::{self, Disk, DiskFile, OpenHow};
-use crate::governor::OVERLAP;
 use crate::turns::{self, Handle};
 use crate::worker;
 
@@ -466,9 +465,9 @@ impl Writer {
         let mapped_from = self.shared.inner.lock().window.as_ref().map_or(self.safe, |window| window.base);
         let to = self.safe.min(mapped_from);
         if to >= self.forgotten + FORGET_STEP {
-            let from = self.forgotten.saturating_sub(OVERLAP);
-            // A hint: what stays costs memory, not bytes.
-            let _ = self.file.forget_cached(from, to - from);
+            // A hint: what stays costs memory, not bytes. From the beginning, since the kernel keeps what somebody holds just then, its own threads among
+            // them; of what is gone already it costs nothing.
+            let _ = self.file.forget_cached(0, to);
             self.forgotten = to;
         }
     }

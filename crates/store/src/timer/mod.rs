@@ -27,7 +27,7 @@ use crate::disk::{Disk, DiskFile, sync_or_end};
 use crate::error::StoreError;
 use checkpoint::Checkpoint;
 use log::{Log, UNIT_BYTES};
-use wheel::{Contents, FILE_BYTES, Slot, Wheel};
+use wheel::{Contents, Slot, Wheel};
 
 /// Units that one look for the oldest message that waits passes over at most.
 const LOOK_MAX: usize = 1 << 20;
@@ -41,6 +41,8 @@ pub struct TimerOptions {
     pub log_file_bytes: u64,
     /// `timerPrecisionMs`.
     pub precision_ms: i64,
+    /// [`crate::StoreOptions::timer_slots_ahead`].
+    pub slots_ahead: i64,
 }
 
 /// What a start has to know of the log.
@@ -55,7 +57,6 @@ pub struct LogState {
 /// The files, open.
 #[derive(Debug)]
 pub struct TimerFiles {
-    precision: i64,
     log: Log,
     wheel: Wheel,
     checkpoint: Checkpoint,
@@ -70,7 +71,7 @@ pub struct TimerFiles {
     /// A write failed half way: whatever the log has from here on is to be forgotten, and the wheel to be built anew.
     broken_at: Option<u64>,
     disk: Arc<dyn Disk>,
-    root: PathBuf,
+    options: TimerOptions,
 }
 
 impl TimerFiles {
@@ -85,6 +86,7 @@ impl TimerFiles {
         is_whole: &dyn Fn(&TimerUnit) -> bool,
     ) -> Result<TimerFiles, StoreError> {
         let precision = options.precision_ms.max(1);
+        let options = &TimerOptions { precision_ms: precision, ..options.clone() };
         let checkpoint = Checkpoint::open(&**disk, &options.root)?;
         let marks = checkpoint.marks;
         let flushed = u64::try_from(marks.log_flushed).unwrap_or(0);
@@ -93,8 +95,9 @@ impl TimerFiles {
         let mut log = Log::open(disk, &options.root, file_bytes, flushed, !state.was_abnormal)?;
         let path = options.root.join("timerwheel");
         let last = log.last_unit()?;
-        let is_loaded = !state.was_abnormal && disk.len(&path).is_ok_and(|bytes| bytes == FILE_BYTES);
-        let mut wheel = Wheel::open(&**disk, &options.root, precision, is_loaded)?;
+        let is_loaded =
+            !state.was_abnormal && disk.len(&path).is_ok_and(|bytes| bytes == wheel::file_bytes(options.slots_ahead));
+        let mut wheel = Wheel::open(&**disk, options, is_loaded)?;
         let mut found = if is_loaded { wheel.load(marks.read_time)? } else { Contents::default() };
         if let (Some((at, unit)), Some(slot)) = (last, found.newest)
             && slot.last == position(at)
@@ -114,7 +117,7 @@ impl TimerFiles {
             is_loaded && leads_to == last.map(|(at, unit)| (position(at), unit.slot)) && last.is_some() == has_units;
         if is_loaded && !keep {
             tracing::info!("timerwheel does not lead to the newest timer message; it is built anew from timerlog");
-            wheel = Wheel::open(&**disk, &options.root, precision, false)?;
+            wheel = Wheel::open(&**disk, options, false)?;
             found = Contents::default();
         }
         // Names that were made just now: a check-point speaks of what they lead to.
@@ -126,7 +129,6 @@ impl TimerFiles {
             })?;
         }
         let mut files = TimerFiles {
-            precision,
             needed: log.min(),
             wheel,
             checkpoint,
@@ -136,7 +138,7 @@ impl TimerFiles {
             last: last.map(|(_, unit)| unit),
             broken_at: None,
             disk: Arc::clone(disk),
-            root: options.root.clone(),
+            options: options.clone(),
             log,
         };
         if !keep {
@@ -158,7 +160,7 @@ impl TimerFiles {
         // Neighbours in the log are often due together, so the slot of the last one is kept at hand.
         let mut at_hand: Option<Slot> = None;
         let mut failed = None;
-        let (precision, log_dir) = (self.precision, self.root.join("timerlog"));
+        let (precision, log_dir) = (self.options.precision_ms, self.options.root.join("timerlog"));
         let end = self.log.scan(self.log.min(), &mut |at, unit| {
             if unit.at.0 + u64::from(unit.size) > log_end.0 {
                 return false;
@@ -243,7 +245,7 @@ impl TimerFiles {
     fn mend(&mut self) -> Result<(), StoreError> {
         if let Some(at) = self.broken_at {
             self.log.cut(at)?;
-            self.wheel = Wheel::open(&*self.disk, &self.root, self.precision, false)?;
+            self.wheel = Wheel::open(&*self.disk, &self.options, false)?;
             self.rebuild(LogOffset(u64::MAX), u64::MAX, &|_| true)?;
             self.broken_at = None;
         }
@@ -306,7 +308,7 @@ impl TimerFiles {
         // Each turn passes a slot.
         while let Some(time) = self.wheel.next_from(next).filter(|time| *time < to) {
             let slot = self.wheel.raw(time)?;
-            next = time + self.precision;
+            next = time + self.options.precision_ms;
             if slot.last >= 0 && slot.time > time {
                 // The place is that of a later time, which is still to be found.
                 continue;

@@ -20,7 +20,8 @@ fn try_open(
     is_whole: &dyn Fn(&TimerUnit) -> bool,
 ) -> Result<TimerFiles, StoreError> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let options = TimerOptions { root: dir.to_owned(), log_file_bytes: 4096, precision_ms };
+    let options =
+        TimerOptions { root: dir.to_owned(), log_file_bytes: 4096, precision_ms, slots_ahead: TIMER_SLOTS_AHEAD };
     TimerFiles::open(&disk, &options, state, is_whole)
 }
 
@@ -171,7 +172,7 @@ fn what_no_slot_of_the_wheel_leads_to_is_found_after_a_stop() {
             std::fs::copy(&flushed, &wheel).unwrap();
         } else {
             let file = std::fs::OpenOptions::new().write(true).open(&wheel).unwrap();
-            file.set_len(0).and_then(|()| file.set_len(FILE_BYTES)).unwrap();
+            file.set_len(0).and_then(|()| file.set_len(wheel::file_bytes(TIMER_SLOTS_AHEAD))).unwrap();
         }
         let mut files = open(dir.path(), SURE);
         assert_eq!((files.pending(), files.first_slot()), (3, Some(9000)), "5000 is done with");

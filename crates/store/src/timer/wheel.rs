@@ -11,16 +11,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::TimerOptions;
 use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::error::StoreError;
 
 /// RocketMQ's `slotsTotal`: so many ticks ahead have slots of their own, seven days of seconds.
 pub const TIMER_SLOTS_AHEAD: i64 = 604_800;
-/// As many again for those that are past.
-const SLOTS: u64 = 2 * TIMER_SLOTS_AHEAD as u64;
 const SLOT_BYTES: usize = 32;
+/// How many slots there are: those ahead, and as many for times that are past.
+fn slots(ahead: i64) -> u64 {
+    2 * ahead.unsigned_abs().max(1)
+}
+
 /// The file's length.
-pub(super) const FILE_BYTES: u64 = SLOTS * SLOT_BYTES as u64;
+pub(super) fn file_bytes(slots_ahead: i64) -> u64 {
+    slots(slots_ahead) * SLOT_BYTES as u64
+}
+
 /// Slots that are read at once by a start.
 const CHUNK: usize = 8192;
 
@@ -73,13 +80,16 @@ pub(super) struct Wheel {
     path: PathBuf,
     file: Arc<dyn DiskFile>,
     precision: i64,
+    slots: u64,
     /// One for each slot: it may hold something.
     bits: Vec<u64>,
 }
 
 impl Wheel {
-    /// Opens the file, or makes an empty one. `keep` is whether what it holds counts.
-    pub fn open(disk: &dyn Disk, root: &Path, precision: i64, keep: bool) -> Result<Wheel, StoreError> {
+    /// Opens the file, or makes an empty one, with slots for as many ticks ahead and again for as many that are past. `keep` is whether what it
+    /// holds counts.
+    pub fn open(disk: &dyn Disk, options: &TimerOptions, keep: bool) -> Result<Wheel, StoreError> {
+        let TimerOptions { root, precision_ms, slots_ahead, .. } = options;
         let path = root.join("timerwheel");
         let failed = |doing| {
             let path = path.clone();
@@ -89,8 +99,9 @@ impl Wheel {
         if !keep {
             file.set_len(0).map_err(failed("empty"))?;
         }
-        file.set_len(FILE_BYTES).map_err(failed("extend"))?;
-        Ok(Wheel { path, file, precision, bits: vec![0; SLOTS.div_ceil(64) as usize] })
+        file.set_len(file_bytes(*slots_ahead)).map_err(failed("extend"))?;
+        let slots = slots(*slots_ahead);
+        Ok(Wheel { path, file, precision: *precision_ms, slots, bits: vec![0; slots.div_ceil(64) as usize] })
     }
 
     /// Reads the whole file: notes the slots from `read_time` on that hold something.
@@ -129,7 +140,7 @@ impl Wheel {
     }
 
     fn index(&self, time: i64) -> u64 {
-        u64::try_from(time / self.precision).unwrap_or(0) % SLOTS
+        u64::try_from(time / self.precision).unwrap_or(0) % self.slots
     }
 
     fn set(&mut self, index: u64, is_used: bool) {
@@ -142,19 +153,19 @@ impl Wheel {
     /// The first time from `from` on whose slot holds something.
     pub fn next_from(&self, from: i64) -> Option<i64> {
         let tick = from.div_euclid(self.precision).max(0);
-        let start = u64::try_from(tick).unwrap_or(0) % SLOTS;
+        let start = u64::try_from(tick).unwrap_or(0) % self.slots;
         let mut place = 0;
-        while place < SLOTS {
-            let index = (start + place) % SLOTS;
+        while place < self.slots {
+            let index = (start + place) % self.slots;
             let word = usize::try_from(index / 64).ok().and_then(|word| self.bits.get(word)).copied().unwrap_or(0);
             let rest = word >> (index % 64);
             if rest == 0 {
                 // To the beginning of the next word, or of the wheel.
-                place += (64 - index % 64).min(SLOTS - index);
+                place += (64 - index % 64).min(self.slots - index);
                 continue;
             }
             let found = place + u64::from(rest.trailing_zeros());
-            return (found < SLOTS).then(|| (tick + i64::try_from(found).unwrap_or(0)) * self.precision);
+            return (found < self.slots).then(|| (tick + i64::try_from(found).unwrap_or(0)) * self.precision);
         }
         None
     }
@@ -210,14 +221,23 @@ mod tests {
     use crate::disk::RealDisk;
 
     fn wheel(dir: &Path) -> Wheel {
-        Wheel::open(&RealDisk, dir, 1000, true).unwrap()
+        let options = TimerOptions {
+            root: dir.to_owned(),
+            log_file_bytes: 4096,
+            precision_ms: 1000,
+            slots_ahead: TIMER_SLOTS_AHEAD,
+        };
+        Wheel::open(&RealDisk, &options, true).unwrap()
     }
+
+    /// Once around, in ms.
+    const LAP: i64 = 2 * TIMER_SLOTS_AHEAD * 1000;
 
     #[test]
     fn the_next_slot_is_found_across_the_end_of_the_wheel() {
         let dir = tempfile::tempdir().unwrap();
         let mut wheel = wheel(dir.path());
-        let last = i64::try_from(SLOTS).unwrap() * 1000;
+        let last = LAP;
         assert_eq!(wheel.next_from(last - 5000), None);
         wheel.write(&Slot { time: last + 3000, first: 0, last: 0, count: 1 }).unwrap();
         assert_eq!(wheel.next_from(last - 5000), Some(last + 3000));
@@ -232,7 +252,7 @@ mod tests {
         let mut wheel = wheel(dir.path());
         let held = Slot { time: 5000, first: 0, last: 52, count: 2 };
         wheel.write(&held).unwrap();
-        let later = 5000 + i64::try_from(SLOTS).unwrap() * 1000;
+        let later = 5000 + LAP;
         assert_eq!(wheel.slot_to_write(later, 5000).unwrap(), None);
         assert_eq!(wheel.slot_to_write(later, 6000).unwrap(), Some(Slot::empty(later)));
         assert_eq!(wheel.slot(5000).unwrap(), held);
