@@ -122,8 +122,8 @@ class RocksDbTest {
             server.stop();
 
             String refused = server.refused();
-            assertTrue(refused.contains(server.store().resolve("config/consumerOffsets").toString())
-                && refused.contains("gantry store fetch -b HOST:PORT") && refused.contains("gantry store repair --rocksdb"), refused);
+            assertTrue(refused.contains(server.store().resolve("config/fetched.json").toString())
+                && refused.contains("gantry store repair --rocksdb"), refused);
             // As retention does, to which Apache comes a minute after its start.
             Files.delete(server.store().resolve("commitlog/00000000000000000000"));
             String repaired = server.look("repair", "--rocksdb");
@@ -188,8 +188,8 @@ class RocksDbTest {
                 fetch.destroyForcibly();
             }
             String refused = server.refused();
-            assertTrue(refused.contains(server.store().resolve("config/rdb").toString())
-                && refused.contains("gantry store fetch -b HOST:PORT"), refused);
+            assertTrue(refused.contains(server.store().resolve("config/fetched.json").toString())
+                && refused.contains("gantry store repair --rocksdb"), refused);
             server.look("repair", "--rocksdb");
             server.look("verify");
             server.start();
