@@ -20,7 +20,7 @@ const FOUND_SOMETHING_IN_BROKERS: [u64; 15] =
 const FOUND_SOMETHING_IN_GROUPS: [u64; 6] = [8, 37, 47, 86, 97, 100_026];
 
 /// The same, of groups whose broker takes rare branches.
-const FOUND_SOMETHING_IN_RARE_GROUPS: [u64; 1] = [8264];
+const FOUND_SOMETHING_IN_RARE_GROUPS: [u64; 2] = [8264, 200_028];
 
 /// The same, of stores by other plans, with the options that play them.
 const FOUND_SOMETHING_BY_PLANS: [(&str, Plan, &[u64]); 6] = [

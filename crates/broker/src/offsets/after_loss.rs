@@ -5,11 +5,11 @@
 //! taken back to the end of their queue. Clients that were there before the loss still hold the higher offset, often one that they had not even
 //! committed: those are watched (`ended.rs`). A group that lost nothing pulls where it was and notices nothing.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use protocol::{light, names};
 
+use super::ended::Topics;
 use super::{Offsets, set};
 use crate::broker::Broker;
 use crate::pop::REVIVE_GROUP;
@@ -99,8 +99,8 @@ pub(crate) fn cut(broker: &Broker) {
 }
 
 /// Where each queue ends that a client may have known.
-fn ends(broker: &Broker, end_of: impl Fn(&str, i32) -> Option<i64>) -> HashMap<Arc<str>, Vec<i64>> {
-    let mut topics: HashMap<Arc<str>, Vec<i64>> = HashMap::new();
+fn ends(broker: &Broker, end_of: impl Fn(&str, i32) -> Option<i64>) -> Topics {
+    let mut topics = Topics::new();
     let there = broker.store.topics().into_iter();
     let known = broker.topics.all().into_iter().map(|topic| Arc::<str>::from(topic.name()));
     let committed = broker.offsets.topics().into_iter();
@@ -108,10 +108,12 @@ fn ends(broker: &Broker, end_of: impl Fn(&str, i32) -> Option<i64>) -> HashMap<A
         if topics.contains_key(&topic) || names::is_system_topic(&topic) {
             continue;
         }
-        let count = broker.topics.get(&topic).map_or(0, |topic| topic.settings().read_queue_nums.max(0));
+        let known = broker.topics.get(&topic);
+        let count = known.as_ref().map_or(0, |topic| topic.settings().read_queue_nums.max(0));
         let last = broker.store.queues_of(&topic).into_iter().map(|(id, _)| id as i32 + 1).max().unwrap_or(0);
-        // One that is not looked at has none that matters.
-        let ends = (0..count.max(last)).map(|id| end_of(&topic, id).unwrap_or(i64::MAX)).collect();
+        // A queue that is not looked at has no end that matters. Another one may be lost with the topic, of which queues behind it are left.
+        let is_left_out = broker.topics.is_light(&topic) || known.is_some_and(|topic| topic.is_static());
+        let ends = (0..count.max(last)).map(|id| end_of(&topic, id).or(is_left_out.then_some(i64::MAX))).collect();
         topics.insert(topic, ends);
     }
     topics
@@ -143,7 +145,7 @@ mod tests {
         let groups = ["reset", "copied", "told"];
         groups.iter().for_each(|group| offsets.commit(group, "T", 0, 110));
         offsets.cut(|_, _| Some(100));
-        offsets.watch([("T".into(), vec![100])].into());
+        offsets.watch([("T".into(), vec![Some(100)])].into());
         offsets.reset("reset", "T", 0, 105);
         let client = Client { connection: 1, asks_first: &|| true };
         assert_eq!(offsets.tell(&client, "reset", "T", 0, 130), Some(105));

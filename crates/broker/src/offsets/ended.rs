@@ -45,10 +45,12 @@ pub struct Client<'a> {
     pub asks_first: &'a dyn Fn() -> bool,
 }
 
+/// Where queues ended: by topic, one for each queue id. What is not here, or none, is new, or ended at 0 and is lost.
+pub(super) type Topics = HashMap<Arc<str>, Vec<Option<i64>>>;
+
 /// Where the queues ended that clients knew.
 pub(super) struct Ends {
-    /// By topic; one for each queue id. What is not here is new, or ended at 0 and is lost.
-    topics: HashMap<Arc<str>, Vec<i64>>,
+    topics: Topics,
     /// On [`Clock::elapsed`](env::Clock::elapsed).
     until: Duration,
 }
@@ -66,7 +68,7 @@ pub(super) struct Ended {
 
 impl Ends {
     fn of(&self, topic: &str, queue: usize) -> Ended {
-        let known = self.topics.get(topic).and_then(|ends| ends.get(queue)).copied();
+        let known = self.topics.get(topic).and_then(|ends| ends.get(queue)).copied().flatten();
         let (end, is_new) = (known.unwrap_or(0), known.is_none());
         Ended { end, is_new, believed: Mutex::default(), is_over: AtomicBool::new(false) }
     }
@@ -111,7 +113,7 @@ impl Ended {
 
 impl Offsets {
     /// From now on clients are watched. Once, before anybody is served.
-    pub(super) fn watch(&self, topics: HashMap<Arc<str>, Vec<i64>>) {
+    pub(super) fn watch(&self, topics: Topics) {
         let until = self.clock.elapsed() + WATCHED;
         // A second one would be a start within the process, and there is none.
         let _ = self.ends.set(Ends { topics, until });
@@ -210,7 +212,7 @@ mod tests {
     fn offsets(ends: &[i64]) -> (Offsets, env::ManualClock) {
         let (clock, hand) = Clock::manual(TimeMs(1_800_000_000_000));
         let offsets = Offsets::new(clock);
-        offsets.watch([("T".into(), ends.to_vec())].into());
+        offsets.watch([("T".into(), ends.iter().copied().map(Some).collect())].into());
         (offsets, hand)
     }
 
@@ -282,8 +284,9 @@ mod tests {
 
     #[test]
     fn a_queue_that_the_loss_took_with_its_topic_ended_at_0() {
-        let (offsets, _) = offsets(&[5_000]);
-        for (topic, queue_id) in [("T", 1), ("Lost", 0)] {
+        let offsets = Offsets::new(Clock::manual(TimeMs(1_800_000_000_000)).0);
+        offsets.watch([("T".into(), vec![Some(5_000)]), ("Half".into(), vec![None, Some(9)])].into());
+        for (topic, queue_id) in [("T", 1), ("Lost", 0), ("Half", 0)] {
             // It has seen the first message of a queue that is gone, and another one is first now.
             let tells = |client: &Client<'_>, asked| offsets.tell(client, "G", topic, queue_id, asked);
             assert!(offsets.passes_over(&client(ONE), "G", topic, queue_id, 1), "{topic}");
