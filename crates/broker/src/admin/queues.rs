@@ -8,6 +8,7 @@ use protocol::body::{ConsumeQueueUnit, CorrectionOffsets, QueryConsumeQueueReply
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::request::{FieldError, QueryConsumeQueue, QueryCorrectionOffset};
+use protocol::tags;
 use store::{ConsumeQueue, QueueError, Unit};
 
 use crate::admin::reply_json;
@@ -23,8 +24,6 @@ use crate::want::SQL92;
 const UNITS_MAX: i32 = 32_768;
 /// Bytes of a topic's or a group's name, its prefix included; RocketMQ's limits are shorter.
 const NAME_MAX: usize = 512;
-/// Tag codes up to this one are places in a consume queue extension file, which Apache writes with `enableConsumeQueueExt`.
-const EXTENSION_MAX: i64 = i32::MIN as i64 - 1;
 /// A name that is short enough to be one, and to be quoted in an answer.
 pub(crate) fn name<'a>(field: &str, text: &'a str) -> Result<&'a str, Refusal> {
     if text.len() > NAME_MAX {
@@ -110,7 +109,7 @@ fn shown(unit: &Unit) -> ConsumeQueueUnit {
         physic_offset: i64::try_from(unit.at.0).unwrap_or(i64::MAX),
         physic_size: i32::try_from(unit.size).unwrap_or(i32::MAX),
         tags_code: unit.tags,
-        msg: (unit.tags <= EXTENSION_MAX).then(|| format!("Cq extend not exist!addr:{}", unit.tags)),
+        msg: tags::is_extension_address(unit.tags).then(|| format!("Cq extend not exist!addr:{}", unit.tags)),
         ..ConsumeQueueUnit::default()
     }
 }
@@ -162,6 +161,6 @@ mod tests {
     fn a_unit_that_points_into_an_extension_file_says_so() {
         let unit = |tags| shown(&Unit { at: protocol::LogOffset(1), size: 2, tags }).msg;
         assert_eq!(unit(i64::from(i32::MIN)), None);
-        assert_eq!(unit(EXTENSION_MAX).as_deref(), Some("Cq extend not exist!addr:-2147483649"));
+        assert_eq!(unit(i64::from(i32::MIN) - 1).as_deref(), Some("Cq extend not exist!addr:-2147483649"));
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::names::SCHEDULE_TOPIC;
+use protocol::tags;
 
 use super::log::Log;
 use super::{Finding, Known};
@@ -20,8 +21,6 @@ use crate::recovery::{Block, KnownUnits, says};
 const NAMED: u64 = 3;
 /// Units read at once.
 const UNITS: usize = 1024;
-/// Apache's units may lead to an extension (`enableConsumeQueueExt`) in the place of a hash: then they are at or below this.
-const EXTENSION_MAX: i64 = i32::MIN as i64 - 1;
 
 const REBUILD: &str = "gantry store repair --queues builds the queues again from the log";
 const SKIPPED: &str = "consumers are not given the message";
@@ -204,7 +203,7 @@ impl<'a> Units<'a> {
 /// Whether a unit that is not equal says the same: what stands in the place of the hash may be something else.
 fn is_same(span: &Span, expected: &Span, topic: &str) -> bool {
     let (unit, other) = (span.unit, expected.unit);
-    let is_hash = unit.tags > EXTENSION_MAX && topic != SCHEDULE_TOPIC;
+    let is_hash = !tags::is_extension_address(unit.tags) && topic != SCHEDULE_TOPIC;
     (unit.size, span.base, span.count) == (other.size, expected.base, expected.count)
         && (unit.tags == other.tags || !is_hash || unit.tags == Unit::LOST)
 }
