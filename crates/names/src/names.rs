@@ -1,9 +1,10 @@
 //! The name server's state, and the one match on the request code.
 //!
 //! One lock guards the route table; it is held for a look-up or a change in memory, never while waiting. A task expires silent
-//! brokers. A broker's registration ends with the connection that it came by.
+//! brokers. A broker's registration ends with the connection that it came by, unless we end that because we stop.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -36,6 +37,8 @@ pub struct Names {
     pub(crate) kv: KvConfig,
     /// Calls brokers, to tell them of an acting master: they answer that on the port where they listen.
     client: Client,
+    /// See [`Names::stop`]. Relaxed: the word that closes the connections comes after it, and brings it along.
+    is_stopping: AtomicBool,
 }
 
 /// What is remembered about one connection.
@@ -82,20 +85,34 @@ impl Names {
             routes: RouteCache::default(),
             kv,
             client: Client::new(calls),
+            is_stopping: AtomicBool::new(false),
         }))
     }
 
-    /// Takes out silent brokers, for as long as the name server runs.
+    /// To be called before the connections are closed. That a broker's connection ends says nothing about the broker from now on: it
+    /// stays in the routes, and no slave is told that its master is gone.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes out silent brokers, and kept routes of topics that are gone, for as long as the name server runs.
     pub async fn expire(self: Arc<Names>) {
         loop {
             let pause = Duration::from_millis(self.options.load().scan_not_active_broker_interval.max(1));
             tokio::time::sleep(pause).await;
-            let now = self.clock.now();
-            let is_due = !self.table.read().expired(now).is_empty();
-            if is_due {
-                self.take_out("silent for too long", |table| table.expired(now));
-            }
+            self.tidy();
         }
+    }
+
+    /// Does once what [`Names::expire`] does again and again.
+    pub(crate) fn tidy(&self) {
+        let now = self.clock.elapsed();
+        let is_due = self.table.read().has_silent(now);
+        if is_due {
+            self.take_out("silent for too long", |table| table.expired(now));
+            self.table.write().forget_silent(now);
+        }
+        self.routes.sweep(&self.table.read());
     }
 
     /// Takes out the brokers that `find` finds, under the same lock: one that registers meanwhile is not among them.
@@ -196,9 +213,12 @@ impl Service for Names {
     async fn resume(&self, _session: &mut Session, _work: (), _out: &mut Outgoing) {}
 
     fn close(&self, session: Session) {
-        if session.is_broker {
+        if session.is_broker && !self.is_stopping.load(Ordering::Relaxed) {
             let id = session.connection.id();
             self.take_out("connection closed", |table| table.disconnected(id));
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

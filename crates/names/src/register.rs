@@ -76,7 +76,7 @@ pub(crate) async fn broker(
     let registered = names
         .table
         .write()
-        .register(names.clock.now(), registration, options.delete_topic_with_broker_registration)
+        .register(names.clock.elapsed(), registration, options.delete_topic_with_broker_registration)
         .ok_or_else(|| Refusal::new(ResponseCode::SystemError, "register broker failed"))?;
     session.is_broker = true;
     if is_new {
@@ -110,7 +110,7 @@ pub(crate) fn unregister(names: &Names, asked: &Request<'_>, out: &mut Outgoing)
 
 pub(crate) fn heartbeat(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = BrokerHeartbeat::decode(&asked.header.fields)?;
-    names.table.write().touch(&address(header.cluster_name, header.broker_addr), names.clock.now());
+    names.table.write().touch(&address(header.cluster_name, header.broker_addr), names.clock.elapsed());
     ok(out, asked.reply_to(), &(), &[])
 }
 
@@ -126,7 +126,7 @@ pub(crate) fn data_version(names: &Names, asked: &Request<'_>, out: &mut Outgoin
     let at = address(header.cluster_name, header.broker_addr);
     let mut table = names.table.write();
     let changed = theirs.is_none_or(|theirs| table.is_changed(&at, &theirs));
-    table.touch(&at, names.clock.now());
+    table.touch(&at, names.clock.elapsed());
     let ours = table.version(&at);
     drop(table);
     let body = ours.map(|version| fastjson::to_vec(&version, Dialect::FastJson)).unwrap_or_default();

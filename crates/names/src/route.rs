@@ -11,11 +11,13 @@ use protocol::request::{GetBrokerMemberGroup, GetRouteInfo};
 
 use crate::kv::ORDER_TOPICS;
 use crate::names::{Names, Refusal, ok};
+use crate::routes::RouteTable;
 
 /// Requests from this version on (4.9.4) get standard JSON: their parsers need not be fastjson.
 const VERSION_WITH_STANDARD_JSON: i32 = 401;
 
-/// The JSON of routes, kept until the table or the settings change. Topics that do not exist are not kept, so its size is that of the table.
+/// The JSON of routes, kept until the table or the settings change. Topics that do not exist are not kept, and after each sweep there are no
+/// more routes than the table has topics.
 #[derive(Default)]
 pub(crate) struct RouteCache {
     routes: papaya::HashMap<String, Kept>,
@@ -26,6 +28,16 @@ struct Kept {
     generation: u64,
     standard: Arc<[u8]>,
     fast_json: Arc<[u8]>,
+}
+
+impl RouteCache {
+    /// Drops the routes of topics that are gone: maybe nobody asks for those again.
+    pub fn sweep(&self, table: &RouteTable) {
+        let routes = self.routes.pin();
+        if routes.len() > table.topic_count() {
+            routes.retain(|topic, _| table.has_topic(topic));
+        }
+    }
 }
 
 fn wants_standard(asked: &Request<'_>, flag: Option<bool>) -> bool {
@@ -120,4 +132,21 @@ pub(crate) fn members(names: &Names, asked: &Request<'_>, out: &mut Outgoing) ->
     let broker_member_group = Some(names.table.read().members(header.cluster_name, header.broker_name));
     let body = fastjson::to_vec(&BrokerMemberGroupReply { broker_member_group }, Dialect::FastJson);
     ok(out, asked.reply_to(), &(), &body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::tests::{name_server, registered};
+    use crate::options::Options;
+
+    #[tokio::test]
+    async fn routes_of_topics_that_are_gone_are_not_kept() {
+        let (names, _) = name_server(Options::default());
+        let _broker = registered(&names, "m", 0).await;
+        assert!(kept(&names, "A").is_some() && kept(&names, "B").is_some());
+        names.table.write().delete_topic("A", None);
+        names.tidy();
+        assert_eq!(names.routes.routes.pin().keys().collect::<Vec<_>>(), ["B"]);
+    }
 }

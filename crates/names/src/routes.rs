@@ -4,8 +4,8 @@
 //! one broker name serves it. The rules of registration are Apache's (`RouteInfoManager`), because its brokers rely on them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
-use env::TimeMs;
 use protocol::body::{
     BrokerData, BrokerMemberGroup, ClusterInfo, DataVersion, MASTER_ID, QueueData, RegisterBrokerBody, TopicConfig,
     TopicQueueMappingInfo, TopicRoute,
@@ -88,11 +88,18 @@ pub struct Unregistration {
 
 #[derive(Clone, Debug)]
 struct Live {
-    last: TimeMs,
-    life_ms: i64,
+    /// As a time since the start, like all times here: whoever sets the machine's clock must not make everybody look silent, or nobody.
+    last: Duration,
+    life: Duration,
     version: DataVersion,
     connection: u64,
     ha_address: String,
+}
+
+impl Live {
+    fn is_silent(&self, now: Duration) -> bool {
+        now.saturating_sub(self.last) > self.life
+    }
 }
 
 /// Who serves which topic.
@@ -121,7 +128,7 @@ impl RouteTable {
     }
 
     /// Takes a registration. None when it is turned down: the caller answers with a failure.
-    pub fn register(&mut self, now: TimeMs, new: Registration, forget_missing: bool) -> Option<Registered> {
+    pub fn register(&mut self, now: Duration, new: Registration, forget_missing: bool) -> Option<Registered> {
         self.clusters.entry(new.at.cluster.clone()).or_default().insert(new.broker_name.clone());
         let mut is_first = !self.brokers.contains_key(&new.broker_name);
         let broker = self.brokers.entry(new.broker_name.clone()).or_insert_with(|| BrokerData {
@@ -189,8 +196,8 @@ impl RouteTable {
                 registered.master_address = Some(master.clone());
             }
         }
-        let life_ms = new.life_ms.unwrap_or(LIFE_MS_DEFAULT);
-        let live = Live { last: now, life_ms, version, connection: new.connection, ha_address: new.ha_address.clone() };
+        let life = Duration::from_millis(u64::try_from(new.life_ms.unwrap_or(LIFE_MS_DEFAULT)).unwrap_or(0));
+        let live = Live { last: now, life, version, connection: new.connection, ha_address: new.ha_address.clone() };
         self.live.insert(new.at.clone(), live);
         if is_min_id_changed && acting_master {
             registered.min_id_change = self.min_id_change(&new.broker_name, None);
@@ -239,7 +246,7 @@ impl RouteTable {
     }
 
     /// A broker gave a sign of life.
-    pub fn touch(&mut self, at: &BrokerAddress, now: TimeMs) {
+    pub fn touch(&mut self, at: &BrokerAddress, now: Duration) {
         if let Some(live) = self.live.get_mut(at) {
             live.last = now;
         }
@@ -276,8 +283,18 @@ impl RouteTable {
     }
 
     /// The brokers that have been silent for longer than they may.
-    pub fn expired(&self, now: TimeMs) -> Vec<Unregistration> {
-        self.leaving(|live| now.since(live.last) > live.life_ms)
+    pub fn expired(&self, now: Duration) -> Vec<Unregistration> {
+        self.leaving(|live| live.is_silent(now))
+    }
+
+    /// Whether anybody has been silent for longer than he may.
+    pub fn has_silent(&self, now: Duration) -> bool {
+        self.live.values().any(|live| live.is_silent(now))
+    }
+
+    /// Forgets who is silent though he takes no broker out: one that has registered from the same address with the cluster of its broker since.
+    pub fn forget_silent(&mut self, now: Duration) {
+        self.live.retain(|_, live| !live.is_silent(now));
     }
 
     /// The brokers that registered through a connection which is gone.
@@ -289,6 +306,11 @@ impl RouteTable {
         let mut leaving = Vec::new();
         for (at, _) in self.live.iter().filter(|(_, live)| is_leaving(live)) {
             for (name, broker) in &self.brokers {
+                // A broker with the same address that is alive in its own cluster stays. One that is not has come with this cluster.
+                let own = BrokerAddress { cluster: broker.cluster.clone(), address: at.address.clone() };
+                if own != *at && self.live.contains_key(&own) {
+                    continue;
+                }
                 for (id, _) in broker.broker_addrs.iter().filter(|(_, address)| **address == at.address) {
                     leaving.push(Unregistration { at: at.clone(), broker_name: name.clone(), broker_id: *id });
                 }
@@ -328,9 +350,10 @@ impl RouteTable {
         ClusterInfo { broker_addr_table: self.brokers.clone(), cluster_addr_table: self.clusters.clone() }
     }
 
-    /// The replicas of a name; none for a name that nobody has registered.
+    /// The replicas of a name, whichever cluster they came with and whichever is asked for, as Apache answers; none for a name that
+    /// nobody has registered.
     pub fn members(&self, cluster: &str, broker_name: &str) -> BrokerMemberGroup {
-        let broker = self.brokers.get(broker_name).filter(|broker| broker.cluster == cluster);
+        let broker = self.brokers.get(broker_name);
         BrokerMemberGroup {
             broker_addrs: broker.map(|broker| broker.broker_addrs.clone()).unwrap_or_default(),
             broker_name: broker_name.to_owned(),
@@ -381,6 +404,16 @@ impl RouteTable {
     /// All topics and their `topicSysFlag`.
     pub fn topics(&self) -> impl Iterator<Item = (&str, i32)> {
         self.topics.iter().filter_map(|(name, queues)| Some((name.as_str(), queues.values().next()?.topic_sys_flag)))
+    }
+
+    /// How many topics there are.
+    pub fn topic_count(&self) -> usize {
+        self.topics.len()
+    }
+
+    /// Whether somebody serves a topic.
+    pub fn has_topic(&self, topic: &str) -> bool {
+        self.topics.contains_key(topic)
     }
 
     /// The topics that a cluster serves.

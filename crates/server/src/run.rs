@@ -239,6 +239,7 @@ impl Shared {
 
 struct RunningNames {
     at: SocketAddr,
+    names: Arc<Names>,
     ports: Ports,
     expiry: JoinHandle<()>,
 }
@@ -252,13 +253,14 @@ impl RunningNames {
         let listener = listen(port, options, &names)?;
         let at = listener.local_addr();
         ports.serve(listener);
-        let expiry = tokio::spawn(names.expire());
+        let expiry = tokio::spawn(Arc::clone(&names).expire());
         info!(address = %at, "name server listens");
-        Ok(RunningNames { at, ports, expiry })
+        Ok(RunningNames { at, names, ports, expiry })
     }
 
     async fn stop(self) {
         self.expiry.abort();
+        self.names.stop();
         self.ports.close().await;
     }
 }

@@ -26,7 +26,11 @@ fn acting(mut registration: Registration) -> Registration {
     registration
 }
 
-const T0: TimeMs = TimeMs(1_000_000);
+const T0: Duration = Duration::from_secs(1_000);
+
+fn after(ms: u64) -> Duration {
+    T0 + Duration::from_millis(ms)
+}
 
 #[test]
 fn a_registered_master_serves_its_topics() {
@@ -44,9 +48,9 @@ fn registering_the_same_again_changes_no_route() {
     let mut table = RouteTable::default();
     table.register(T0, registration("m", 0, 1, &["A", "B"]), false);
     let generation = table.generation();
-    table.register(T0 + 1, registration("m", 0, 1, &["A", "B"]), false);
+    table.register(after(1), registration("m", 0, 1, &["A", "B"]), false);
     assert_eq!(table.generation(), generation);
-    table.register(T0 + 2, registration("m", 0, 2, &["A", "B", "C"]), false);
+    table.register(after(2), registration("m", 0, 2, &["A", "B", "C"]), false);
     assert!(table.generation() > generation);
     assert!(table.route("C", false).is_some());
 }
@@ -113,10 +117,10 @@ fn a_silent_broker_expires_with_its_topics() {
     let mut brief = registration("m", 0, 1, &["A", "B"]);
     brief.life_ms = Some(10);
     table.register(T0, brief, false);
-    assert!(table.expired(T0 + 10).is_empty());
-    table.touch(&BrokerAddress { cluster: "C".to_owned(), address: "m".to_owned() }, T0 + 5);
-    assert!(table.expired(T0 + 15).is_empty());
-    let expired = table.expired(T0 + 16);
+    assert!(table.expired(after(10)).is_empty());
+    table.touch(&BrokerAddress { cluster: "C".to_owned(), address: "m".to_owned() }, after(5));
+    assert!(table.expired(after(15)).is_empty());
+    let expired = table.expired(after(16));
     assert_eq!(expired.len(), 1);
     table.unregister(&expired);
     assert_eq!(table.route("A", false), None);
@@ -133,6 +137,63 @@ fn a_lost_connection_takes_its_broker_along_and_no_other() {
     table.unregister(&gone);
     let addresses = &table.route("A", false).unwrap().broker_datas[0].broker_addrs;
     assert_eq!(addresses.keys().copied().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_broker_of_another_cluster_with_the_same_address_stays() {
+    let mut table = RouteTable::default();
+    for (name, cluster, connection, topics) in [("x", "C1", 1, ["A", "B"]), ("y", "C2", 2, ["Y", "Z"])] {
+        let mut new = registration("a", 0, 1, &topics);
+        (new.broker_name, new.at.cluster, new.connection) = (name.to_owned(), cluster.to_owned(), connection);
+        table.register(T0, new, false);
+    }
+    let gone = table.disconnected(1);
+    assert_eq!(gone.iter().map(|one| one.broker_name.as_str()).collect::<Vec<_>>(), ["x"]);
+    table.unregister(&gone);
+    assert!(table.route("A", false).is_none() && table.route("Y", false).is_some());
+    table.unregister(&table.disconnected(2));
+    assert!(table.route("Y", false).is_none() && table.live.is_empty());
+}
+
+#[test]
+fn a_replica_that_has_come_back_with_the_cluster_of_its_broker_is_not_kept_under_the_former_one() {
+    let mut table = RouteTable::default();
+    table.register(T0, registration("m", 0, 1, &["A", "B"]), false);
+    for cluster in ["Other", "C"] {
+        let mut slave = registration("s", 1, 1, &["A", "B"]);
+        (slave.at.cluster, slave.life_ms) = (cluster.to_owned(), Some(10));
+        table.register(T0, slave, false);
+    }
+    table.touch(&BrokerAddress { cluster: "C".to_owned(), address: "s".to_owned() }, after(15));
+    assert!(table.has_silent(after(15)) && table.expired(after(15)).is_empty());
+    table.forget_silent(after(15));
+    assert_eq!((table.has_silent(after(15)), table.live.len()), (false, 2));
+    assert_eq!(table.members("C", "b").broker_addrs.len(), 2);
+}
+
+#[test]
+fn a_replica_that_came_with_another_cluster_goes_with_its_connection() {
+    let mut table = RouteTable::default();
+    table.register(T0, registration("m", 0, 1, &["A", "B"]), false);
+    let mut slave = registration("s", 1, 1, &["A", "B"]);
+    slave.at.cluster = "Other".to_owned();
+    table.register(T0, slave, false);
+    table.unregister(&table.disconnected(1));
+    assert_eq!(table.members("C", "b").broker_addrs.keys().copied().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn the_members_of_a_broker_are_told_whichever_cluster_is_asked_for() {
+    let mut table = RouteTable::default();
+    table.register(T0, registration("s", 1, 1, &["A", "B"]), false);
+    let mut master = registration("m", 0, 1, &["A", "B"]);
+    master.at.cluster = "New".to_owned();
+    table.register(T0, master, false);
+    for cluster in ["C", "New"] {
+        let members = table.members(cluster, "b");
+        assert_eq!((members.cluster.as_str(), members.broker_addrs.len()), (cluster, 2));
+    }
+    assert!(table.members("C", "nobody").broker_addrs.is_empty());
 }
 
 #[test]
