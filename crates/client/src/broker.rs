@@ -184,7 +184,7 @@ impl Member {
         Ok(OffsetReply::decode(&response.fields.as_fields()).map_err(malformed)?.offset)
     }
 
-    /// Asks the broker that a queue is on, and where the queue has moved, the one that it is on now.
+    /// Asks the broker that a queue is on, and where the queue has moved, or is just moving, the one that it is on then.
     async fn ask_leader(
         &self,
         queue: &MessageQueue,
@@ -193,8 +193,12 @@ impl Member {
     ) -> Result<Response, ClientError> {
         let mut tries = Tries::new(self, queue);
         loop {
-            let address = self.address(queue).await?;
-            let answer = self.call(&address, code, &(fields, which(queue)), Bytes::new(), self.config.timeout).await;
+            let answer = match self.address(queue).await {
+                Ok(address) => {
+                    self.call(&address, code, &(fields, which(queue)), Bytes::new(), self.config.timeout).await
+                }
+                Err(error) => Err(error),
+            };
             if !tries.go_on(&answer).await {
                 return answer;
             }

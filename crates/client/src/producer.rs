@@ -142,7 +142,7 @@ impl Producer {
     ///
     /// Where a static topic's queue has moved, the message follows it. Brokers that refuse it for that reason, and have stored nothing, are
     /// asked for up to [`ClientConfig::timeout`](crate::ClientConfig::timeout), and the last try may take
-    /// [`ProducerConfig::timeout`] more. A queue that nobody leads by the route is an error at once.
+    /// [`ProducerConfig::timeout`] more. A queue that nobody leads by the route is looked for as long, and refused then.
     pub async fn send_to(&self, queue: &MessageQueue, message: Message) -> Result<SendResult, ClientError> {
         if self.inner.gathering.is_some() {
             return self.hand_over_to(queue, message).await?.await;

@@ -133,8 +133,10 @@ impl PullConsumer {
     ) -> Result<PulledRecords, ClientError> {
         let mut tries = Tries::new(&self.member, queue);
         loop {
-            let address = self.member.address(queue).await?;
-            let answer = self.member.pull_records(&address, fields, queue, timeout).await;
+            let answer = match self.member.address(queue).await {
+                Ok(address) => self.member.pull_records(&address, fields, queue, timeout).await,
+                Err(error) => Err(error),
+            };
             if !tries.go_on(&answer).await {
                 return answer;
             }

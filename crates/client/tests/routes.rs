@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use client::{ClientConfig, ClientError, Message, MessageQueue};
+use client::{ClientConfig, ClientError, Message, MessageQueue, PullStatus};
 use env::{Clock, TimeMs};
 use protocol::body::{BrokerData, TopicQueueMappingInfo, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
-use support::{Fake, until};
+use support::{Fake, PATIENCE, until};
 
 #[tokio::test]
 async fn a_name_server_that_fails_is_asked_once_in_a_while_and_the_old_route_is_used_meanwhile() {
@@ -147,4 +147,34 @@ async fn a_queue_whose_leader_the_name_server_has_not_heard_of_yet_is_looked_for
     let sent = fake.client().producer("p").send(Message::new("t", "body")).await.unwrap();
     assert_eq!(sent.broker_name, "new");
     assert_eq!(routes_asked.load(Ordering::SeqCst), 7);
+}
+
+#[tokio::test]
+async fn pulls_commits_and_questions_about_offsets_look_for_a_queue_that_nobody_leads_for_a_moment() {
+    let (address, left) = (Arc::new(OnceLock::<String>::new()), Arc::new(AtomicUsize::new(0)));
+    let (at, without_leader) = (Arc::clone(&address), Arc::clone(&left));
+    let fake = Fake::start(move |asked| match asked.code {
+        request::GET_ROUTEINFO_BY_TOPIC => {
+            let less = without_leader.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            let led: &[i32] = if less.is_ok() { &[] } else { &[0] };
+            Some((ResponseCode::Success, Vec::new(), with_mapping("new", at.get().unwrap(), 1, led)))
+        }
+        _ => None,
+    });
+    address.set(fake.address()).unwrap();
+    // A new one knows no route, and the name server knows of no leader the first two times.
+    let consumer = || {
+        left.store(2, Ordering::SeqCst);
+        let config = ClientConfig { timeout: PATIENCE, ..ClientConfig::new(&fake.address()) };
+        fake.client_with(config).pull_consumer("g")
+    };
+    let queue = MessageQueue { topic: "t".into(), broker_name: "__syslo__global__".into(), queue_id: 0 };
+    let pulled = consumer().pull(&queue, 3, 32, "*", Duration::ZERO).await.unwrap();
+    assert_eq!((pulled.status, pulled.next_offset), (PullStatus::NothingNew, 3));
+    consumer().commit(&queue, 5).await.unwrap();
+    assert_eq!(consumer().max_offset(&queue).await.unwrap(), 0);
+    for code in [request::PULL_MESSAGE, request::UPDATE_CONSUMER_OFFSET, request::GET_MAX_OFFSET] {
+        assert_eq!(fake.asked(code).len(), 1);
+    }
+    assert_eq!(fake.asked(request::GET_ROUTEINFO_BY_TOPIC).len(), 9);
 }

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use protocol::header::EncodeFields;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::bounds::{Budget, KeptBack};
+use crate::bounds::{Account, Budget, KeptBack};
 use crate::call::{CallError, Calls, NotEntered, Response};
 use crate::outgoing::{Frames, Outgoing};
 
@@ -62,6 +62,8 @@ pub(crate) struct Shared<W> {
     pub(crate) calls: Calls,
     /// How often something was read. Relaxed: compared with itself only.
     reads: AtomicU64,
+    /// Bytes of replies that wait elsewhere. Relaxed: two that look at once lay one reply more there.
+    aside: AtomicUsize,
     /// Guards everything that others leave for the task. Held for an encode at most, never while waiting.
     inbox: Mutex<Inbox<W>>,
 }
@@ -114,6 +116,38 @@ impl<W> Drop for Debt<W> {
             waker.wake();
         }
     }
+}
+
+/// Replies that wait elsewhere than in a connection's inbox or output, counted with those of all connections. Given back when dropped.
+#[must_use = "dropped, it counts nothing"]
+pub struct LaidAside<W> {
+    shared: Arc<Shared<W>>,
+    bytes: usize,
+    _account: Account,
+}
+
+impl<W> std::fmt::Debug for LaidAside<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LaidAside").field("connection", &self.shared.id).field("bytes", &self.bytes).finish()
+    }
+}
+
+impl<W> Drop for LaidAside<W> {
+    fn drop(&mut self) {
+        self.shared.aside.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Replies of all connections hold more than they may, and this one has its own share of them laid aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("replies hold {reply_bytes} bytes of {max_bytes}, of which half is theirs, and with requests {used_bytes}")]
+pub struct RepliesAreMany {
+    /// What replies hold.
+    pub reply_bytes: usize,
+    /// What replies and requests hold.
+    pub used_bytes: usize,
+    /// What both may hold.
+    pub max_bytes: usize,
 }
 
 /// A handle to a connection. Clones are the same connection.
@@ -206,6 +240,7 @@ impl<W> Connection<W> {
                 calls: Calls::new(limits.calls_max),
                 limits,
                 reads: AtomicU64::new(0),
+                aside: AtomicUsize::new(0),
                 inbox: Mutex::new(Inbox { out, work: Vec::new(), stage: Stage::Open, owed: 0, waker: None }),
             }),
         }
@@ -241,6 +276,21 @@ impl<W> Connection<W> {
     pub fn kept_back(&self) -> KeptBack {
         let limits = &self.shared.limits;
         KeptBack::new(limits.frames_bytes_max, limits.own_bytes, Arc::clone(&limits.budget))
+    }
+
+    /// Counts a reply of so many bytes, which waits elsewhere until the connection's task takes it. Refused while replies of all connections
+    /// hold more than they may, where this one has its own share laid aside already.
+    pub fn lay_aside(&self, bytes: usize) -> Result<LaidAside<W>, RepliesAreMany> {
+        let (shared, limits) = (&self.shared, &self.shared.limits);
+        let budget = &limits.budget;
+        if budget.replies_are_many() && shared.aside.load(Ordering::Relaxed) >= limits.own_bytes {
+            let (reply_bytes, used_bytes, max_bytes) = (budget.reply_bytes(), budget.used_bytes(), budget.max_bytes());
+            return Err(RepliesAreMany { reply_bytes, used_bytes, max_bytes });
+        }
+        let mut account = Account::new(Arc::clone(budget));
+        account.is_now(bytes);
+        shared.aside.fetch_add(bytes, Ordering::Relaxed);
+        Ok(LaidAside { shared: Arc::clone(shared), bytes, _account: account })
     }
 
     /// Sends frames that were made elsewhere. False when the connection is closed or its inbox is full: nothing is sent then.
@@ -423,7 +473,7 @@ mod tests {
     use protocol::code::ResponseCode;
 
     use super::*;
-    use crate::bounds::{Account, OWN_BYTES};
+    use crate::bounds::OWN_BYTES;
     use crate::outgoing::{Arrival, ReplyTo};
 
     fn answer() -> Frames {
@@ -434,19 +484,40 @@ mod tests {
         out.take()
     }
 
-    #[test]
-    fn an_inbox_takes_its_own_while_replies_are_many_and_what_it_holds_is_given_back_with_the_connection() {
-        let budget = Arc::new(Budget::new(4 << 20));
+    fn connection(budget: &Arc<Budget>) -> Connection<()> {
         let limits = InboxLimits {
             frames_bytes_max: 4 << 20,
             own_bytes: OWN_BYTES,
-            budget: Arc::clone(&budget),
+            budget: Arc::clone(budget),
             work_max: 1,
             calls_max: 1,
         };
         let address = "127.0.0.1:1".parse().unwrap();
-        let connection: Connection<()> =
-            Connection::new(address, address, ListenerTag::MAIN, limits, Serialization::Json);
+        Connection::new(address, address, ListenerTag::MAIN, limits, Serialization::Json)
+    }
+
+    #[test]
+    fn what_is_laid_aside_counts_from_its_first_byte_and_is_refused_beyond_its_own_while_replies_are_many() {
+        let budget = Arc::new(Budget::new(4 << 20));
+        let (first, second) = (connection(&budget), connection(&budget));
+        let little = first.lay_aside(1).unwrap();
+        assert_eq!(budget.reply_bytes(), 1);
+        let much = first.lay_aside(3 << 20).unwrap();
+        let bytes = (3 << 20) + 1;
+        let many = RepliesAreMany { reply_bytes: bytes, used_bytes: bytes, max_bytes: 4 << 20 };
+        assert_eq!(first.lay_aside(1).unwrap_err(), many);
+        let own = second.lay_aside(OWN_BYTES).unwrap();
+        assert!(second.lay_aside(1).is_err(), "another one has its own, and no more");
+        drop(much);
+        assert!(first.lay_aside(1).is_ok() && second.lay_aside(1).is_ok());
+        drop((little, own));
+        assert_eq!(budget.used_bytes(), 0);
+    }
+
+    #[test]
+    fn an_inbox_takes_its_own_while_replies_are_many_and_what_it_holds_is_given_back_with_the_connection() {
+        let budget = Arc::new(Budget::new(4 << 20));
+        let connection = connection(&budget);
         let mut others = Account::new(Arc::clone(&budget));
         others.is_now(3 << 20);
         let fits = || (0..200).take_while(|_| connection.send(answer())).count();

@@ -23,7 +23,7 @@ mod tls;
 pub use bounds::{Budget, Held, KeptBack};
 pub use call::{CallError, OwnedFields, Response};
 pub use client::{Call, Client, ClientOptions, Inbound, RefuseInbound};
-pub use connection::{Begun, Connection, Debt, ListenerTag};
+pub use connection::{Begun, Connection, Debt, LaidAside, ListenerTag, RepliesAreMany};
 #[doc(hidden)]
 pub use detached::{Detached, over};
 pub use listener::{Listener, ListenerOptions, Port};

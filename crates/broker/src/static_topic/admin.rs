@@ -74,7 +74,7 @@ pub(crate) fn create(
             }
         };
         let is_settled = tokio::time::timeout(SENDS_TIMEOUT, all).await.is_ok();
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+        inbox.push(Errand::then(move |broker, session, out| {
             session.answering(broker, Some(reply_to), out, |session, out| {
                 topics::wait_for(session, &topic, position);
                 if is_settled {
@@ -88,7 +88,7 @@ pub(crate) fn create(
                 let refusal = Refusal::busy(what, SOON);
                 out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             });
-        })));
+        }));
         drop(debt);
     });
     Ok(())

@@ -50,10 +50,10 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
 }
 
 async fn clean(broker: &Broker) {
-    for (topic, mapping) in broker.topics.mappings() {
+    let topics: Vec<Arc<Topic>> = broker.topics.mappings().into_iter().map(|(topic, _)| topic).collect();
+    for topic in topics {
         // Only what it says is kept: a change of the mapping waits until nobody holds it.
-        let seen = mapping.detail().clone();
-        drop(mapping);
+        let Some(seen) = topic.mapping().map(|mapping| mapping.detail().clone()) else { continue };
         let ends = ends_of_oldest(broker, &topic, &seen).await;
         let mut done = Vec::new();
         for id in with_empty_oldest(&seen, &ends) {
@@ -212,8 +212,20 @@ async fn mapping_of(broker: &Broker, holder: &str, fields: &GetTopicConfig<'_>) 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::TcpListener;
+    use std::path::Path;
+    use std::task::Poll;
+
+    use config::{Machine, Role, Settings, Sources};
+    use env::{Clock, Random};
+    use net::ClientOptions;
     use protocol::body::LogicQueueMappingItem;
+    use protocol::sys_flag::perm;
+    use store::{Retention, Store, StoreEnv, StoreOptions};
+
+    use super::*;
+    use crate::broker::Start;
+    use crate::topics::plain;
 
     fn item(generation: i32, bname: &str, logic_offset: i64) -> LogicQueueMappingItem {
         let bname = bname.to_owned();
@@ -274,5 +286,59 @@ mod tests {
         };
         let infos = [info("a", 2), info("b", 1)].map(|info| (info.bname.clone(), info)).into();
         assert_eq!(by_leader(&infos), [("a".to_owned(), vec![0])].into());
+    }
+
+    async fn broker_at(dir: &Path, name_server: String) -> (Arc<Store>, Arc<Broker>) {
+        let machine = Machine { host_name: "localhost".into(), address: [127, 0, 0, 1].into(), home: dir.into() };
+        let configuration =
+            Settings::load(Sources { data: Some(dir.into()), ..Sources::new(Role::Broker, machine) }).unwrap();
+        let (clock, random) = (Clock::real(), Random::seeded(1));
+        // Whatever the machine's disk is at.
+        let retention = Retention { disk_warning_percent: 100, ..Retention::default() };
+        let options = StoreOptions { retention, segment_bytes: 16 << 20, ..StoreOptions::at(dir) };
+        let env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
+        let (store, _) = Store::open(options, env).unwrap();
+        let start = Start {
+            settings: configuration.broker().unwrap(),
+            store_settings: configuration.store().unwrap(),
+            store: Arc::clone(&store),
+            advertised: ([127, 0, 0, 1], 10911).into(),
+            name_servers: vec![name_server],
+            configuration,
+            config_file: None,
+            calls: ClientOptions::default(),
+            clock,
+            random,
+        };
+        let broker = Broker::start(start).await.unwrap();
+        (store, broker)
+    }
+
+    #[tokio::test]
+    async fn while_a_cleaning_waits_for_others_every_mapping_can_be_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        // Whoever connects to it hears nothing.
+        let name_server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (store, broker) = broker_at(dir.path(), name_server.local_addr().unwrap().to_string()).await;
+        // Says how many of the mappings before are still held.
+        let remap = |topic: &str, epoch| {
+            let mapped = seen(vec![item(0, "b", 0), item(1, "a", 10_000)]);
+            let mapped = TopicQueueMappingDetail { topic: topic.to_owned(), epoch, ..mapped };
+            let config = plain(topic, 1, perm::READ | perm::WRITE);
+            broker.topics.remap(config, |_| Ok(mapped)).unwrap().held.len()
+        };
+        let topics = ["T", "U", "V"];
+        for topic in topics {
+            remap(topic, 1);
+        }
+        {
+            let mut cleaning = std::pin::pin!(clean(&broker));
+            let waits = std::future::poll_fn(|cx| Poll::Ready(cleaning.as_mut().poll(cx).is_pending())).await;
+            assert!(waits, "the name server says where the other broker is");
+            assert_eq!(topics.map(|topic| remap(topic, 2)), [0, 0, 0]);
+        }
+        drop(name_server);
+        broker.stop().await.unwrap();
+        store.close().unwrap();
     }
 }

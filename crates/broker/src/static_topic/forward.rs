@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::Clock;
-use net::{Outgoing, Request, Response};
+use net::{Outgoing, ReplyTo, Request, Response};
 use parking_lot::Mutex;
 use protocol::body::{ClusterInfo, MASTER_ID};
 use protocol::code::{ResponseCode, request};
@@ -184,6 +184,9 @@ pub(crate) fn unexpected(broker: &str, answer: &Response) -> Refusal {
 }
 
 /// Answers a request by a task that may wait for others. `answer` writes the reply.
+///
+/// Until the connection takes it the reply counts among those that its peer has not taken. Where there are too many of them it is refused
+/// instead: such replies come however little the peer takes.
 pub(crate) fn answer_later(
     broker: &Broker,
     session: &Session,
@@ -195,20 +198,36 @@ pub(crate) fn answer_later(
             format_args!("[GANTRY]system busy, start flow control for a while: {UNDER_WAY_MAX} requests wait for other brokers of static topics");
         Refusal::busy(what, SOON)
     })?;
-    let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
+    let (inbox, connection, reply_to) = (Arc::clone(&session.inbox), session.connection.clone(), request.reply_to());
     let debt = inbox.owe();
     tokio::spawn(async move {
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
             let seconds = ANSWER_TIMEOUT.as_secs();
             Err(Refusal::failed(format!("other brokers of the static topic did not answer within {seconds} s")))
         });
-        let mut out = answer.unwrap_or_else(|refusal| {
-            let mut out = Outgoing::new();
-            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-            out
-        });
-        inbox.push(Errand::Frames(out.take()));
+        let frames = answer.unwrap_or_else(|refusal| refused(reply_to, &refusal)).take();
+        match connection.lay_aside(frames.memory_bytes()) {
+            Ok(aside) => inbox.push(Errand::then(move |_, _, out| {
+                out.extend(frames);
+                drop(aside);
+            })),
+            Err(error) => {
+                let what = format_args!(
+                    "[GANTRY]system busy, start flow control for a while: {error} (requestBytesMax), and this client has not taken what other brokers of \
+                     static topics have answered before"
+                );
+                let instead = refused(reply_to, &Refusal::busy(what, SOON)).take();
+                // What is as small as that, such as the answer to a commit, takes no more memory than its refusal.
+                inbox.push(Errand::Frames(if frames.bytes() <= instead.bytes() { frames } else { instead }));
+            }
+        }
         drop((debt, permit));
     });
     Ok(())
+}
+
+fn refused(reply_to: ReplyTo, refusal: &Refusal) -> Outgoing {
+    let mut out = Outgoing::new();
+    out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+    out
 }
