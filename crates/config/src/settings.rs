@@ -219,7 +219,12 @@ impl Settings {
                 Takes::Tls if line.key.starts_with("tls.") => {}
                 Takes::Tls => {
                     let says = format!("only tls.* is read from {}; ignored", file.path.display());
-                    self.findings.push(Finding::of_line(Weight::Warning, &file.path, line, says));
+                    let mut finding = Finding::of_line(Weight::Warning, &file.path, line, says);
+                    if keys::find(self.role, &line.key).is_none() {
+                        // It may be a password, whatever it is called.
+                        finding.value = None;
+                    }
+                    self.findings.push(finding);
                     continue;
                 }
                 // Apache's name server writes all its settings there, and reads none of them again.

@@ -194,7 +194,8 @@ fn whatever_rocketmq_can_set_is_in_the_table() {
 #[test]
 fn a_finding_says_where_its_line_stands_and_what_it_says() {
     let mut layers = sources(Role::Broker, "listenPort=10911\nstoreType=default\n");
-    layers.tls_file = Some(SourceFile { path: "tls.properties".into(), text: "# one\nlistenPort=1\n".to_owned() });
+    let text = "# one\nlistenPort=1\nkeystore.secret=hunter2\n".to_owned();
+    layers.tls_file = Some(SourceFile { path: "tls.properties".into(), text });
     layers.command_line.push(("storeType".to_owned(), "defaultRocksDB".to_owned(), "--set".to_owned()));
     let settings = Settings::load(layers).unwrap();
     let said = |key| {
@@ -204,6 +205,7 @@ fn a_finding_says_where_its_line_stands_and_what_it_says() {
     assert_eq!(said("listenPort"), ("tls.properties:2".to_owned(), Some("1"), Some(2)));
     assert_eq!(said("storeType"), ("option --set".to_owned(), Some("defaultRocksDB"), None));
     // What may be a password stays where it is.
+    assert_eq!(said("keystore.secret"), ("tls.properties:3".to_owned(), None, Some(3)));
     let secret = load("tls.client.keyPassword=secret\ntls.client.keyPasword=secret\n");
     assert!(secret.findings().len() == 2 && secret.findings().iter().all(|finding| finding.value.is_none()));
 }

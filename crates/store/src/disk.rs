@@ -60,6 +60,11 @@ pub trait Disk: Debug + Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes all files of the file system that holds `dir` survive a loss of power: one call instead of thousands.
     fn sync_file_system(&self, dir: &Path) -> io::Result<()>;
+    /// A sync of a file's bytes that went past [`DiskFile`] has failed. Returns what there is to say.
+    fn sync_failed(&self, path: &Path, error: io::Error) -> io::Error {
+        let _ = path;
+        error
+    }
     /// Names the memory that a file is in, and the file as it is now. A process that is told the same name as another before it, finds in
     /// files what that had handed to the kernel, synced or not. `None` where nobody knows.
     fn memory_of(&self, path: &Path) -> Option<String> {

@@ -47,6 +47,11 @@ impl LogDirs {
         &self.read_only
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.taking.len() + self.read_only.len()
+    }
+
     /// Brings the names of all files to the device. A folder that takes no files may lose some, unless it cannot be written: then there is nothing to
     /// bring, and nothing is said if that is refused.
     pub(crate) fn sync(&self, disk: &dyn Disk) -> Result<(), StoreError> {
@@ -63,9 +68,8 @@ impl LogDirs {
     /// several file systems, and these keep no order among each other. With a loss of power a file could come back and its neighbour not, and no
     /// start would take a log with a gap. Of one folder the file system keeps the order.
     pub(crate) fn sync_removal(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
-        let is_one = self.taking.len() + self.read_only.len() == 1;
         match path.parent() {
-            Some(dir) if !is_one => disk.sync_dir(dir),
+            Some(dir) if self.count() > 1 => disk.sync_dir(dir),
             Some(_) | None => Ok(()),
         }
     }

@@ -593,7 +593,7 @@ impl Segment {
         match self.file() {
             Ok(file) => file.sync_mapped(&self.map, start, bytes),
             // There may be no descriptor left, or no name. Nothing has failed to reach the device by that, and what is mapped needs neither.
-            Err(_) => self.map.flush_range(start, bytes),
+            Err(_) => self.map.flush_range(start, bytes).map_err(|error| self.disk.sync_failed(&self.path, error)),
         }
     }
 

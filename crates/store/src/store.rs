@@ -33,7 +33,7 @@ use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
 use crate::resume::Resume;
 use crate::segment::ReadMode;
 use crate::sound::Damaged;
-use crate::timer::{LogState, TimerFiles, TimerOptions, TimerUnit};
+use crate::timer::{self, LogState, TimerFiles, TimerOptions, TimerUnit};
 use crate::turns::Handle;
 use crate::watermark::Watermark;
 use crate::worker::Bell;
@@ -434,15 +434,18 @@ impl Store {
     }
 
     /// Opens what Apache's timer store keeps beside the log. Once, by whoever delivers timer messages. `is_whole`: whether a unit says of a
-    /// message what the message says.
+    /// message what the message says, but for its slot.
     pub fn open_timers(
         &self,
         options: &TimerOptions,
         is_whole: impl Fn(&TimerUnit, &RecordView<'_>) -> bool,
     ) -> Result<TimerFiles, StoreError> {
         let is_whole = |unit: &TimerUnit| {
-            let about =
-                |view: &RecordView<'_>| view.total_size() as u64 == u64::from(unit.size) && is_whole(unit, view);
+            let about = |view: &RecordView<'_>| {
+                view.total_size() as u64 == u64::from(unit.size)
+                    && timer::is_in_its_slot(unit, view, options.precision_ms)
+                    && is_whole(unit, view)
+            };
             // What cannot be read now may be there, and be whole.
             self.about_record_cold(unit.at, about).map_or(true, |is_whole| is_whole == Some(true))
         };

@@ -137,6 +137,9 @@ impl Disk for WatchedDisk {
             synced => synced,
         }
     }
+    fn sync_failed(&self, path: &Path, error: io::Error) -> io::Error {
+        self.0.note(path, error)
+    }
     fn memory_of(&self, path: &Path) -> Option<String> {
         self.inner().memory_of(path)
     }
@@ -204,6 +207,7 @@ impl DiskFile for WatchedFile {
 mod tests {
     use super::*;
     use crate::disk::RealDisk;
+    use crate::governor::{FilePages, governed};
 
     #[test]
     fn a_sync_that_was_not_even_begun_leaves_no_mark() {
@@ -228,6 +232,20 @@ mod tests {
         assert_eq!(find().found(), Some("c: broken"));
         find().clear();
         assert_eq!(find().found(), None);
+    }
+
+    #[test]
+    fn a_sync_that_went_past_its_file_leaves_the_mark_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let find = || Unsynced::find(dir.path(), &disk).unwrap();
+        let broken = || io::Error::other("broken");
+        let watched = find().watched();
+        assert_eq!(watched.sync_failed(Path::new("a"), broken()).to_string(), "broken");
+        assert_eq!(find().found(), Some("a: broken"));
+        let governed = governed(&watched, &Arc::new(FilePages::new(1 << 20, &watched)));
+        governed.sync_failed(Path::new("b"), broken());
+        assert_eq!(find().found(), Some("b: broken"));
     }
 
     #[test]

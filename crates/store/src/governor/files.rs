@@ -186,6 +186,9 @@ impl Disk for GovernedDisk {
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
         self.inner.sync_file_system(dir)
     }
+    fn sync_failed(&self, path: &Path, error: io::Error) -> io::Error {
+        self.inner.sync_failed(path, error)
+    }
     fn device(&self, path: &Path) -> io::Result<u64> {
         self.inner.device(path)
     }

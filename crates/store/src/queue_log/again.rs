@@ -40,7 +40,7 @@ impl ConsumeQueue {
             // Behind the units there are zeros, or nothing.
             let again = again::write_all(&*file, at, end)
                 .and_then(|bytes| Ok(bytes + again::write_data(&*file, at.max(end), layout.file_bytes)?))
-                .map_err(|source| self.failed("write again", start, source))?;
+                .map_err(|why| self.failed("write again", start, why.into()))?;
             if again > 0 {
                 self.shared.unsynced.lock().note(self.number, start, &file);
                 written += again;

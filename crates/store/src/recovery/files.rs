@@ -24,13 +24,22 @@ pub(crate) struct LogFiles {
 const SEGMENT_BYTES_MIN: u64 = 4096;
 const SEGMENT_BYTES_MAX: u64 = i32::MAX as u64;
 
-/// Lists and opens the files of the log; makes the first one if there is none, and nobody knows of a log that went as far as `known_end`: a folder
-/// that is not mounted must not pass for an empty log, for which all queues would be emptied. Retention never takes the last file.
+/// How far the log went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Went {
+    /// As far as anybody knows.
+    pub known_end: u64,
+    /// When it was closed; 0 if nobody closed it since, and a loss of power may have taken its newest file.
+    pub closed_end: u64,
+}
+
+/// Lists and opens the files of the log; makes the first one if there is none, and nobody knows of a log: a folder that is not mounted must not pass
+/// for an empty log, for which all queues would be emptied. Nor must one of several pass for the end of the log. Retention never takes the last file.
 pub(crate) fn open_segments(
     options: &StoreOptions,
     disk: &Arc<dyn Disk>,
     cold: &Arc<ColdPages>,
-    known_end: u64,
+    Went { known_end, closed_end }: Went,
     found: &mut Recovered,
 ) -> Result<LogFiles, StoreError> {
     let mut files = listed(&options.log_dirs, disk, found)?;
@@ -98,6 +107,17 @@ pub(crate) fn open_segments(
             options.root.join("journal").display()
         );
         return Err(malformed(options.log_dirs.first().to_owned(), why));
+    }
+    // Where the log ended with a file, the next one need not have been made. In a single folder it may be an older copy that was put back.
+    let files_end = files.last().map_or(0, |last| last.base + segment_bytes);
+    if options.log_dirs.count() > 1 && files_end < closed_end {
+        let why = format!(
+            "the files of the log end at {files_end}, and it went as far as {closed_end} when it was closed: a folder is not mounted, or its files are \
+             gone. If they are lost for good, make the file {}, and the log ends there",
+            options.root.join("abort").display()
+        );
+        let path = files.last().map_or_else(|| options.log_dirs.first().to_owned(), LogFile::path);
+        return Err(malformed(path, why));
     }
     if is_new {
         let dir = options.log_dirs.of_file(&**disk, 0, options.retention.disk_clean_forcibly_percent);

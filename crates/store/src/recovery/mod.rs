@@ -29,7 +29,7 @@ use again::read_again;
 pub(crate) use blocks::{Block, whole_records};
 use damage::cut;
 pub(crate) use damage::{bruised_record, whole_record_after};
-pub(crate) use files::{LogFiles, open_segments};
+pub(crate) use files::{LogFiles, Went, open_segments};
 pub(crate) use gap::{follows, why_not};
 pub(crate) use rebuild::{KnownUnits, says};
 pub(crate) use unfinished::Unfinished;

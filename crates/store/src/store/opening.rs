@@ -25,7 +25,7 @@ use crate::lock::{AbortFile, StoreLock};
 use crate::options::{StoreEnv, StoreOptions};
 use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
-use crate::recovery::{self, Before, End, Recovered, Unfinished};
+use crate::recovery::{self, Before, End, Recovered, Unfinished, Went};
 use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
 use crate::unsynced::{Unsynced, again};
@@ -51,7 +51,8 @@ impl Store {
         let was_abnormal = is_abort_there || has_failed_sync;
         found.was_abnormal = was_abnormal;
         let index_dir = options.index.as_ref().map(|index| index.dir.as_path());
-        let files_again = if has_failed_sync { again::write_files(&root, index_dir, &*disk)? } else { 0 };
+        let files_again =
+            if has_failed_sync { again::write_files(&root, index_dir, &*disk, &mut found.findings)? } else { 0 };
         let sync = JournalSync::of(options.flush, options.flush_interval);
         let journal_options = JournalOptions { sync, ..options.journal.clone() };
         let journal_dir = root.join("journal");
@@ -78,8 +79,11 @@ impl Store {
         };
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&files_disk))?;
         let closed = Closed::recall(&journal);
-        let known_end = queues.max_log_end().0.max(closed.map_or(0, |closed| closed.end));
-        let mut files = recovery::open_segments(&options, &disk, &cold_pages, known_end, &mut found)?;
+        let went = Went {
+            known_end: queues.max_log_end().0.max(closed.map_or(0, |closed| closed.end)),
+            closed_end: closed.filter(|_| !was_abnormal).map_or(0, |closed| closed.end),
+        };
+        let mut files = recovery::open_segments(&options, &disk, &cold_pages, went, &mut found)?;
         found.findings.extend(loaded.findings);
         let deleted = Deleted::recall(&journal);
         let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();

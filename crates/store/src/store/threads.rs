@@ -113,14 +113,17 @@ impl Store {
             }
         })?);
         let store = Arc::downgrade(self);
-        let (shared, journal) = (Arc::clone(&self.shared), Arc::clone(&self.journal));
+        // Not held while there is nothing to do, so that it is closed before whoever drops the store gives its lock back.
+        let (shared, journal) = (Arc::clone(&self.shared), Arc::downgrade(&self.journal));
         threads.push(worker::spawn("checkpoint", move || {
             let (mut has_failed, mut keeps_marks, mut trimmed_to) = (false, false, shared.log.min());
             while !shared.is_stopping() {
                 shared
                     .checkpoint_bell
                     .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
-                await_deletions_unless_stopped(&shared, &journal);
+                if let Some(journal) = journal.upgrade() {
+                    await_deletions_unless_stopped(&shared, &journal);
+                }
                 let Some(store) = store.upgrade() else { return };
                 let min = shared.log.min();
                 if min > trimmed_to {

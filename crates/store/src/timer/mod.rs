@@ -9,11 +9,12 @@
 
 mod checkpoint;
 mod log;
+mod rebuild;
 #[cfg(test)]
 mod tests;
 mod wheel;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use protocol::LogOffset;
 
 pub use checkpoint::{TIMER_MARKS_BYTES, TimerMarks};
 pub use log::{TimerUnit, timer_magic};
+pub(crate) use rebuild::is_in_its_slot;
 pub use wheel::TIMER_SLOTS_AHEAD;
 
 use crate::disk::{Disk, DiskFile, sync_or_end};
@@ -70,6 +72,8 @@ pub struct TimerFiles {
     last: Option<TimerUnit>,
     /// A write failed half way: whatever the log has from here on is to be forgotten, and the wheel to be built anew.
     broken_at: Option<u64>,
+    /// Where the messages of units lie that the last look at all of the log has passed over.
+    damaged: BTreeSet<LogOffset>,
     disk: Arc<dyn Disk>,
     options: TimerOptions,
 }
@@ -78,7 +82,9 @@ impl TimerFiles {
     /// Opens the files, or makes them; the wheel is built anew from the timer log after a crash, and where it does not lead to the newest unit.
     ///
     /// `is_whole` is asked then about units that the check-point does not vouch for, of which the device may have a part: whether one says what its
-    /// message says. The timer log ends at the first one that does not; what had a unit behind that is taken in again.
+    /// message says. The timer log ends at the first one that does not; what had a unit behind that is taken in again. It is asked, too, about others
+    /// for which the wheel has no place: one that says what its message says keeps the files from being opened, but for its exact time; a damaged one
+    /// is passed over.
     pub fn open(
         disk: &Arc<dyn Disk>,
         options: &TimerOptions,
@@ -137,6 +143,7 @@ impl TimerFiles {
             first_slot: found.first,
             last: last.map(|(_, unit)| unit),
             broken_at: None,
+            damaged: BTreeSet::new(),
             disk: Arc::clone(disk),
             options: options.clone(),
             log,
@@ -145,69 +152,6 @@ impl TimerFiles {
             files.rebuild(state.end, flushed, is_whole)?;
         }
         Ok(files)
-    }
-
-    /// Fills the empty wheel from the timer log, which ends where it leads beyond the commit log, or is not whole from `flushed` on.
-    fn rebuild(
-        &mut self,
-        log_end: LogOffset,
-        flushed: u64,
-        is_whole: &dyn Fn(&TimerUnit) -> bool,
-    ) -> Result<(), StoreError> {
-        let read_time = self.marks().read_time;
-        let wheel = &mut self.wheel;
-        let (mut pending, mut last, mut first_slot) = (0, None, None);
-        // Neighbours in the log are often due together, so the slot of the last one is kept at hand.
-        let mut at_hand: Option<Slot> = None;
-        let mut failed = None;
-        let (precision, log_dir) = (self.options.precision_ms, self.options.root.join("timerlog"));
-        let end = self.log.scan(self.log.min(), &mut |at, unit| {
-            if unit.at.0 + u64::from(unit.size) > log_end.0 {
-                return false;
-            }
-            if at >= flushed && !is_whole(&unit) {
-                return false;
-            }
-            last = Some(unit);
-            if unit.slot < read_time {
-                return true;
-            }
-            if unit.slot.rem_euclid(precision) != 0 {
-                let why = format!(
-                    "a message waits in the slot of {}, which timerPrecisionMs={precision} does not have; set the precision back until it is \
-                     delivered",
-                    unit.slot
-                );
-                failed = Some(StoreError::Malformed { path: log_dir.clone(), why });
-                return false;
-            }
-            first_slot = Some(first_slot.map_or(unit.slot, |first: i64| first.min(unit.slot)));
-            let put = || -> Result<(), StoreError> {
-                if at_hand.is_none_or(|slot| slot.time != unit.slot) {
-                    if let Some(slot) = at_hand.take() {
-                        wheel.write(&slot)?;
-                    }
-                    at_hand = wheel.slot_to_write(unit.slot, read_time)?;
-                }
-                if let Some(slot) = &mut at_hand {
-                    pending += i64::from(add(slot, at, &unit));
-                }
-                Ok(())
-            };
-            failed = { put }().err();
-            failed.is_none()
-        })?;
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        if let Some(slot) = at_hand {
-            self.wheel.write(&slot)?;
-        }
-        self.log.cut(end)?;
-        self.pending = pending;
-        self.first_slot = first_slot;
-        self.last = last;
-        Ok(())
     }
 
     /// How far taking in and delivering have come, as the check-point says.
@@ -246,7 +190,9 @@ impl TimerFiles {
         if let Some(at) = self.broken_at {
             self.log.cut(at)?;
             self.wheel = Wheel::open(&*self.disk, &self.options, false)?;
-            self.rebuild(LogOffset(u64::MAX), u64::MAX, &|_| true)?;
+            // What the start has passed over is passed over again.
+            let damaged = self.damaged.clone();
+            self.rebuild(LogOffset(u64::MAX), u64::MAX, &|unit| !damaged.contains(&unit.at))?;
             self.broken_at = None;
         }
         Ok(())
@@ -315,8 +261,11 @@ impl TimerFiles {
             }
             let mut position = if slot.time == time { slot.last } else { -1 };
             while let Ok(at) = u64::try_from(position) {
-                let Some((unit, previous)) = self.log.unit_at(at)?.filter(|(unit, _)| unit.slot == time) else { break };
-                units.push(unit);
+                let Some((unit, previous)) = self.log.unit_at(at)? else { break };
+                // A damaged one says another time, and leads to those before it all the same.
+                if unit.slot == time {
+                    units.push(unit);
+                }
                 if previous >= position {
                     break;
                 }

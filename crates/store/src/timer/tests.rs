@@ -1,5 +1,7 @@
 use super::*;
 use crate::disk::RealDisk;
+use protocol::record::{self, RecordDraft, Scanned};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const SURE: LogState = LogState { end: LogOffset(u64::MAX), was_abnormal: false };
@@ -28,6 +30,9 @@ fn try_open(
 fn unit(slot: i64, at: u64) -> TimerUnit {
     TimerUnit { slot, due: slot + 7, written: 100, at: LogOffset(at), size: 10, magic: 1, topic_hash: 5 }
 }
+
+/// Once around the wheel, in ms.
+const LAP: i64 = 2 * TIMER_SLOTS_AHEAD * 1000;
 
 impl TimerFiles {
     fn note(&mut self, read_time: i64, queue_offset: u64) {
@@ -234,4 +239,116 @@ fn a_last_file_of_which_a_loss_of_power_left_less_is_as_long_as_the_others_again
             assert_eq!(offsets(&mut files, 6000, 10_000).len(), 100, "{count} units, {left} bytes");
         }
     }
+}
+
+#[test]
+fn what_was_given_a_place_before_the_check_point_knew_that_it_is_free_is_not_lost() {
+    for is_noted in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = open(dir.path(), SURE);
+        files.append(&[unit(5000, 0)], 0).unwrap();
+        let later = TimerUnit { written: 7000, ..unit(5000 + LAP, 10) };
+        assert_eq!(files.append(&[later, unit(9000, 20)], 6000).unwrap(), 2);
+        if is_noted {
+            files.note(0, 3);
+        }
+        drop(files);
+        let mut files = open(dir.path(), CRASHED);
+        if is_noted {
+            assert_eq!((files.last(), files.pending()), (Some(unit(9000, 20)), 2));
+        } else {
+            assert_eq!((files.last(), files.pending()), (Some(unit(5000, 0)), 1), "the others are taken in again");
+            assert_eq!(files.append(&[later], 5000).unwrap(), 0, "as soon as there is a place");
+            assert_eq!(offsets(&mut files, 0, 6000), [0]);
+            assert_eq!(files.append(&[later, unit(9000, 20)], 6000).unwrap(), 2);
+        }
+        assert_eq!(offsets(&mut files, 6000, 2 * LAP), [20, 10]);
+    }
+}
+
+#[test]
+fn messages_of_a_longer_wheel_that_have_one_place_in_ours_are_not_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    files.append(&[unit(5000, 0)], 0).unwrap();
+    files.append(&[unit(5000 + LAP, 10)], 6000).unwrap();
+    files.note(0, 2);
+    drop(files);
+    let refused = try_open(dir.path(), 1000, CRASHED, &|_| true).unwrap_err().to_string();
+    assert!(refused.contains("have one place in the wheel"), "{refused}");
+    let mut files = open_if(dir.path(), CRASHED, &|unit| unit.at != LogOffset(10));
+    assert_eq!(offsets(&mut files, 0, 2 * LAP), [0], "there is no such message");
+}
+
+#[test]
+fn a_unit_whose_time_is_damaged_keeps_no_start_from_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    files.append(&[unit(5000, 0), unit(9000, 10)], 0).unwrap();
+    files.note(0, 2);
+    drop(files);
+    // How long it is from the time of writing to the slot.
+    let log = dir.path().join("timerlog").join("00000000000000000000");
+    let mut ahead = std::fs::read(&log).unwrap()[24..28].to_vec();
+    ahead[3] ^= 4;
+    std::fs::OpenOptions::new().write(true).open(&log).unwrap().write_all_at(&ahead, 24).unwrap();
+    // One that its message confirms, but for what follows from the precision.
+    let refused = try_open(dir.path(), 1000, CRASHED, &|unit| unit.due == 0).unwrap_err().to_string();
+    assert!(refused.contains("which timerPrecisionMs=1000 does not have"), "{refused}");
+    let mut files = open_if(dir.path(), CRASHED, &|unit| [5000, 9000].contains(&unit.slot));
+    assert_eq!((files.pending(), files.last()), (1, Some(unit(9000, 10))));
+    assert_eq!(offsets(&mut files, 0, 10_000), [10]);
+}
+
+#[test]
+fn a_damaged_unit_leads_to_those_before_it_and_holds_up_no_later_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    files.append(&[unit(5000, 0), unit(5000, 10), unit(5000, 20)], 0).unwrap();
+    files.note(0, 3);
+    drop(files);
+    let log = dir.path().join("timerlog").join("00000000000000000000");
+    let mut bytes = std::fs::read(&log).unwrap();
+    // How long it is from the time of writing to the slot, of the second one.
+    bytes[UNIT_BYTES + 27] ^= 4;
+    std::fs::write(&log, bytes).unwrap();
+    let mut files = open_if(dir.path(), CRASHED, &|unit| unit.slot == 5000);
+    // As after a write that failed.
+    files.broken_at = Some(files.log.end);
+    assert_eq!(offsets(&mut files, 0, 10_000), [20, 0]);
+}
+
+#[test]
+fn a_message_tells_whether_its_unit_is_in_its_slot() {
+    let host = std::net::SocketAddr::from(([127, 0, 0, 1], 10911));
+    let draft = RecordDraft { properties: b"TIMER_OUT_MS\x015000\x02", ..RecordDraft::plain("t", host) };
+    let mut bytes = Vec::new();
+    draft.encode(&mut bytes).unwrap();
+    let Ok(Scanned::Record(view)) = record::scan(&bytes, false) else { panic!("no record") };
+    let is_in = |slot, written, magic| is_in_its_slot(&TimerUnit { written, magic, ..unit(slot, 0) }, &view, 1000);
+    let (whole, rolled) = (timer_magic::DEFAULT, timer_magic::DEFAULT | timer_magic::ROLL);
+    assert!(is_in(5000, 100, whole) && !is_in(5004, 100, whole) && !is_in(4000, 100, whole));
+    assert!(is_in(4800, 100, whole) && !is_in(-56_100, 100, whole), "with a precision of 300 ms");
+    assert!(is_in(8000, 8500, whole) && is_in(9000, 8500, whole) && !is_in(12_000, 8500, whole), "late ones");
+    assert!(is_in(3000, 100, rolled) && !is_in(6000, 100, rolled));
+}
+
+#[test]
+fn a_wheel_that_was_built_anew_is_kept_although_its_newest_unit_is_done_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    files.append(&[unit(5000, 0), unit(9000, 10)], 0).unwrap();
+    files.note(10_000, 2);
+    drop(files);
+    let files = open(dir.path(), CRASHED);
+    assert_eq!((files.pending(), files.next_slot(0)), (0, None));
+    drop(files);
+    // What nobody looks at is gone when the wheel is built anew.
+    let wheel = std::fs::OpenOptions::new().read(true).write(true).open(dir.path().join("timerwheel")).unwrap();
+    wheel.write_all_at(&[7], 100 * 32 + 31).unwrap();
+    let files = open(dir.path(), SURE);
+    assert_eq!((files.pending(), files.next_slot(0)), (0, None));
+    let mut byte = [0];
+    wheel.read_exact_at(&mut byte, 100 * 32 + 31).unwrap();
+    assert_eq!(byte, [7]);
 }

@@ -44,7 +44,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    fn empty(time: i64) -> Slot {
+    pub fn empty(time: i64) -> Slot {
         Slot { time, first: -1, last: -1, count: 0 }
     }
 

@@ -131,8 +131,10 @@ fn a_start_that_reads_all_of_the_log_again_gives_it_back_while_it_reads() {
             append(&store, TOPIC, 0, &body_of(number));
         }
         store.flushed().wait_until(store.end().0, deadline());
-        // Dropped, not closed.
+        store.close().unwrap();
     }
+    // As if it had been killed.
+    std::fs::write(dir.path().join("abort"), "1").unwrap();
     std::fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
     let (store, found) = try_open(governed(dir.path(), FlushMode::Sync)).unwrap();
     assert_eq!(found.records_scanned, MESSAGES);

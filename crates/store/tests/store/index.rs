@@ -10,14 +10,14 @@ use protocol::sys_flag;
 use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
 use crate::support::{
-    FaultyDisk, TOPIC, append_batch, encode, eventually, open_on, options, overwrite, segment_path, try_open,
+    FaultyDisk, TOPIC, append_batch, encode, eventually, open_as, open_on, options, overwrite, segment_path, try_open,
 };
 
 const NOW: i64 = 1_700_000_000_000;
 
 fn open(root: &Path, entries: u32) -> Arc<Store> {
     let index = IndexOptions { slots: 7, entries, ..IndexOptions::at(root.join("index")) };
-    try_open(StoreOptions { index: Some(index), ..options(root) }).unwrap().0
+    open_as(&StoreOptions { index: Some(index), ..options(root) }).0
 }
 
 fn send(store: &Store, at: i64, body: &str, properties: &str) {

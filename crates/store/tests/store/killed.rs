@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use store::disk::Disk;
-use store::{Recovered, RecoveryOptions, Store, StoreEnv, StoreError, StoreOptions};
+use store::{Recovered, RecoveryOptions, Store, StoreOptions};
 
 use crate::support::*;
 
@@ -25,19 +25,7 @@ fn reopen_after(root: &Path, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) 
 }
 
 fn reopen_on(disk: &Arc<FaultyDisk>, root: &Path, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) {
-    let mut opened = None;
-    eventually("the store's lock", || {
-        done_before();
-        let env = StoreEnv { disk: Arc::clone(disk) as Arc<dyn Disk>, ..StoreEnv::real() };
-        match Store::open(noting(root), env) {
-            Err(StoreError::Locked { .. }) => false,
-            done => {
-                opened = Some(done.unwrap());
-                true
-            }
-        }
-    });
-    opened.unwrap()
+    reopen_as(&noting(root), &(Arc::clone(disk) as Arc<dyn Disk>), done_before)
 }
 
 /// What is noted: up to where the units of the log are in their files, and up to where it was on the device.
@@ -258,6 +246,8 @@ fn a_start_after_a_kill_leaves_the_log_to_the_flush() {
         // The flush that waits comes to nothing.
         let image = image(dir.path());
         disk.resume();
+        // So that nothing is made there while it is removed. What the image has nobody closed.
+        store.close().unwrap();
         drop(store);
         std::fs::remove_dir_all(dir.path()).unwrap();
         std::fs::rename(image.path(), dir.path()).unwrap();

@@ -239,7 +239,10 @@ fn without_light_queues_the_property_is_one_like_others() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open_light(dir.path());
     append_light(&store, &[name_of(0)], b"x");
+    store.close().unwrap();
     drop(store);
+    // As if it had been killed.
+    std::fs::write(dir.path().join("abort"), "1").unwrap();
     std::fs::remove_dir_all(dir.path().join("consumequeue")).unwrap();
     let (store, _) = open(dir.path());
     assert!(store.existing_queue("%LMQ%q0", 0).is_none());

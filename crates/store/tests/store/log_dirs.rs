@@ -473,6 +473,42 @@ fn a_log_that_cannot_go_on_or_is_not_all_there_is_refused_by_name() {
     assert!(said.contains("is there twice") && said.contains(&first), "{said}");
 }
 
+#[test]
+fn a_log_whose_newest_files_are_in_a_folder_that_is_not_mounted_does_not_end_before_them() {
+    let disks = disks();
+    let store = disks.open(&["one", "two"], &[]);
+    let count = fill(&store, 4);
+    let newest = store.end().0 / SEGMENT;
+    store.close().unwrap();
+    drop(store);
+    // The newest, and those made ahead, lie in the one that goes.
+    let unmount = || {
+        let older = disks.files("two").into_iter().filter(|number| *number < newest);
+        older.for_each(|number| disks.change("two", "one", number));
+        let newer = disks.files("one").into_iter().filter(|number| *number >= newest);
+        newer.for_each(|number| disks.change("one", "two", number));
+        std::fs::rename(disks.dir("two"), disks.dir("away")).unwrap();
+    };
+    unmount();
+    let refused = try_open(disks.options(&["one", "two"], &[])).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("a folder is not mounted"), "{refused}");
+
+    std::fs::remove_dir(disks.dir("two")).unwrap();
+    std::fs::rename(disks.dir("away"), disks.dir("two")).unwrap();
+    let store = disks.open(&["one", "two"], &[]);
+    assert_run(&store, 0..count);
+    store.close().unwrap();
+    drop(store);
+
+    // What is lost for good is given up as it is said there.
+    unmount();
+    std::fs::write(disks.dir("root").join("abort"), "").unwrap();
+    let store = open_as(&disks.options(&["one", "two"], &[])).0;
+    assert_eq!(store.end().0, newest * SEGMENT);
+    assert_run(&store, 0..store.existing_queue(TOPIC, 0).unwrap().max_offset());
+    store.close().unwrap();
+}
+
 fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()

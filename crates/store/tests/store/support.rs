@@ -58,16 +58,38 @@ pub fn try_open(options: StoreOptions) -> Result<(Arc<Store>, Recovered), StoreE
     Store::open(options, StoreEnv::real())
 }
 
+/// Opens it as soon as the threads of a store that was dropped have ended: one of them may be the last to hold it, and gives its lock back later.
+/// Before each try something is done.
+pub fn reopen_as(options: &StoreOptions, disk: &Arc<dyn Disk>, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) {
+    let mut opened = None;
+    eventually("the store's lock", || {
+        done_before();
+        match Store::open(options.clone(), StoreEnv { disk: Arc::clone(disk), ..StoreEnv::real() }) {
+            Err(StoreError::Locked { .. }) => false,
+            done => {
+                opened = Some(done.unwrap());
+                true
+            }
+        }
+    });
+    opened.unwrap()
+}
+
+/// The same on the machine's files, with nothing to be done before.
+pub fn open_as(options: &StoreOptions) -> (Arc<Store>, Recovered) {
+    reopen_as(options, &StoreEnv::real().disk, &|| {})
+}
+
 pub fn open(root: &Path) -> (Arc<Store>, Recovered) {
-    try_open(options(root)).unwrap()
+    open_as(&options(root))
 }
 
 pub fn open_on(disk: &Arc<FaultyDisk>, options: StoreOptions) -> (Arc<Store>, Recovered) {
-    Store::open(options, StoreEnv { disk: Arc::clone(disk) as Arc<dyn Disk>, ..StoreEnv::real() }).unwrap()
+    reopen_as(&options, &(Arc::clone(disk) as Arc<dyn Disk>), &|| {})
 }
 
 pub fn open_sync(root: &Path) -> (Arc<Store>, Recovered) {
-    try_open(StoreOptions { flush: FlushMode::Sync, ..options(root) }).unwrap()
+    open_as(&StoreOptions { flush: FlushMode::Sync, ..options(root) })
 }
 
 pub fn encode(topic: &str, queue_id: u32, body: &[u8], properties: &[u8], out: &mut Vec<u8>) {
@@ -269,6 +291,8 @@ pub struct Faults {
     pub loses_room: AtomicBool,
     pub frees_on_remove: AtomicBool,
     pub removed: AtomicU64,
+    /// This file cannot be read, until it is removed.
+    pub unreadable: Mutex<Option<PathBuf>>,
     /// This file is cut to nothing as soon as it has been mapped.
     pub loses_its_end: Mutex<Option<PathBuf>>,
     /// How often somebody asked how full the device is.
@@ -376,6 +400,11 @@ impl Disk for FaultyDisk {
             self.faults.removed.fetch_add(1, Ordering::SeqCst);
         }
         self.faults.name_changes.lock().push(path.to_owned());
+        let mut unreadable = self.faults.unreadable.lock();
+        if unreadable.as_deref() == Some(path) {
+            *unreadable = None;
+        }
+        drop(unreadable);
         RealDisk.remove(path)
     }
     fn remove_tree(&self, dir: &Path) -> io::Result<()> {
@@ -447,8 +476,11 @@ impl FaultyFile {
     fn wait_while_stalled(&self) {
         let stalls = self.is_queue || !self.faults.stalls_queues_only.load(Ordering::SeqCst);
         let mut stalled = self.faults.stalled.lock();
+        if !stalls || !*stalled {
+            return;
+        }
         self.faults.waiting_syncs.fetch_add(1, Ordering::SeqCst);
-        while *stalled && stalls {
+        while *stalled {
             self.faults.resumed.wait(&mut stalled);
         }
         self.faults.waiting_syncs.fetch_sub(1, Ordering::SeqCst);
@@ -457,6 +489,9 @@ impl FaultyFile {
 
 impl DiskFile for FaultyFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        if self.faults.unreadable.lock().as_ref() == Some(&self.path) {
+            return Err(io::Error::other("broken"));
+        }
         self.file.read_at(buffer, at)
     }
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {

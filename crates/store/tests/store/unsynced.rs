@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use store::journal::TableId;
 use store::turns::{InCharge, Turns};
-use store::{FlushMode, Recovered, Store, StoreEnv, StoreOptions};
+use store::{
+    FlushMode, IndexOptions, KeyKind, KeyQuery, RecordBatch, Recovered, Store, StoreEnv, StoreOptions, TagsCode,
+};
 use tempfile::TempDir;
 
 use crate::support::*;
@@ -359,4 +361,44 @@ fn what_a_failed_sync_left_of_the_journal_is_on_the_device_before_a_change_behin
     drop(life);
     let (store, _) = open_sync(after.path());
     assert_eq!(keys(&store), [&b"first"[..], b"fourth", b"second", b"third"]);
+}
+
+#[test]
+fn a_key_index_that_cannot_be_synced_again_keeps_a_start_from_going_on_and_one_that_cannot_be_read_is_built_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let index_dir = dir.path().join("index");
+    let index = IndexOptions { slots: 7, entries: 10, ..IndexOptions::at(index_dir.clone()) };
+    let options = StoreOptions { index: Some(index), ..options(dir.path()) };
+    let (store, _) = open_as(&options);
+    let queue = store.queue(TOPIC, 0).unwrap();
+    for number in 0..25 {
+        let (mut batch, properties) = (RecordBatch::new(), format!("KEYS\u{1}k{number}\u{2}"));
+        batch.push(&queue, TagsCode::Code(0), |out| encode(TOPIC, 0, b"body", properties.as_bytes(), out));
+        append_batch(&store, &mut batch, TimeMs(BEGIN_MS)).unwrap();
+    }
+    store.close().unwrap();
+    drop((queue, store));
+    let mut files = Vec::new();
+    files_in(&index_dir, &mut files);
+    files.sort_unstable();
+    assert_eq!(files.len(), 3, "{files:?}");
+    std::fs::write(dir.path().join("unsynced"), "broken").unwrap();
+
+    let disk = DroppingDisk::new(dir.path());
+    disk.fail("index");
+    let env = StoreEnv { disk: Arc::new(disk), ..StoreEnv::real() };
+    let refused = Store::open(options.clone(), env).err().unwrap().to_string();
+    assert!(refused.contains("cannot write again") && refused.contains("/index/"), "{refused}");
+
+    let disk = FaultyDisk::new();
+    *disk.faults.unreadable.lock() = Some(files[1].clone());
+    let (store, found) = open_on(&disk, options);
+    let is_said = |finding: &String| finding.starts_with(&*files[1].to_string_lossy()) && finding.contains("broken");
+    assert!(found.findings.iter().any(is_said), "{found:?}");
+    for number in 0..25 {
+        let (topic, key) = (TOPIC.into(), format!("k{number}"));
+        let query = KeyQuery { topic, key, kind: KeyKind::Key, max: 32, begin: 0, end: i64::MAX };
+        assert_eq!(store.query(&query).unwrap().found.len(), 1, "{number}");
+    }
+    store.close().unwrap();
 }
