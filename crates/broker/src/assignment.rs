@@ -86,10 +86,10 @@ pub(crate) fn query(
     let (inbox, reply_to, topic) = (Arc::clone(&session.inbox), request.reply_to(), asked.topic.clone());
     // Through the inbox, which loses no reply: without one the client would keep the queues that it has.
     let waiter: Waiter = Box::new(move |found| {
-        inbox.push(Errand::Then(Box::new(move |_, _, out| {
+        inbox.push(Errand::then(move |_, _, out| {
             let reply = divide(mode, &asked, strategy, &ids, found.as_deref().unwrap_or(&own));
             out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&reply, Dialect::FastJson));
-        })));
+        }));
     });
     let has_to_ask = broker.routes.join(&topic, waiter);
     if has_to_ask.map_err(|error| Refusal::busy(error, SOON))? {

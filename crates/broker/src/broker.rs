@@ -413,12 +413,14 @@ impl Broker {
             match errand {
                 Errand::Pull(order, wake) => pull::resume(self, session, order, wake, out),
                 Errand::Frames(frames) => out.extend(frames),
-                Errand::Then(then) => {
-                    // What it gathers may be of another kind, and nobody knows before.
-                    if !session.sends.is_empty() {
+                Errand::Then { is_oneway, then } => {
+                    if is_oneway.is_some_and(|is_oneway| session.sends.is_of_another_kind(is_oneway)) {
                         append::append(self, session, out).await;
                     }
                     then(self, session, out);
+                    if session.sends.is_full() {
+                        append::append(self, session, out).await;
+                    }
                 }
             }
         }

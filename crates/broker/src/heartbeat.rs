@@ -83,6 +83,7 @@ pub(crate) fn beat(
         }
         is_sub_change |= beaten.must_resend;
         if beaten.is_news {
+            broker.order_locks.come_back(&data.group_name, &said.client_id);
             tracing::info!(group = data.group_name, client = said.client_id, peer = %client.peer, "consumers of a group changed");
         }
         if let Some(notice) = beaten.notice {
@@ -185,6 +186,10 @@ pub(crate) fn closed(broker: &Broker, connection_id: u64) {
     for (group, client_id) in left {
         if !is_member(broker, &group, &client_id) {
             broker.order_locks.leave(&group, &client_id);
+            // It may have come back in this moment, and said so before it was noted that it is gone.
+            if is_member(broker, &group, &client_id) {
+                broker.order_locks.come_back(&group, &client_id);
+            }
         }
     }
     for notice in notices {

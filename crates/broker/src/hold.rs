@@ -13,7 +13,7 @@ use std::time::Duration;
 use config::BrokerSettings;
 use env::Clock;
 use hashbrown::HashMap;
-use net::{Connection, Debt, Frames, Outgoing};
+use net::{Connection, Debt, Frames, Outgoing, ReplyTo};
 use parking_lot::Mutex;
 use store::{ConsumeQueue, Copies};
 use tokio::sync::Notify;
@@ -118,8 +118,27 @@ pub(crate) enum Errand {
     Pull(PullOrder, Wake),
     /// Replies that had to wait for the disk.
     Frames(Frames),
-    /// The rest of a request whose bytes came from the disk.
-    Then(Then),
+    /// The rest of a request whose bytes came from the disk, or that has waited for somebody.
+    Then {
+        /// The kind of the records that it may gather: whether nobody waits for its answer. `None` where it gathers none.
+        is_oneway: Option<bool>,
+        then: Then,
+    },
+}
+
+impl Errand {
+    /// The rest of a request that gathers no record.
+    pub(crate) fn then(then: impl FnOnce(&Broker, &mut Session, &mut Outgoing) + Send + 'static) -> Errand {
+        Errand::Then { is_oneway: None, then: Box::new(then) }
+    }
+
+    /// That of one that may gather records, if it is answered there.
+    pub(crate) fn then_gather(
+        reply_to: Option<ReplyTo>,
+        then: impl FnOnce(&Broker, &mut Session, &mut Outgoing) + Send + 'static,
+    ) -> Errand {
+        Errand::Then { is_oneway: reply_to.map(|reply_to| reply_to.is_oneway), then: Box::new(then) }
+    }
 }
 
 /// Replies that were kept back and may leave.

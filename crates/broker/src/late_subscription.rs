@@ -82,9 +82,7 @@ pub(crate) fn ask(
         let connection = &member.client.connection;
         let said = connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), ANSWER).await;
         let subscriptions = subscriptions(said);
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
-            heard(broker, session, &group, subscriptions, out)
-        })));
+        inbox.push(Errand::then(move |broker, session, out| heard(broker, session, &group, subscriptions, out)));
         drop(debt);
     });
     Ok(())

@@ -170,6 +170,23 @@ impl Entry {
     }
 }
 
+/// How far a group has come in a topic, in hand: what is noted here after the group or the topic was forgotten is forgotten as well, and what comes
+/// under their names then knows nothing of it.
+pub(crate) struct Progress(Arc<Entry>);
+
+impl Progress {
+    /// How far the group has come.
+    pub(crate) fn committed(&self, queue_id: i32) -> Option<i64> {
+        let committed = self.0.peek(index(queue_id)?, |slot| slot.committed.load(Ordering::Relaxed));
+        committed.filter(|offset| *offset >= 0)
+    }
+
+    /// Where the group was set to, which one is told.
+    pub(crate) fn take_reset(&self, queue_id: i32) -> Option<i64> {
+        self.0.peek(index(queue_id)?, Slot::take_reset).flatten()
+    }
+}
+
 /// One change on its way to the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Change<'a> {
@@ -244,12 +261,26 @@ impl Offsets {
         counts: impl FnOnce(&Entry, &Slot) -> bool,
     ) {
         let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
-        let entry = self.entry(group, topic);
-        let is_news = entry.with(queue, |slot| !slot.is_reset() && counts(&entry, slot) && set(slot, offset));
+        self.commit_to(&self.entry(group, topic), queue, offset, counts);
+    }
+
+    fn commit_to(&self, entry: &Arc<Entry>, queue: usize, offset: i64, counts: impl FnOnce(&Entry, &Slot) -> bool) {
+        let is_news = entry.with(queue, |slot| !slot.is_reset() && counts(entry, slot) && set(slot, offset));
         if is_news {
             entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
-            self.mark(&entry);
+            self.mark(entry);
         }
+    }
+
+    /// How far a group has come in a topic, for who notes it over a while in which both may be forgotten and made anew.
+    pub(crate) fn progress(&self, group: &str, topic: &str) -> Progress {
+        Progress(self.entry(group, topic))
+    }
+
+    /// [`Offsets::commit`], for who has it in hand.
+    pub(crate) fn commit_in(&self, progress: &Progress, queue_id: i32, offset: i64) {
+        let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
+        self.commit_to(&progress.0, queue, offset, |_, _| true);
     }
 
     /// How far a group has come.

@@ -1,9 +1,9 @@
 //! Queue locks: which client of a group may consume a queue in order.
 //!
 //! [`Locks`] is the state machine, a function of `now`, the time since the start; [`OrderLocks`] holds it behind one mutex and the clock. A lock that is not renewed
-//! for `rocketmq.broker.rebalance.lockMaxLiveTime` (60 s) is free: a client renews every 20 s and treats its own as lost after 30 s. So when it leaves its
-//! group without a word, its locks hold no longer than that, and when it says that it leaves, they are free at once. In Apache they hold for all of
-//! the 60 s, nobody consumes the queues meanwhile, and what the group sends back goes to dead letters.
+//! for `rocketmq.broker.rebalance.lockMaxLiveTime` (60 s) is free: a client renews every 20 s and treats its own as lost after 30 s, when it takes its next
+//! batch. So when it leaves its group without a word, its locks hold for 45 s, and when it says that it leaves, they are free at once. In Apache they
+//! hold for all of the 60 s, nobody consumes the queues meanwhile, and what the group sends back goes to dead letters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -40,8 +40,9 @@ struct Lock {
 
 impl Lock {
     fn is_held(&self, now: Duration, live: Duration) -> bool {
-        // Whoever lets locks live longer has set that of the clients too: theirs is half of it, as by default.
-        let live = if self.is_left { (live / 2).max(TAKEN_FOR_LOST).min(live) } else { live };
+        // Whoever lets locks live longer has set that of the clients too: theirs is half of it, as by default. Of the other half a part has to pass too: a
+        // client counts from when it hears of a renewal, and what it is consuming when it takes its lock for lost it consumes to the end.
+        let live = if self.is_left { (live / 4 * 3).max(TAKEN_FOR_LOST).min(live) } else { live };
         now.saturating_sub(self.renewed_at) <= live
     }
 
@@ -125,6 +126,12 @@ impl Locks {
         held.values_mut().filter(|lock| &*lock.client == client).for_each(|lock| lock.is_left = true);
     }
 
+    /// A client that was gone from the group is there again.
+    fn come_back(&mut self, group: &str, client: &str) {
+        let Some(held) = self.groups.get_mut(group) else { return };
+        held.values_mut().filter(|lock| &*lock.client == client).for_each(|lock| lock.is_left = false);
+    }
+
     fn holds_any(&self, group: &str, now: Duration) -> bool {
         let holds = |lock: &Lock| !lock.is_left && lock.is_held(now, self.live);
         self.groups.get(group).is_some_and(|held| held.values().any(holds))
@@ -162,9 +169,14 @@ impl OrderLocks {
         self.locks.lock().free(group, client);
     }
 
-    /// A client is gone from the group without a word: its locks hold as long as it may still take them for its own.
+    /// A client is gone from the group without a word: its locks hold as long as it may still consume by them.
     pub(crate) fn leave(&self, group: &str, client: &str) {
         self.locks.lock().leave(group, client);
+    }
+
+    /// A client that was gone is in the group again, and consumes by the locks that it has, which it renews later.
+    pub(crate) fn come_back(&self, group: &str, client: &str) {
+        self.locks.lock().come_back(group, client);
     }
 
     /// Whether some client of the group consumes in order at this moment. One that is gone from it does not.
@@ -251,21 +263,36 @@ mod tests {
         locks.lock("G", "b", queues(&[2]), at(0));
         locks.leave("G", "a");
         assert!(locks.holds_any("G", at(1)), "b is there");
-        assert_eq!(locks.lock("G", "b", queues(&[0, 2]), at(30_000)), queues(&[2]));
-        assert_eq!(locks.lock("G", "a", queues(&[1]), at(30_000)), queues(&[1]), "it has come back");
-        assert_eq!(locks.lock("G", "b", queues(&[0, 1]), at(30_001)), queues(&[0]));
+        assert_eq!(locks.lock("G", "b", queues(&[0, 2]), at(45_000)), queues(&[2]));
+        assert_eq!(locks.lock("G", "a", queues(&[1]), at(45_000)), queues(&[1]), "it has come back");
+        assert_eq!(locks.lock("G", "b", queues(&[0, 1]), at(45_001)), queues(&[0]));
         locks.free("G", "b");
-        assert_eq!((locks.count, locks.holds_any("G", at(30_002))), (1, true));
+        assert_eq!((locks.count, locks.holds_any("G", at(45_002))), (1, true));
         locks.leave("G", "a");
-        assert!(!locks.holds_any("G", at(30_002)));
-        assert!(locks.lock("G", "c", queues(&[1]), at(60_000)).is_empty());
-        locks.expire(at(60_001));
+        assert!(!locks.holds_any("G", at(45_002)));
+        assert!(locks.lock("G", "c", queues(&[1]), at(90_000)).is_empty());
+        locks.expire(at(90_001));
         assert_eq!((locks.count, locks.groups.len()), (0, 0));
     }
 
     #[test]
-    fn a_lock_whose_client_is_gone_holds_half_as_long_as_others_and_no_longer_than_those() {
-        for (live, left) in [(120_000, 60_000), (40_000, 30_000), (10_000, 10_000)] {
+    fn a_client_that_comes_back_holds_what_it_had_as_before_it_was_gone() {
+        let mut locks = Locks::new(at(60_000));
+        locks.lock("G", "a", queues(&[0]), at(0));
+        locks.lock("G", "b", queues(&[1]), at(0));
+        locks.leave("G", "a");
+        locks.leave("G", "b");
+        locks.come_back("H", "a");
+        assert!(!locks.holds_any("G", at(1)), "another group is another matter");
+        locks.come_back("G", "a");
+        assert!(locks.holds_any("G", at(1)));
+        assert_eq!(locks.lock("G", "c", queues(&[0, 1]), at(45_001)), queues(&[1]), "b has not come back");
+        assert_eq!(locks.lock("G", "c", queues(&[0]), at(60_001)), queues(&[0]));
+    }
+
+    #[test]
+    fn a_lock_whose_client_is_gone_holds_for_three_quarters_of_the_time_and_as_long_as_its_client_believes_in_it() {
+        for (live, left) in [(120_000, 90_000), (60_000, 45_000), (36_000, 30_000), (10_000, 10_000)] {
             let mut locks = Locks::new(at(live));
             locks.lock("G", "a", queues(&[0]), at(0));
             locks.leave("G", "a");

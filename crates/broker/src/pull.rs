@@ -463,12 +463,12 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
         let mut slices = Vec::new();
         let found = look(&store, &order, &limits, &inbox.copies, &mut slices);
         drop(unanswered);
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+        inbox.push(Errand::then(move |broker, session, out| {
             session.slices = slices;
             if let Some((order, patience)) = conclude(broker, session, order, patience, &found, out) {
                 read(broker, session, order, patience, out);
             }
-        })));
+        }));
         drop(debt);
     };
     if let Err(full) = broker.store.cold_read(Box::new(job)) {

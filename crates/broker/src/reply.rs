@@ -99,9 +99,9 @@ pub(crate) fn reply(
             // Apache's words, without a blank before "fail".
             Ok(_) | Err(_) => format!("push reply message to {asker_id}fail."),
         };
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+        inbox.push(Errand::then_gather(Some(reply.reply_to), move |broker, session, out| {
             finish(broker, session, &reply, &failure, out);
-        })));
+        }));
         drop(debt);
     });
     Ok(())

@@ -409,11 +409,12 @@ impl Topics {
     pub fn delete(&self, name: &str) -> Option<u64> {
         let _changing = self.changing.lock();
         if let Some(light) = self.light.as_ref().filter(|_| known::is_lmq(name)) {
+            let store = self.keeper.store()?;
+            store.delete_topic(name);
+            // Behind it, as one that is made before has the queue that goes.
             if let Some(topic) = light.remove(name) {
                 topic.is_gone.store(true, Ordering::Release);
             }
-            let store = self.keeper.store()?;
-            store.delete_topic(name);
             return Some(store.journal().position());
         }
         let topic = self.table.pin().remove(name).cloned()?;

@@ -118,9 +118,9 @@ fn elsewhere<T: Send + 'static>(
         let unanswered = Unanswered::new(&inbox, asked);
         let found = read(&store);
         drop(unanswered);
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| {
+        inbox.push(Errand::then_gather(asked, move |broker, session, out| {
             session.answering(broker, asked, out, |session, out| then(broker, session, found, out));
-        })));
+        }));
         drop(debt);
     });
     submit(&broker.store, job).map_err(|full| Refusal::busy(full, SOON))

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use super::{Bundle, Change, KeyRef, NONE, Offsets, index};
+use super::{Bundle, Change, NONE, Offsets, Progress, index};
 
 /// While it lives, nobody else carries changes to the journal.
 pub(crate) struct Carrier<'a> {
@@ -17,14 +17,13 @@ impl Carrier<'_> {
     /// Returns the position that `put` gives.
     pub(crate) fn commit(
         &self,
-        key: KeyRef<'_>,
+        progress: &Progress,
         queue_id: i32,
         offset: i64,
         put: impl FnOnce(Change<'_>) -> u64,
     ) -> u64 {
-        let KeyRef { group, topic } = key;
-        self.offsets.commit(group, topic, queue_id, offset);
-        let entry = self.offsets.entry(group, topic);
+        self.offsets.commit_in(progress, queue_id, offset);
+        let Progress(entry) = progress;
         let committed = index(queue_id).map_or(NONE, |queue| {
             entry.with(queue, |slot| {
                 // Unmarked before the number is read, as in `take_changes`.
@@ -32,7 +31,14 @@ impl Carrier<'_> {
                 slot.committed.load(Ordering::Relaxed)
             })
         });
-        let position = put(entry.change(queue_id, (committed >= 0).then_some(committed)));
+        let position = if entry.is_gone.load(Ordering::Acquire) {
+            // It must not come back into the journal. What came after it may be there already, and stays.
+            let successor = self.offsets.table.pin().get(&entry.key).cloned();
+            let after = successor.as_ref().and_then(|successor| successor.committed().remove(&queue_id));
+            put(successor.as_ref().unwrap_or(entry).change(queue_id, after))
+        } else {
+            put(entry.change(queue_id, (committed >= 0).then_some(committed)))
+        };
         entry.put_at.store(position, Ordering::Relaxed);
         self.offsets.commits.fetch_add(1, Ordering::Relaxed);
         position

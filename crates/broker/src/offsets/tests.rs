@@ -96,11 +96,33 @@ fn what_a_pop_carries_to_the_journal_is_not_deleted_by_what_was_forgotten_before
     taken(&offsets);
     offsets.forget_group("G");
     let mut journal = BTreeMap::new();
-    offsets.carry().commit(KeyRef { group: "G", topic: "T" }, 0, 5, |change| {
+    offsets.carry().commit(&offsets.progress("G", "T"), 0, 5, |change| {
         journal.insert((change.topic.to_owned(), change.group.to_owned(), change.queue_id), change.offset);
         0
     });
     journal.extend(taken(&offsets));
+    assert_eq!(journal.into_values().collect::<Vec<_>>(), [Some(5), None]);
+}
+
+#[test]
+fn what_is_noted_of_a_life_that_is_over_reaches_neither_the_next_one_nor_the_journal() {
+    let offsets = offsets();
+    offsets.commit("G", "T", 0, 1);
+    taken(&offsets);
+    let old = offsets.progress("G", "T");
+    offsets.forget_topic("T");
+    offsets.commit("G", "T", 0, 5);
+    let mut journal = BTreeMap::new();
+    for (offset, queue_id) in [(2, 0), (3, 1)] {
+        offsets.commit_in(&old, queue_id, offset);
+        assert_eq!(old.committed(queue_id), Some(offset));
+        offsets.carry().commit(&old, queue_id, offset + 10, |change| {
+            journal.insert((change.topic.to_owned(), change.group.to_owned(), change.queue_id), change.offset);
+            0
+        });
+        journal.extend(taken(&offsets));
+    }
+    assert_eq!(offsets.of("G", "T"), BTreeMap::from([(0, 5)]));
     assert_eq!(journal.into_values().collect::<Vec<_>>(), [Some(5), None]);
 }
 
@@ -128,6 +150,9 @@ fn the_version_advances_with_many_commits() {
 enum Step {
     Commit(u8, u8, i32, i64),
     Carry(u8, u8, i32, i64),
+    /// By what was taken in hand at the first such step.
+    CommitInHand(u8, u8, i32, i64),
+    CarryInHand(u8, u8, i32, i64),
     ForgetGroup(u8),
     ForgetTopic(u8),
     Replace(Vec<(u8, u8, i32, i64)>),
@@ -139,6 +164,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => place().prop_map(|(g, t, q, o)| Step::Commit(g, t, q, o)),
         2 => place().prop_map(|(g, t, q, o)| Step::Carry(g, t, q, o)),
+        2 => place().prop_map(|(g, t, q, o)| Step::CommitInHand(g, t, q, o)),
+        2 => place().prop_map(|(g, t, q, o)| Step::CarryInHand(g, t, q, o)),
         1 => (0..3u8).prop_map(Step::ForgetGroup),
         1 => (0..3u8).prop_map(Step::ForgetTopic),
         1 => proptest::collection::vec(place(), 0..6).prop_map(Step::Replace),
@@ -196,13 +223,23 @@ proptest! {
             };
             0
         };
+        let mut hand: BTreeMap<(u8, u8), Progress> = BTreeMap::new();
         for step in steps.into_iter().chain([Step::Take]) {
             match step {
                 Step::Commit(g, t, q, o) => offsets.commit(&format!("g{g}"), &format!("t{t}"), q, o),
                 Step::Carry(g, t, q, o) => {
                     let (group, topic) = (format!("g{g}"), format!("t{t}"));
-                    let key = KeyRef { group: &group, topic: &topic };
-                    offsets.carry().commit(key, q, o, |change| note(&mut journal, change));
+                    let progress = offsets.progress(&group, &topic);
+                    offsets.carry().commit(&progress, q, o, |change| note(&mut journal, change));
+                }
+                Step::CommitInHand(g, t, q, o) => {
+                    let in_hand = || offsets.progress(&format!("g{g}"), &format!("t{t}"));
+                    offsets.commit_in(hand.entry((g, t)).or_insert_with(in_hand), q, o);
+                }
+                Step::CarryInHand(g, t, q, o) => {
+                    let in_hand = || offsets.progress(&format!("g{g}"), &format!("t{t}"));
+                    let progress = hand.entry((g, t)).or_insert_with(in_hand);
+                    offsets.carry().commit(progress, q, o, |change| note(&mut journal, change));
                 }
                 Step::ForgetGroup(g) => offsets.forget_group(&format!("g{g}")),
                 Step::ForgetTopic(t) => offsets.forget_topic(&format!("t{t}")),

@@ -12,7 +12,7 @@ use store::queue_log::UNIT_BYTES;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
 
 use super::handle::{self, ORDER_QUEUE, Origin};
-use super::ledger::QueueRef;
+use super::ledger::{PopQueue, QueueRef};
 use super::look::Seen;
 use super::take::PopOrder;
 use super::{Claim, Pops};
@@ -20,7 +20,7 @@ use crate::broker::Broker;
 use crate::groups::Group;
 use crate::hold::Lane;
 use crate::lite::Lite;
-use crate::offsets::Offsets;
+use crate::offsets::{KeyRef, Offsets, Progress};
 use crate::session::Session;
 use crate::topics::{Topic, Topics};
 use crate::want::Reader;
@@ -66,9 +66,35 @@ pub(super) struct Basket {
     pub(super) is_cold: bool,
     pub(super) is_ledger_full: bool,
     pub(super) failure: Option<String>,
-    /// When the first queue that is popped in order is free.
-    pub(super) free_at: Option<i64>,
     pub(super) may_fault: bool,
+}
+
+/// A queue that a pop looks into in its turn.
+pub(super) struct Visit<'a> {
+    pub(super) name: QueueRef<'a>,
+    pub(super) topic: &'a Arc<Topic>,
+    pub(super) lane: &'a Lane,
+    /// The queue's number for the one whose turn it is. None for a lite topic, whose turn outlives its deletion.
+    pub(super) turn: Option<PopQueue>,
+    /// How far the group has come. Taken before it is seen that the queue's life is not over.
+    pub(super) progress: Progress,
+}
+
+impl Visit<'_> {
+    /// Whether what is found is of a life of the topic or of the group that is over.
+    pub(super) fn is_gone(&self, pops: &Pops) -> bool {
+        self.topic.is_gone()
+            || self.lane.queue.is_deleted()
+            || self.turn.is_some_and(|queue| pops.ledger.lock().name(queue).is_none())
+    }
+}
+
+/// What there is for one who waits.
+enum Outlook {
+    /// A try would find something, or the topic is gone.
+    Something,
+    /// Nothing. What comes wakes him, and so does whoever has the turn of a queue. `free_at`: when the first batch that is in his way is over.
+    Nothing { free_at: Option<i64> },
 }
 
 /// Where a pop looks, free of the pop.
@@ -121,7 +147,6 @@ impl Shelf {
             is_cold: false,
             is_ledger_full: false,
             failure: None,
-            free_at: None,
             may_fault,
         }
     }
@@ -192,21 +217,46 @@ impl Shelf {
 
     /// Whether a try would find something, or that the topic is gone. Queues that somebody else has the turn of do not count: he wakes whoever waits.
     pub(super) fn has_any(&self, sought: &Sought) -> bool {
-        let topic = &sought.topic;
-        if topic.is_gone() {
-            return true;
-        }
-        let queues = topic.settings().read_queue_nums.max(0);
-        let mut ids = if sought.queue_id >= 0 { sought.queue_id..sought.queue_id + 1 } else { 0..queues };
-        ids.any(|id| self.has_queue_any(sought, topic, id))
-            || sought.attempt.is_none()
-                && self.retry_topics(topic.name(), &sought.group.name).any(|topic| {
-                    (0..topic.settings().read_queue_nums.max(0)).any(|id| self.has_queue_any(sought, &topic, id))
-                })
+        matches!(self.outlook(sought), Outlook::Something)
     }
 
-    fn has_queue_any(&self, sought: &Sought, topic: &Topic, queue_id: i32) -> bool {
-        let Ok(lane) = topic.lane(&self.store, queue_id as u32) else { return false };
+    /// The same for one who has parked. That a batch is over which is in his way nobody says when it is, so he is woken at that time.
+    pub(super) fn has_any_since(&self, sought: &Sought) -> bool {
+        let Outlook::Nothing { free_at } = self.outlook(sought) else { return true };
+        if let Some(free_at) = free_at {
+            let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
+            self.pops.rooms.wake_at(key, free_at.saturating_sub(self.clock.now().0));
+        }
+        false
+    }
+
+    fn outlook(&self, sought: &Sought) -> Outlook {
+        let topic = &sought.topic;
+        if topic.is_gone() {
+            return Outlook::Something;
+        }
+        let mut first = None;
+        let mut is_something = |topic: &Topic, queue_id| match self.outlook_of(sought, topic, queue_id) {
+            Outlook::Something => true,
+            Outlook::Nothing { free_at } => {
+                first = [first, free_at].into_iter().flatten().min();
+                false
+            }
+        };
+        let queues = topic.settings().read_queue_nums.max(0);
+        let mut ids = if sought.queue_id >= 0 { sought.queue_id..sought.queue_id + 1 } else { 0..queues };
+        let has_any = ids.any(|id| is_something(topic, id))
+            || sought.attempt.is_none()
+                && self
+                    .retry_topics(topic.name(), &sought.group.name)
+                    .any(|topic| (0..topic.settings().read_queue_nums.max(0)).any(|id| is_something(&topic, id)));
+        if has_any { Outlook::Something } else { Outlook::Nothing { free_at: first } }
+    }
+
+    /// What there is in one queue, by one look at who has it: whoever takes it later wakes who waits, or is seen here.
+    fn outlook_of(&self, sought: &Sought, topic: &Topic, queue_id: i32) -> Outlook {
+        let nothing = Outlook::Nothing { free_at: None };
+        let Ok(lane) = topic.lane(&self.store, queue_id as u32) else { return nothing };
         let name = QueueRef { group: &sought.group.name, topic: topic.name(), queue_id };
         let from = match self.offsets.committed(name.group, name.topic, queue_id) {
             Some(offset) => offset as u64,
@@ -214,26 +264,17 @@ impl Shelf {
         };
         let (min, max) = (lane.queue.min_offset(), lane.queue.max_offset());
         if max == 0 || from == max {
-            return false;
+            return nothing;
         }
         let is_there = from < min || from > max || self.store.is_visible(&lane.queue, from);
-        let now = self.clock.now().0;
         // Whether somebody has the turn is asked before the rest of it: by the time it ends, it may be blocked, which whoever waits has to hear of.
-        is_there
-            && !self.is_over_threshold(name)
-            && !self.pops.is_missed(name)
-            && !sought.attempt.as_ref().is_some_and(|id| self.pops.orders.is_blocked(name, id.as_deref(), now))
-    }
-
-    /// When the first queue that is blocked now is free.
-    pub(super) fn free_at(&self, sought: &Sought) -> Option<i64> {
-        let attempt = sought.attempt.as_ref()?;
-        let queues = sought.topic.settings().read_queue_nums.max(0);
-        let ids = if sought.queue_id >= 0 { sought.queue_id..sought.queue_id + 1 } else { 0..queues };
+        if !is_there || self.is_over_threshold(name) || self.pops.is_missed(name) {
+            return nothing;
+        }
         let now = self.clock.now().0;
-        let names = ids.map(|queue_id| QueueRef { group: &sought.group.name, topic: sought.topic.name(), queue_id });
-        let blocked = names.filter(|name| self.pops.orders.is_blocked(*name, attempt.as_deref(), now));
-        blocked.filter_map(|name| self.pops.orders.free_at(name)).min()
+        let attempt = sought.attempt.as_ref();
+        let blocked_until = attempt.and_then(|id| self.pops.orders.blocked_until(name, id.as_deref(), now));
+        blocked_until.map_or(Outlook::Something, |until| Outlook::Nothing { free_at: Some(until) })
     }
 
     fn is_over_threshold(&self, name: QueueRef<'_>) -> bool {
@@ -307,47 +348,35 @@ impl Shelf {
             basket.rest += lag;
             return;
         };
-        // Behind the claim: a deletion that is not seen here takes away the claim's queue later, and with it what it would lease.
-        if is_gone(topic, &lane) {
+        let progress = self.offsets.progress(name.group, name.topic);
+        let visit = Visit { name, topic, lane: &lane, turn: Some(claim.queue), progress };
+        // Behind the claim, and with the progress in hand: a deletion that is not seen here takes away the claim's queue later, with what it would
+        // lease, and this progress. So nothing that is noted of this life reaches the next one, which others may pop before this look ends.
+        if visit.is_gone(&self.pops) {
             return;
         }
         if self.is_over_threshold(name) {
             basket.rest += lag;
             return;
         }
-        self.take_from(order, topic, &lane, name, &claim, basket);
-        if is_gone(topic, &lane) {
-            // Whoever deleted it did not know of what this pop has noted since, and its next life begins without.
-            self.pops.orders.clear(name.group, name.topic, queue_id);
-            self.offsets.forget_one(name.group, name.topic);
-        }
+        self.take_from(order, &visit, &claim, basket);
     }
 
     /// The rest of a visit, for whoever has the turn.
-    fn take_from(
-        &self,
-        order: &PopOrder,
-        topic: &Arc<Topic>,
-        lane: &Lane,
-        name: QueueRef<'_>,
-        claim: &Claim,
-        basket: &mut Basket,
-    ) {
-        let from = self.begin(order, name, lane, basket.may_fault);
-        if order.is_order && self.pops.orders.is_blocked(name, order.attempt_id.as_deref(), basket.pop_time) {
-            let free_at = self.pops.orders.free_at(name);
-            basket.free_at = [basket.free_at, free_at].into_iter().flatten().min();
+    fn take_from(&self, order: &PopOrder, visit: &Visit<'_>, claim: &Claim, basket: &mut Basket) {
+        let from = self.begin(order, visit, basket.may_fault);
+        if order.is_order && self.pops.orders.is_blocked(visit.name, order.attempt_id.as_deref(), basket.pop_time) {
             return;
         }
         let mut slices = Vec::new();
-        let Some((from, read)) = self.read(order, name, lane, from, basket, &mut slices) else { return };
+        let Some((from, read)) = self.read(order, visit, from, basket, &mut slices) else { return };
         basket.rest += read.max.saturating_sub(read.next).max(0);
         let given = match order.is_order {
-            true => self.hand_out(order, name, from, &read, &mut slices, basket),
-            false => self.lease(order, name, claim, from, &read, &slices, basket),
+            true => self.hand_out(order, visit, from, &read, &mut slices, basket),
+            false => self.lease(order, visit, claim, from, &read, &slices, basket),
         };
         if let Some(offsets) = given {
-            self.lay(order, topic, name, from, &offsets, slices, basket);
+            self.lay(order, visit, from, &offsets, slices, basket);
         }
     }
 
@@ -357,13 +386,14 @@ impl Shelf {
     }
 
     /// Where the group goes on in a queue.
-    pub(super) fn begin(&self, order: &PopOrder, name: QueueRef<'_>, lane: &Lane, may_fault: bool) -> i64 {
-        let QueueRef { group, topic, queue_id } = name;
-        let committed = self.offsets.committed(group, topic, queue_id);
+    pub(super) fn begin(&self, order: &PopOrder, visit: &Visit<'_>, may_fault: bool) -> i64 {
+        let QueueRef { group, topic, queue_id } = visit.name;
+        let (lane, progress) = (visit.lane, &visit.progress);
+        let committed = progress.committed(queue_id);
         // What a crash left behind it needs no word to clients who ask us where to begin: what is committed is not behind the queue's end.
-        if let Some(to) = self.offsets.take_reset(group, topic, queue_id) {
-            self.pops.orders.clear(group, topic, queue_id);
-            self.offsets.commit(group, topic, queue_id, to);
+        if let Some(to) = progress.take_reset(queue_id) {
+            self.pops.orders.clear_if(group, topic, queue_id, || !visit.is_gone(&self.pops));
+            self.offsets.commit_in(progress, queue_id, to);
             return to;
         }
         if let Some(committed) = committed {
@@ -381,7 +411,7 @@ impl Shelf {
         let is_small = self.settings.init_pop_offset_by_check_msg_in_mem && min == 0 && is_in_memory();
         // Apache's new groups get the last message.
         let from = if is_small { 0 } else { (max - 1).max(0) };
-        self.offsets.commit(group, topic, queue_id, from);
+        self.offsets.commit_in(progress, queue_id, from);
         from
     }
 
@@ -402,12 +432,13 @@ impl Shelf {
     pub(super) fn read(
         &self,
         order: &PopOrder,
-        name: QueueRef<'_>,
-        lane: &Lane,
+        visit: &Visit<'_>,
         mut from: i64,
         basket: &mut Basket,
         slices: &mut Vec<LogSlice>,
     ) -> Option<(i64, Read)> {
+        let QueueRef { group, topic, queue_id } = visit.name;
+        let (lane, progress) = (visit.lane, &visit.progress);
         let limits = self.limits(order.count_max - basket.count, self.room(basket), basket.may_fault);
         for _ in 0..FRUITLESS_READS {
             let mut reader = Reader(order.want.as_deref(), self.copies.as_ref());
@@ -435,18 +466,13 @@ impl Shelf {
                     if read.next == from {
                         return None;
                     }
-                    self.offsets.moved(name.group, name.topic, name.queue_id, from, &read);
+                    self.offsets.moved(group, topic, queue_id, from, &read);
                     from = read.next;
-                    self.offsets.commit(name.group, name.topic, name.queue_id, from);
+                    self.offsets.commit_in(progress, queue_id, from);
                 }
             }
         }
         basket.rest += (lane.queue.max_offset() as i64).saturating_sub(from).max(0);
         None
     }
-}
-
-/// Whether what a pop has found of a queue is of a life of its topic that is over.
-fn is_gone(topic: &Topic, lane: &Lane) -> bool {
-    topic.is_gone() || lane.queue.is_deleted()
 }

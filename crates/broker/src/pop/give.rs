@@ -11,32 +11,31 @@ use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
 use store::{LogSlice, Read};
 
 use super::Claim;
-use super::collect::{Basket, Shelf};
+use super::collect::{Basket, Shelf, Visit};
 use super::handle::{self, Handle, Origin};
 use super::ledger::{Lease, LeaseId, NoLease, QueueRef};
 use super::order::OrderPop;
 use super::take::PopOrder;
 use crate::facts;
-use crate::topics::Topic;
 
 impl Shelf {
     /// Makes what was read the open batch of a queue that is popped in order: the offsets that are not acknowledged.
     pub(super) fn hand_out(
         &self,
         order: &PopOrder,
-        name: QueueRef<'_>,
+        visit: &Visit<'_>,
         from: i64,
         read: &Read,
         slices: &mut Vec<LogSlice>,
         basket: &mut Basket,
     ) -> Option<Vec<u64>> {
-        let QueueRef { group, topic, queue_id } = name;
+        let QueueRef { topic, queue_id, .. } = visit.name;
         let read_offsets: Vec<u64> = slices.iter().filter_map(|slice| queue_offset(slice, topic)).collect();
-        let acked = self.pops.orders.acked(name);
+        let acked = self.pops.orders.acked(visit.name);
         slices.retain(|slice| queue_offset(slice, topic).is_some_and(|offset| !acked.contains(&offset)));
         let offsets: Vec<u64> = slices.iter().filter_map(|slice| queue_offset(slice, topic)).collect();
         if offsets.is_empty() {
-            self.offsets.commit(group, topic, queue_id, read.next);
+            self.offsets.commit_in(&visit.progress, queue_id, read.next);
             return None;
         }
         let pop = OrderPop {
@@ -45,8 +44,9 @@ impl Shelf {
             invisible_ms: order.invisible_ms,
             offsets: &read_offsets,
         };
-        basket.position = basket.position.max(self.pops.orders.take(name, &pop, &mut basket.count_info));
-        self.offsets.commit(group, topic, queue_id, from);
+        let taken = self.pops.orders.take(visit.name, &pop, &mut basket.count_info, || visit.is_gone(&self.pops));
+        basket.position = basket.position.max(taken?);
+        self.offsets.commit_in(&visit.progress, queue_id, from);
         Some(offsets)
     }
 
@@ -55,7 +55,7 @@ impl Shelf {
     pub(super) fn lease(
         &self,
         order: &PopOrder,
-        name: QueueRef<'_>,
+        visit: &Visit<'_>,
         claim: &Claim,
         from: i64,
         read: &Read,
@@ -63,11 +63,11 @@ impl Shelf {
         basket: &mut Basket,
     ) -> Option<Vec<u64>> {
         let start = from.max(0) as u64;
-        let offsets: Vec<u64> = slices.iter().filter_map(|slice| queue_offset(slice, name.topic)).collect();
+        let offsets: Vec<u64> = slices.iter().filter_map(|slice| queue_offset(slice, visit.name.topic)).collect();
         let until = basket.pop_time.saturating_add(order.invisible_ms);
         let lease = Lease::new(start, &offsets, until, basket.revive_qid as u16)?;
         let id = LeaseId { queue: claim.queue, pop_time: basket.pop_time, start };
-        match self.pops.lease((id, lease), self.settings.pop_leases_max, &self.offsets, name, read.next) {
+        match self.pops.lease((id, lease), self.settings.pop_leases_max, &self.offsets, visit, read.next) {
             Ok(position) => basket.position = basket.position.max(position),
             Err(NoLease::Full) => {
                 basket.is_ledger_full = true;
@@ -80,19 +80,17 @@ impl Shelf {
     }
 
     /// Puts what a group has now into the basket.
-    #[allow(clippy::too_many_arguments, reason = "one step of `visit`, split off to be read at a sitting")]
     pub(super) fn lay(
         &self,
         order: &PopOrder,
-        topic: &Arc<Topic>,
-        name: QueueRef<'_>,
+        visit: &Visit<'_>,
         from: i64,
         offsets: &[u64],
         slices: Vec<LogSlice>,
         basket: &mut Basket,
     ) {
         let start = from.max(0) as u64;
-        let QueueRef { topic: topic_name, queue_id, .. } = name;
+        let Visit { name: QueueRef { topic: topic_name, queue_id, .. }, topic, .. } = *visit;
         let origin = Origin::of(topic_name);
         handle::add_start(&mut basket.start_info, origin, queue_id, start);
         handle::add_offsets(&mut basket.offset_info, origin, queue_id, offsets);

@@ -15,7 +15,7 @@ use protocol::sys_flag::perm;
 use store::Store;
 
 use super::ack::{done_before, finish_in_order, is_over};
-use super::collect::{Basket, Shelf};
+use super::collect::{Basket, Shelf, Visit};
 use super::handle::{Handle, ORDER_QUEUE};
 use super::ledger::QueueRef;
 use super::take::{Numbers, PopOrder, check_invisible, check_numbers};
@@ -24,12 +24,10 @@ use super::wait::Waiting;
 use super::{Held, Pops};
 use crate::admin::reply_ok;
 use crate::broker::Broker;
-use crate::hold::Lane;
 use crate::lite::{self, Lite, LiteGroup};
 use crate::offsets::{KeyRef, Offsets};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
-use crate::topics::Topic;
 use crate::upkeep;
 
 /// What the device did not give is tried again so much later.
@@ -251,7 +249,9 @@ impl Shelf {
                 return true;
             }
         };
-        let is_warm = self.look_into(lite, order, name, &topic, &lane, basket);
+        let progress = self.offsets.progress(name.group, name.topic);
+        let is_warm =
+            self.look_into(lite, order, &Visit { name, topic: &topic, lane: &lane, turn: None, progress }, basket);
         if lane.queue.is_deleted() {
             // Whoever deleted it did not know of what this pop has noted since, and its next life begins without.
             self.pops.orders.clear(name.group, name.topic, name.queue_id);
@@ -262,19 +262,12 @@ impl Shelf {
     }
 
     /// The look itself, for whoever has the turn.
-    fn look_into(
-        &self,
-        lite: &Lite,
-        order: &PopOrder,
-        name: QueueRef<'_>,
-        topic: &Arc<Topic>,
-        lane: &Lane,
-        basket: &mut Basket,
-    ) -> bool {
+    fn look_into(&self, lite: &Lite, order: &PopOrder, visit: &Visit<'_>, basket: &mut Basket) -> bool {
+        let name = visit.name;
         let queue = name.topic;
         // Before the offset is looked at: what is acknowledged later is still known when the messages are handed out.
         tidy(&self.store, &self.offsets, &self.pops, name);
-        let from = self.begin(order, name, lane, basket.may_fault);
+        let from = self.begin(order, visit, basket.may_fault);
         if self.pops.orders.is_blocked(name, order.attempt_id.as_deref(), basket.pop_time) {
             if let Some(free_at) = self.pops.orders.free_at(name) {
                 lite.look_at(name.group, queue, free_at);
@@ -283,7 +276,7 @@ impl Shelf {
         }
         let mut slices = Vec::new();
         let rest_before = basket.rest;
-        let Some((from, read)) = self.read(order, name, lane, from, basket, &mut slices) else {
+        let Some((from, read)) = self.read(order, visit, from, basket, &mut slices) else {
             if basket.failure.is_some() || basket.rest > rest_before {
                 // Nobody would be told of what could not be read.
                 lite.look_at(name.group, queue, basket.pop_time.saturating_add(RETRY_MS));
@@ -291,7 +284,7 @@ impl Shelf {
             return !std::mem::take(&mut basket.is_cold);
         };
         let counts_before = std::mem::take(&mut basket.count_info);
-        let given = self.hand_out(order, name, from, &read, &mut slices, basket);
+        let given = self.hand_out(order, visit, from, &read, &mut slices, basket);
         basket.count_info = counts_before;
         if let Some(offsets) = given {
             for times in self.pops.orders.times(name, &offsets) {
@@ -299,7 +292,7 @@ impl Shelf {
                 // Writing to memory cannot fail.
                 let _ = write!(basket.count_info, "{between}{times}");
             }
-            self.lay(order, topic, name, from, &offsets, slices, basket);
+            self.lay(order, visit, from, &offsets, slices, basket);
             if let Some(free_at) = self.pops.orders.free_at(name) {
                 lite.look_at(name.group, queue, free_at);
             }

@@ -120,12 +120,8 @@ fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Out
     let settings = broker.settings.load();
     let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
     let Ok(ticket) = parked else { return answer(false, true, out) };
-    if let Some(free_at) = shelf.free_at(&sought) {
-        let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
-        broker.pops.rooms.wake_at(key, free_at.saturating_sub(broker.clock.now().0));
-    }
     // A message may have come between the look and the parking.
-    if shelf.has_any(&sought) && broker.pops.rooms.take_back(&ticket).is_some() {
+    if shelf.has_any_since(&sought) && broker.pops.rooms.take_back(&ticket).is_some() {
         answer(true, false, out);
     }
 }

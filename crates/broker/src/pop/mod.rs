@@ -39,6 +39,7 @@ use crate::upkeep;
 
 pub(crate) use ack::{ack, ack_batch, change};
 pub(crate) use apache::{GROUP as REVIVE_GROUP, hand_over, take_over};
+use collect::Visit;
 use handle::Handle;
 pub(crate) use handle::{Origin, origin_topic, retry_topic};
 use ledger::{Change, Counts, Lease, LeaseId, Ledger, NoChange, NoLease, PopQueue, QueueName, QueueRef};
@@ -194,7 +195,7 @@ impl Pops {
         given: (LeaseId, Lease),
         max: usize,
         offsets: &Offsets,
-        name: QueueRef<'_>,
+        visit: &Visit<'_>,
         next: i64,
     ) -> Result<u64, NoLease> {
         let (id, lease) = given;
@@ -203,8 +204,7 @@ impl Pops {
         let until = lease.until;
         let is_next = ledger.next_due().is_none_or(|next| until < next);
         ledger.lease(id, lease, max)?;
-        let key = KeyRef { group: name.group, topic: name.topic };
-        let position = carrier.commit(key, name.queue_id, next, |change| {
+        let position = carrier.commit(&visit.progress, visit.name.queue_id, next, |change| {
             let mut key = Vec::new();
             upkeep::offset_key(&mut key, &change);
             let value = change.offset.map(|offset| upkeep::offset_value(offset, change.committed_at));

@@ -141,6 +141,13 @@ impl Orders {
         self.batches.lock().get(&key).is_some_and(|batch| batch.is_blocked(attempt_id, now))
     }
 
+    /// Until when the queue may not be popped by this attempt, unless messages are acknowledged before; `None`: it may be popped now.
+    pub(super) fn blocked_until(&self, name: QueueRef<'_>, attempt_id: Option<&str>, now: i64) -> Option<i64> {
+        let batches = self.batches.lock();
+        let batch = batches.get(&key_of(name)).filter(|batch| batch.is_blocked(attempt_id, now));
+        batch.and_then(Batch::free_at)
+    }
+
     /// When the queue may be popped again, if it may not now.
     pub(super) fn free_at(&self, name: QueueRef<'_>) -> Option<i64> {
         self.batches.lock().get(&key_of(name)).and_then(Batch::free_at)
@@ -153,10 +160,20 @@ impl Orders {
         batch.offsets().enumerate().filter(|(place, _)| batch.is_acked(*place)).map(|(_, offset)| offset).collect()
     }
 
-    /// Notes a new batch, and how often its messages were consumed before. Returns the position in the journal.
-    pub(super) fn take(&self, name: QueueRef<'_>, pop: &OrderPop<'_>, counts: &mut String) -> u64 {
+    /// Notes a new batch, and how often its messages were consumed before. Returns the position in the journal; `None` if the life of the queue
+    /// is over, and nothing is noted. Asked under the lock: a deletion that is not seen forgets the batch afterwards.
+    pub(super) fn take(
+        &self,
+        name: QueueRef<'_>,
+        pop: &OrderPop<'_>,
+        counts: &mut String,
+        is_gone: impl FnOnce() -> bool,
+    ) -> Option<u64> {
         let key = key_of(name);
         let mut batches = self.batches.lock();
+        if is_gone() {
+            return None;
+        }
         let mut offsets = pop.offsets.to_vec();
         offsets.truncate(LEASE_MESSAGES_MAX);
         let mut acked = 0;
@@ -206,7 +223,7 @@ impl Orders {
         handle::add_queue_count(counts, mark, name.queue_id, least);
         let position = self.put(&key, Some(&batch));
         batches.insert(key, batch);
-        position
+        Some(position)
     }
 
     /// One message is done with. Also says where the journal knows of it. `commit` notes where the group goes on, before anybody else
@@ -288,9 +305,14 @@ impl Orders {
 
     /// The queue was set back: the batch does not matter any more.
     pub(crate) fn clear(&self, group: &str, topic: &str, queue_id: i32) {
+        self.clear_if(group, topic, queue_id, || true);
+    }
+
+    /// The same if that is so under the lock.
+    pub(super) fn clear_if(&self, group: &str, topic: &str, queue_id: i32, is_meant: impl FnOnce() -> bool) {
         let key = key_of(QueueRef { group, topic, queue_id });
         let mut batches = self.batches.lock();
-        if batches.remove(&key).is_some() {
+        if is_meant() && batches.remove(&key).is_some() {
             self.put(&key, None);
         }
     }
@@ -416,7 +438,7 @@ mod tests {
         let name = |(topic, group)| QueueRef { group, topic, queue_id: 0 };
         let pop = OrderPop { attempt_id: None, pop_time: 5, invisible_ms: 1000, offsets: &[0, 1] };
         for names in names {
-            orders.take(name(names), &pop, &mut String::new());
+            orders.take(name(names), &pop, &mut String::new(), || false);
         }
         let table = orders.table();
         assert_eq!(table.len(), 3, "the lite topic is not in the file");
@@ -436,7 +458,7 @@ mod tests {
         let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
         let orders = Orders::load(&store);
         let pop = OrderPop { attempt_id: None, pop_time: 5, invisible_ms: 1000, offsets: &[0, 1] };
-        let take = |topic| orders.take(QueueRef { group: "G", topic, queue_id: 0 }, &pop, &mut String::new());
+        let take = |topic| orders.take(QueueRef { group: "G", topic, queue_id: 0 }, &pop, &mut String::new(), || false);
         let at_first = orders.stamp();
         take("%LMQ%$Chat$a");
         assert_eq!((orders.stamp(), orders.table().len(), orders.lite_count()), (at_first, 0, 1));
@@ -453,7 +475,7 @@ mod tests {
         let name = |topic| QueueRef { group: "G", topic, queue_id: 0 };
         for topic in ["T", "U", "Elsewhere"] {
             let pop = OrderPop { attempt_id: None, pop_time: 5, invisible_ms: 1000, offsets: &[3, 4, 5] };
-            orders.take(name(topic), &pop, &mut String::new());
+            orders.take(name(topic), &pop, &mut String::new(), || false);
             orders.ack(name(topic), 5, 5, |_| {});
         }
         let ends = |topic: &str, _: i32| match topic {

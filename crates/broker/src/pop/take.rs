@@ -108,6 +108,11 @@ impl Order for PopOrder {
     fn conclude(self, broker: &Broker, session: &mut Session, basket: &Basket, out: &mut Outgoing) -> Option<PopOrder> {
         if basket.count > 0 {
             respond(broker, session, &self, basket, out);
+            if self.is_order {
+                // Who waits already looks no more before something comes, and if the batch is not acknowledged nothing does.
+                let over_at = basket.pop_time.saturating_add(self.invisible_ms);
+                broker.pops.rooms.wake_at(self.key(), over_at.saturating_sub(broker.clock.now().0));
+            }
             if basket.rest > 0 {
                 let is_of_queue = self.queue_id >= 0 && !basket.has_retry_rest;
                 broker.pops.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
@@ -153,12 +158,8 @@ impl Order for PopOrder {
             }
             Err((Waiting::Lite(_) | Waiting::Notify(_), _)) => return None,
         };
-        if let Some(free_at) = basket.free_at {
-            let wait_ms = free_at.saturating_sub(broker.clock.now().0).max(0);
-            broker.pops.rooms.wake_at(KeyRef { group: &group.name, topic: topic.name() }, wait_ms);
-        }
-        // A message may have come between the look and the parking, or the topic may have gone.
-        if !shelf.has_any(&sought) {
+        // A message may have come between the look and the parking, or the topic may have gone, or whoever had the turn has ended it with a batch.
+        if !shelf.has_any_since(&sought) {
             return None;
         }
         match broker.pops.rooms.take_back(&ticket) {

@@ -60,11 +60,11 @@ impl Waiting {
 
     /// Lays it into its connection's inbox.
     fn wake(self, inbox: &Inbox, is_over: bool) {
-        inbox.push(Errand::Then(Box::new(move |broker, session, out| match self {
+        inbox.push(Errand::then(move |broker, session, out| match self {
             Waiting::Pop(order) => super::take::resume(broker, session, order, is_over, out),
             Waiting::Lite(order) => super::lite::resume(broker, session, *order, is_over, out),
             Waiting::Notify(order) => super::look::resume(broker, session, order, is_over, out),
-        })));
+        }));
     }
 }
 

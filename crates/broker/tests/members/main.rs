@@ -299,7 +299,7 @@ async fn lock_as(running: &Running, client: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_that_is_gone_keeps_its_queues_for_30_s_and_sends_no_retry_to_dead_letters() {
+async fn a_consumer_that_is_gone_keeps_its_queues_for_45_s_and_sends_no_retry_to_dead_letters() {
     let (setup, hand) = Setup::default().standing();
     let running = start(setup).await;
     let (first, _heard_by_first) = listening_client();
@@ -317,13 +317,35 @@ async fn a_consumer_that_is_gone_keeps_its_queues_for_30_s_and_sends_no_retry_to
     assert_eq!(ids(&running).await, ["b"]);
     assert_eq!(running.send(&retry, "again").await.code, 0);
     assert_eq!((running.all("%RETRY%G", 0).await.len(), running.all("%DLQ%G", 0).await.len()), (1, 1));
-    assert_eq!(lock_as(&running, "b").await, 0, "it may still consume");
     hand.advance(Duration::from_secs(31));
+    assert_eq!(lock_as(&running, "b").await, 0, "it may still consume");
+    hand.advance(Duration::from_secs(15));
     assert_eq!([lock_as(&running, "b").await, lock_as(&running, "c").await], [1, 0]);
 
     let leaves = UnregisterClient { client_id: "b", producer_group: None, consumer_group: Some("G") };
     let left = second.call(&running.address, request::UNREGISTER_CLIENT, &leaves, Bytes::new(), DEADLINE).await;
     assert_eq!((left.unwrap().code, lock_as(&running, "c").await), (0, 1));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_consumer_sends_back_is_a_dead_letter_from_when_it_has_come_back_to_its_queues() {
+    let (setup, _hand) = Setup::default().standing();
+    let running = start(setup).await;
+    let (old, _heard_by_old) = listening_client();
+    let (other, mut heard_by_other) = listening_client();
+    let (new, _heard_by_new) = listening_client();
+    beat(&running, &old, "a").await;
+    beat(&running, &other, "b").await;
+    timeout(DEADLINE, heard_by_other.recv()).await.unwrap();
+    assert_eq!(lock_as(&running, "a").await, 1);
+    old.disconnect(&running.address);
+    // The others are told when its locks are marked.
+    timeout(DEADLINE, heard_by_other.recv()).await.unwrap();
+    beat(&running, &new, "a").await;
+    let retry = SendMessage { reconsume_times: Some(1), ..support::to("%RETRY%G", 0, "") };
+    assert_eq!(running.send(&retry, "in order").await.code, 0);
+    assert_eq!((running.all("%RETRY%G", 0).await.len(), running.all("%DLQ%G", 0).await.len()), (0, 1));
     running.stop().await;
 }
 

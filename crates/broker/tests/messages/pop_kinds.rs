@@ -1,10 +1,11 @@
 //! Pops under settings and of topics that are not the usual ones.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::code::request;
-use protocol::request::{AckMessage, DeleteTopic, Notification, PopMessage};
+use protocol::request::{AckMessage, DeleteGroup, DeleteTopic, Notification, PopMessage};
 use tokio::time::Instant;
 
 use super::batch_queues::{create, send_batch};
@@ -23,14 +24,18 @@ async fn ack_in(broker: &Running, topic: &str, handle: &str) -> i32 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_again_is_in_the_retry_topic_of_the_second_kind_if_that_is_switched_on() {
-    let broker = start(Setup { more: &[("enableRetryTopicV2", "true")], ..Setup::default() }).await;
+    let (usual, hand) = Setup::default().standing();
+    let second = Setup { more: &[("enableRetryTopicV2", "true")], ..usual.clone() };
+    let broker = start(second.clone()).await;
     broker.put("T", 0, "", "a").await;
     assert_eq!(pop(&broker, &from("T", 300)).await.bodies(), ["a"]);
+    hand.advance(Duration::from_millis(300));
     let again = pop_any(&broker, &from("T", 300)).await;
     assert_eq!((again.bodies(), again.messages[0].reconsume_times), (vec!["a"], 1));
     let handle = again.handle(0);
     assert_eq!(handle.split(' ').nth(4), Some("2"), "{handle}");
     assert_eq!(broker.all("%RETRY%CG+T", 0).await.len(), 1);
+    hand.advance(Duration::from_millis(300));
     let third = pop_any(&broker, &from("T", 60_000)).await;
     assert_eq!(third.messages[0].reconsume_times, 2);
     assert_eq!(ack_in(&broker, "%RETRY%CG+T", &handle).await, 208, "its lease is over");
@@ -39,12 +44,13 @@ async fn what_comes_again_is_in_the_retry_topic_of_the_second_kind_if_that_is_sw
 
     // What waits in the topic of the first kind from before is not forgotten.
     let dir = broker.stop().await;
-    let broker = start_on(Setup::default(), dir).await;
+    let broker = start_on(usual, dir).await;
     broker.put("T", 0, "", "b").await;
     assert_eq!(pop(&broker, &from("T", 100)).await.bodies(), ["b"]);
+    hand.advance(Duration::from_millis(100));
     broker.wait_for("%RETRY%CG_T", 0, 1).await;
     let dir = broker.stop().await;
-    let broker = start_on(Setup { more: &[("enableRetryTopicV2", "true")], ..Setup::default() }, dir).await;
+    let broker = start_on(second, dir).await;
     let of_first = pop_any(&broker, &from("T", 60_000)).await;
     assert_eq!(of_first.bodies(), ["b"]);
     assert_eq!(ack(&broker, "T", &of_first.handle(0)).await, 0);
@@ -208,6 +214,102 @@ async fn what_comes_to_no_queue_in_particular_wakes_pops_of_each() {
     });
     assert_eq!((first.bodies(), second.bodies()), (vec!["new"], vec!["again"]));
     broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_is_woken_when_the_batch_that_another_has_taken_in_order_meanwhile_is_over() {
+    let (setup, hand) = Setup::default().standing();
+    let broker = start(setup).await;
+    broker.put("T", 0, "", "before").await;
+    let of = |attempt| PopMessage {
+        queue_id: 0,
+        order: true,
+        attempt_id: Some(attempt),
+        poll_time: 10_000,
+        ..from("T", 300)
+    };
+    let before = pop(&broker, &of("zero")).await;
+    assert_eq!((before.bodies(), ack(&broker, "T", &before.handle(0)).await), (vec!["before"], 0));
+    let answered = AtomicUsize::new(0);
+    let popped = async |attempt: &'static str| {
+        let found = pop(&broker, &of(attempt)).await;
+        answered.fetch_add(1, Ordering::Relaxed);
+        found.messages.into_iter().map(|message| message.body).collect::<Vec<String>>()
+    };
+    let (first, second, ()) = tokio::join!(popped("one"), popped("two"), async {
+        until("two pops wait", || broker.broker.waiting_pops() == 2).await;
+        broker.put("T", 0, "", "new").await;
+        // It is all that there is, and who has it never says a word of it.
+        until("one has it", || answered.load(Ordering::Relaxed) == 1 && broker.broker.waiting_pops() == 1).await;
+        hand.advance(Duration::from_millis(300));
+    });
+    assert_eq!([first, second], [["new"], ["new"]]);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pop_of_a_topic_that_is_deleted_and_made_anew_meanwhile_leaves_its_next_life_alone() {
+    for order in [false, true] {
+        let broker = start(Setup::default()).await;
+        for body in ["0", "1", "2"] {
+            broker.put("T", 0, "", body).await;
+        }
+        let dir = broker.stop().await;
+        let device = Device::default();
+        let broker = start_on(Setup { device: device.clone(), ..Setup::default() }, dir).await;
+        device.hold_reads(true);
+        let old = PopMessage { queue_id: 0, order, attempt_id: Some("old"), ..from("T", 60_000) };
+        let new = PopMessage { attempt_id: Some("new"), max_msg_nums: 2, ..old.clone() };
+        let (of_old, ()) = tokio::join!(pop(&broker, &old), async {
+            until("the pop waits for the device", || device.reads_waiting() == 1).await;
+            let deleted = broker.call(request::DELETE_TOPIC_IN_BROKER, &DeleteTopic { topic: "T" }, Bytes::new());
+            assert_eq!(deleted.await.code, 0);
+            for body in ["3", "4", "5"] {
+                broker.put("T", 0, "", body).await;
+            }
+            let of_new = pop(&broker, &new).await;
+            assert_eq!(of_new.bodies(), ["3", "4"]);
+            for place in 0..2 {
+                assert_eq!(ack(&broker, "T", &of_new.handle(place)).await, 0);
+            }
+            device.hold_reads(false);
+        });
+        // It has gone on in the topic that has the name by then, where the group was.
+        assert_eq!(of_old.bodies(), ["5"], "order {order}: {:?}", of_old.remark);
+        assert_eq!(pop(&broker, &new).await.code, 210, "order {order}");
+        broker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pop_of_a_group_that_is_deleted_and_comes_again_meanwhile_leaves_its_next_life_alone() {
+    for order in [false, true] {
+        let broker = start(Setup::default()).await;
+        for body in ["0", "1", "2"] {
+            broker.put("T", 0, "", body).await;
+        }
+        let dir = broker.stop().await;
+        let device = Device::default();
+        let broker = start_on(Setup { device: device.clone(), ..Setup::default() }, dir).await;
+        device.hold_reads(true);
+        // Not from the device.
+        broker.put("T", 0, "", "3").await;
+        let old = PopMessage { queue_id: 0, order, attempt_id: Some("old"), ..from("T", 60_000) };
+        let new = PopMessage { attempt_id: Some("new"), init_mode: 1, ..old.clone() };
+        let (of_old, ()) = tokio::join!(pop(&broker, &old), async {
+            until("the pop waits for the device", || device.reads_waiting() == 1).await;
+            let group = DeleteGroup { group_name: "CG", clean_offset: true };
+            assert_eq!(broker.call(request::DELETE_SUBSCRIPTIONGROUP, &group, Bytes::new()).await.code, 0);
+            let of_new = pop(&broker, &new).await;
+            assert_eq!(of_new.bodies(), ["3"]);
+            device.hold_reads(false);
+            // Whatever the old one does now, this is known of and is the last of the queue.
+            assert_eq!(ack(&broker, "T", &of_new.handle(0)).await, 0);
+        });
+        assert!(of_old.messages.is_empty(), "order {order}: {:?}", of_old.bodies());
+        assert_eq!(pop(&broker, &new).await.code, 210, "order {order}");
+        broker.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

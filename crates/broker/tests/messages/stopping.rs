@@ -9,7 +9,8 @@ use crate::support::{DEADLINE, Device, Setup, from, start, to, waiting};
 async fn each_send_that_was_stored_before_a_stop_is_answered_and_parked_pulls_hold_nothing_up() {
     const SENDS: usize = 200;
     let device = Device::default();
-    let mut running = start(Setup { is_sync: true, device: device.clone(), ..Setup::default() }).await;
+    let setup = Setup { is_sync: true, sync_flush_timeout: "60000", device: device.clone(), ..Setup::default() };
+    let mut running = start(setup).await;
     let first = running.put("T", 0, "", "first").await;
     let consumer = Client::new(ClientOptions::default());
     let address = running.address.clone();

@@ -94,7 +94,8 @@ impl Default for Setup {
     }
 }
 
-/// What a clock shows that stands. A slot of timer messages begins there, whatever its length.
+/// What a clock shows that stands. A slot of timer messages begins there, whatever its length. Whoever moves it to where another slot begins does
+/// so when the messages of the slots before are taken in: one that comes later belongs to the new slot, and waits until the clock goes on.
 pub const STANDS_AT: i64 = 1_800_000_000_000;
 
 impl Setup {

@@ -9,6 +9,7 @@ use store::disk::RealDisk;
 use store::journal::{JournalOptions, TableId};
 use store::{Journal, Retention};
 
+use crate::limits::figure;
 use crate::support::*;
 
 const TIMER: &str = "rmq_sys_wheel_timer";
@@ -39,7 +40,7 @@ fn bodies(messages: &[Message]) -> Vec<&str> {
 }
 
 /// Waits until everything is taken in, and so many messages wait.
-async fn until_waiting(running: &Running, count: usize) {
+pub(super) async fn until_waiting(running: &Running, count: usize) {
     let waiting = format!("\"timerCongestNum\":\"{count}\"");
     let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
@@ -53,13 +54,11 @@ async fn until_waiting(running: &Running, count: usize) {
     }
 }
 
-/// Waits until the queue holds `count` messages, and then until nothing waits any more. Moves the clock by a millisecond, if it stands.
-async fn all_delivered(running: &Running, hand: Option<&ManualClock>, count: usize) -> Vec<Message> {
+/// Waits until the queue holds `count` messages, and then until nothing waits any more. Moves the clock by a millisecond.
+async fn all_delivered(running: &Running, hand: &ManualClock, count: usize) -> Vec<Message> {
     running.wait_for("Orders", 1, count).await;
     running.put("Orders", 1, &properties(&[("TIMER_DELAY_MS", "1")]), "last").await;
-    if let Some(hand) = hand {
-        hand.advance(Duration::from_millis(1));
-    }
+    hand.advance(Duration::from_millis(1));
     let mut found = running.wait_for("Orders", 1, count + 1).await;
     assert_eq!(found.pop().unwrap().body, "last");
     found
@@ -140,7 +139,7 @@ async fn what_was_taken_back_is_never_delivered_and_the_rest_is() {
     let again = start_on(allowed, running.image()).await;
     hand.advance(Duration::from_millis(2_500));
     for running in [running, again] {
-        assert_eq!(bodies(&all_delivered(&running, Some(&hand), 2).await), ["a", "c"]);
+        assert_eq!(bodies(&all_delivered(&running, &hand, 2).await), ["a", "c"]);
         assert_eq!(recall(&running, &handles[0]).await.code, 604, "it is delivered");
     }
 }
@@ -181,7 +180,7 @@ async fn each_message_is_delivered_once_over_a_stop_and_over_a_crash_in_the_midd
     assert_eq!(bodies(&stopped.wait_for("Orders", 1, 3).await), ["a", "b", "c"]);
     hand.advance(Duration::from_secs(9));
     for running in [crashed, stopped] {
-        let found = all_delivered(&running, Some(&hand), 4).await;
+        let found = all_delivered(&running, &hand, 4).await;
         assert_eq!(bodies(&found), ["a", "b", "c", "d"]);
         assert!(found[3].store_timestamp >= begin + 12_000);
     }
@@ -192,7 +191,7 @@ async fn what_is_sent_after_a_start_does_not_wait_for_what_waits_already() {
     let (setup, hand) = Setup::default().standing();
     let running = start(setup.clone()).await;
     send_at(&running, STANDS_AT + 3_600_000, "in an hour").await;
-    all_delivered(&running, Some(&hand), 0).await;
+    all_delivered(&running, &hand, 0).await;
     let crashed = start_on(setup.clone(), running.image()).await;
     let stopped = start_on(setup, running.stop().await).await;
     for running in [&crashed, &stopped] {
@@ -206,13 +205,16 @@ async fn what_is_sent_after_a_start_does_not_wait_for_what_waits_already() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_due_beyond_the_wheel_is_stored_again_on_the_way() {
-    let short = with(&[("timerRollWindowSlot", "2"), ("recallMessageEnable", "true")]);
+    let (short, hand) = with(&[("timerRollWindowSlot", "2"), ("recallMessageEnable", "true")]).standing();
     let running = start(short).await;
-    let due = now() + 4_500;
+    let due = STANDS_AT + 4_500;
     send_at(&running, due, "far").await;
     let handle = send_at(&running, due, "back").await;
     assert_eq!(recall(&running, &handle).await.code, 0);
-    let found = all_delivered(&running, None, 1).await;
+    // Taken in when they are due, they would not be stored again on the way. The recall is, too.
+    until_waiting(&running, 3).await;
+    hand.advance(Duration::from_millis(4_500));
+    let found = all_delivered(&running, &hand, 1).await;
     assert_eq!(bodies(&found), ["far"]);
     assert!(found[0].store_timestamp >= due);
     assert!(found[0].property("TIMER_ROLL_TIMES").is_some_and(|times| times.parse::<i32>().unwrap() >= 1));
@@ -220,19 +222,24 @@ async fn what_is_due_beyond_the_wheel_is_stored_again_on_the_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn taking_in_and_delivering_can_be_stopped_and_figures_say_what_waits() {
-    let held = with(&[("timerStopDequeue", "true")]);
-    let running = start(held).await;
-    let due = now() + 2_000;
-    send_at(&running, due, "a").await;
-    send_at(&running, now() + 90_000, "b").await;
+    let (held, hand) = with(&[("timerStopDequeue", "true"), ("timerFlushIntervalMs", "50")]).standing();
+    let running = start(held.clone()).await;
+    send_at(&running, STANDS_AT + 2_000, "a").await;
+    send_at(&running, STANDS_AT + 90_000, "b").await;
     until_waiting(&running, 2).await;
     let answer = running.call(request::GET_TIMER_METRICS, &(), "").await;
     let text = String::from_utf8(answer.body.to_vec()).unwrap();
     assert!(text.contains("\"Orders\":{\"count\":2"), "{text}");
     assert_eq!(running.call(request::GET_TIMER_CHECK_POINT, &(), "").await.body.len(), 56);
-    until("it is due", || now() > due + 100).await;
+    hand.advance(Duration::from_millis(2_100));
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    // Its slot is a second ago, and those before it are done with.
+    while figure(&running, "timerReadBehind").await.as_deref() != Some("1") {
+        assert!(tokio::time::Instant::now() < deadline, "nobody looks at the time");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     assert!(running.all("Orders", 1).await.is_empty(), "it is held back");
-    let again = start_on(Setup::default(), running.image()).await;
+    let again = start_on(Setup { more: &[], ..held }, running.image()).await;
     assert_eq!(bodies(&again.wait_for("Orders", 1, 1).await), ["a"]);
 }
 
@@ -244,6 +251,8 @@ async fn a_message_that_waits_for_its_place_in_the_wheel_is_counted_once() {
     let device = setup.device.clone();
     let running = start(setup).await;
     send_at(&running, STANDS_AT + 1_000, "a").await;
+    // Taken in behind its time, it would belong to a slot that begins only when the clock goes on.
+    until_waiting(&running, 1).await;
     device.hold_flush(true);
     hand.advance(Duration::from_secs(1));
     // Its slot is not done with before the device has what was delivered.
@@ -277,17 +286,26 @@ async fn a_stop_leaves_how_many_messages_wait_where_apache_counts_on() {
 /// Messages come closer than the log is flushed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_delivers_the_slot_that_has_begun_and_begins_no_other() {
-    let running = start(Setup::default()).await;
-    let begin = now() + 1_000;
+    let (setup, hand) = Setup::default().standing();
+    let clock = setup.clock.clone().unwrap();
+    let running = start(setup.clone()).await;
     for number in 0..150 {
-        send_at(&running, begin + number * 100, &number.to_string()).await;
+        send_at(&running, STANDS_AT + 1_000 + number * 100, &number.to_string()).await;
     }
+    until_waiting(&running, 150).await;
+    // None came too late. From here on the clock goes, over the stop too.
+    tokio::spawn(async move {
+        for _ in 0..6_000 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            hand.advance(Duration::from_millis(10));
+        }
+    });
     running.wait_for("Orders", 1, 3).await;
-    let stopped = now();
+    let stopped = clock.now().0;
     let dir = running.stop().await;
     let noted = std::fs::read(dir.path().join("config/timercheck")).unwrap();
     let done_before = i64::from_be_bytes(noted[..8].try_into().unwrap());
-    let again = start_on(with(&[("timerStopDequeue", "true")]), dir).await;
+    let again = start_on(Setup { more: &[("timerStopDequeue", "true")], ..setup }, dir).await;
     for message in again.all("Orders", 1).await {
         let slot: i64 = message.property("TIMER_OUT_MS").unwrap().parse().unwrap();
         assert!(slot < done_before, "another broker would deliver {} again", message.body);

@@ -97,7 +97,8 @@ async fn of_many_ends_of_one_message_one_counts() {
 #[tokio::test]
 async fn a_half_message_whose_flush_is_under_way_while_another_is_ended_can_be_committed() {
     let device = Device::default();
-    let running = Arc::new(start(Setup { is_sync: true, device: device.clone(), ..Setup::default() }).await);
+    let setup = Setup { is_sync: true, sync_flush_timeout: "60000", device: device.clone(), ..Setup::default() };
+    let running = Arc::new(start(setup).await);
     let first = half(&running, "first").await;
     device.hold_flush(true);
     let end_of_log = running.store().end();

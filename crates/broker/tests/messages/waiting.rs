@@ -58,7 +58,8 @@ async fn a_pull_that_waits_in_vain_is_told_so_when_its_time_is_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_parked_pull_sleeps_on_when_the_message_is_for_others_and_goes_on_behind_it() {
-    let running = Arc::new(start(Setup::default()).await);
+    let (setup, hand) = Setup::default().standing();
+    let running = Arc::new(start(setup).await);
     running.put("Orders", 0, "", "x").await;
 
     let parked = tokio::spawn({
@@ -79,6 +80,7 @@ async fn a_parked_pull_sleeps_on_when_the_message_is_for_others_and_goes_on_behi
     });
     running.until_parked(1).await;
     running.put("Orders", 0, &properties(&[("TAGS", "B")]), "theirs").await;
+    hand.advance(Duration::from_secs(2));
     let later = timeout(DEADLINE, parked).await.unwrap().unwrap();
     assert_eq!((later.code, later.next), (20, 4), "what was skipped is not scanned twice");
 }
@@ -169,6 +171,7 @@ async fn what_waits_for_an_hour_comes_when_the_wall_clock_is_set_forward_by_one(
     running.put("Orders", 0, &properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG")]), "half").await;
     running.put("Orders", 1, &properties(&[("DELAY", "1")]), "delayed").await;
     running.put("Orders", 2, &properties(&[("TIMER_DELAY_SEC", "3600")]), "timer").await;
+    crate::timers::until_waiting(&running, 1).await;
     hand.set_by(3_600_000);
     for (topic, queue_id, body) in
         [("Orders", 1, "delayed"), ("Orders", 2, "timer"), ("TRANS_CHECK_MAX_TIME_TOPIC", 0, "half")]

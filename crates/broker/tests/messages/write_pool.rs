@@ -52,7 +52,7 @@ async fn free_buffers(running: &Running) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_send_is_acknowledged_and_seen_when_it_is_written_and_holds_up_nobody_before() {
-    let (running, device) = started(Setup::default()).await;
+    let (running, device) = started(Setup { sync_flush_timeout: "60000", ..Setup::default() }).await;
     assert_eq!(free_buffers(&running).await, "3");
     device.hold_log(true);
     let puller = Arc::clone(&running);
@@ -112,7 +112,7 @@ async fn who_waits_for_the_device_does_so_with_a_pool_too_and_others_do_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_sync_flush_consumers_see_what_is_on_the_device() {
-    let (running, device) = started(Setup { is_sync: true, ..Setup::default() }).await;
+    let (running, device) = started(Setup { is_sync: true, sync_flush_timeout: "60000", ..Setup::default() }).await;
     device.hold_flush(true);
     let puller = Arc::clone(&running);
     let pull = tokio::spawn(async move { puller.pull(&waiting(from("Orders", 0, 1), 30_000)).await });
@@ -135,7 +135,7 @@ async fn with_sync_flush_consumers_see_what_is_on_the_device() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_pool_is_an_answer_with_its_limit_where_that_is_asked_for() {
     let more: &[_] = &[("fastFailIfNoBufferInStorePool", "true")];
-    let (running, device) = started(Setup { more, ..Setup::default() }).await;
+    let (running, device) = started(Setup { more, sync_flush_timeout: "60000", ..Setup::default() }).await;
     device.hold_log(true);
     let mut sent = Vec::new();
     for free in [2, 1, 0] {
@@ -164,7 +164,8 @@ async fn a_full_pool_is_an_answer_with_its_limit_where_that_is_asked_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_send_waits_for_a_full_pool_and_is_not_lost() {
-    let (running, device) = started(Setup::default()).await;
+    let more: &[_] = &[("roomTimeoutMillis", "60000")];
+    let (running, device) = started(Setup { more, sync_flush_timeout: "60000", ..Setup::default() }).await;
     device.hold_log(true);
     let mut sent = Vec::new();
     for free in [2, 1, 0] {
@@ -187,7 +188,7 @@ async fn a_send_waits_for_a_full_pool_and_is_not_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_that_nobody_waits_for_wait_for_room_and_others_are_refused_in_time() {
     let more: &[_] = &[("roomTimeoutMillis", "1000")];
-    let (running, device) = started(Setup { more, ..Setup::default() }).await;
+    let (running, device) = started(Setup { more, sync_flush_timeout: "60000", ..Setup::default() }).await;
     device.hold_log(true);
     let mut sent = Vec::new();
     for free in [2, 1, 0] {
