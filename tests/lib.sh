@@ -41,7 +41,8 @@ start_gantry() { # suite
   printf '%s\n' brokerIP1=127.0.0.1 enableLmq=true enableMultiDispatch=true "messageDelayLevel=1s 2s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 11s 12s 13s 14s 15s 16s" >"$work/broker.conf"
   "$binary" server --data "$work/store" --namesrv-port 0 --broker-port 0 -c "$work/broker.conf" >"$work/gantry.out" 2>&1 &
   gantry=$!
-  for _ in $(seq 200); do
+  # A minute: the machine may be busy.
+  for _ in $(seq 1200); do
     line=$(grep -m1 '^gantry: ready ' "$work/gantry.out") && break
     kill -0 $gantry 2>/dev/null || break
     read -rt 0.05 <> <(:) || true

@@ -57,7 +57,7 @@ async fn the_time_of_a_call_runs_from_its_beginning_also_while_nobody_awaits_it(
     let server = Server::start(ListenerOptions::default());
     let address = server.address.to_string();
     let client = client();
-    let time = Duration::from_millis(400);
+    let time = Duration::from_secs(2);
     // Answered meanwhile, or never.
     let answered = client.begin(&address, does::ECHO, &(), &Bytes::from_static(b"!"), time).await.unwrap();
     let lost = client.begin(&address, does::NOTHING, &(), &Bytes::new(), time).await.unwrap();

@@ -61,7 +61,8 @@ async fn a_port_that_is_full_of_silence_takes_who_speaks_and_keeps_who_has_spoke
 
 #[tokio::test]
 async fn a_connection_that_never_says_a_whole_frame_is_closed_soon_and_one_that_did_may_be_silent() {
-    let first_frame_timeout = Some(Duration::from_millis(300));
+    // So long that a busy machine comes to the first frame of the one that speaks.
+    let first_frame_timeout = Some(Duration::from_secs(1));
     let server = Server::start(ListenerOptions { first_frame_timeout, ..options() });
     let mut spoke = server.peer().await;
     spoke.echo(1, b"hello").await;
@@ -80,7 +81,9 @@ async fn a_connection_that_never_says_a_whole_frame_is_closed_soon_and_one_that_
 #[tokio::test]
 async fn a_peer_that_speaks_and_never_reads_is_given_up_and_one_that_reads_slowly_is_not() {
     use tokio::io::AsyncReadExt;
-    let unread_timeout = Some(Duration::from_millis(1_500));
+    // So long that a busy machine comes to the next read of the slow one.
+    let time = Duration::from_secs(3);
+    let unread_timeout = Some(time);
     let options =
         ListenerOptions { unread_timeout, send_buffer_bytes: Some(64 << 10), out_bytes_max: 64 << 20, ..options() };
     let server = Server::start(options);
@@ -99,9 +102,9 @@ async fn a_peer_that_speaks_and_never_reads_is_given_up_and_one_that_reads_slowl
     };
     let read_slowly = async {
         let mut some = vec![0; 64 << 10];
-        while begun.elapsed() < Duration::from_secs(4) {
+        while begun.elapsed() < time * 4 / 3 {
             assert!(slow.stream.read(&mut some).await.unwrap() > 0, "closed, though it reads");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     tokio::time::timeout(PATIENCE, async { tokio::join!(talk, read_slowly) }).await.expect("the stuck one is closed");
@@ -112,7 +115,8 @@ async fn a_peer_that_speaks_and_never_reads_is_given_up_and_one_that_reads_slowl
 #[tokio::test]
 async fn a_peer_that_takes_nothing_of_its_last_replies_is_given_up_and_one_that_takes_them_slowly_gets_all() {
     use tokio::io::AsyncReadExt;
-    let unread_timeout = Duration::from_millis(500);
+    // So long that a busy machine comes to the next read of the slow one.
+    let unread_timeout = Duration::from_secs(3);
     let places = Arc::new(Places::new(8));
     let server = Server::start(ListenerOptions {
         unread_timeout: Some(unread_timeout),
@@ -135,8 +139,8 @@ async fn a_peer_that_takes_nothing_of_its_last_replies_is_given_up_and_one_that_
                 0 => return taken,
                 bytes => taken += bytes,
             }
-            if begun.elapsed() < 2 * unread_timeout {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+            if begun.elapsed() < unread_timeout * 4 / 3 {
+                tokio::time::sleep(Duration::from_millis(25)).await;
             }
         }
     };

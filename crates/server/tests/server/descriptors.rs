@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::asking::Asking;
-use crate::support::{PATIENCE, Running, gantry};
+use crate::support::{PATIENCE, Running, gantry, until};
 use bytes::Bytes;
 use net::{Client, ClientOptions};
 use protocol::code::request;
@@ -117,10 +117,7 @@ async fn a_flood_of_silent_connections_keeps_nobody_out_and_is_over_soon() {
     let begun = Instant::now();
     assert_eq!(last.read(&mut [0; 1]).unwrap_or(0), 0);
     assert!(begun.elapsed() < Duration::from_secs(30), "it stays");
-    while established.figure("connectionsThatSaidNothing").await > 0 {
-        assert!(Instant::now() < deadline, "silent connections stay");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("silent connections are gone", async || established.figure("connectionsThatSaidNothing").await == 0).await;
     assert_eq!(connection(&established).await, before);
     let (code, said) = running.end("-TERM");
     assert_eq!(code, Some(0), "{said}");

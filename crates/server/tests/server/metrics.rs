@@ -55,6 +55,9 @@ fn prometheus_reads_what_was_sent_and_what_memory_is_for() {
         let line = running.logged("metrics are served at /metrics").await;
         line.rsplit_once(':').unwrap().1.parse().unwrap()
     });
+    runtime.block_on(until("memory is counted", async || {
+        value(&ask(port, "GET /metrics").1, "gantry_memory_occupied_bytes{", "node_id=\"counter\"") > 0.0
+    }));
     let (head, page) = ask(port, "GET /metrics");
     assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(head.contains(&format!("Content-Length: {}", page.len())), "{head}");
