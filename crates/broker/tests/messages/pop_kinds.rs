@@ -247,17 +247,23 @@ async fn who_waits_is_woken_when_the_batch_that_another_has_taken_in_order_meanw
     broker.stop().await;
 }
 
+/// A broker with three messages in a queue of `T` that are on the device only, whose reads wait.
+async fn with_three_on_a_device_that_stands_still() -> (Running, Device) {
+    let broker = start(Setup::default()).await;
+    for body in ["0", "1", "2"] {
+        broker.put("T", 0, "", body).await;
+    }
+    let dir = broker.stop().await;
+    let device = Device::default();
+    let broker = start_on(Setup { device: device.clone(), ..Setup::default() }, dir).await;
+    device.hold_reads(true);
+    (broker, device)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pop_of_a_topic_that_is_deleted_and_made_anew_meanwhile_leaves_its_next_life_alone() {
     for order in [false, true] {
-        let broker = start(Setup::default()).await;
-        for body in ["0", "1", "2"] {
-            broker.put("T", 0, "", body).await;
-        }
-        let dir = broker.stop().await;
-        let device = Device::default();
-        let broker = start_on(Setup { device: device.clone(), ..Setup::default() }, dir).await;
-        device.hold_reads(true);
+        let (broker, device) = with_three_on_a_device_that_stands_still().await;
         let old = PopMessage { queue_id: 0, order, attempt_id: Some("old"), ..from("T", 60_000) };
         let new = PopMessage { attempt_id: Some("new"), max_msg_nums: 2, ..old.clone() };
         let (of_old, ()) = tokio::join!(pop(&broker, &old), async {
@@ -284,14 +290,7 @@ async fn a_pop_of_a_topic_that_is_deleted_and_made_anew_meanwhile_leaves_its_nex
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pop_of_a_group_that_is_deleted_and_comes_again_meanwhile_leaves_its_next_life_alone() {
     for order in [false, true] {
-        let broker = start(Setup::default()).await;
-        for body in ["0", "1", "2"] {
-            broker.put("T", 0, "", body).await;
-        }
-        let dir = broker.stop().await;
-        let device = Device::default();
-        let broker = start_on(Setup { device: device.clone(), ..Setup::default() }, dir).await;
-        device.hold_reads(true);
+        let (broker, device) = with_three_on_a_device_that_stands_still().await;
         // Not from the device.
         broker.put("T", 0, "", "3").await;
         let old = PopMessage { queue_id: 0, order, attempt_id: Some("old"), ..from("T", 60_000) };
