@@ -116,6 +116,32 @@ mod tests {
         assert_eq!(*names.at(1), ["[unknown]".to_owned()]);
     }
 
+    #[inline(always)]
+    fn within() -> u64 {
+        std::hint::black_box(40) + 2
+    }
+
+    #[inline(never)]
+    fn around() -> u64 {
+        std::hint::black_box(within()) + 1
+    }
+
+    #[test]
+    fn an_inlined_call_stands_with_its_file_behind_the_function_that_it_is_in() {
+        let mapped = Mapped::all(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let mut names = Names::new(&mapped);
+        assert_eq!(around(), 43);
+        let begin = around as fn() -> u64 as usize as u64;
+        let found: Vec<_> = (begin..begin + 16).map(|address| names.at(address).to_vec()).collect();
+        let is_around = |name: &String| name.ends_with("names::tests::around");
+        let is_within = |name: &String| name == "within [cli/src/profile/names.rs]";
+        let stands = |stack: &Vec<String>| {
+            let outer = stack.iter().position(is_around);
+            outer.is_some_and(|outer| stack[outer..].iter().any(is_within))
+        };
+        assert!(found.iter().any(stands), "{found:?}");
+    }
+
     #[test]
     fn names_are_shown_without_their_hash() {
         assert_eq!(readable("_ZN5store10commit_log6append17h0123456789abcdefE"), "store::commit_log::append");
