@@ -27,7 +27,8 @@ impl From<SettingError> for Refusal {
 }
 
 pub(crate) fn get(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    ok(out, asked.reply_to(), &(), names.options.load().print().as_bytes())
+    let text = names.options.load().print() + &names.figures();
+    ok(out, asked.reply_to(), &(), text.as_bytes())
 }
 
 pub(crate) async fn update(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {

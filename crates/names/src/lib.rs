@@ -6,6 +6,7 @@
 
 mod configuration;
 mod kv;
+mod limits;
 mod lists;
 mod names;
 mod options;
@@ -14,6 +15,10 @@ mod route;
 mod routes;
 
 pub use kv::KvError;
+pub use limits::{Limits, Unfit};
 pub use names::Names;
 pub use options::{Options, SettingError};
-pub use routes::{BrokerAddress, MinBrokerIdChange, Registered, Registration, RouteTable, Unregistration};
+pub use routes::{
+    BrokerAddress, Departure, LeftOut, MinBrokerIdChange, Registered, Registration, RouteTable, Rules, TableSize,
+    TurnedDown, Unregistration,
+};

@@ -56,7 +56,7 @@ fn system_topics(table: &RouteTable) -> TopicList {
 
 pub(crate) async fn put_kv(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = PutKv::decode(&asked.header.fields)?;
-    names.kv.put(header.namespace, header.key, header.value).await?;
+    names.kv.put(names.limits(), header.namespace, header.key, header.value).await?;
     ok(out, asked.reply_to(), &(), &[])
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn get_kv(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> 
 
 pub(crate) async fn delete_kv(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = DeleteKv::decode(&asked.header.fields)?;
-    names.kv.delete(header.namespace, header.key).await?;
+    names.kv.delete(names.limits(), header.namespace, header.key).await?;
     ok(out, asked.reply_to(), &(), &[])
 }
 
@@ -81,5 +81,5 @@ pub(crate) fn list_kv(names: &Names, asked: &Request<'_>, out: &mut Outgoing) ->
         let remark = format!("No config item, Namespace: {}", header.namespace);
         Refusal::new(ResponseCode::QueryNotFound, remark)
     })?;
-    ok(out, asked.reply_to(), &(), &fastjson::to_vec(&table, Dialect::FastJson))
+    ok(out, asked.reply_to(), &(), &table)
 }

@@ -17,10 +17,11 @@ use protocol::header::EncodeFields;
 use protocol::request::NotifyMinBrokerIdChange;
 use tracing::{info, warn};
 
-use crate::kv::{KvConfig, KvError};
+use crate::kv::{KvConfig, KvError, KvSize};
+use crate::limits::{Limits, Unfit};
 use crate::options::Options;
 use crate::route::RouteCache;
-use crate::routes::{MinBrokerIdChange, RouteTable, Unregistration};
+use crate::routes::{Departure, MinBrokerIdChange, RouteTable, TableSize, Unregistration};
 use crate::{lists, register, route};
 
 /// A running name server.
@@ -34,7 +35,7 @@ pub struct Names {
     pub(crate) clock: Clock,
     pub(crate) table: RwLock<RouteTable>,
     pub(crate) routes: RouteCache,
-    pub(crate) kv: KvConfig,
+    pub(crate) kv: Arc<KvConfig>,
     /// Calls brokers, to tell them of an acting master: they answer that on the port where they listen.
     client: Client,
     /// See [`Names::stop`]. Relaxed: the word that closes the connections comes after it, and brings it along.
@@ -68,14 +69,26 @@ impl From<protocol::request::FieldError> for Refusal {
 
 impl From<KvError> for Refusal {
     fn from(error: KvError) -> Refusal {
-        Refusal::new(ResponseCode::SystemError, error.to_string())
+        match error {
+            KvError::Unfit(unfit) => unfit.into(),
+            KvError::Io { .. } | KvError::Malformed { .. } => {
+                Refusal::new(ResponseCode::SystemError, error.to_string())
+            }
+        }
+    }
+}
+
+impl From<Unfit> for Refusal {
+    fn from(unfit: Unfit) -> Refusal {
+        // Code 1, as Apache's name server answers all that it does not take: clients of any version know it.
+        Refusal::new(ResponseCode::SystemError, unfit.to_string())
     }
 }
 
 impl Names {
     /// Reads the key-value settings. `calls` says how brokers are called. [`Names::expire`] has to be run beside.
     pub fn new(options: Options, calls: ClientOptions, clock: Clock) -> Result<Arc<Names>, KvError> {
-        let kv = KvConfig::load(&options.kv_config_path)?;
+        let kv = Arc::new(KvConfig::load(&options.kv_config_path, &Limits::of(&options))?);
         Ok(Arc::new(Names {
             changing: tokio::sync::Mutex::new(()),
             unfolding: Arc::default(),
@@ -87,6 +100,21 @@ impl Names {
             client: Client::new(calls),
             is_stopping: AtomicBool::new(false),
         }))
+    }
+
+    /// The limits that are in force.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits::of(&self.options.load())
+    }
+
+    /// What 319 shows besides the settings: which program this is, and how close it is to its limits.
+    pub(crate) fn figures(&self) -> String {
+        let TableSize { brokers, topics, routes } = self.table.read().size();
+        let KvSize { entries, bytes } = self.kv.size();
+        let version = env!("CARGO_PKG_VERSION");
+        format!(
+            "gantryVersion={version}\nbrokers={brokers}\ntopics={topics}\ntopicRoutes={routes}\nkvEntries={entries}\nkvBytes={bytes}\n"
+        )
     }
 
     /// To be called before the connections are closed. That a broker's connection ends says nothing about the broker from now on: it
@@ -117,16 +145,20 @@ impl Names {
 
     /// Takes out the brokers that `find` finds, under the same lock: one that registers meanwhile is not among them.
     pub(crate) fn take_out(&self, why: &str, find: impl FnOnce(&RouteTable) -> Vec<Unregistration>) {
-        let (leaving, changes) = {
+        let (leaving, Departure { min_id_changes, back }) = {
             let mut table = self.table.write();
             let leaving = find(&table);
-            let changes = table.unregister(&leaving);
-            (leaving, changes)
+            let departure = table.unregister(&leaving);
+            (leaving, departure)
         };
         for one in leaving {
             info!(broker = one.broker_name, id = one.broker_id, address = one.at.address, why, "broker leaves");
         }
-        for change in changes {
+        for one in back {
+            let what = "the broker that had this name and id before is in the routes again";
+            warn!(broker = one.broker_name, id = one.broker_id, address = one.at.address, "{what}");
+        }
+        for change in min_id_changes {
             self.notify(&change);
         }
     }
@@ -216,6 +248,7 @@ impl Service for Names {
         if session.is_broker && !self.is_stopping.load(Ordering::Relaxed) {
             let id = session.connection.id();
             self.take_out("connection closed", |table| table.disconnected(id));
+            self.table.write().forget_disconnected(id);
         }
     }
 }

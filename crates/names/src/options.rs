@@ -155,6 +155,22 @@ options! {
     wait_seconds_for_service: u64 = "waitSecondsForService", 45;
     /// A topic that a broker does not name any more is gone from it.
     delete_topic_with_broker_registration: bool = "deleteTopicWithBrokerRegistration", false;
+    /// Brokers that may be registered, by address and by name; more are refused.
+    brokers_max: u64 = "brokersMax", 10_000;
+    /// Names of topics that may be registered; more are left out.
+    topics_max: u64 = "topicsMax", 1_000_000;
+    /// Topics that all broker names together may serve, each counted once for each name; more are left out.
+    topic_routes_max: u64 = "topicRoutesMax", 2_000_000;
+    /// Queues that a topic may have at one broker.
+    topic_queues_max: u64 = "topicQueuesMax", 65_536;
+    /// Bytes of a name (of a cluster, a broker, a topic, a namespace, a key) or an address.
+    name_bytes_max: u64 = "nameBytesMax", 512;
+    /// Key-value settings; more are refused.
+    kv_entries_max: u64 = "kvEntriesMax", 100_000;
+    /// Bytes of the value of one.
+    kv_value_bytes_max: u64 = "kvValueBytesMax", 131_072;
+    /// Bytes of all of them, with their namespaces and keys.
+    kv_bytes_max: u64 = "kvBytesMax", 8_388_608;
     /// Keys that cannot be changed from afar, separated by semicolons.
     config_black_list: String = "configBlackList", "configBlackList;configStorePath;kvConfigPath".to_owned();
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use net::{Outgoing, Request};
-use protocol::body::{DataVersion, KvTable, RegisterBrokerBody, TopicRoute};
+use protocol::body::{DataVersion, RegisterBrokerBody, TopicRoute};
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::request::{
@@ -13,11 +13,15 @@ use protocol::request::{
 use tracing::{info, warn};
 
 use crate::kv::ORDER_TOPICS;
+use crate::limits::Limits;
 use crate::names::{Names, Refusal, Session, ok};
-use crate::routes::{BrokerAddress, Registration, Unregistration};
+use crate::routes::{BrokerAddress, Registered, Registration, Rules, Unregistration};
 
 /// Before this version (3.0.11), the body was a table of topics without anything around it.
 const VERSION_WITH_BODY: i32 = 37;
+
+/// A larger body takes longer to decode than other connections of the worker should wait.
+const DECODED_HERE_BYTES_MAX: usize = 64 << 10;
 
 fn address(cluster: &str, address: &str) -> BrokerAddress {
     BrokerAddress { cluster: cluster.to_owned(), address: address.to_owned() }
@@ -30,6 +34,7 @@ pub(crate) async fn broker(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let header = RegisterBroker::decode(&asked.header.fields)?;
+    names.limits().broker(&header)?;
     // Apache's checksum is the CRC without its sign bit; 0 means that the broker made none.
     let crc = crc32fast::hash(asked.body) & 0x7FFF_FFFF;
     if header.body_crc32 != 0 && i64::from(header.body_crc32) != i64::from(crc) {
@@ -45,7 +50,7 @@ pub(crate) async fn broker(
         RegisterBrokerBody { topics, ..RegisterBrokerBody::default() }
     } else {
         let (body, compressed, version) = (asked.body.clone(), header.compressed, asked.header.version);
-        if compressed {
+        if compressed || body.len() > DECODED_HERE_BYTES_MAX {
             // One after the other, because what they take while they unfold is not in anybody's budget; and beside, because
             // whoever waits for its turn must not keep a worker from serving others. The turn ends with the work, even if the
             // connection ends before.
@@ -72,16 +77,17 @@ pub(crate) async fn broker(
         body,
     };
     let options = names.options.load();
-    let is_new = names.table.read().version(&registration.at).is_none();
-    let registered = names
-        .table
-        .write()
-        .register(names.clock.elapsed(), registration, options.delete_topic_with_broker_registration)
-        .ok_or_else(|| Refusal::new(ResponseCode::SystemError, "register broker failed"))?;
+    let rules = Rules { forget_missing: options.delete_topic_with_broker_registration, limits: Limits::of(&options) };
+    let (is_new, is_changed, registered) = {
+        let mut table = names.table.write();
+        let is_new = table.version(&registration.at).is_none();
+        let is_changed = table.is_changed(&registration.at, &registration.body.topics.data_version);
+        (is_new, is_changed, table.register(names.clock.elapsed(), registration, &rules))
+    };
+    let registered =
+        registered.map_err(|turned_down| Refusal::new(ResponseCode::SystemError, turned_down.to_string()))?;
     session.is_broker = true;
-    if is_new {
-        info!(broker = header.broker_name, id = header.broker_id, address = header.broker_addr, "broker registered");
-    }
+    say(&header, &registered, is_new, is_changed);
     if let Some(change) = &registered.min_id_change {
         names.notify(change);
     }
@@ -93,8 +99,29 @@ pub(crate) async fn broker(
         true => names.kv.list(ORDER_TOPICS),
         false => None,
     };
-    let body = order_topics.map(|table: KvTable| fastjson::to_vec(&table, Dialect::FastJson)).unwrap_or_default();
-    ok(out, asked.reply_to(), &reply, &body)
+    let left_out = &registered.left_out;
+    // Success all the same: a broker with one odd topic serves its others. Apache's brokers do not look at the remark, ours log it.
+    let remark =
+        left_out.first.as_ref().map(|(topic, why)| format!("{} topics left out, first {topic}: {why}", left_out.count));
+    out.reply(asked.reply_to(), ResponseCode::Success, remark.as_deref(), &reply, &order_topics.unwrap_or_default());
+    Ok(())
+}
+
+/// Logs what a registration came to, once: brokers register again and again.
+fn say(header: &RegisterBroker<'_>, registered: &Registered, is_new: bool, is_changed: bool) {
+    let (broker, id, address) = (header.broker_name, header.broker_id, header.broker_addr);
+    if is_new {
+        info!(broker, id, address, "broker registered");
+    }
+    if let Some(displaced) = &registered.displaced {
+        let what =
+            "a broker with the same name and id is alive at another address: the newest takes its place in the routes";
+        warn!(broker, id, address, displaced = displaced.address, cluster = displaced.cluster, "{what}");
+    }
+    if is_changed && let Some((topic, why)) = &registered.left_out.first {
+        let count = registered.left_out.count;
+        warn!(broker, address, count, topic, %why, "topics of a registration are left out of the routes");
+    }
 }
 
 pub(crate) fn unregister(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
@@ -137,7 +164,7 @@ pub(crate) fn topic(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> R
     let header = RegisterTopic::decode(&asked.header.fields)?;
     let route: TopicRoute = fastjson::from_slice(asked.body)
         .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("topic route: {error}")))?;
-    names.table.write().register_topic(header.topic, route.queue_datas);
+    names.table.write().register_topic(header.topic, route.queue_datas, names.limits())?;
     ok(out, asked.reply_to(), &(), &[])
 }
 

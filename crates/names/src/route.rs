@@ -143,7 +143,7 @@ mod tests {
     #[tokio::test]
     async fn routes_of_topics_that_are_gone_are_not_kept() {
         let (names, _) = name_server(Options::default());
-        let _broker = registered(&names, "m", 0).await;
+        let _broker = registered(&names, "m:1", 0).await;
         assert!(kept(&names, "A").is_some() && kept(&names, "B").is_some());
         names.table.write().delete_topic("A", None);
         names.tidy();

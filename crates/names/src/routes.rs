@@ -12,6 +12,15 @@ use protocol::body::{
 };
 use protocol::sys_flag::perm;
 
+use crate::limits::{Limits, Unfit};
+
+mod standby;
+
+use standby::Standby;
+
+/// One name stands in no more clusters.
+const CLUSTERS_OF_NAME_MAX: usize = 16;
+
 /// How long a broker is believed alive that does not say how long.
 const LIFE_MS_DEFAULT: i64 = 120_000;
 
@@ -56,6 +65,68 @@ pub struct Registered {
     pub master_address: Option<String>,
     /// Somebody else has the smallest id now.
     pub min_id_change: Option<MinBrokerIdChange>,
+    /// The broker whose place in the routes it took: the same name and id at another address, still alive.
+    pub displaced: Option<BrokerAddress>,
+    /// The address that has its place in the routes, if one does.
+    pub stands_by_for: Option<String>,
+    /// Topics that were not taken.
+    pub left_out: LeftOut,
+}
+
+/// Topics of a registration that are not in the routes because something of them is not taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many.
+    pub count: usize,
+    /// The first one and why.
+    pub first: Option<(String, Unfit)>,
+}
+
+impl LeftOut {
+    pub(crate) fn note(&mut self, topic: &str, why: Unfit) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| (topic.to_owned(), why));
+    }
+}
+
+/// How registrations are taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules {
+    /// A topic that a broker does not name any more is gone from it.
+    pub forget_missing: bool,
+    /// How much there may be.
+    pub limits: Limits,
+}
+
+/// Why a registration is turned down.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TurnedDown {
+    /// A new broker with one topic only, as in Apache: it has just begun to make them.
+    #[error("register broker failed")]
+    OneTopic,
+    /// There are as many brokers as there may be.
+    #[error(transparent)]
+    Full(#[from] Unfit),
+}
+
+/// How much a route table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSize {
+    /// Addresses, or names if there are more of those.
+    pub brokers: usize,
+    /// Names of topics.
+    pub topics: usize,
+    /// Pairs of a topic and a broker name, those of brokers that stand by too.
+    pub routes: usize,
+}
+
+/// What changed when brokers left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Departure {
+    /// Whose smallest id changed.
+    pub min_id_changes: Vec<MinBrokerIdChange>,
+    /// Those that stood by and have their places back.
+    pub back: Vec<Unregistration>,
 }
 
 /// The smallest id among the replicas of a name is another one: the acting master changes.
@@ -111,8 +182,14 @@ pub struct RouteTable {
     /// Broker names by cluster.
     clusters: BTreeMap<String, BTreeSet<String>>,
     live: HashMap<BrokerAddress, Live>,
-    /// Static topics by topic and broker name.
+    /// Static topics by topic and broker name. Each pair stands in `topics` too.
     mappings: BTreeMap<String, BTreeMap<String, TopicQueueMappingInfo>>,
+    /// By broker name, the latest last. Each is in `live`, and its place is taken.
+    standbys: BTreeMap<String, Vec<Standby>>,
+    /// Pairs of topic and broker name in `topics` and in `standbys`.
+    routes: usize,
+    /// As the last registration found them.
+    limits: Limits,
     generation: u64,
 }
 
@@ -127,9 +204,13 @@ impl RouteTable {
         self.generation += 1;
     }
 
-    /// Takes a registration. None when it is turned down: the caller answers with a failure.
-    pub fn register(&mut self, now: Duration, new: Registration, forget_missing: bool) -> Option<Registered> {
-        self.clusters.entry(new.at.cluster.clone()).or_default().insert(new.broker_name.clone());
+    /// Takes a registration, unless it is turned down.
+    pub fn register(&mut self, now: Duration, new: Registration, rules: &Rules) -> Result<Registered, TurnedDown> {
+        self.limits = rules.limits;
+        self.has_room_for(&new)?;
+        if let Some(place) = self.stands_by(now, &new) {
+            return Ok(self.hear_standby(place, now, new));
+        }
         let mut is_first = !self.brokers.contains_key(&new.broker_name);
         let broker = self.brokers.entry(new.broker_name.clone()).or_insert_with(|| BrokerData {
             broker_name: new.broker_name.clone(),
@@ -140,8 +221,6 @@ impl RouteTable {
         if broker.enable_acting_master != acting_master || broker.zone_name != new.zone_name {
             self.generation += 1;
         }
-        broker.enable_acting_master = acting_master;
-        broker.zone_name = new.zone_name.clone();
         let is_min_id_changed = broker.broker_addrs.keys().next().is_none_or(|min| new.broker_id < *min);
 
         // A slave that became master comes with the same address under another id.
@@ -152,21 +231,35 @@ impl RouteTable {
         }
 
         let version = new.body.topics.data_version;
-        if let Some(held) = broker.broker_addrs.get(&new.broker_id)
-            && *held != new.at.address
-        {
-            let held = BrokerAddress { cluster: new.at.cluster.clone(), address: held.clone() };
-            // Two masters of one name race after a failover: the one of the older epoch loses.
-            if self.live.get(&held).is_some_and(|held| held.version.state_version > version.state_version) {
-                self.live.remove(&new.at);
-                return Some(Registered::default());
+        let held = broker.broker_addrs.get(&new.broker_id).filter(|held| **held != new.at.address).cloned();
+        // A broker that has only just begun to create its topics would make all others vanish from its routes.
+        let is_turned_down =
+            !broker.broker_addrs.contains_key(&new.broker_id) && new.body.topics.topic_config_table.len() == 1;
+        let mut displaced = None;
+        if let Some(held) = &held {
+            let at = self.live_at(&new.broker_name, &new.at.cluster, held);
+            let known = at.and_then(|at| Some((self.live.get(&at)?.version.state_version, at)));
+            if let Some((epoch, at)) = known {
+                // Two masters of one name race after a failover: the one of the older epoch loses.
+                if epoch > version.state_version {
+                    self.live.remove(&new.at);
+                    return Ok(Registered::default());
+                }
+                // After a failover the former master comes back under another id: it does not stand by.
+                let is_mistaken = epoch == version.state_version && !self.has_other(&new.broker_name, held);
+                displaced = is_mistaken.then_some(at);
             }
         }
-        // A broker that has only just begun to create its topics would make all others vanish from its routes.
-        if !broker.broker_addrs.contains_key(&new.broker_id) && new.body.topics.topic_config_table.len() == 1 {
-            self.drop_empty(&new.broker_name);
-            return None;
+        if is_turned_down {
+            self.drop_empty(&BTreeSet::from([new.broker_name.clone()]));
+            return Err(TurnedDown::OneTopic);
         }
+        if let Some(at) = &displaced {
+            self.displace(&new.broker_name, new.broker_id, at.clone());
+        }
+        self.clusters.entry(new.at.cluster.clone()).or_default().insert(new.broker_name.clone());
+        let broker = self.brokers.entry(new.broker_name.clone()).or_default();
+        (broker.enable_acting_master, broker.zone_name) = (acting_master, new.zone_name.clone());
         let replaced = broker.broker_addrs.insert(new.broker_id, new.at.address.clone());
         is_first |= replaced.is_none();
         if replaced.as_ref() != Some(&new.at.address) {
@@ -175,20 +268,18 @@ impl RouteTable {
         let is_master = new.broker_id == MASTER_ID;
         let is_prime_slave =
             new.acting_master.is_some() && !is_master && broker.broker_addrs.keys().next() == Some(&new.broker_id);
+        let mut registered = Registered { displaced: displaced.clone(), ..Registered::default() };
         if is_master || is_prime_slave {
             let is_read_only = is_prime_slave && acting_master;
-            self.apply_topics(&new, is_first, is_read_only, forget_missing);
+            registered.left_out = self.apply_topics(&new, is_first, is_read_only, rules.forget_missing);
         }
 
         // An address that no broker has any more is not alive: should it come back, its topics are looked at again.
-        let has_address =
-            |broker: &BrokerData, old: &String| broker.broker_addrs.values().any(|address| address == old);
-        if let Some(old) = replaced.filter(|old| !self.brokers.values().any(|broker| has_address(broker, old))) {
+        if let Some(old) = held.filter(|old| displaced.is_none() && !self.has_other("", old)) {
             self.live.remove(&BrokerAddress { cluster: new.at.cluster.clone(), address: old });
         }
 
         let broker = &self.brokers[&new.broker_name];
-        let mut registered = Registered::default();
         if !is_master && let Some(master) = broker.broker_addrs.get(&MASTER_ID) {
             let at = BrokerAddress { cluster: new.at.cluster.clone(), address: master.clone() };
             if let Some(live) = self.live.get(&at) {
@@ -196,36 +287,90 @@ impl RouteTable {
                 registered.master_address = Some(master.clone());
             }
         }
-        let life = Duration::from_millis(u64::try_from(new.life_ms.unwrap_or(LIFE_MS_DEFAULT)).unwrap_or(0));
-        let live = Live { last: now, life, version, connection: new.connection, ha_address: new.ha_address.clone() };
-        self.live.insert(new.at.clone(), live);
+        self.hear(now, &new);
         if is_min_id_changed && acting_master {
             registered.min_id_change = self.min_id_change(&new.broker_name, None);
         }
-        Some(registered)
+        Ok(registered)
     }
 
-    fn apply_topics(&mut self, new: &Registration, is_first: bool, is_read_only: bool, forget_missing: bool) {
+    /// Whether another broker than that of a name has an address.
+    fn has_other(&self, broker_name: &str, address: &str) -> bool {
+        let has = |broker: &BrokerData| broker.broker_addrs.values().any(|known| known == address);
+        self.brokers.iter().any(|(name, broker)| name != broker_name && has(broker))
+    }
+
+    /// Whether one more broker may be registered, if it is one more.
+    fn has_room_for(&self, new: &Registration) -> Result<(), Unfit> {
+        let max = self.limits.brokers;
+        let full = |field, value: &str| Unfit::full(field, &value, "brokersMax", max);
+        if self.live.len() >= max && !self.live.contains_key(&new.at) {
+            return Err(full("brokerAddr", &new.at.address));
+        }
+        if self.brokers.len() >= max && !self.brokers.contains_key(&new.broker_name) {
+            return Err(full("brokerName", &new.broker_name));
+        }
+        match self.clusters.get(&new.at.cluster) {
+            Some(names) if names.contains(&new.broker_name) => return Ok(()),
+            None if self.clusters.len() >= max => return Err(full("clusterName", &new.at.cluster)),
+            Some(_) | None => {}
+        }
+        if self.clusters.values().filter(|names| names.contains(&new.broker_name)).count() >= CLUSTERS_OF_NAME_MAX {
+            let limit = format!("brokerName {} stands in {CLUSTERS_OF_NAME_MAX} clusters already", new.broker_name);
+            return Err(Unfit::new("clusterName", &new.at.cluster, limit));
+        }
+        Ok(())
+    }
+
+    /// Notes that a broker is alive, and what it said of itself.
+    fn hear(&mut self, now: Duration, new: &Registration) {
+        let life = Duration::from_millis(u64::try_from(new.life_ms.unwrap_or(LIFE_MS_DEFAULT)).unwrap_or(0));
+        let live = Live {
+            last: now,
+            life,
+            version: new.body.topics.data_version,
+            connection: new.connection,
+            ha_address: new.ha_address.clone(),
+        };
+        self.live.insert(new.at.clone(), live);
+    }
+
+    fn apply_topics(
+        &mut self,
+        new: &Registration,
+        is_first: bool,
+        is_read_only: bool,
+        forget_missing: bool,
+    ) -> LeftOut {
         let table = &new.body.topics;
         let mappings = table.topic_queue_mapping_info_map.as_ref();
         let is_changed = is_first || self.is_changed(&new.at, &table.data_version);
+        let mut left_out = LeftOut::default();
         if forget_missing && mappings.is_none_or(BTreeMap::is_empty) {
             let topics = &table.topic_config_table;
             self.retain_queues(|topic, broker| broker != new.broker_name || topics.contains_key(topic));
         }
         for (name, topic) in &table.topic_config_table {
-            let known = self.topics.get(name).and_then(|brokers| brokers.get(&new.broker_name));
-            if known.is_some() && !is_changed {
+            let is_known = self.topics.get(name).is_some_and(|brokers| brokers.contains_key(&new.broker_name));
+            if is_known && !is_changed {
                 continue;
             }
-            let queues = queues_of(&new.broker_name, topic, is_read_only);
-            if known != Some(&queues) {
-                self.topics.entry(name.clone()).or_default().insert(new.broker_name.clone(), queues);
-                self.generation += 1;
+            let taken = self.limits.topic(name, topic);
+            let taken = taken.and_then(|()| self.put_queues(name, queues_of(&new.broker_name, topic, is_read_only)));
+            if let Err(unfit) = taken {
+                left_out.note(name, unfit);
             }
         }
         if is_changed {
             for (topic, mapping) in mappings.into_iter().flatten() {
+                // One of a topic that is left out would stay without it.
+                if !self.topics.get(topic).is_some_and(|brokers| brokers.contains_key(&new.broker_name)) {
+                    continue;
+                }
+                if let Err(unfit) = self.limits.mapping(&new.broker_name, topic, mapping) {
+                    left_out.note(topic, unfit);
+                    continue;
+                }
                 let brokers = self.mappings.entry(topic.clone()).or_default();
                 if brokers.get(&mapping.bname) != Some(mapping) {
                     brokers.insert(mapping.bname.clone(), mapping.clone());
@@ -233,6 +378,29 @@ impl RouteTable {
                 }
             }
         }
+        left_out
+    }
+
+    /// Notes the queues of a topic at a broker, if there is room for one more.
+    fn put_queues(&mut self, topic: &str, queues: QueueData) -> Result<(), Unfit> {
+        let Limits { topics: topics_max, routes: routes_max, .. } = self.limits;
+        let known = self.topics.get_mut(topic);
+        if let Some(known) = known.as_ref().and_then(|brokers| brokers.get(&queues.broker_name)) {
+            if *known == queues {
+                return Ok(());
+            }
+        } else {
+            if self.routes >= routes_max {
+                return Err(Unfit::full("topicName", &topic, "topicRoutesMax", routes_max));
+            }
+            if known.is_none() && self.topics.len() >= topics_max {
+                return Err(Unfit::full("topicName", &topic, "topicsMax", topics_max));
+            }
+            self.routes += 1;
+        }
+        self.topics.entry(topic.to_owned()).or_default().insert(queues.broker_name.clone(), queues);
+        self.generation += 1;
+        Ok(())
     }
 
     /// Whether what a broker holds now is not what we know of it.
@@ -252,34 +420,48 @@ impl RouteTable {
         }
     }
 
-    /// Takes brokers out. Says whose smallest id changed by it.
-    pub fn unregister(&mut self, leaving: &[Unregistration]) -> Vec<MinBrokerIdChange> {
-        let mut changes = Vec::new();
+    /// Takes brokers out.
+    pub fn unregister(&mut self, leaving: &[Unregistration]) -> Departure {
+        let mut departure = Departure::default();
+        let mut empty = BTreeSet::new();
         for one in leaving {
             self.live.remove(&one.at);
+            self.forget_standby(&one.broker_name, &one.at);
             let Some(broker) = self.brokers.get_mut(&one.broker_name) else { continue };
             let min_before = broker.broker_addrs.keys().next().copied();
-            let before = broker.broker_addrs.len();
-            broker.broker_addrs.retain(|_, address| *address != one.at.address);
-            if broker.broker_addrs.len() == before {
+            let mut free = Vec::new();
+            broker.broker_addrs.retain(|id, address| {
+                let stays = *address != one.at.address;
+                if !stays {
+                    free.push(*id);
+                }
+                stays
+            });
+            if free.is_empty() {
                 continue;
             }
             self.generation += 1;
+            let back: Vec<_> = free.iter().filter_map(|id| self.take_back(&one.broker_name, *id)).collect();
+            let has_come_back = !back.is_empty();
+            departure.back.extend(back);
+            let broker = &self.brokers[&one.broker_name];
             let acts = broker.enable_acting_master;
             let has_master = broker.broker_addrs.contains_key(&MASTER_ID);
             let min_after = broker.broker_addrs.keys().next().copied();
             if min_after.is_none() {
-                self.drop_empty(&one.broker_name);
+                empty.insert(one.broker_name.clone());
                 continue;
             }
             if acts && !has_master {
                 self.for_queues_of(&one.broker_name, |queues| queues.perm &= !perm::WRITE);
             }
-            if acts && min_after != min_before {
-                changes.extend(self.min_id_change(&one.broker_name, Some(one.at.address.clone())));
+            if acts && (min_after != min_before || has_come_back) {
+                let change = self.min_id_change(&one.broker_name, Some(one.at.address.clone()));
+                departure.min_id_changes.extend(change);
             }
         }
-        changes
+        self.drop_empty(&empty);
+        departure
     }
 
     /// The brokers that have been silent for longer than they may.
@@ -302,18 +484,39 @@ impl RouteTable {
         self.leaving(|live| live.connection == connection)
     }
 
+    /// Forgets who registered through a connection that is gone, though he takes no broker out: see [`RouteTable::forget_silent`].
+    pub fn forget_disconnected(&mut self, connection: u64) {
+        self.live.retain(|_, live| live.connection != connection);
+    }
+
     fn leaving(&self, is_leaving: impl Fn(&Live) -> bool) -> Vec<Unregistration> {
+        let gone: Vec<&BrokerAddress> =
+            self.live.iter().filter(|(_, live)| is_leaving(live)).map(|(at, _)| at).collect();
+        if gone.is_empty() {
+            return Vec::new();
+        }
+        // Names and ids by address, once for all that leave: after a pause of ours these may be all that there are.
+        let mut known: HashMap<&str, Vec<(&str, i64)>> = HashMap::new();
+        for (name, broker) in &self.brokers {
+            for (id, address) in &broker.broker_addrs {
+                known.entry(address).or_default().push((name, *id));
+            }
+        }
         let mut leaving = Vec::new();
-        for (at, _) in self.live.iter().filter(|(_, live)| is_leaving(live)) {
-            for (name, broker) in &self.brokers {
+        for at in gone {
+            for (name, id) in known.get(at.address.as_str()).into_iter().flatten() {
                 // A broker with the same address that is alive in its own cluster stays. One that is not has come with this cluster.
-                let own = BrokerAddress { cluster: broker.cluster.clone(), address: at.address.clone() };
+                let own = BrokerAddress { cluster: self.brokers[*name].cluster.clone(), address: at.address.clone() };
                 if own != *at && self.live.contains_key(&own) {
                     continue;
                 }
-                for (id, _) in broker.broker_addrs.iter().filter(|(_, address)| **address == at.address) {
-                    leaving.push(Unregistration { at: at.clone(), broker_name: name.clone(), broker_id: *id });
-                }
+                leaving.push(Unregistration { at: at.clone(), broker_name: (*name).to_owned(), broker_id: *id });
+            }
+        }
+        for (name, standbys) in &self.standbys {
+            for standby in standbys.iter().filter(|standby| self.live.get(&standby.at).is_none_or(&is_leaving)) {
+                let (at, broker_name, broker_id) = (standby.at.clone(), name.clone(), standby.broker_id);
+                leaving.push(Unregistration { at, broker_name, broker_id });
             }
         }
         leaving
@@ -375,30 +578,35 @@ impl RouteTable {
     pub fn delete_topic(&mut self, topic: &str, cluster: Option<&str>) {
         match cluster {
             None => {
-                self.topics.remove(topic);
+                self.routes -= self.topics.remove(topic).map_or(0, |queues| queues.len());
                 self.mappings.remove(topic);
                 self.generation += 1;
             }
             Some(cluster) => {
                 let names = self.clusters.get(cluster).cloned().unwrap_or_default();
                 self.retain_queues(|name, broker| name != topic || !names.contains(broker));
-                // A topic that is made anew under this name need not be static.
-                if let Some(brokers) = self.mappings.get_mut(topic) {
-                    brokers.retain(|broker, _| !names.contains(broker));
-                    if brokers.is_empty() {
-                        self.mappings.remove(topic);
-                    }
-                }
             }
         }
     }
 
     /// Notes the queues of one topic on brokers that are registered already; others are passed over.
-    pub fn register_topic(&mut self, topic: &str, queues: Vec<QueueData>) {
-        for data in queues.into_iter().filter(|data| self.brokers.contains_key(&data.broker_name)) {
-            self.topics.entry(topic.to_owned()).or_default().insert(data.broker_name.clone(), data);
-            self.generation += 1;
+    pub fn register_topic(&mut self, topic: &str, queues: Vec<QueueData>, limits: Limits) -> Result<(), Unfit> {
+        self.limits = limits;
+        limits.name("topic", topic)?;
+        for data in &queues {
+            limits.queues(data.perm, data.read_queue_nums, data.write_queue_nums)?;
         }
+        for data in queues {
+            if self.brokers.contains_key(&data.broker_name) {
+                self.put_queues(topic, data)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How much there is: what [`Limits`] bound.
+    pub fn size(&self) -> TableSize {
+        TableSize { brokers: self.live.len().max(self.brokers.len()), topics: self.topics.len(), routes: self.routes }
     }
 
     /// All topics and their `topicSysFlag`.
@@ -454,25 +662,29 @@ impl RouteTable {
             dropped += before - queues.len();
             !queues.is_empty()
         });
+        self.routes -= dropped;
         self.generation += u64::from(dropped > 0);
-    }
-
-    /// Forgets a broker name without addresses, and what only it served.
-    fn drop_empty(&mut self, broker_name: &str) {
-        if self.brokers.get(broker_name).is_none_or(|broker| !broker.broker_addrs.is_empty()) {
-            return;
-        }
-        // Its replicas may have come with different clusters.
-        self.clusters.retain(|_, names| {
-            names.remove(broker_name);
-            !names.is_empty()
-        });
-        self.brokers.remove(broker_name);
-        self.retain_queues(|_, broker| broker != broker_name);
-        self.mappings.retain(|_, brokers| {
-            brokers.remove(broker_name);
+        // A topic that is made anew under this name need not be static.
+        self.mappings.retain(|topic, brokers| {
+            brokers.retain(|broker, _| keep(topic, broker));
             !brokers.is_empty()
         });
+    }
+
+    /// Forgets those of these broker names that have no address, and what only they served.
+    fn drop_empty(&mut self, broker_names: &BTreeSet<String>) {
+        let is_empty = |name: &&String| self.brokers.get(*name).is_some_and(|broker| broker.broker_addrs.is_empty());
+        let empty: BTreeSet<String> = broker_names.iter().filter(is_empty).cloned().collect();
+        if empty.is_empty() {
+            return;
+        }
+        // Their replicas may have come with different clusters.
+        self.clusters.retain(|_, names| {
+            names.retain(|name| !empty.contains(name));
+            !names.is_empty()
+        });
+        self.brokers.retain(|name, _| !empty.contains(name));
+        self.retain_queues(|_, broker| !empty.contains(broker));
     }
 }
 

@@ -55,7 +55,7 @@ fn replicas(names: &Names) -> usize {
 #[tokio::test]
 async fn setting_the_clock_takes_no_broker_out_and_keeps_no_silent_one() {
     let (names, hand) = name_server(Options::default());
-    let _broker = registered(&names, "m", 0).await;
+    let _broker = registered(&names, "m:1", 0).await;
     hand.set_by(HOUR_MS);
     names.tidy();
     assert_eq!(replicas(&names), 1, "no time has passed");
