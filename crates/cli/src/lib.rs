@@ -2,6 +2,8 @@
 //! make a broker slow, unsafe or unreachable; [`profile`] shows where a running server spends its processor time; [`store`] looks at a
 //! store that no broker has open, checks and mends it.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "both panic when their reader has gone: env::say")]
+
 pub mod admin;
 pub mod doctor;
 pub mod profile;

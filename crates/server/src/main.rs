@@ -3,6 +3,8 @@
 //! Everything that can stop a start is told in one sentence on standard error, with a non-zero exit. Standard output carries one
 //! line, for programs: `gantry: ready namesrv=HOST:PORT broker=HOST:PORT`.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "both panic when their reader has gone: env::say")]
+
 mod command_line;
 mod log;
 mod machine;
@@ -20,6 +22,7 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use command_line::{Command, CommandLine};
+use env::{say_aside, sentence};
 
 /// What is still being written after the end has this long.
 const LAST_FILES: Duration = Duration::from_secs(5);
@@ -31,8 +34,7 @@ fn main() -> ExitCode {
     match start(CommandLine::read(cli::admin::words(std::env::args_os()))) {
         Ok(code) => code,
         Err(error) => {
-            // `{:#}`: the sentence and its causes, on one line.
-            eprintln!("gantry: {error:#}");
+            say_aside!("gantry: {}", sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -78,7 +80,7 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
         // On standard error, so that what is printed can be taken for a file.
         log::begin(order.log_format);
         settings::tell(&order);
-        print!("{}", order.settings.print(only_set));
+        env::print(format_args!("{}", order.settings.print(only_set)))?;
         return Ok(ExitCode::SUCCESS);
     }
     // Before anything has a thread.

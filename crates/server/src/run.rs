@@ -4,7 +4,6 @@
 //! goes; the store is flushed, check-pointed and closed.
 
 use std::future::pending;
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use broker::Broker;
 use config::{Settings, StoreSettings};
-use env::{Clock, Random};
+use env::{Clock, Random, say};
 use names::Names;
 use net::{Budget, Listener, ListenerOptions, ListenerTag, Places, Port, Service};
 use store::{Store, StoreEnv, StoreError};
@@ -144,7 +143,7 @@ fn say_ready(names: Option<SocketAddr>, broker: Option<&str>) {
     if let Some(at) = broker {
         line.push_str(&format!(" broker={at}"));
     }
-    let _ = writeln!(std::io::stdout(), "{line}");
+    let _ = say!("{line}");
 }
 
 /// All interfaces are reached through loopback from this machine.

@@ -9,7 +9,7 @@ use anyhow::Context;
 use broker::{Broker, ConfigLook, Writer};
 use cli::store::{ConfigFile, Configuration, StoreArgs, StoreCommand, tell_mended};
 use config::Settings;
-use env::{Clock, Random};
+use env::{Clock, Random, say, say_aside, sentence};
 use store::look::{Known, Look};
 use store::{Store, StoreEnv};
 
@@ -35,7 +35,7 @@ pub fn run(args: StoreArgs) -> anyhow::Result<ExitCode> {
     });
     match done {
         Err(error) if is_verify => {
-            eprintln!("gantry: {error:#}");
+            say_aside!("gantry: {}", sentence(error.as_ref()));
             Ok(ExitCode::from(COULD_NOT_LOOK))
         }
         done => done,
@@ -82,7 +82,8 @@ fn write_configuration(settings: &Settings) -> anyhow::Result<bool> {
     }
     let options = settings::store_options(&store_settings, &memory(settings)?)?;
     let (store, found) = Store::open(options, StoreEnv::real())?;
-    let is_mended = tell_mended(&found, false);
+    // Said now; a failure to say it stops nothing before the store is closed.
+    let mended = tell_mended(&found, false);
     let start = broker::Start {
         name_servers: Vec::new(),
         calls: net::ClientOptions::default(),
@@ -100,12 +101,13 @@ fn write_configuration(settings: &Settings) -> anyhow::Result<bool> {
     runtime.shutdown_timeout(Duration::from_secs(5));
     store.close_as_found().context("the store did not close well; the next start recovers")?;
     written?;
-    println!("{}/config/*.json are as the journal has them", root.display());
+    let is_mended = mended?;
+    say!("{}/config/*.json are as the journal has them", root.display())?;
     if store.was_abnormal() {
-        println!(
+        say!(
             "the store was not closed: popped messages that are not acknowledged, and how far delayed messages came in the last seconds, are \
              handed over by a stop of the server only; start it and stop it before an Apache broker takes over, if it starts"
-        );
+        )?;
     }
     Ok(is_mended)
 }

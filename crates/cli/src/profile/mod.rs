@@ -12,12 +12,13 @@ mod server;
 mod stacks;
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use env::{counted, say, say_aside};
 use events::Events;
 use files::Mapped;
 use graph::Graph;
@@ -66,7 +67,7 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<()> {
     let mut events = Events::of(&server, args.frequency)?;
     // Now, not after a minute: whether it can be written is known before anybody waits.
     let mut picture = File::create(&args.output).with_context(|| format!("cannot write {}", args.output.display()))?;
-    eprintln!("looking at process {} for {} s", server.pid, args.seconds);
+    say_aside!("looking at process {} for {} s", server.pid, args.seconds);
 
     let begun = Instant::now();
     let whole = Duration::from_secs(args.seconds);
@@ -96,11 +97,11 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<()> {
 
     let graph = Graph::of(&stacks, &mut names);
     let title = format!(
-        "gantry {}, {:.1} s at {} Hz, {} samples",
+        "gantry {}, {:.1} s at {} Hz, {}",
         server.pid,
         took.as_secs_f64(),
         args.frequency,
-        graph.samples()
+        counted(graph.samples(), "sample")
     );
     picture
         .write_all(page::svg(&graph, &title).as_bytes())
@@ -108,30 +109,29 @@ pub fn run(args: ProfileArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.folded {
         fs::write(path, graph.folded()).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    tell(&args, &graph, &events, took);
+    tell(&args, &graph, &events, took)?;
     Ok(())
 }
 
 /// Says on standard output what was seen, and what not.
-fn tell(args: &ProfileArgs, graph: &Graph, events: &Events, took: Duration) {
+fn tell(args: &ProfileArgs, graph: &Graph, events: &Events, took: Duration) -> io::Result<()> {
     let seconds = took.as_secs_f64();
-    println!("{}: {} samples in {seconds:.1} s", args.output.display(), graph.samples());
+    say!("{}: {} in {seconds:.1} s", args.output.display(), counted(graph.samples(), "sample"))?;
     for (name, samples) in graph.threads() {
         let busy = samples as f64 / args.frequency as f64 / seconds * 100.0;
-        println!("  {name:<16} {samples:>7} samples, {busy:.1} % of one processor");
+        say!("  {name:<16} {samples:>7} samples, {busy:.1} % of one processor")?;
     }
     if !events.sees_the_kernel() {
-        println!(
-            "time inside the kernel is not in it: this user may not see it (kernel.perf_event_paranoid is above 1)"
-        );
+        say!("time inside the kernel is not in it: this user may not see it (kernel.perf_event_paranoid is above 1)")?;
     }
     if events.lost() > 0 {
-        println!("{} samples were lost, because they could not be read in time", events.lost());
+        say!("{} lost: not read in time", counted(events.lost(), "sample"))?;
     }
     if events.unwatched() > 0 {
-        println!(
-            "{} threads are not in it: no memory for their samples may be locked (kernel.perf_event_mlock_kb, ulimit -l)",
-            events.unwatched()
-        );
+        say!(
+            "{} left out: no memory for their samples may be locked (kernel.perf_event_mlock_kb, ulimit -l)",
+            counted(events.unwatched(), "thread")
+        )?;
     }
+    Ok(())
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use client::ClientError;
+use env::{counted, say, sentence};
 use protocol::body::TopicStatsTable;
 use protocol::code::{ResponseCode, request};
 use protocol::request::GetTopicStats;
@@ -96,19 +97,19 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
     let says = |key: &str| settings.get(key).map_or("", String::as_str);
     let is_on = |key: &str| says(key).eq_ignore_ascii_case("true");
     let has_rocksdb = says("storeType").contains("RocksDB") || says("configManagerVersion").eq_ignore_ascii_case("v2");
-    println!(
+    say!(
         "{address} is {} with storeType={}, configManagerVersion={}",
         says("brokerName"),
         says("storeType"),
         says("configManagerVersion")
-    );
+    )?;
     let theirs = Path::new(says("storePathRootDir"));
     if !theirs.as_os_str().is_empty() && theirs.is_dir() && theirs.canonicalize().ok() != root.canonicalize().ok() {
-        println!("note: the broker says that its store is in {}", theirs.display());
+        say!("note: the broker says that its store is in {}", theirs.display())?;
     }
     // Above all that can fail: of a broker that has nothing to fetch this is what there is to know.
     for (setting, what, way_out) in LEFT.iter().filter(|(setting, ..)| is_on(setting)) {
-        println!("note: {setting}=true: {what} are not taken along{way_out}");
+        say!("note: {setting}=true: {what} are not taken along{way_out}")?;
     }
     if !has_rocksdb && !is_on("popConsumerKVServiceInit") && !args.force {
         bail!(
@@ -129,34 +130,31 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
     if is_written {
         write(root, &last, is_first)?;
         for (name, value) in FILES.iter().zip(&last.tables) {
-            println!("{}: {} entries", root.join("config").join(name).display(), entries(value));
+            say!("{}: {}", root.join("config").join(name).display(), counted(entries(value), "entry"))?;
         }
     }
     note(root, &fetched)?;
     let count: usize = fetched.queues.values().map(BTreeMap::len).sum();
-    println!("{}: numbers of {count} queues", Fetched::path(root).display());
+    say!("{}: numbers of {}", Fetched::path(root).display(), counted(count, "queue"))?;
     if is_written && args.until_stopped {
-        println!("fetching every second; stop the broker now (mqshutdown broker)");
+        say!("fetching every second; stop the broker now (mqshutdown broker)")?;
         follow(session, address, root, last, &mut fetched).await?;
         note(root, &fetched)?;
-        println!("{address} answers no more; topics, groups and offsets are as of {}", super::time(fetched.at));
+        say!("{address} answers no more; topics, groups and offsets are as of {}", super::time(fetched.at))?;
     } else if is_written {
-        println!(
+        say!(
             "what clients commit from now on is not in there: stop them and fetch again, or say --until-stopped and stop the broker meanwhile"
-        );
+        )?;
     }
     let has_leases = databases.iter().any(|database| database.kind == RocksDbKind::Leases);
     if (has_leases || is_on("popConsumerKVServiceInit")) && !args.popped {
-        println!(
+        say!(
             "note: popped messages that are not acknowledged may be in kvStore: fetch with --popped when nobody pops any more"
-        );
+        )?;
     }
     let has_queues =
         says("storeType").contains("RocksDB") || databases.iter().any(|database| database.kind == RocksDbKind::Queues);
-    println!(
-        "next, when the broker's process is gone: {}",
-        next_command(args.place.config.as_deref(), root, has_queues)
-    );
+    say!("next, when the broker's process is gone: {}", next_command(args.place.config.as_deref(), root, has_queues))?;
     Ok(())
 }
 
@@ -182,12 +180,12 @@ async fn bring_back(args: &FetchArgs, session: &Session, address: &str, settings
     }
     if is_on("enablePopBufferMerge") {
         let stay = settings.get("popCkStayBufferTime").and_then(|stay| stay.parse().ok()).unwrap_or(POP_BUFFER_MS);
-        println!("the broker may keep pops in memory for {stay} ms (enablePopBufferMerge): waiting for that");
+        say!("the broker may keep pops in memory for {stay} ms (enablePopBufferMerge): waiting for that")?;
         tokio::time::sleep(Duration::from_millis(stay) + POP_BUFFER_AFTER).await;
     }
     let admin = session.admin.within(PATIENCE_FOR_POPPED);
     admin.tell(address, request::POP_ROLLBACK, &()).await.context("the broker does not bring popped messages back")?;
-    println!("the broker has brought popped messages that are not acknowledged back into its log");
+    say!("the broker has brought popped messages that are not acknowledged back into its log")?;
     Ok(())
 }
 
@@ -279,7 +277,7 @@ async fn follow(session: &Session, address: &str, root: &Path, first: Seen, fetc
             Err(error) if is_answer(&error) => {
                 failures = 0;
                 if !has_complained {
-                    println!("note: asked again until it answers otherwise: {error:#}");
+                    say!("note: asked again until it answers otherwise: {}", sentence(error.as_ref()))?;
                     has_complained = true;
                 }
             }

@@ -1,8 +1,10 @@
 //! `gantry store inspect`: what is there, on one screen.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use clap::Args;
+use env::{counted, say};
 use serde_json::{Value, json};
 use store::look::{Look, QueueSurvey, Survey};
 use store::{StoreError, StoreOptions};
@@ -54,91 +56,90 @@ pub fn run(args: &InspectArgs, options: StoreOptions, read: &dyn Fn(&Look) -> Co
         anyhow::bail!("there is no queue {topic}/{queue} in {}", look.options().root.display());
     }
     if args.json {
-        println!(
-            "{}",
-            serde_json::to_string_pretty(&as_json(args, &look, &survey, &configuration, running.as_deref()))?
-        );
+        say!("{}", serde_json::to_string_pretty(&as_json(args, &look, &survey, &configuration, running.as_deref()))?)?;
     } else {
-        print(args, &look, &survey, &configuration, running.as_deref());
+        print(args, &look, &survey, &configuration, running.as_deref())?;
     }
     Ok(())
 }
 
-fn print(args: &InspectArgs, look: &Look, survey: &Survey, configuration: &Configuration, running: Option<&str>) {
+fn print(
+    args: &InspectArgs,
+    look: &Look,
+    survey: &Survey,
+    configuration: &Configuration,
+    running: Option<&str>,
+) -> io::Result<()> {
     let options = look.options();
-    println!("store       {}", options.root.display());
+    say!("store       {}", options.root.display())?;
     if let Some(running) = running {
-        println!("            {running}: what it has not written yet is not seen, so offsets and ends may be behind");
+        say!("            {running}: what it has not written yet is not seen, so offsets and ends may be behind")?;
     }
-    println!("            {}", who(survey, running.is_some()));
+    say!("            {}", who(survey, running.is_some()))?;
     if let Some([log, queues, index, confirmed]) = survey.checkpoint {
         let (log, queues, index) = (time(log), time(queues), time(index));
-        println!("check-point log {log}, queues {queues}, index {index}, confirmed {confirmed}");
+        say!("check-point log {log}, queues {queues}, index {index}, confirmed {confirmed}")?;
     }
     let log = &survey.log;
-    println!(
-        "commit log  {} to {} ({}) in {} files of {}",
+    say!(
+        "commit log  {} to {} ({}) in {} of {}",
         log.min,
         log.end,
         bytes(log.end - log.min),
-        log.files,
+        counted(log.files, "file"),
         bytes(log.file_bytes)
-    );
-    println!(
+    )?;
+    say!(
         "            stored {} to {}; oldest record {}, newest {}",
         log.first_store_time.map_or_else(|| "never".to_owned(), time),
         log.last_store_time.map_or_else(|| "never".to_owned(), time),
         kind(log.first_is_v2),
         kind(log.last_is_v2)
-    );
+    )?;
     let topics = by_topic(survey);
     let batch = survey.queues.iter().filter(|queue| queue.is_batch).count();
     let known =
         configuration.known.topics.as_ref().map_or_else(|| "unknown".to_owned(), |topics| topics.len().to_string());
-    println!(
-        "topics      {known}; {} have queues, {} in all, {batch} of them BatchCQ",
-        topics.len(),
-        survey.queues.len()
-    );
+    say!("topics      {known}; {} have queues, {} in all, {batch} of them BatchCQ", topics.len(), survey.queues.len())?;
     let mut largest: Vec<_> = topics.iter().collect();
     largest.sort_by_key(|(_, (_, messages))| std::cmp::Reverse(*messages));
     for (topic, (queues, messages)) in largest.into_iter().take(LARGEST) {
-        println!("            {topic}: {messages} messages in {queues} queues");
+        say!("            {topic}: {} in {}", counted(messages, "message"), counted(queues, "queue"))?;
     }
-    println!("groups      {}", configuration.groups);
+    say!("groups      {}", configuration.groups)?;
     if let Some(half) = half_waiting(survey, configuration) {
-        println!("half        {half} half messages at most are not done with");
+        say!("half        {half} half messages at most are not done with")?;
     }
     let keys: u64 = survey.index.iter().map(|file| u64::from(file.keys)).sum();
-    println!("index       {keys} keys in {} files", survey.index.len());
+    say!("index       {} in {}", counted(keys, "key"), counted(survey.index.len(), "file"))?;
     match &survey.timers {
-        None => println!("timers      no timer log"),
-        Some(timers) => println!(
-            "timers      {} of {} units wait, {} files; done up to {}",
+        None => say!("timers      no timer log")?,
+        Some(timers) => say!(
+            "timers      waiting {} of {}, {}; done up to {}",
             timers.waiting,
-            timers.units,
-            timers.files,
+            counted(timers.units, "unit"),
+            counted(timers.files, "file"),
             time(timers.marks.read_time)
-        ),
+        )?,
     }
     match &survey.journal {
-        None => println!("journal     none: Gantry has not had this store, and starts from config/*.json"),
-        Some(journal) => println!("journal     {} entries, {}", journal.entries, bytes(journal.bytes)),
+        None => say!("journal     none: Gantry has not had this store, and starts from config/*.json")?,
+        Some(journal) => say!("journal     {}, {}", counted(journal.entries, "entry"), bytes(journal.bytes))?,
     }
     for file in &configuration.files {
-        println!("            {}", sentence(file));
+        say!("            {}", sentence(file))?;
     }
     for database in &survey.rocksdb {
         match database.refusal() {
-            Some(why) => println!("RocksDB     {}: {why}", database.path.display()),
-            None => println!("RocksDB     {}: not read, and not needed", database.path.display()),
+            Some(why) => say!("RocksDB     {}: {why}", database.path.display())?,
+            None => say!("RocksDB     {}: not read, and not needed", database.path.display())?,
         }
     }
     for finding in &survey.findings {
-        println!("to mend     {finding}");
+        say!("to mend     {finding}")?;
     }
     for queue in asked(args, survey) {
-        println!(
+        say!(
             "queue       {}/{}: {} to {}, ends at log offset {}{}",
             queue.topic,
             queue.id,
@@ -146,8 +147,9 @@ fn print(args: &InspectArgs, look: &Look, survey: &Survey, configuration: &Confi
             queue.max,
             queue.log_end,
             if queue.is_batch { ", BatchCQ" } else { "" }
-        );
+        )?;
     }
+    Ok(())
 }
 
 /// Who had the store last, and how he left it.
@@ -183,7 +185,7 @@ fn sentence(file: &ConfigFile) -> String {
     };
     let version = file.version.map_or_else(String::new, |[counter, at]| format!(", version {counter} of {}", time(at)));
     match &file.entries {
-        Ok(entries) => format!("{path}: {entries} entries{version}; {counts}"),
+        Ok(entries) => format!("{path}: {}{version}; {counts}", counted(entries, "entry")),
         Err(why) => format!("{path} cannot be read: {why}"),
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use env::{Stdout, counted, say_aside};
 use protocol::record::RecordView;
 use serde_json::{Value, json};
 use store::StoreOptions;
@@ -27,11 +28,9 @@ pub fn run(
     let look = look_at(options)?;
     let root = look.options().root.clone();
     let failed = || format!("cannot write {}", file.display());
+    let to_stdout = file.to_str() == Some("-");
     let open = || -> anyhow::Result<Box<dyn Write>> {
-        Ok(match file.to_str() {
-            Some("-") => Box::new(std::io::stdout().lock()),
-            Some(_) | None => Box::new(BufWriter::new(File::create(file)?)),
-        })
+        Ok(if to_stdout { Box::new(BufWriter::new(Stdout)) } else { Box::new(BufWriter::new(File::create(file)?)) })
     };
     let is_known = topic.is_none_or(|topic| read(&look).known.topics.is_some_and(|topics| topics.contains(topic)));
     // The log may hold messages of a topic that was deleted: one that is not known is opened for with the first of them.
@@ -51,7 +50,7 @@ pub fn run(
     let mut damages = 0_u64;
     let mut damaged = |what: String| {
         damages += 1;
-        eprintln!("passed over: {what}");
+        say_aside!("passed over: {what}");
     };
     let is_meant = |view: &RecordView<'_>| topic.is_none_or(|topic| topic == view.topic());
     let end = look.records(|part| {
@@ -70,8 +69,12 @@ pub fn run(
                 damaged(format!("log offset {from} {to} ({}): {why}", file.display()));
             }
         }
-        error.is_none()
+        // The rest would go nowhere.
+        error.is_none() && !(to_stdout && Stdout::is_closed())
     })?;
+    if to_stdout && Stdout::is_closed() {
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Some(error) = error {
         return Err(error).with_context(failed);
     }
@@ -83,9 +86,9 @@ pub fn run(
             root.display()
         ),
     }
-    eprintln!("{written} records written; the log was read up to {end}");
+    say_aside!("{} written; the log was read up to {end}", counted(written, "record"));
     if damages > 0 {
-        eprintln!("{damages} damaged places were passed over: what was in them is not in {}", file.display());
+        say_aside!("passed over: {}; what was there is not in {}", counted(damages, "damaged place"), file.display());
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

@@ -11,11 +11,13 @@ mod messages;
 mod repair;
 mod verify;
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
+use env::say;
 use store::look::{Known, Look};
 use store::{Recovered, StoreError, StoreOptions};
 
@@ -128,15 +130,18 @@ pub fn run(
 }
 
 /// Says what opening a store has mended and what not, and whether nothing is left to be mended. `has_built`: the queues were built again.
-pub fn tell_mended(found: &Recovered, has_built: bool) -> bool {
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn tell_mended(found: &Recovered, has_built: bool) -> io::Result<bool> {
     for finding in &found.findings {
-        println!("mended: {finding}");
+        say!("mended: {finding}")?;
     }
     let remedy = if has_built { "" } else { ": gantry store repair --queues builds the queues again from the log" };
     for what in &found.not_mended {
-        println!("not mended: {what}{remedy}");
+        say!("not mended: {what}{remedy}")?;
     }
-    found.not_mended.is_empty()
+    Ok(found.not_mended.is_empty())
 }
 
 /// Looks at a store that no broker has open. Bodies are checked whatever `checkCRCOnRecover` says: that is about starts.

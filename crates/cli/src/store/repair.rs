@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use env::{counted, say};
 use protocol::names;
 use store::look::{Look, QueueSurvey, Survey, Verified};
 use store::{QueueError, RocksDbKind, Store, StoreEnv, StoreError, StoreOptions, rocksdb_in};
@@ -57,7 +58,7 @@ pub fn run(
     let kept = kept(args, &options, &survey);
     let queues = queue_moves(args, &options, &kept, &aside)?;
     let mut moves: Vec<PathBuf> = index(args, &options).into_iter().collect();
-    say_what_came_since(&survey, fetched.as_ref());
+    say_what_came_since(&survey, fetched.as_ref())?;
     moves.extend(databases(args, &options, fetched.as_ref())?);
     let mut all: Vec<PathBuf> = moves.iter().chain(&queues).cloned().collect();
     all.sort();
@@ -68,20 +69,20 @@ pub fn run(
         refuse_other_devices(&[Fetched::path(&options.root)], &aside, &device_of)?;
     }
     let will = if args.dry_run { "would be" } else { "will be" };
-    println!(
+    say!(
         "the log {will} read as a start reads it: a torn end is cut off and gaps are closed, with copies in {}/cut",
         options.root.display()
-    );
+    )?;
     for from in &moves {
-        println!("{} {will} moved into {}", from.display(), aside.display());
+        say!("{} {will} moved into {}", from.display(), aside.display())?;
     }
     if args.queues {
         for dir in queue_dirs(&options).iter().filter(|dir| queues.iter().any(|queue| queue.starts_with(dir))) {
-            println!("the queues in {} {will} moved into {}", dir.display(), aside.display());
+            say!("the queues in {} {will} moved into {}", dir.display(), aside.display())?;
         }
-        println!("{} queues of which the log has no message any more stay as they are", kept.len());
+        say!("stays as it is, since the log has no message of it any more: {}", counted(kept.len(), "queue"))?;
         if verified.of_deleted > 0 {
-            println!("{} records of topics that are no more get their queues back", verified.of_deleted);
+            say!("gets its queue back: {} of topics that are no more", counted(verified.of_deleted, "record"))?;
         }
     }
     if args.dry_run {
@@ -92,8 +93,8 @@ pub fn run(
     // Whoever opens the store takes its lock himself.
     drop(look);
     let (store, found) = Store::open(options, StoreEnv::real())?;
-    let is_mended = tell_mended(&found, args.queues);
-    println!("{} records read, {} units added to queues", found.records_scanned, found.units_added);
+    let is_mended = tell_mended(&found, args.queues)?;
+    say!("{} read, {} added to queues", counted(found.records_scanned, "record"), counted(found.units_added, "unit"))?;
     if let Some(fetched) = &fetched {
         keep_numbers(&store, fetched)?;
     }
@@ -103,7 +104,7 @@ pub fn run(
         move_all(&[Fetched::path(&root)], &root, &aside)?;
     }
     if store.was_abnormal() {
-        println!("the store still counts as not closed, so that the next start looks after timer messages too");
+        say!("the store still counts as not closed, so that the next start looks after timer messages too")?;
     }
     Ok(if is_mended { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -167,13 +168,13 @@ fn surveyed(
         refuse_other_devices(&moves, aside, &device_of)?;
         refuse_other_devices(&others, aside, &device_of)?;
         let will = if args.dry_run { "would be" } else { "will be" };
-        println!(
+        say!(
             "{what}: {} {will} moved into {}, and the queue built again; its next number is then what the log says",
             folder.display(),
             aside.display()
-        );
+        )?;
         if args.dry_run {
-            println!("what else is to be done can be said when that is done");
+            say!("what else is to be done can be said when that is done")?;
             return Ok(None);
         }
         move_all(&moves, &options.root, aside)?;
@@ -184,9 +185,9 @@ fn surveyed(
 fn tell_findings(look: &Look, read: &dyn Fn(&Look) -> Configuration) -> anyhow::Result<Verified> {
     let verified = verify::check(look, read, &mut |finding| verify::print(&finding))?;
     for note in &verified.notes {
-        println!("note: {note}");
+        say!("note: {note}")?;
     }
-    println!("{} findings", verified.findings);
+    say!("{}", counted(verified.findings, "finding"))?;
     Ok(verified)
 }
 
@@ -310,18 +311,19 @@ fn databases(args: &RepairArgs, options: &StoreOptions, fetched: Option<&Fetched
 }
 
 /// What was made after the fetch is in no file.
-fn say_what_came_since(survey: &Survey, fetched: Option<&Fetched>) {
-    let Some(fetched) = fetched else { return };
+fn say_what_came_since(survey: &Survey, fetched: Option<&Fetched>) -> io::Result<()> {
+    let Some(fetched) = fetched else { return Ok(()) };
     let newest = survey.log.last_store_time;
     if let Some(newest) = newest.filter(|newest| newest.saturating_sub(fetched.at) > AGE_MAX_MS) {
-        println!(
+        say!(
             "note: {} was asked at {}, and the last message was stored at {}: offsets that were committed in between are not known, and topics and \
              groups that were made in between neither",
             fetched.broker,
             time(fetched.at),
             time(newest)
-        );
+        )?;
     }
+    Ok(())
 }
 
 /// Lets queues of which the log has no message any more go on at their numbers: what groups have committed is behind their end else, and new
@@ -337,14 +339,14 @@ fn keep_numbers(store: &Store, fetched: &Fetched) -> anyhow::Result<()> {
             match store.keep_number(topic, *id, *next) {
                 Ok(true) => kept += 1,
                 Ok(false) => {
-                    println!("note: queue {topic}/{id} ended at {next} when it was asked for, and the log says {has}")
+                    say!("note: queue {topic}/{id} ended at {next} when it was asked for, and the log says {has}")?
                 }
-                Err(StoreError::NoSuchQueue { .. }) => println!("note: there can be no queue {topic}/{id}"),
+                Err(StoreError::NoSuchQueue { .. }) => say!("note: there can be no queue {topic}/{id}")?,
                 Err(error) => return Err(error.into()),
             }
         }
     }
-    println!("{kept} queues of which the log has no message go on at their numbers");
+    say!("goes on at its number, since the log has no message of it: {}", counted(kept, "queue"))?;
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! `gantry store verify`: whether a store is sound.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Args;
+use env::{counted, print_aside, say, say_aside, sentence};
 use serde_json::json;
 use store::StoreOptions;
 use store::look::{Finding, Look, Verified};
@@ -39,8 +40,9 @@ pub fn run(
                     "file": finding.file, "at": finding.at, "what": finding.what, "effect": finding.effect, "remedy": finding.remedy,
                 }));
             } else {
-                print(&finding);
+                print(&finding)?;
             }
+            Ok(())
         })
     });
     let verified = match verified {
@@ -48,10 +50,10 @@ pub fn run(
         Err(error) => {
             if is_json {
                 // What was found before it counts, and who reads it knows from the error that it is not all.
-                let said = json!({ "findings": findings, "error": format!("{error:#}") });
-                println!("{}", serde_json::to_string_pretty(&said)?);
+                let said = json!({ "findings": findings, "error": sentence(error.as_ref()) });
+                say!("{}", serde_json::to_string_pretty(&said)?)?;
             }
-            eprintln!("gantry: {error:#}");
+            say_aside!("gantry: {}", sentence(error.as_ref()));
             return Ok(ExitCode::from(COULD_NOT_LOOK));
         }
     };
@@ -61,18 +63,23 @@ pub fn run(
             "findings": findings, "notes": notes, "logBytes": log_bytes, "records": records, "units": units, "keys": keys,
             "timers": timers, "recordsOfDeletedTopics": of_deleted,
         });
-        println!("{}", serde_json::to_string_pretty(&said)?);
+        say!("{}", serde_json::to_string_pretty(&said)?)?;
     } else {
         for note in notes {
-            println!("note: {note}");
+            say!("note: {note}")?;
         }
         if *of_deleted > 0 {
-            println!("note: {of_deleted} records are of topics that there are no more");
+            say!("note: of topics that are no more: {}", counted(*of_deleted, "record"))?;
         }
         let read = bytes(*log_bytes);
-        println!(
-            "{count} findings; {records} records in {read} of the log, {units} units of queues, {keys} keys, {timers} timer units"
-        );
+        say!(
+            "{}; {} in {read} of the log, {} of queues, {}, {}",
+            counted(*count, "finding"),
+            counted(*records, "record"),
+            counted(*units, "unit"),
+            counted(*keys, "key"),
+            counted(*timers, "timer unit")
+        )?;
     }
     Ok(if *count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -81,7 +88,7 @@ pub fn run(
 pub fn check(
     look: &Look,
     read: &dyn Fn(&Look) -> Configuration,
-    tell: &mut dyn FnMut(Finding),
+    tell: &mut dyn FnMut(Finding) -> io::Result<()>,
 ) -> anyhow::Result<Verified> {
     let configuration = read(look);
     let mut unread = 0;
@@ -94,29 +101,36 @@ pub fn check(
                 what: why.clone(),
                 effect: "no start, if it is not as Gantry wrote it",
                 remedy: "repair it, or move it and its .bak away to start with what the journal has",
-            });
+            })?;
         }
     }
+    let mut told = Ok(());
+    let mut tell_on = |finding: Finding| {
+        if told.is_ok() {
+            told = tell(finding);
+        }
+    };
     let mut shown = 0;
     let is_watched = std::io::stderr().is_terminal();
-    let mut verified = look.verify(&configuration.known, tell, &mut |done, all| {
+    let mut verified = look.verify(&configuration.known, &mut tell_on, &mut |done, all| {
         let percent = (done * 100).checked_div(all).unwrap_or(100);
         if is_watched && percent > shown {
             shown = percent;
-            eprint!("\r{percent} % of the log");
+            print_aside(format_args!("\r{percent} % of the log"));
         }
     })?;
     if shown > 0 {
-        eprintln!();
+        say_aside!("");
     }
+    told?;
     verified.findings += unread;
     Ok(verified)
 }
 
 /// A finding in a few lines.
-pub fn print(finding: &Finding) {
+pub fn print(finding: &Finding) -> io::Result<()> {
     let place = finding.at.map_or_else(String::new, |at| format!(", byte {at}"));
-    println!("{}{place}: {}", finding.file.display(), finding.what);
-    println!("    effect: {}", finding.effect);
-    println!("    remedy: {}", finding.remedy);
+    say!("{}{place}: {}", finding.file.display(), finding.what)?;
+    say!("    effect: {}", finding.effect)?;
+    say!("    remedy: {}", finding.remedy)
 }

@@ -355,7 +355,7 @@ fn messages_behind_damage_are_written_too_and_what_is_passed_over_is_named() {
     let whole = (0..50).chain(51..100).chain(104..MESSAGES).map(|number| format!("message number {number}"));
     assert_eq!(bodies, whole.collect::<Vec<_>>(), "{said}");
     assert!(said.contains("passed over: message 25 of orders/0, at log offset"), "{said}");
-    assert!(said.contains("2 damaged places were passed over"), "{said}");
+    assert!(said.contains("passed over: 2 damaged places"), "{said}");
     let stretch = said.lines().find(|line| line.starts_with("passed over: log offset")).unwrap();
     assert!(stretch.contains(log_file(&root).to_str().unwrap()) && stretch.contains(" to "), "{said}");
 }
@@ -857,4 +857,13 @@ fn queues_in_rocksdb_that_are_built_with_all_others_go_on_at_the_numbers_that_we
         assert_eq!((code, &said["units"]), (0, &left.into()), "{said}");
         assert_eq!(next_of_gone(&root), Some(1000));
     }
+}
+
+#[test]
+fn a_cause_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("lock")).unwrap();
+    let root = folder.path().to_str().unwrap();
+    let said = fails(&["store", "inspect", "--store", root]);
+    assert_eq!(said, format!("gantry: cannot open {root}/lock: Is a directory (os error 21)"));
 }

@@ -127,7 +127,7 @@ class RocksDbTest {
             // As retention does, to which Apache comes a minute after its start.
             Files.delete(server.store().resolve("commitlog/00000000000000000000"));
             String repaired = server.look("repair", "--rocksdb");
-            assertTrue(repaired.contains("1 queues of which the log has no message go on at their numbers"), repaired);
+            assertTrue(repaired.contains("goes on at its number, since the log has no message of it: 1 queue"), repaired);
             server.look("verify");
 
             server.start();
