@@ -2,11 +2,11 @@
 
 mod ceilings;
 
-use std::io::{Write, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use env::{say_aside, sentence};
 use tokio::sync::watch;
 
 use crate::book::Watcher;
@@ -227,7 +227,7 @@ impl LoadArgs {
         let disk = self.disk.as_deref().map(measure_disk).transpose();
         let options = Options {
             server: self.server_pid.clone(),
-            disk: disk.map_err(|error| BenchError::Invalid(format!("--disk: {error:#}")))?,
+            disk: disk.map_err(|error| BenchError::Invalid(format!("--disk: {}", sentence(error.as_ref()))))?,
             keeps_topics: self.keep_topics,
             setting: None,
             processes: self.processes()?,
@@ -284,12 +284,9 @@ impl Output {
     }
 }
 
-/// Whoever closed the pipe has read enough.
+/// Several lines, each with its end.
 fn say(text: &str) -> std::io::Result<()> {
-    match stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
-    }
+    env::print(format_args!("{text}"))
 }
 
 fn show_presets(name: Option<&str>) -> Result<String, BenchError> {
@@ -324,7 +321,7 @@ where
                 if stop.send_replace(true) {
                     std::process::exit(130);
                 }
-                let _ = writeln!(stderr(), "ending: what is on its way is waited for; once more ends it at once");
+                say_aside!("ending: what is on its way is waited for; once more ends it at once");
             }
         });
         let done = load(stopped).await;
@@ -340,8 +337,7 @@ struct Teller {
 
 impl Teller {
     fn tell(&self, text: &str) {
-        // Nobody may be listening, which is no reason to end a load.
-        let _ = writeln!(stderr(), "{text}");
+        say_aside!("{text}");
     }
 }
 

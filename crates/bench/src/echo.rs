@@ -23,8 +23,9 @@ use serde::Serialize;
 
 use crate::driver::HeaderKind;
 use crate::error::BenchError;
+use crate::machine::Machine;
 use crate::meter::{Counts, Latency};
-use crate::process::{self, Machine};
+use crate::process;
 
 pub use server::serve;
 pub use sizes::{Sizes, of_send};

@@ -2,6 +2,8 @@
 //!
 //! A [`Case`] says what to send and consume and how; any endpoint that speaks RocketMQ's protocol is a target, Apache's included.
 
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "both panic when their reader has gone: env::say")]
+
 mod accounts;
 mod book;
 mod case;
@@ -19,6 +21,7 @@ mod hands;
 mod html;
 mod ledger;
 mod lines;
+mod machine;
 mod meter;
 mod pace;
 mod payload;

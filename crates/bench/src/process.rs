@@ -1,4 +1,4 @@
-//! What this machine is, and what a process of it takes: read from `/proc`.
+//! What a process of this machine takes, read from `/proc`, and what its disk does.
 
 use std::convert::Infallible;
 use std::fs;
@@ -6,25 +6,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-
-/// The machine that the load ran on, so that a result means something elsewhere. What was not found out is empty.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Machine {
-    /// The processor's name.
-    pub processor: String,
-    /// Processors that this process may use.
-    pub processors: usize,
-    /// Memory, in bytes.
-    pub memory_bytes: u64,
-    /// The kernel's version.
-    pub kernel: String,
-    /// The load average of the last minute, before the run.
-    pub load_before: String,
-    /// What the disk did before the run, if that was asked for (`--disk`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk: Option<Disk>,
-}
 
 /// A disk, measured as `gantry doctor disk` does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,23 +28,6 @@ pub struct Disk {
 /// Measures the disk of a folder. Whoever starts a load says how: the load generator knows no store.
 pub type MeasureDisk = fn(&Path) -> anyhow::Result<Disk>;
 
-impl Machine {
-    /// What this machine says of itself.
-    pub fn read() -> Machine {
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let (processors, memory) = (text("/proc/cpuinfo"), text("/proc/meminfo"));
-        let named = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        Machine {
-            processor: named.map_or_else(String::new, |(_, name)| name.trim().to_owned()),
-            processors: std::thread::available_parallelism().map_or(0, usize::from),
-            memory_bytes: kilobytes(&memory, "MemTotal").unwrap_or(0),
-            kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
-            load_before: text("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned(),
-            disk: None,
-        }
-    }
-}
-
 /// Where the server runs, if that is on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerProcess {
@@ -82,12 +46,17 @@ impl FromStr for ServerProcess {
 }
 
 impl ServerProcess {
+    /// Its number just now.
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            ServerProcess::Pid(pid) => Some(*pid),
+            ServerProcess::Named(file) => fs::read_to_string(file).ok()?.trim().parse().ok(),
+        }
+    }
+
     /// What it has taken; nothing if there is none just now.
     pub fn taken(&self) -> Option<Taken> {
-        match self {
-            ServerProcess::Pid(pid) => taken(*pid),
-            ServerProcess::Named(file) => taken(fs::read_to_string(file).ok()?.trim().parse().ok()?),
-        }
+        taken(self.pid()?)
     }
 }
 
@@ -128,7 +97,7 @@ fn ticks(stat: &str) -> Option<(u64, u64)> {
 }
 
 /// A line such as `VmRSS:      1234 kB`, in bytes.
-fn kilobytes(text: &str, key: &str) -> Option<u64> {
+pub fn kilobytes(text: &str, key: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     let count: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     count.checked_mul(1024)
@@ -149,7 +118,7 @@ mod tests {
     fn this_process_takes_memory_and_the_machine_has_some() {
         let own = taken(std::process::id()).unwrap();
         assert!(own.resident_bytes > 1 << 16 && own.cpu_seconds >= 0.0, "{own:?}");
-        assert!(own.resident_bytes < Machine::read().memory_bytes);
+        assert!(own.resident_bytes < crate::machine::Machine::read().memory_bytes);
         assert_eq!(taken(u32::MAX), None);
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use env::counted;
 use serde::{Deserialize, Serialize};
 
 use crate::driver::Driver;
@@ -10,8 +11,8 @@ use crate::drops::Steadiness;
 use crate::error::BenchError;
 use crate::fields;
 use crate::ledger::Tally;
+use crate::machine::Machine;
 use crate::meter::Latency;
-use crate::process::Machine;
 use crate::workload::Workload;
 
 /// What the file says it is. Another number is another format.
@@ -237,27 +238,28 @@ impl RunResult {
         }
         if tally.lost > 0 {
             found.push(format!(
-                "{} messages were acknowledged and not received, {:.0} s after the last that was",
-                tally.lost, summary.quiet_seconds
+                "acknowledged and not received, {:.0} s after the last that was: {}",
+                summary.quiet_seconds,
+                counted(tally.lost, "message")
             ));
         }
         if tally.duplicates > 0 {
-            found.push(format!("{} messages were received again", tally.duplicates));
+            found.push(format!("received again: {}", counted(tally.duplicates, "message")));
         }
         if let Some(disordered) = summary.disordered.filter(|count| *count > 0) {
-            found.push(format!("{disordered} messages came before one that was sent earlier"));
+            found.push(format!("received before one that was sent earlier: {}", counted(disordered, "message")));
         }
         if tally.failed > 0 {
-            found.push(format!("{} messages were not sent with success", tally.failed));
+            found.push(format!("not sent with success: {}", counted(tally.failed, "message")));
         }
         if tally.untraced > 0 {
             found.push(format!(
-                "of {} messages it is not known what became of them: the time was over, or too many were open at once",
-                tally.untraced
+                "of {} it is not known what became of them: the time was over, or too many were open at once",
+                counted(tally.untraced, "message")
             ));
         }
         if tally.foreign > 0 {
-            found.push(format!("{} messages were received that this run did not send", tally.foreign));
+            found.push(format!("received, and not sent by this run: {}", counted(tally.foreign, "message")));
         }
         if !self.is_rate_held() {
             let (held, asked) = (summary.produce_rate, summary.asked_rate);
@@ -274,6 +276,36 @@ impl RunResult {
             }
         }
         found
+    }
+
+    /// For a run without [problems](RunResult::problems): what was looked at and is well, and what was not looked at, and why.
+    pub fn verdict(&self) -> String {
+        let summary = &self.summary;
+        let is_consumed = self.workload.groups() > 0;
+        let unconsumed = "nobody consumed";
+        let short = "less than 20 s, or nothing at all";
+        let looks = [
+            ("losses", is_consumed, unconsumed),
+            ("duplicates", is_consumed, unconsumed),
+            (
+                "order",
+                summary.disordered.is_some(),
+                if is_consumed { "nothing promises it with this load" } else { unconsumed },
+            ),
+            ("failed sends", summary.messages.sent > 0, "nothing was sent"),
+            ("falls of the sending rate", summary.produce_steadiness.is_some(), short),
+            (
+                "falls of the receiving rate",
+                summary.consume_steadiness.is_some(),
+                if is_consumed { short } else { unconsumed },
+            ),
+        ];
+        let well: Vec<&str> = looks.iter().filter(|(_, is_seen, _)| *is_seen).map(|(what, ..)| *what).collect();
+        let unseen: Vec<String> =
+            looks.iter().filter(|(_, is_seen, _)| !is_seen).map(|(what, _, why)| format!("{what} ({why})")).collect();
+        let well = if well.is_empty() { "nothing".to_owned() } else { well.join(", ") };
+        let unseen = if unseen.is_empty() { String::new() } else { format!(" Not looked for: {}.", unseen.join(", ")) };
+        format!("Looked for, and none found: {well}.{unseen}")
     }
 
     /// Whether as many messages a second were answered as were due. The answers to what was due last come later by as long as an
@@ -373,13 +405,38 @@ pub(crate) mod tests {
         assert_eq!(
             result.problems(),
             [
-                "3 messages were acknowledged and not received, 10 s after the last that was",
-                "2 messages were received again",
-                "1 messages came before one that was sent earlier",
-                "4 messages were not sent with success",
+                "acknowledged and not received, 10 s after the last that was: 3 messages",
+                "received again: 2 messages",
+                "received before one that was sent earlier: 1 message",
+                "not sent with success: 4 messages",
                 "900 messages a second were sent of 1000 that were asked for",
             ]
         );
+    }
+
+    #[test]
+    fn a_good_run_claims_nothing_that_was_not_looked_at() {
+        let mut result = sample(&[1000; 30]);
+        result.summary.disordered = None;
+        result.summary.consume_steadiness = None;
+        result.workload.subscriptions_per_topic = 1;
+        assert_eq!(
+            result.verdict(),
+            "Looked for, and none found: losses, duplicates, failed sends, falls of the sending rate. Not looked for: order \
+             (nothing promises it with this load), falls of the receiving rate (less than 20 s, or nothing at all)."
+        );
+        result.workload.subscriptions_per_topic = 0;
+        result.summary.produce_steadiness = None;
+        assert!(
+            result
+                .verdict()
+                .starts_with("Looked for, and none found: failed sends. Not looked for: losses (nobody consumed), ")
+        );
+        result.workload.subscriptions_per_topic = 1;
+        result.summary.disordered = Some(0);
+        result.summary.produce_steadiness = drops::find(&[5.0; 30]);
+        result.summary.consume_steadiness = drops::find(&[5.0; 30]);
+        assert!(!result.verdict().contains("Not looked for"), "{}", result.verdict());
     }
 
     #[test]

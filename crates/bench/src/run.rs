@@ -12,8 +12,9 @@ use crate::crew::Crew;
 use crate::driver::{ConsumeMode, Driver};
 use crate::error::BenchError;
 use crate::hands::{Hands, Part, Play};
+use crate::machine::Machine;
 use crate::payload::Payloads;
-use crate::process::{Disk, Machine, ServerProcess};
+use crate::process::{Disk, ServerProcess};
 use crate::reader::ORDERED_PAIRS_MAX;
 use crate::result::{FORMAT, Phase, RunResult, Summary, Window, units};
 use crate::scene::Scene;
@@ -72,7 +73,8 @@ pub async fn run(
         }
         None => {}
     }
-    let machine = Machine { disk: options.disk.clone(), ..Machine::read() };
+    let server = options.server.as_ref().and_then(ServerProcess::pid);
+    let machine = Machine::read().with_store(options.disk.clone(), server);
     let producers = workload.topics as usize * workload.producers_per_topic as usize;
     let scene = Arc::new(Scene::new(producers, workload.subscriptions_per_topic as usize, workload.message_size));
     let payloads = Payloads::new(workload, &scene.random)?;

@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 
+use env::counted;
+
 use crate::drops::Steadiness;
 use crate::echo::{Echoed, Side};
+use crate::machine::{FileSystem, Link, Machine};
 use crate::meter::Latency;
-use crate::process::{Disk, Machine};
+use crate::process::Disk;
 use crate::result::{RunResult, Window};
 
 /// One second of a run.
@@ -49,6 +52,12 @@ pub fn summary(result: &RunResult) -> String {
         ),
     );
     row("machine", machine(&result.machine));
+    if let Some(found) = &result.machine.file_system {
+        row("file system", file_system(found));
+    }
+    if !result.machine.links.is_empty() {
+        row("network", result.machine.links.iter().map(link).collect::<Vec<_>>().join(", "));
+    }
     if let Some(disk) = &result.machine.disk {
         row("disk", self::disk(disk));
     }
@@ -69,18 +78,21 @@ pub fn summary(result: &RunResult) -> String {
             tally.sent, tally.acknowledged, tally.failed, summary.due_and_never_sent, tally.received
         ),
     );
+    let stored = summary.stored.map_or("unknown".to_owned(), |stored| stored.to_string());
     let disordered = summary.disordered.map_or("order not looked at".to_owned(), |count| format!("{count} disordered"));
     row(
         "accounting",
-        format!(
-            "{} lost, {} duplicates, {} failed and yet received, {disordered}, {} foreign, {} untraced; stored {}",
-            tally.lost,
-            tally.duplicates,
-            tally.failed_and_received,
-            tally.foreign,
-            tally.untraced,
-            summary.stored.map_or("unknown".to_owned(), |stored| stored.to_string())
-        ),
+        if result.workload.groups() == 0 {
+            format!(
+                "{} untraced; losses, duplicates and order not looked at: nobody consumed; stored {stored}",
+                tally.untraced
+            )
+        } else {
+            format!(
+                "{} lost, {} duplicates, {} failed and yet received, {disordered}, {} foreign, {} untraced; stored {stored}",
+                tally.lost, tally.duplicates, tally.failed_and_received, tally.foreign, tally.untraced,
+            )
+        },
     );
     for (what, reasons) in [
         ("not sent", &summary.produce_failures),
@@ -102,7 +114,7 @@ pub fn summary(result: &RunResult) -> String {
                 server.resident_bytes_max >> 20,
                 server.anonymous_bytes_max >> 20,
                 if summary.server_restarts > 0 {
-                    format!("; started again {} times", summary.server_restarts)
+                    format!("; started again {}", counted(summary.server_restarts, "time"))
                 } else {
                     String::new()
                 }
@@ -233,6 +245,18 @@ pub fn machine(machine: &Machine) -> String {
     )
 }
 
+/// The file system of the store in a line.
+fn file_system(found: &FileSystem) -> String {
+    format!("{} ({}) on {}, for {}", found.kind, found.options, found.source, found.folder)
+}
+
+/// A network link in a few words.
+fn link(link: &Link) -> String {
+    let driver = link.driver.as_ref().map_or("virtual".to_owned(), |driver| format!("driver {driver}"));
+    let speed = link.megabits_per_second.map_or("of unknown speed".to_owned(), |speed| format!("{speed} Mbit/s"));
+    format!("{} {speed}, {driver}", link.name)
+}
+
 /// The disk in a line.
 pub fn disk(disk: &Disk) -> String {
     format!(
@@ -324,10 +348,6 @@ pub fn grouped(number: f64) -> String {
         out.push(digit);
     }
     out
-}
-
-fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn known(text: &str) -> &str {

@@ -1,6 +1,5 @@
 //! `gantry bench sink` and `gantry bench echo`: how fast the load generator is, and how fast the machine.
 
-use std::io::{Write, stdout};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -84,7 +83,6 @@ pub(super) fn sink(args: &SinkArgs) -> anyhow::Result<ExitCode> {
         let mut terminate = signal(SignalKind::terminate()).context("signals cannot be waited for")?;
         // For programs, as the server's own line: whoever reads it may begin.
         say(&format!("gantry bench sink: ready {}\n", sink.address()))?;
-        stdout().flush()?;
         let end = async move {
             tokio::select! {
                 // Without a handler for the one the other still ends it.
