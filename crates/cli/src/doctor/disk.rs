@@ -289,13 +289,15 @@ fn scheduler_of(patient: &Patient, place: &Path) -> Vec<Finding> {
         ];
     };
     let name = chosen(&text).to_owned();
+    let better = if text.contains("mq-deadline") { "mq-deadline" } else { "none" };
     vec![match name.as_str() {
         "bfq" | "cfq" => Finding::note(format!("I/O scheduler: {name}"))
             .seen(&path, &text)
             .effect(
                 "it shares the disk out between programs: a flush waits for its turn when others read or write much",
             )
-            .fix(format!("echo {} > {path}", if text.contains("mq-deadline") { "mq-deadline" } else { "none" })),
+            .fix(format!("echo {better} > {path}"))
+            .change(path, name, better),
         _ => Finding::ok(format!("I/O scheduler: {name}"))
             .seen(&path, &text)
             .effect("not needed: the log is written in one order, and flushes are grouped by the store"),

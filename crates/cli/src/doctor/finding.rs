@@ -53,6 +53,17 @@ pub struct Evidence {
     pub value: String,
 }
 
+/// A file of the kernel, what it says, and what would be better: `--fix` writes that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The file.
+    pub file: String,
+    /// What it says.
+    pub now: String,
+    /// What is written.
+    pub wanted: String,
+}
+
 /// What a check has to say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
@@ -68,6 +79,8 @@ pub struct Finding {
     pub effect: String,
     /// A command or a setting that helps.
     pub fix: Option<String>,
+    /// The same as a change that can be made while the machine runs, and taken back.
+    pub change: Option<Change>,
     /// Numbers, for programs.
     pub figures: Map<String, Value>,
 }
@@ -82,6 +95,7 @@ impl Finding {
             evidence: Vec::new(),
             effect: String::new(),
             fix: None,
+            change: None,
             figures: Map::new(),
         }
     }
@@ -135,6 +149,12 @@ impl Finding {
         self
     }
 
+    /// What helps, as a value for a file of the kernel.
+    pub fn change(mut self, file: impl Into<String>, now: impl ToString, wanted: impl ToString) -> Finding {
+        self.change = Some(Change { file: file.into(), now: now.to_string(), wanted: wanted.to_string() });
+        self
+    }
+
     /// A number for programs.
     pub fn figure(mut self, name: &str, value: impl Into<Value>) -> Finding {
         self.figures.insert(name.to_owned(), value.into());
@@ -157,6 +177,12 @@ impl Finding {
         object.insert("effect".to_owned(), self.effect.as_str().into());
         if let Some(fix) = &self.fix {
             object.insert("fix".to_owned(), fix.as_str().into());
+        }
+        if let Some(change) = &self.change {
+            object.insert(
+                "change".to_owned(),
+                json!({ "file": change.file, "now": change.now, "wanted": change.wanted }),
+            );
         }
         if !self.figures.is_empty() {
             object.insert("figures".to_owned(), Value::Object(self.figures.clone()));

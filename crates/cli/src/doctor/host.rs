@@ -1,7 +1,7 @@
 //! The files in which a kernel tells about itself, below `/` or below a folder that looks like it.
 
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// A machine, as its files show it.
@@ -53,6 +53,11 @@ impl Host {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes a file that is there; none is made.
+    pub fn write(&self, path: &str, text: &str) -> io::Result<()> {
+        fs::OpenOptions::new().write(true).truncate(true).open(self.path(path))?.write_all(text.as_bytes())
     }
 
     /// What a file says; nothing if it cannot be read.

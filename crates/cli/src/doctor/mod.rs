@@ -1,7 +1,8 @@
 //! `gantry doctor`: what this machine, its disk, the settings and a running broker have to say, with evidence, effect and remedy.
 //!
-//! `checks.rs` is the table of checks, `patient.rs` what they look at. A check reads and judges; it changes nothing. What the kernel tells
-//! is read below a root folder (`host.rs`), so that tests bring a machine of files. `watch` shows rates on one screen.
+//! `checks.rs` is the table of checks, `patient.rs` what they look at. A check reads and judges; it changes nothing. `fix.rs` writes
+//! what findings name, if it is told to. What the kernel tells is read below a root folder (`host.rs`), so that tests bring a machine
+//! of files. `watch` shows rates on one screen.
 
 mod address;
 mod checks;
@@ -10,6 +11,7 @@ mod contents;
 mod disk;
 mod disk_test;
 mod finding;
+mod fix;
 mod host;
 mod listener;
 mod machine;
@@ -22,7 +24,7 @@ mod target;
 mod watch;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -30,6 +32,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use config::Machine;
 pub use disk_test::{DiskFigures, measure_disk};
+use env::{Stdout, say, say_aside, sentence};
 
 use finding::Severity;
 use host::Host;
@@ -66,6 +69,12 @@ pub struct DoctorArgs {
     /// Print one JSON object; with watch, one a line
     #[arg(long, global = true)]
     json: bool,
+    /// Show which settings of the kernel would be changed, and change them if you agree
+    #[arg(long, conflicts_with_all = ["list", "json"])]
+    fix: bool,
+    /// With --fix: change them without a question
+    #[arg(long, requires = "fix")]
+    yes: bool,
     #[command(subcommand)]
     command: Option<DoctorCommand>,
 }
@@ -110,45 +119,41 @@ pub fn run(args: DoctorArgs) -> ExitCode {
     match look(args) {
         Ok(worst) => ExitCode::from(worst.exit_code()),
         Err(error) => {
-            eprintln!("gantry: {error:#}");
+            say_aside!("gantry: {}", sentence(error.as_ref()));
             ExitCode::from(Severity::Unknown.exit_code())
         }
     }
 }
 
 fn look(args: DoctorArgs) -> anyhow::Result<Severity> {
-    let DoctorArgs { checks, of, only, skip, no_disk_test, list, verbose, json, command } = args;
+    let DoctorArgs { checks, of, only, skip, no_disk_test, list, verbose, json, fix, yes, command } = args;
     let words: Vec<String> = checks.into_iter().chain(only).collect();
     let chosen = checks::chosen(&words, &skip).map_err(|error| anyhow!(error))?;
-    let mut out = io::stdout().lock();
     if list {
         for check in chosen {
-            quiet_about_closed_pipes(writeln!(out, "{:<14} {:<28} {}", check.family.name(), check.id, check.about))?;
+            say!("{:<14} {:<28} {}", check.family.name(), check.id, check.about)?;
         }
         return Ok(Severity::Ok);
     }
     let mut patient = patient(of)?;
     if let Some(DoctorCommand::Watch(watch)) = command {
-        drop(out);
-        return quiet_about_closed_pipes(watch::run(&patient, &watch, json)).map(|()| Severity::Ok);
+        watch::run(&patient, &watch, json)?;
+        return Ok(Severity::Ok);
     }
     patient.is_disk_tested = !no_disk_test;
     let look = |check: &'static checks::Check| (check.look)(&patient).into_iter().map(move |finding| (check, finding));
     let report = Report { rows: chosen.into_iter().flat_map(look).collect() };
-    let told = match json {
-        true => writeln!(out, "{}", report.json(patient.clock.now().0)),
-        false => report.print(&mut out, verbose),
-    };
-    quiet_about_closed_pipes(told)?;
-    Ok(report.worst())
-}
-
-/// `gantry doctor | head` is no failure.
-fn quiet_about_closed_pipes(done: io::Result<()>) -> anyhow::Result<()> {
-    match done {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write"),
+    if json {
+        say!("{}", report.json(patient.clock.now().0))?;
+    } else {
+        let mut text = Vec::new();
+        report.print(&mut text, verbose)?;
+        Stdout.write_all(&text)?;
     }
+    if fix && !fix::run(&patient.host, &report.rows, yes)? {
+        return Ok(Severity::Unknown);
+    }
+    Ok(report.worst())
 }
 
 /// Puts together what is looked at: as said, or as a server that runs here was told.

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use env::counted;
 use serde_json::{Map, Value, json};
 
 use super::checks::{Check, Family};
@@ -76,8 +77,10 @@ impl Report {
             }
             writeln!(out)?;
         }
-        let counts =
-            Severity::ALL.into_iter().rev().map(|severity| format!("{} {}", self.count(severity), severity.name()));
+        let counts = Severity::ALL.into_iter().rev().map(|severity| match severity {
+            Severity::Ok | Severity::Unknown => format!("{} {}", self.count(severity), severity.name()),
+            Severity::Note | Severity::Warning | Severity::Error => counted(self.count(severity), severity.name()),
+        });
         writeln!(out, "{}", counts.collect::<Vec<_>>().join(", "))
     }
 }
@@ -166,7 +169,7 @@ mod tests {
             \x20            seen    a.conf:3: brokerNam=x\n\
             \x20            effect  ignored\n\
             \x20            fix     brokerName\n\n\
-            0 error, 0 unknown, 1 warning, 0 note, 1 ok\n";
+            0 errors, 0 unknown, 1 warning, 0 notes, 1 ok\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -371,3 +371,17 @@ fn watch_shows_the_process_of_a_broker_of_which_only_the_address_is_said_or_says
     let far = look("203.0.113.9:10911");
     assert!(far["processError"].as_str().unwrap().contains("not an address of this machine"), "{far}");
 }
+
+#[test]
+fn a_fix_is_shown_and_not_made_unless_somebody_agrees() {
+    let swappiness = || std::fs::read_to_string("/proc/sys/vm/swappiness").unwrap();
+    let before = swappiness();
+    // Nobody is there to agree: standard input is empty.
+    let (said, code) = doctor(&["vm.swappiness", "vm.zone_reclaim_mode", "--fix"]);
+    assert!(code < 2 && said.contains("\nfix\n"), "{code} {said}");
+    assert_eq!(swappiness(), before);
+    for wrong in [&["--yes"][..], &["--fix", "--json"], &["--fix", "--list"]] {
+        let (said, code) = doctor(wrong);
+        assert!(code == 2 && said.contains("--fix"), "{wrong:?}: {code} {said}");
+    }
+}

@@ -1,6 +1,8 @@
 //! Settings of the kernel's memory: reserves, promises, mappings, caches, huge pages.
 
-use super::{number, vm};
+use env::counted;
+
+use super::{VM, number, set, vm};
 use crate::doctor::finding::{Finding, Severity, size};
 use crate::doctor::patient::Patient;
 
@@ -27,12 +29,16 @@ pub fn min_free_kbytes(patient: &Patient) -> Vec<Finding> {
     let total = patient.host.memory("MemTotal");
     let percent = total.and_then(|total| value.saturating_mul(1024 * 100).checked_div(total));
     let finding = match percent {
-        Some(percent) if percent > RESERVE_PERCENT_MAX => number(Severity::Warning, "min_free_kbytes", value)
-            .effect(format!(
+        Some(percent) if percent > RESERVE_PERCENT_MAX => set(
+            number(Severity::Warning, "min_free_kbytes", value).effect(format!(
                 "{percent} % of the memory is kept free for emergencies, and missing as page cache: consumers that are behind read from the \
                  device earlier, and other processes may be killed for want of it"
-            ))
-            .fix("sysctl -w vm.min_free_kbytes=67584, and remove the line from /etc/sysctl.conf"),
+            )),
+            "min_free_kbytes",
+            value,
+            67_584,
+            ", and remove the line from /etc/sysctl.conf",
+        ),
         Some(_) | None => number(Severity::Ok, "min_free_kbytes", value)
             .effect("not needed: the kernel's own value is enough, since sends do not wait for free memory"),
     };
@@ -112,12 +118,16 @@ pub fn zone_reclaim_mode(patient: &Patient) -> Vec<Finding> {
         Err(finding) => *finding,
         Ok(0) => number(Severity::Ok, "zone_reclaim_mode", 0)
             .effect("as it should be, and as it is by default: memory of another node is used before the cache is given up"),
-        Ok(value) => number(Severity::Warning, "zone_reclaim_mode", value)
-            .effect(
+        Ok(value) => set(
+            number(Severity::Warning, "zone_reclaim_mode", value).effect(
                 "a node that is full gives up its page cache although others have room: consumers that are behind read from the device, and \
-                 whoever needs memory waits meanwhile",
-            )
-            .fix("sysctl -w vm.zone_reclaim_mode=0"),
+                 a thread that needs memory waits meanwhile",
+            ),
+            "zone_reclaim_mode",
+            value,
+            0,
+            "",
+        ),
     }]
 }
 
@@ -133,7 +143,9 @@ pub fn max_map_count(patient: &Patient) -> Vec<Finding> {
     };
     let total = patient.places().iter().map(bytes).fold(0, u64::saturating_add);
     let files = total.div_ceil(file_bytes);
-    let seen = format!("{} on the disk, {} a file: at most {files} files", size(total), size(file_bytes));
+    let seen = format!("{} on the disk, {} a file: at most {}", size(total), size(file_bytes), counted(files, "file"));
+    // The kernel counts them in an int.
+    let enough = files.saturating_add(MAPS_BESIDE_LOG).next_power_of_two().min(i32::MAX as u64);
     vec![
         if files.saturating_add(MAPS_BESIDE_LOG) > limit {
             number(Severity::Warning, "max_map_count", limit)
@@ -141,10 +153,8 @@ pub fn max_map_count(patient: &Patient) -> Vec<Finding> {
                     "each file of the log is one mapping. A log that fills this disk would have more of them than a process may have, and the \
                      next file could not be made",
                 )
-                .fix(format!(
-                    "mappedFileSizeCommitLog=1G for a new store, or sysctl -w vm.max_map_count={}",
-                    files.saturating_add(MAPS_BESIDE_LOG).next_power_of_two()
-                ))
+                .fix(format!("mappedFileSizeCommitLog=1G for a new store, or sysctl -w vm.max_map_count={enough}"))
+                .change(format!("{VM}/max_map_count"), limit, enough)
         } else {
             number(Severity::Ok, "max_map_count", limit).effect(
                 "not needed: only files of the log are mapped; consume queues, however many, have no mapping of their own",
@@ -167,8 +177,8 @@ pub fn cache_reclaim(patient: &Patient) -> Vec<Finding> {
             })
             .effect("not needed, and it does no harm: sends go into pages that were made ready, whether or not old ones are given up");
             for name in ["cache_reclaim_enable", "cache_reclaim_s", "cache_reclaim_weight", "cache_limit_mbytes"] {
-                if let Some(text) = patient.host.text(&format!("{}/{name}", super::VM)) {
-                    finding = finding.seen(format!("{}/{name}", super::VM), text);
+                if let Some(text) = patient.host.text(&format!("{VM}/{name}")) {
+                    finding = finding.seen(format!("{VM}/{name}"), text);
                 }
             }
             finding

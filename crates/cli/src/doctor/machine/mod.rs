@@ -42,6 +42,11 @@ fn number(severity: super::finding::Severity, name: &str, value: u64) -> Finding
     Finding::new(severity, format!("vm.{name} is {value}")).seen(format!("{VM}/{name}"), value).figure("value", value)
 }
 
+/// What helps a setting of the memory that is a number: the command for people, the value for `--fix`.
+fn set(finding: Finding, name: &str, now: u64, wanted: u64, more: &str) -> Finding {
+    finding.fix(format!("sysctl -w vm.{name}={wanted}{more}")).change(format!("{VM}/{name}"), now, wanted)
+}
+
 /// Memory that the broker may use, in bytes: the machine's, or less where a cgroup says so.
 pub fn usable_memory(patient: &Patient) -> Option<u64> {
     let limit = groups::memory(patient).map(|group| group.limit);

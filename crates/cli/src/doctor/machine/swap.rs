@@ -1,7 +1,7 @@
 //! Swap: the incident behind RocketMQ's `os.sh` was a host that stood still while it swapped.
 
 use super::groups::forbids_swap;
-use super::{number, vm};
+use super::{number, set, vm};
 use crate::doctor::finding::{Finding, Severity, size};
 use crate::doctor::patient::Patient;
 
@@ -85,12 +85,11 @@ pub fn swappiness(patient: &Patient) -> Vec<Finding> {
     } else if value <= SWAPPINESS_LOW {
         finding.effect("memory stays in memory while there is page cache to give up")
     } else {
-        Finding { severity: Severity::Note, ..finding }
-            .effect(
-                "the broker runs with any value. With this one the kernel also swaps memory out in favour of page cache, so that a large read of \
-                 another program can cost a pause here",
-            )
-            .fix("sysctl -w vm.swappiness=1; better no swap at all")
+        let finding = Finding { severity: Severity::Note, ..finding }.effect(
+            "the broker runs with any value. With this one the kernel also swaps memory out in favour of page cache, so that a large read of \
+             another program can cost a pause here",
+        );
+        set(finding, "swappiness", value, 1, "; better no swap at all")
     }]
 }
 

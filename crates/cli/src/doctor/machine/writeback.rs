@@ -1,6 +1,6 @@
 //! When the kernel writes pages back by itself, and when it holds writers up.
 
-use super::{number, vm};
+use super::{number, set, vm};
 use crate::doctor::finding::{Finding, Severity, size};
 use crate::doctor::patient::Patient;
 
@@ -48,7 +48,7 @@ pub fn dirty_background_ratio(patient: &Patient) -> Vec<Finding> {
         Err(finding) => return vec![*finding],
     };
     vec![if percent >= RAISED {
-        raised(finding, "vm.dirty_background_ratio=10")
+        raised(finding, "dirty_background_ratio", percent, 10)
     } else {
         let way = own_way(patient);
         finding.effect(format!("not needed: the log goes to the device by {way}, long before the kernel would begin"))
@@ -69,7 +69,7 @@ pub fn dirty_ratio(patient: &Patient) -> Vec<Finding> {
                 size(bytes)
             ))
             .fix("give the machine more memory; or vm.dirty_ratio=20, the default, if it was lowered"),
-        Some(_) | None if percent >= RAISED => raised(finding, "vm.dirty_ratio=20"),
+        Some(_) | None if percent >= RAISED => raised(finding, "dirty_ratio", percent, 20),
         Some(_) | None => {
             let way = own_way(patient);
             finding.effect(format!("not needed: the log goes to the device by {way}, so that little of it gathers"))
@@ -77,13 +77,12 @@ pub fn dirty_ratio(patient: &Patient) -> Vec<Finding> {
     }]
 }
 
-fn raised(finding: Finding, fix: &str) -> Finding {
-    Finding { severity: Severity::Note, ..finding }
-        .effect(
-            "not needed for this broker, which flushes its log by itself. What other programs write gathers in memory, though, and comes to the \
-             device in one long burst, which flushes of the log have to wait behind",
-        )
-        .fix(format!("sysctl -w {fix}, the default"))
+fn raised(finding: Finding, name: &str, now: u64, usual: u64) -> Finding {
+    let finding = Finding { severity: Severity::Note, ..finding }.effect(
+        "not needed for this broker, which flushes its log by itself. What other programs write gathers in memory, though, and comes to the \
+         device in one long burst, which flushes of the log have to wait behind",
+    );
+    set(finding, name, now, usual, ", the default")
 }
 
 /// R1.56
@@ -95,12 +94,11 @@ pub fn dirty_writeback_centisecs(patient: &Patient) -> Vec<Finding> {
     let finding = number(Severity::Ok, "dirty_writeback_centisecs", value);
     vec![if value == 0 || value >= RARELY_CENTISECS {
         let how = if value == 0 { "never".to_owned() } else { format!("every {} minutes", value / 6000) };
-        Finding { severity: Severity::Note, ..finding }
-            .effect(format!(
-                "the kernel looks for old unwritten pages {how}. The store brings log, queues and journal to the device by itself; files of other \
-                 programs may be lost with the power"
-            ))
-            .fix("sysctl -w vm.dirty_writeback_centisecs=500, the default")
+        let finding = Finding { severity: Severity::Note, ..finding }.effect(format!(
+            "the kernel looks for old unwritten pages {how}. The store brings log, queues and journal to the device by itself; files of other \
+             programs may be lost with the power"
+        ));
+        set(finding, "dirty_writeback_centisecs", value, 500, ", the default")
     } else {
         finding.effect("not needed: log, queues and journal are brought to the device by the store itself")
     }]

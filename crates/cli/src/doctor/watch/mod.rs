@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use client::{Client, ClientConfig};
+use env::Stdout;
 use serde::Serialize;
 
 use super::patient::{PATIENCE, Patient};
@@ -49,7 +50,7 @@ pub struct Look {
     pub broker_error: Option<String>,
 }
 
-/// Looks until the time is over.
+/// Looks until the time is over, or nobody reads on.
 ///
 /// # Errors
 /// Only of writing to standard output.
@@ -88,7 +89,7 @@ pub fn run(patient: &Patient, args: &WatchArgs, is_json: bool) -> io::Result<()>
                 broker: rates,
                 broker_error: broker_now.as_ref().err().cloned(),
             };
-            let mut out = io::stdout().lock();
+            let mut out = Stdout;
             if is_json {
                 writeln!(out, "{}", serde_json::to_string(&look)?)?;
             } else if is_screen {
@@ -97,9 +98,9 @@ pub fn run(patient: &Patient, args: &WatchArgs, is_json: bool) -> io::Result<()>
                 writeln!(out, "{}", screen::line(&look))?;
             }
             out.flush()?;
-            drop(out);
             let is_over =
-                args.seconds.is_some_and(|seconds| now.at.saturating_sub(began) >= Duration::from_secs(seconds));
+                args.seconds.is_some_and(|seconds| now.at.saturating_sub(began) >= Duration::from_secs(seconds))
+                    || Stdout::is_closed();
             (before, broker_before) = (now, broker_now);
             if is_over {
                 client.stop().await;
