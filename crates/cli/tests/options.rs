@@ -138,6 +138,67 @@ fn the_documentation_names_every_command() {
 }
 
 #[test]
+fn the_help_lists_each_command_once_below_the_head_of_its_family() {
+    let help = admin().render_help().to_string();
+    let mut family = "";
+    for name in list().0 {
+        let rows: Vec<&str> = help
+            .lines()
+            .filter(|line| line.starts_with("  ") && line.split_whitespace().next() == Some(name))
+            .collect();
+        assert_eq!(rows.len(), 1, "{name}: {rows:?}");
+    }
+    let mut families = Vec::new();
+    for line in help.lines() {
+        match line.strip_suffix(':') {
+            Some(head) if !line.starts_with(' ') => family = head,
+            _ if line.starts_with("  update") || line.starts_with("  query") => families.push((family, line)),
+            _ => {}
+        }
+    }
+    let family_of =
+        |name: &str| families.iter().find(|(_, line)| line.split_whitespace().next() == Some(name)).unwrap().0;
+    assert_eq!(
+        ["updateTopic", "updateSubGroup", "queryMsgById", "updateUser"].map(family_of),
+        ["Topics", "Groups and offsets", "Messages and queues", "Users and access"]
+    );
+}
+
+#[test]
+fn a_number_that_nothing_can_have_is_refused_before_anything_is_asked() {
+    use clap::builder::ValueParser;
+    use clap::error::ErrorKind;
+    let numbers = [
+        ValueParser::from(clap::value_parser!(i32)).type_id(),
+        ValueParser::from(clap::value_parser!(i64)).type_id(),
+        ValueParser::from(clap::value_parser!(u32)).type_id(),
+        ValueParser::from(clap::value_parser!(u64)).type_id(),
+        ValueParser::from(clap::value_parser!(usize)).type_id(),
+    ];
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for command in admin().get_subcommands() {
+        for option in command.get_arguments().filter(|option| numbers.contains(&option.get_value_parser().type_id())) {
+            let (name, long) = (command.get_name(), option.get_long().unwrap());
+            seen += 1;
+            let parsed = command.clone().try_get_matches_from([name, &format!("--{long}=-2147483648")]);
+            if parsed.is_ok() || parsed.is_err_and(|error| error.kind() != ErrorKind::ValueValidation) {
+                wrong.push(format!("{name} --{long}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty() && seen > 40, "{seen} numbers, of which these may be anything: {}", wrong.join(", "));
+    let perm = |value: &str| {
+        let words = words(["mqadmin", "updateTopic", "-c", "C", "-t", "T", "-p", value].map(Into::into));
+        Command::new("gantry").subcommand(admin()).try_get_matches_from(words).is_ok()
+    };
+    assert_eq!(
+        ["0", "2", "4", "6", "7", "8", "9", "-1"].map(perm),
+        [true, true, true, true, true, false, false, false]
+    );
+}
+
+#[test]
 fn the_parser_itself_finds_nothing_wrong() {
     admin().debug_assert();
 }

@@ -55,10 +55,10 @@ pub struct BrokerConsumeStats {
     #[arg(short, long, value_name = "HOST:PORT")]
     broker_addr: String,
     /// How long to wait for the answer, in milliseconds
-    #[arg(short, long, default_value_t = 50_000)]
+    #[arg(short, long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     timeout_millis: u64,
     /// Only queues that are at least so many messages behind
-    #[arg(short, long, default_value_t = 0)]
+    #[arg(short, long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     level: i64,
     /// Whether only ordered topics are meant: true or false
     #[arg(short, long, value_parser = truth)]
@@ -83,10 +83,15 @@ impl BrokerConsumeStats {
         for (group, parts) in found.consume_stats_list.iter().flatten() {
             for (queue, offset) in parts.iter().flat_map(|part| part.offset_table.iter()) {
                 let diff = offset.broker_offset - offset.consumer_offset;
-                // As in mqadmin: a queue without a message has no time, and is left out.
-                if diff < self.level || offset.last_timestamp <= 0 {
+                // A queue of which nothing was consumed yet has no time, and counts in the total if it has messages.
+                let has_nothing = diff == 0 && offset.last_timestamp <= 0;
+                if diff < self.level || has_nothing {
                     continue;
                 }
+                let last = match offset.last_timestamp {
+                    ..=0 => Cell::of("N/A", 0),
+                    at => Cell::of(time::to_seconds(at), at),
+                };
                 table.row([
                     (&queue.topic).into(),
                     group.into(),
@@ -95,7 +100,7 @@ impl BrokerConsumeStats {
                     offset.broker_offset.into(),
                     offset.consumer_offset.into(),
                     diff.into(),
-                    Cell::of(time::to_seconds(offset.last_timestamp), offset.last_timestamp),
+                    last,
                 ]);
             }
         }
@@ -174,7 +179,7 @@ pub struct ResetMasterFlushOffset {
     #[arg(short, long, value_name = "HOST:PORT")]
     broker_addr: String,
     /// How far its master has flushed, as a place in the log
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = clap::value_parser!(i64).range(0..))]
     offset: i64,
 }
 

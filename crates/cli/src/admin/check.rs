@@ -13,8 +13,11 @@ use super::session::Session;
 use super::time;
 use super::truth;
 
-fn body(size: usize) -> Vec<u8> {
-    vec![b'a'; size]
+/// More than a broker takes in one message, unless its `maxMessageSize` is far above the default.
+const BODY_BYTES_MAX: i64 = 15 << 20;
+
+fn body(size: u32) -> Vec<u8> {
+    vec![b'a'; size as usize]
 }
 
 fn millis(time: Duration) -> f64 {
@@ -34,11 +37,11 @@ pub struct SendMsgStatus {
     #[arg(short, long)]
     broker_name: String,
     /// Bytes of each message
-    #[arg(short = 's', long, default_value_t = 128)]
-    message_size: usize,
+    #[arg(short = 's', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=BODY_BYTES_MAX))]
+    message_size: u32,
     /// How many messages
-    #[arg(short, long, default_value_t = 50)]
-    count: usize,
+    #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
 }
 
 impl SendMsgStatus {
@@ -73,11 +76,11 @@ pub struct CheckMsgSendRT {
     #[arg(short, long)]
     topic: String,
     /// How many messages
-    #[arg(short, long, default_value_t = 100)]
-    amount: usize,
+    #[arg(short, long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    amount: u32,
     /// Bytes of each message
-    #[arg(short, long, default_value_t = 128)]
-    size: usize,
+    #[arg(short, long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=BODY_BYTES_MAX))]
+    size: u32,
 }
 
 impl CheckMsgSendRT {
@@ -92,7 +95,7 @@ impl CheckMsgSendRT {
         let mut table = Table::new(["Broker Name", "QID", "Send Result", "RT(ms)"]);
         let mut times = Vec::new();
         let mut failed = None;
-        for queue in route.writable.iter().cycle().take(self.amount) {
+        for queue in route.writable.iter().cycle().take(self.amount as usize) {
             let (time, sent) = timed(session, &producer, queue, self.size).await;
             let is_sent = sent.is_ok();
             failed = sent.err().or(failed);
@@ -111,7 +114,7 @@ async fn timed(
     session: &Session,
     producer: &Producer,
     queue: &MessageQueue,
-    size: usize,
+    size: u32,
 ) -> (Duration, Result<(), client::ClientError>) {
     let message = Message::new(queue.topic.as_str(), body(size));
     let started = session.clock.elapsed();
@@ -123,11 +126,11 @@ async fn timed(
 #[command(rename_all = "camelCase")]
 pub struct ClusterRT {
     /// How many messages to each broker
-    #[arg(short, long, default_value_t = 100)]
-    amount: usize,
+    #[arg(short, long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    amount: u32,
     /// Bytes of each message
-    #[arg(short, long, default_value_t = 128)]
-    size: usize,
+    #[arg(short, long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=BODY_BYTES_MAX))]
+    size: u32,
     /// One cluster
     #[arg(short, long)]
     cluster: Option<String>,
@@ -138,7 +141,7 @@ pub struct ClusterRT {
     #[arg(short = 'm', long = "machine-room", alias = "machine room", default_value = "noname")]
     machine_room: String,
     /// Again after so many seconds
-    #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: u64,
 }
 
@@ -158,7 +161,8 @@ impl ClusterRT {
                         let at = time::to_seconds(session.now());
                         session.out.say(format!("{at}|{}|{cluster}|{broker}|{rt:.0}", self.machine_room))?;
                     }
-                    table.row([cluster.into(), broker.into(), rt.into(), done.into(), (self.amount - done).into()]);
+                    let (done, failed) = (u64::from(done), u64::from(self.amount - done));
+                    table.row([cluster.into(), broker.into(), rt.into(), done.into(), failed.into()]);
                 }
             }
             if table.len() == 0 {
@@ -167,13 +171,15 @@ impl ClusterRT {
             if self.print_log != Some(true) {
                 session.out.table("brokers", &table)?;
             }
-            session.out.flush()?;
-            tokio::time::sleep(Duration::from_secs(self.interval)).await;
+            if !session.again_after(Duration::from_secs(self.interval)).await? {
+                session.client.stop().await;
+                return Ok(());
+            }
         }
     }
 
     /// Milliseconds on average, and how many messages were sent. A broker has a topic of its own name for this.
-    async fn measure(&self, session: &Session, producer: &Producer, broker: &str) -> (f64, usize) {
+    async fn measure(&self, session: &Session, producer: &Producer, broker: &str) -> (f64, u32) {
         let mut times = Vec::new();
         let mut done = 0;
         for _ in 0..self.amount {

@@ -18,7 +18,7 @@ pub struct ClusterList {
     #[arg(short, long)]
     more_stats: bool,
     /// Again and again, after so many seconds
-    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
     /// One cluster
     #[arg(short, long)]
@@ -35,8 +35,9 @@ impl ClusterList {
                 if self.more_stats { self.days(session, &info).await? } else { self.now(session, &info).await? };
             session.out.table("brokers", &table)?;
             let Some(seconds) = self.interval else { return Ok(()) };
-            session.out.flush()?;
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            if !session.again_after(Duration::from_secs(seconds)).await? {
+                return Ok(());
+            }
         }
     }
 

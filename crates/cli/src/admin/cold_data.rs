@@ -60,7 +60,7 @@ pub struct UpdateColdDataFlowCtrGroupConfig {
     #[arg(short = 'g', long)]
     consumer_group: String,
     /// Bytes of old data that it may read in a span of the broker
-    #[arg(short = 'v', long)]
+    #[arg(short = 'v', long, value_parser = clap::value_parser!(i64).range(0..))]
     threshold: i64,
 }
 

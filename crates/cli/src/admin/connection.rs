@@ -7,8 +7,9 @@ use protocol::code::request;
 use protocol::request::GetProducerConnections;
 use protocol::version;
 
+use super::consumer::nobody_online;
 use super::output::{Cell, Facts, Table};
-use super::session::{Session, readable};
+use super::session::{Session, is_offline, readable};
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -27,8 +28,13 @@ impl ConsumerConnection {
         if self.broker_addr.is_none() {
             session.need_names()?;
         }
-        let found = session.consumers(group, self.broker_addr.as_deref()).await;
-        let found = found.with_context(|| format!("nothing is known of group {group}"))?;
+        let found = match session.consumers(group, self.broker_addr.as_deref()).await {
+            // One broker that is asked alone needs no name server.
+            Err(error) if is_offline(&error) && self.broker_addr.is_none() => {
+                return Err(nobody_online(session, group).await?);
+            }
+            found => found.with_context(|| format!("cannot learn the consumers of group {group}"))?,
+        };
         session.out.table("connections", &connections(&found.connection_set))?;
         session.out.note("\nBelow is subscription:")?;
         let mut table = Table::new(["Topic", "SubExpression"]);

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
 use client::{Received, decode};
+use env::counted;
 use protocol::body::MessageQueue;
 use protocol::record::{Scanned, scan};
 
@@ -25,10 +26,10 @@ pub struct ConsumeMessage {
     #[arg(short, long)]
     broker_name: Option<String>,
     /// One queue of this broker
-    #[arg(short = 'i', long, requires = "broker_name")]
+    #[arg(short = 'i', long, requires = "broker_name", value_parser = clap::value_parser!(i32).range(0..))]
     queue_id: Option<i32>,
     /// From this place in the queue on
-    #[arg(short, long, requires = "queue_id")]
+    #[arg(short, long, requires = "queue_id", value_parser = clap::value_parser!(i64).range(0..))]
     offset: Option<i64>,
     /// Read as this group; nothing is committed for it
     #[arg(short = 'g', long, default_value = TOOLS_GROUP)]
@@ -68,7 +69,7 @@ impl ConsumeMessage {
                 break;
             }
         }
-        session.out.note(&format!("{} messages", self.message_number - left))?;
+        session.out.note(&counted(self.message_number - left, "message"))?;
         Ok(())
     }
 

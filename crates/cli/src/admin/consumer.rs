@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use env::counted;
 use protocol::body::{ConsumerRunningInfo, MessageQueue, ProcessQueueInfo};
 use protocol::version;
 
 use super::output::{Cell, Facts, Table};
-use super::progress::running_info;
-use super::session::Session;
+use super::progress::{consume_stats, is_known, running_info};
+use super::session::{Session, is_offline};
 
 /// A consumer that has messages and has not consumed for so long is said to be stuck. As in mqadmin.
 const STUCK_AFTER_MS: i64 = 60_000;
@@ -39,8 +40,10 @@ impl ConsumerStatus {
             let info = running_info(session, group, client.trim(), self.jstack).await?;
             return show(session, &info);
         }
-        let found = session.consumers(group, self.broker_addr.as_deref()).await;
-        let found = found.with_context(|| format!("nothing is known of group {group}"))?;
+        let found = match session.consumers(group, self.broker_addr.as_deref()).await {
+            Err(error) if is_offline(&error) => return Err(nobody_online(session, group).await?),
+            found => found.with_context(|| format!("cannot learn the consumers of group {group}"))?,
+        };
         let mut infos = BTreeMap::new();
         let mut table = Table::new(["Index", "ClientId", "Version", "Queues", "Cached Messages", "State"]);
         for (at, member) in found.connection_set.iter().enumerate() {
@@ -72,6 +75,23 @@ impl ConsumerStatus {
         }
         Ok(())
     }
+}
+
+/// What is to be said of a group of which no consumer is online: whether there is such a group at all.
+pub async fn nobody_online(session: &Session, group: &str) -> Result<anyhow::Error> {
+    let stats = consume_stats(session, group, None, None).await?;
+    Ok(if !stats.offset_table.is_empty() {
+        let queues = counted(stats.offset_table.len(), "queue");
+        anyhow!(
+            "no consumer of group {group} is online; its offsets of {queues} are known: consumerProgress -g {group} shows them"
+        )
+    } else if is_known(session, group).await? {
+        anyhow!("no consumer of group {group} is online, and it has committed no offset")
+    } else {
+        anyhow!(
+            "nothing is known of group {group}: no consumer is online, and no broker has its configuration or an offset of it"
+        )
+    })
 }
 
 fn is_true(info: &ConsumerRunningInfo, property: &str) -> bool {

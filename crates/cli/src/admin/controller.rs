@@ -61,7 +61,7 @@ pub struct ElectMaster {
     #[arg(short = 'a', long, value_name = "HOST:PORT")]
     controller_address: String,
     /// The broker that is to be master, by its id
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = clap::value_parser!(i64).range(0..))]
     broker_id: i64,
     /// Its name
     #[arg(long, alias = "bn")]

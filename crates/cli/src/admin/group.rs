@@ -4,14 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use env::counted;
 use protocol::body::{
     GroupRetryPolicy, MASTER_ID, MessageRequestMode, SetMessageRequestMode, SubscriptionGroupConfig,
     SubscriptionGroupList,
 };
 use protocol::code::request;
 use protocol::request::{DeleteGroup, GetGroupConfig};
+use serde::de::IgnoredAny;
 
 use super::output::{Facts, Table};
+use super::pieces;
 use super::session::Session;
 use super::target::Target;
 use super::topic::{attributes, delete, read_list, topics_of_group};
@@ -38,10 +41,10 @@ pub struct UpdateSubGroup {
     #[arg(short = 'o', long, value_parser = truth)]
     consume_message_orderly: Option<bool>,
     /// Queues of its retry topic
-    #[arg(short = 'q', long)]
+    #[arg(short = 'q', long, value_parser = clap::value_parser!(i32).range(0..))]
     retry_queue_nums: Option<i32>,
     /// Tries before the dead-letter queue
-    #[arg(short = 'r', long)]
+    #[arg(short = 'r', long, value_parser = clap::value_parser!(i32).range(0..))]
     retry_max_times: Option<i32>,
     /// How long a message waits for its next try, as JSON:
     /// {"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":5000,"max":7200000,"multiplier":2}} or
@@ -49,10 +52,10 @@ pub struct UpdateSubGroup {
     #[arg(short = 'p', long)]
     group_retry_policy: Option<String>,
     /// The replica to read from
-    #[arg(short = 'i', long)]
+    #[arg(short = 'i', long, value_parser = clap::value_parser!(i64).range(0..))]
     broker_id: Option<i64>,
     /// The replica to read from when it is far behind
-    #[arg(short = 'w', long)]
+    #[arg(short = 'w', long, value_parser = clap::value_parser!(i64).range(0..))]
     which_broker_when_consume_slowly: Option<i64>,
     /// Whether its members are told when one comes or goes: true or false
     #[arg(short = 'a', long, value_parser = truth)]
@@ -119,8 +122,8 @@ impl UpdateSubGroupList {
         for address in session.masters(&self.target).await? {
             let code = request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST;
             session.admin.tell_json(&address, code, &(), &list).await?;
-            let count = list.group_config_list.len();
-            session.out.say(format!("submit {count} groups to {address} success."))?;
+            let groups = counted(list.group_config_list.len(), "group");
+            session.out.say(format!("submit {groups} to {address} success."))?;
         }
         Ok(())
     }
@@ -142,7 +145,17 @@ pub struct DeleteSubGroup {
 impl DeleteSubGroup {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let group = self.group_name.trim();
-        for address in session.masters(&self.target).await? {
+        let masters = session.masters(&self.target).await?;
+        // Offsets may be left of a group that was deleted before.
+        let mut is_known = self.remove_offset == Some(true);
+        for address in &masters {
+            is_known =
+                is_known || pieces::groups::<IgnoredAny>(&session.admin, address).await?.table.contains_key(group);
+        }
+        if !is_known {
+            bail!("no group {group} at {}: nothing is deleted", masters.join(", "));
+        }
+        for address in masters {
             let fields = DeleteGroup { group_name: group, clean_offset: self.remove_offset.unwrap_or(false) };
             session.admin.tell(&address, request::DELETE_SUBSCRIPTIONGROUP, &fields).await?;
             session.out.say(format!("delete subscription group [{group}] from broker [{address}] success."))?;
@@ -180,7 +193,7 @@ pub struct SetConsumeMode {
     #[arg(short, long, value_enum)]
     mode: Mode,
     /// How many members share a queue when they pop; 0: all
-    #[arg(short = 'q', long, default_value_t = 0)]
+    #[arg(short = 'q', long, default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
     pop_share_queue_num: i32,
 }
 

@@ -19,9 +19,10 @@ macro_rules! repeated {
         loop {
             $command.show($session).await?;
             let Some(seconds) = $command.interval else { return Ok(()) };
-            $session.out.flush()?;
             $session.out.note("")?;
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            if !$session.again_after(Duration::from_secs(seconds)).await? {
+                return Ok(());
+            }
         }
     };
 }
@@ -31,7 +32,7 @@ pub struct HaStatus {
     #[command(flatten)]
     target: Target,
     /// Again and again, after so many seconds
-    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
 }
 
@@ -103,7 +104,7 @@ pub struct GetSyncStateSet {
     #[arg(short, long)]
     broker_name: Option<String>,
     /// Again and again, after so many seconds
-    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
 }
 
@@ -164,7 +165,7 @@ pub struct GetBrokerEpoch {
     #[arg(short, long)]
     broker_name: Option<String>,
     /// Again and again, after so many seconds
-    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short, long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
 }
 

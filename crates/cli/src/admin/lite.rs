@@ -190,7 +190,7 @@ pub struct GetLiteGroupInfo {
     #[arg(short, long)]
     lite_topic: Option<String>,
     /// How many of the worst lite topics to name
-    #[arg(short = 'k', long, default_value_t = 20)]
+    #[arg(short = 'k', long, default_value_t = 20, value_parser = clap::value_parser!(i32).range(1..))]
     top_k: i32,
 }
 

@@ -182,13 +182,13 @@ pub struct QueryMsgByKey {
     #[arg(short = 'k', long)]
     msg_key: String,
     /// Stored at this time or later, in milliseconds
-    #[arg(short, long, default_value_t = 0)]
+    #[arg(short, long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     begin_timestamp: i64,
     /// Stored at this time or before, in milliseconds
-    #[arg(short, long, default_value_t = i64::MAX)]
+    #[arg(short, long, default_value_t = i64::MAX, value_parser = clap::value_parser!(i64).range(0..))]
     end_timestamp: i64,
     /// Messages at most, from each broker
-    #[arg(short, long, default_value_t = FOUND_MAX)]
+    #[arg(short, long, default_value_t = FOUND_MAX, value_parser = clap::value_parser!(i32).range(1..))]
     max_num: i32,
     /// For a light message queue: the cluster or the parent topic, by which its brokers are found
     #[arg(short, long)]
@@ -260,10 +260,10 @@ pub struct QueryMsgByUniqueKey {
     #[arg(short, long)]
     cluster: Option<String>,
     /// Stored at this time or later, in milliseconds
-    #[arg(short = 's', long, default_value_t = 0)]
+    #[arg(short = 's', long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     start_time: i64,
     /// Stored at this time or before, in milliseconds
-    #[arg(short, long, default_value_t = i64::MAX)]
+    #[arg(short, long, default_value_t = i64::MAX, value_parser = clap::value_parser!(i64).range(0..))]
     end_time: i64,
 }
 
@@ -296,10 +296,10 @@ pub struct QueryMsgByOffset {
     #[arg(short, long)]
     broker_name: String,
     /// The queue
-    #[arg(short = 'i', long)]
+    #[arg(short = 'i', long, value_parser = clap::value_parser!(i32).range(0..))]
     queue_id: i32,
     /// The place in the queue
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = clap::value_parser!(i64).range(0..))]
     offset: i64,
     /// How to read the body: UTF-8, US-ASCII or ISO-8859-1
     #[arg(short = 'f', long, value_parser = Charset::named)]

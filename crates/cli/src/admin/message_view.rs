@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use client::{ClientError, Received};
+use env::sentence;
 use protocol::body::{ConsumeType, MessageQueue};
 use protocol::code::ResponseCode;
 use protocol::properties::{self, name};
@@ -173,7 +174,7 @@ pub async fn show(session: &Session, message: &Received, charset: Option<Charset
             session.out.table("tracks", &table)?;
         }
         // The message is what was asked for; that its consumers cannot be asked takes nothing away from it.
-        Err(error) => session.out.note(&format!("WARN: cannot tell who consumed it: {error:#}"))?,
+        Err(error) => session.out.note(&format!("WARN: cannot tell who consumed it: {}", sentence(error.as_ref())))?,
     }
     Ok(())
 }
@@ -190,7 +191,7 @@ async fn tracks(session: &Session, message: &Received) -> Result<Vec<(String, St
                 "CONSUME_BROADCASTING".to_owned()
             }
             Err(Untracked::Client(error)) => format!("UNKNOWN {error}"),
-            Err(Untracked::Other(error)) => format!("UNKNOWN {error:#}"),
+            Err(Untracked::Other(error)) => format!("UNKNOWN {}", sentence(error.as_ref())),
         };
         tracks.push((group, state));
     }

@@ -45,24 +45,34 @@ mod unique_id;
 mod user;
 mod words;
 
-use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Command};
+use client::ClientError;
 use commands::AdminCommand;
 use output::Output;
 use session::Session;
 
 pub use words::words;
 
+/// The help lists the commands by family; the parser's own list would be one of a hundred lines.
+const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{options}\n\n\
+    `gantry admin COMMAND --help` shows the options of a command.";
+/// The name server of `gantry server` on this machine.
+const DEFAULT_NAMES: &str = "127.0.0.1:9876";
 /// Where the help shows what every command takes.
 const FOR_ALL: &str = "Of all commands";
 
 /// Manage topics, groups, brokers and name servers; takes the commands and letters of mqadmin
 #[derive(Debug, Args)]
-#[command(infer_long_args = true, subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
+#[command(
+    infer_long_args = true,
+    subcommand_value_name = "COMMAND",
+    help_template = HELP,
+    before_help = commands::families(),
+)]
 pub struct AdminArgs {
-    /// Name servers, separated by semicolons
+    /// Name servers, separated by semicolons; without it and the variable, 127.0.0.1:9876
     #[arg(
         short = 'n',
         long = "namesrvAddr",
@@ -89,18 +99,33 @@ pub struct AdminArgs {
 pub fn run(args: AdminArgs, program: Command) -> anyhow::Result<()> {
     let AdminArgs { names, credentials, json, command } = args;
     if let AdminCommand::Completion(completion) = command {
-        return quiet_about_closed_pipes(completion.run(program));
+        return completion.run(program);
     }
     let credentials = credentials::credentials(credentials.as_deref(), std::env::var_os("ROCKETMQ_HOME"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(async {
-        let session = Session::start(names.as_deref().unwrap_or_default(), credentials, Output::new(json));
+    let names = names.filter(|names| !names.trim().is_empty());
+    runtime.block_on(async {
+        let session = Session::start(names.as_deref().unwrap_or(DEFAULT_NAMES), credentials, Output::new(json));
         let done = command.run(&session).await;
+        let done = if names.is_none() { done.map_err(default_named) } else { done };
         // What a command has said before it failed is worth as much as before.
         let told = session.out.end(done.as_ref().err());
         done.and(told.map_err(Into::into))
-    });
-    quiet_about_closed_pipes(done)
+    })
+}
+
+/// An error of the name server that nobody named says how it came to be asked.
+fn default_named(error: anyhow::Error) -> anyhow::Error {
+    let is_unreached = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref::<ClientError>(), Some(ClientError::Call(_)))
+            && cause.to_string().contains(DEFAULT_NAMES)
+    };
+    if error.chain().any(is_unreached) {
+        return error.context(format!(
+            "neither -n HOST:PORT nor NAMESRV_ADDR names a name server, so {DEFAULT_NAMES} was asked"
+        ));
+    }
+    error
 }
 
 /// Reads true or false in any case, as Java does; unlike Java, nothing else.
@@ -109,17 +134,5 @@ fn truth(text: &str) -> Result<bool, String> {
         "true" => Ok(true),
         "false" => Ok(false),
         _ => Err("true or false is expected".to_owned()),
-    }
-}
-
-/// `gantry admin topicList | head` is no failure.
-fn quiet_about_closed_pipes(done: anyhow::Result<()>) -> anyhow::Result<()> {
-    match done {
-        Err(error)
-            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
-        {
-            Ok(())
-        }
-        other => other,
     }
 }

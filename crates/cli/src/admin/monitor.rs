@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use protocol::names::{group_of, is_retry_topic};
 
 use super::output::{Cell, Table};
-use super::progress::{consume_stats, running_info};
+use super::progress::{consume_stats, groups, running_info};
 use super::session::Session;
 
 /// As mqadmin: once a minute.
@@ -20,11 +19,13 @@ pub struct StartMonitoring {}
 
 impl StartMonitoring {
     pub async fn run(&self, session: &Session) -> Result<()> {
+        // Ends with an interrupt, or when nobody reads on.
         loop {
             let started = session.clock.elapsed();
             round(session).await?;
-            session.out.flush()?;
-            tokio::time::sleep(EVERY.saturating_sub(session.clock.elapsed().saturating_sub(started))).await;
+            if !session.again_after(EVERY.saturating_sub(session.clock.elapsed().saturating_sub(started))).await? {
+                return Ok(());
+            }
         }
     }
 }
@@ -33,8 +34,7 @@ impl StartMonitoring {
 async fn round(session: &Session) -> Result<()> {
     let mut behind = Table::new(["Group", "Topic", "Diff", "Diff Max Queue", "Last Consumed"]);
     let mut failing = Table::new(["Group", "ClientId", "Topic", "Failed In Hour"]);
-    for topic in session.topics().await?.iter().filter(|topic| is_retry_topic(topic)) {
-        let Some(group) = group_of(topic) else { continue };
+    for group in &groups(session).await? {
         // A group that cannot be asked now is looked at again in the next round.
         let Ok(stats) = consume_stats(session, group, None, None).await else { continue };
         let mut topics: Vec<&str> = stats.offset_table.keys().map(|queue| queue.topic.as_str()).collect();

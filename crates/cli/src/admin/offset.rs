@@ -14,7 +14,7 @@ use protocol::request::{
 use super::mapping::logical_queue;
 use super::message::address_of;
 use super::output::Table;
-use super::progress::consume_stats;
+use super::progress::{consume_stats, need_known};
 use super::session::{Session, is_offline, readable};
 use super::truth;
 use super::{time, topic};
@@ -39,6 +39,7 @@ pub struct CloneGroupOffset {
 impl CloneGroupOffset {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let (from, to, topic) = (self.src_group.trim(), self.dest_group.trim(), self.topic.trim());
+        need_known(session, from).await?;
         let stats = consume_stats(session, from, Some(topic), None).await?;
         let route = session.route(topic).await?;
         let mut table = Table::new(["Broker Name", "QID", "Offset"]);
@@ -100,7 +101,7 @@ pub struct ResetOffsetByTime {
     #[arg(short, long, requires = "queue", value_name = "HOST:PORT")]
     broker: Option<String>,
     /// One queue only
-    #[arg(short, long, requires = "broker")]
+    #[arg(short, long, requires = "broker", value_parser = clap::value_parser!(i32).range(0..))]
     queue: Option<i32>,
     /// For one queue: this offset instead of the one that the time names
     #[arg(short, long, requires = "queue", value_parser = clap::value_parser!(i64).range(0..))]

@@ -47,6 +47,9 @@ impl UpdateOrderConf {
                 session.out.say(format!("update orderConf success. topic=[{topic}], orderConf=[{order}]"))?;
             }
             "delete" => {
+                if order(session, topic).await?.is_none() {
+                    bail!("no name server has an order of topic {topic}: nothing is deleted");
+                }
                 for address in session.admin.name_servers() {
                     let fields = DeleteKv { namespace: NAMESPACE, key: topic };
                     session.admin.tell(address, request::DELETE_KV_CONFIG, &fields).await?;

@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::io::{self, Write};
 
+use env::{Stdout, sentence};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -32,7 +33,7 @@ impl Output {
     pub fn say(&self, sentence: impl Into<String>) -> io::Result<()> {
         let sentence = sentence.into();
         match &self.json {
-            None => writeln!(io::stdout().lock(), "{sentence}"),
+            None => writeln!(Stdout, "{sentence}"),
             Some(json) => {
                 let mut json = json.borrow_mut();
                 let messages = json.entry("messages").or_insert_with(|| Value::Array(Vec::new()));
@@ -46,7 +47,7 @@ impl Output {
 
     /// Text that programs have no use for, such as a heading.
     pub fn note(&self, text: &str) -> io::Result<()> {
-        if self.is_json() { Ok(()) } else { writeln!(io::stdout().lock(), "{text}") }
+        if self.is_json() { Ok(()) } else { writeln!(Stdout, "{text}") }
     }
 
     /// Names and values, the values below each other.
@@ -54,7 +55,7 @@ impl Output {
         match &self.json {
             None => {
                 let width = facts.0.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 1;
-                let mut out = io::stdout().lock();
+                let mut out = Stdout;
                 for (name, cell) in &facts.0 {
                     let name = format!("{name}:");
                     writeln!(out, "{name:width$} {}", cell.text)?;
@@ -71,7 +72,7 @@ impl Output {
     /// A table; `name` is for programs.
     pub fn table(&self, name: &str, table: &Table) -> io::Result<()> {
         match &self.json {
-            None => table.print(&mut io::stdout().lock()),
+            None => table.print(&mut Stdout),
             Some(json) => {
                 let rows = table.rows.iter().map(|row| {
                     let cells = table.columns.iter().zip(row);
@@ -90,7 +91,7 @@ impl Output {
     /// Anything that has a shape of its own: indented JSON for people.
     pub fn value(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
         match &self.json {
-            None => writeln!(io::stdout().lock(), "{}", serde_json::to_string_pretty(value)?),
+            None => writeln!(Stdout, "{}", serde_json::to_string_pretty(value)?),
             Some(json) => {
                 json.borrow_mut().insert(name.to_owned(), serde_json::to_value(value)?);
                 Ok(())
@@ -100,7 +101,7 @@ impl Output {
 
     /// Ends a part that stands for itself: programs get it now, as one line.
     pub fn flush(&self) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = Stdout;
         if let Some(json) = &self.json {
             let part = std::mem::take(&mut *json.borrow_mut());
             if !part.is_empty() {
@@ -113,7 +114,7 @@ impl Output {
     /// Ends the command: programs get one object in any case, unless they got parts before. An error stands in `error`.
     pub fn end(&self, error: Option<&anyhow::Error>) -> io::Result<()> {
         if let (Some(json), Some(error)) = (&self.json, error) {
-            json.borrow_mut().insert("error".to_owned(), Value::String(format!("{error:#}")));
+            json.borrow_mut().insert("error".to_owned(), Value::String(sentence(error.as_ref())));
         }
         self.flush()
     }

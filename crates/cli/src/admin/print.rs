@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use clap::Args;
 use client::{PullStatus, Received, Route};
+use env::Stdout;
 use protocol::body::{MessageQueue, TopicRoute};
 use protocol::code::request;
 use protocol::request::{GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset};
@@ -66,7 +67,7 @@ pub async fn read(
 ) -> Result<()> {
     let mut at = begin;
     // Every round comes further: the broker names the offset to go on from, and a broker that names an old one ends it.
-    while at < end {
+    while at < end && !Stdout::is_closed() {
         let max = i32::try_from(end - at).unwrap_or(PULL_MAX).clamp(1, PULL_MAX);
         let pulled = session.admin.pull(address, group, queue, at, max, expression).await?;
         match pulled.status {
@@ -147,7 +148,7 @@ pub struct PrintMsgByQueue {
     #[arg(short = 'a', long)]
     broker_name: String,
     /// The queue
-    #[arg(short = 'i', long)]
+    #[arg(short = 'i', long, value_parser = clap::value_parser!(i32).range(0..))]
     queue_id: i32,
     /// How to read bodies: UTF-8, US-ASCII or ISO-8859-1
     #[arg(short, long, default_value = "UTF-8", value_parser = Charset::named)]

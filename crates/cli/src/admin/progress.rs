@@ -1,17 +1,19 @@
 //! How far groups are behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use client::ClientError;
 use protocol::body::{ConsumeStats, ConsumeType, ConsumerConnection, ConsumerRunningInfo, MessageModel, MessageQueue};
 use protocol::code::request;
-use protocol::names::{group_of, is_retry_topic, retry_topic};
+use protocol::names::{group_of, is_retry_topic, is_system_group, retry_topic};
 use protocol::request::{GetConsumeStats, GetConsumerRunningInfo};
 use protocol::version;
+use serde::de::IgnoredAny;
 
 use super::output::{Cell, Facts, Table};
+use super::pieces;
 use super::session::{Session, is_offline, readable};
 use super::static_topic::as_clients_see;
 use super::time;
@@ -45,6 +47,10 @@ impl ConsumerProgress {
     async fn one(&self, session: &Session, group: &str) -> Result<()> {
         let topic = self.topic_name.as_deref().map(str::trim);
         let stats = consume_stats(session, group, topic, self.cluster.as_deref()).await?;
+        // Asked for one topic, a broker answers with zeros for a group that it has never heard of.
+        if stats.offset_table.is_empty() || topic.is_some() {
+            need_known(session, group).await?;
+        }
         let shows_owners = self.show_client_ip.unwrap_or(false);
         let owners = if shows_owners { owners(session, group).await? } else { BTreeMap::new() };
 
@@ -95,10 +101,52 @@ impl ConsumerProgress {
     }
 }
 
+/// The groups of all brokers, but for RocketMQ's own.
+///
+/// A retry topic is made by consumers that are pushed to. Pull consumers and tools commit offsets without one, so brokers are asked for their
+/// groups as well; what a broker does not tell is left out.
+pub async fn groups(session: &Session) -> Result<BTreeSet<String>> {
+    let topics = session.topics().await?;
+    let mut groups: BTreeSet<String> = topics
+        .iter()
+        .filter(|topic| is_retry_topic(topic))
+        .filter_map(|topic| group_of(topic))
+        .map(str::to_owned)
+        .collect();
+    for address in session.all_masters().await? {
+        let Ok(told) = pieces::groups::<IgnoredAny>(&session.admin, &address).await else { continue };
+        groups.extend(told.table.into_keys());
+    }
+    groups.retain(|group| !is_system_group(group));
+    Ok(groups)
+}
+
+/// Fails if nothing is known of a group.
+pub async fn need_known(session: &Session, group: &str) -> Result<()> {
+    if !is_known(session, group).await? && consume_stats(session, group, None, None).await?.offset_table.is_empty() {
+        bail!("nothing is known of group {group}: no broker has its configuration, its retry topic or an offset of it");
+    }
+    Ok(())
+}
+
+/// Whether a broker has the configuration of a group, or a name server its retry topic.
+pub async fn is_known(session: &Session, group: &str) -> Result<bool> {
+    match session.admin.route(&retry_topic(group)).await {
+        Ok(_) => return Ok(true),
+        Err(ClientError::NoRoute { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for address in session.all_masters().await? {
+        if pieces::groups::<IgnoredAny>(&session.admin, &address).await?.table.contains_key(group) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 async fn all(session: &Session) -> Result<()> {
     let mut table = Table::new(["Group", "Count", "Version", "Type", "Model", "TPS", "Diff Total"]);
-    for topic in session.topics().await?.iter().filter(|topic| is_retry_topic(topic)) {
-        let Some(group) = group_of(topic) else { continue };
+    for group in &groups(session).await? {
         // A group of which nothing is known is shown all the same, as offline.
         let stats = consume_stats(session, group, None, None).await.unwrap_or_default();
         let members = session.consumers(group, None).await.unwrap_or_default();

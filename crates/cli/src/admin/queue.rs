@@ -16,13 +16,13 @@ pub struct QueryCq {
     #[arg(short, long)]
     topic: String,
     /// The queue
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = clap::value_parser!(i32).range(0..))]
     queue: i32,
     /// The first unit
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = clap::value_parser!(i64).range(0..))]
     index: i64,
     /// How many units
-    #[arg(short, long, default_value_t = 10)]
+    #[arg(short, long, default_value_t = 10, value_parser = clap::value_parser!(i32).range(1..))]
     count: i32,
     /// The broker; without it, the first one of the topic
     #[arg(short, long, value_name = "HOST:PORT")]

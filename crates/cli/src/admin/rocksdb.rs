@@ -28,7 +28,7 @@ pub struct CheckRocksdbCqWriteProgress {
     #[arg(short, long)]
     topic: Option<String>,
     /// Messages stored at this time or later, in milliseconds; without it, those of the last 30 days
-    #[arg(long, alias = "cf")]
+    #[arg(long, alias = "cf", value_parser = clap::value_parser!(i64).range(0..))]
     check_from: Option<i64>,
 }
 

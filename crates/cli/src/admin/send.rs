@@ -32,7 +32,7 @@ pub struct SendMessage {
     #[arg(short, long)]
     broker: Option<String>,
     /// To this queue of the broker
-    #[arg(short = 'i', long, requires = "broker")]
+    #[arg(short = 'i', long, requires = "broker", value_parser = clap::value_parser!(i32).range(0..))]
     qid: Option<i32>,
     /// Whether to write a trace of the message: true or false (default)
     #[arg(short = 'm', long = "msgTraceEnable", value_parser = truth)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use client::{Admin, Client, ClientConfig, ClientError, Credentials};
-use env::Clock;
+use env::{Clock, Stdout};
 use protocol::body::{BrokerData, ClusterInfo, ConsumerConnection, GroupList, MASTER_ID, TopicList, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::names::{is_lmq, retry_topic};
@@ -54,6 +54,17 @@ impl Session {
         };
         let client = Client::start(config);
         Session { admin: client.admin(), client, out, clock }
+    }
+
+    /// Between two rounds of a command that shows something again and again: hands out what was said, and waits. Whether there is
+    /// another round: not if nobody reads on.
+    pub async fn again_after(&self, pause: Duration) -> Result<bool> {
+        self.out.flush()?;
+        if Stdout::is_closed() {
+            return Ok(false);
+        }
+        tokio::time::sleep(pause).await;
+        Ok(true)
     }
 
     /// Milliseconds since 1970.

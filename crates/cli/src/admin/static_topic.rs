@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use env::sentence;
 use protocol::body::{
     ConsumeOffset, ConsumeStats, MessageQueue, TopicConfigAndQueueMapping, TopicRemappingDetail, TopicRoute,
     TopicStatsTable,
@@ -376,7 +377,8 @@ pub async fn as_clients_see(
                 stats.offset_table.extend(progress);
             }
             Err(error) => session.out.say(format!(
-                "group {group} is shown by physical queue in static topic {topic}, whose queues are not known now: {error:#}"
+                "group {group} is shown by physical queue in static topic {topic}, whose queues are not known now: {}",
+                sentence(error.as_ref())
             ))?,
         }
     }

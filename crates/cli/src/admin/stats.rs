@@ -1,6 +1,6 @@
 //! Rates and backlog of all topics and groups.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use protocol::body::BrokerStatsData;
 use protocol::code::request;
@@ -32,7 +32,11 @@ impl StatsAll {
         let mut table =
             Table::new(["Topic", "Consumer Group", "Accumulation", "InTPS", "OutTPS", "InMsg24Hour", "OutMsg24Hour"]);
         let only = self.topic.as_deref().map(str::trim).filter(|only| !only.is_empty());
-        for topic in session.topics().await? {
+        let topics = session.topics().await?;
+        if let Some(topic) = only.filter(|only| !topics.iter().any(|topic| topic == only)) {
+            bail!("the name server knows no topic {topic}");
+        }
+        for topic in topics {
             if is_retry_topic(&topic) || is_dlq_topic(&topic) || only.is_some_and(|only| only != topic) {
                 continue;
             }

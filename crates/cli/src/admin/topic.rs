@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use client::ClientError;
+use env::counted;
 use protocol::body::{MASTER_ID, QueueData, TopicConfig, TopicConfigList, TopicStatsTable};
-use protocol::code::request;
+use protocol::code::{ResponseCode, request};
 use protocol::names::{dlq_topic, is_dlq_topic, is_retry_topic};
 use protocol::request::{CreateTopic, DeleteTopic, DeleteTopicInNames, GetTopicConfig, GetTopicStats};
 use protocol::sys_flag::topic as topic_flag;
@@ -32,13 +34,13 @@ pub struct UpdateTopic {
     #[arg(short, long, allow_hyphen_values = true)]
     attributes: Option<String>,
     /// Queues to read
-    #[arg(short, long, default_value_t = 8)]
+    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(0..))]
     read_queue_nums: i32,
     /// Queues to write
-    #[arg(short, long, default_value_t = 8)]
+    #[arg(short, long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(0..))]
     write_queue_nums: i32,
-    /// 2 write, 4 read, 6 both
-    #[arg(short, long, default_value_t = 6)]
+    /// 2 write, 4 read, 6 both, 0 neither; 1 more for a template that other topics inherit from
+    #[arg(short, long, default_value_t = 6, value_parser = perm())]
     perm: i32,
     /// Whether its messages are ordered: true or false
     #[arg(short, long, value_parser = truth)]
@@ -49,6 +51,11 @@ pub struct UpdateTopic {
     /// Whether a unit subscribes to it: true or false
     #[arg(short = 's', long, value_parser = truth)]
     has_unit_sub: Option<bool>,
+}
+
+/// The permissions that a topic can have: three bits, as Apache's `PermName.isValid` takes them.
+fn perm() -> clap::builder::RangedI64ValueParser<i32> {
+    clap::value_parser!(i32).range(0..=7)
 }
 
 impl UpdateTopic {
@@ -143,8 +150,8 @@ impl UpdateTopicList {
         let list = TopicConfigList { topic_config_list: read_list(&self.filename)? };
         for address in session.masters(&self.target).await? {
             session.admin.tell_json(&address, request::UPDATE_AND_CREATE_TOPIC_LIST, &(), &list).await?;
-            let count = list.topic_config_list.len();
-            session.out.say(format!("submit {count} topics to {address} success."))?;
+            let topics = counted(list.topic_config_list.len(), "topic");
+            session.out.say(format!("submit {topics} to {address} success."))?;
         }
         Ok(())
     }
@@ -174,8 +181,30 @@ pub struct DeleteTopicCommand {
 
 impl DeleteTopicCommand {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        delete(session, self.topic.trim(), self.cluster_name.trim()).await
+        let (topic, cluster) = (self.topic.trim(), self.cluster_name.trim());
+        if !is_known(session, topic, cluster).await? {
+            bail!("no name server and no master of cluster {cluster} knows topic {topic}: nothing is deleted");
+        }
+        delete(session, topic, cluster).await
     }
+}
+
+/// Whether a name server or a master of the cluster has the topic. A broker that cannot be asked (before 5.0) may have it.
+async fn is_known(session: &Session, topic: &str, cluster: &str) -> Result<bool> {
+    match session.admin.route(topic).await {
+        Ok(_) => return Ok(true),
+        Err(ClientError::NoRoute { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for broker in session.brokers(cluster).await?.iter().filter(|broker| broker.id == MASTER_ID) {
+        let fields = GetTopicConfig { topic, lo: None };
+        match session.admin.tell(&broker.address, request::GET_TOPIC_CONFIG, &fields).await {
+            Err(error) if error.code() == Some(ResponseCode::TopicNotExist as i32) => {}
+            Err(error) if error.code().is_none() => return Err(error.into()),
+            Ok(_) | Err(_) => return Ok(true),
+        }
+    }
+    Ok(false)
 }
 
 /// Deletes a topic on the masters of a cluster, and then in the name servers.
@@ -206,8 +235,8 @@ pub struct UpdateTopicPerm {
     /// The topic
     #[arg(short, long)]
     topic: String,
-    /// 2 write, 4 read, 6 both
-    #[arg(short, long)]
+    /// 2 write, 4 read, 6 both, 0 neither; 1 more for a template that other topics inherit from
+    #[arg(short, long, value_parser = perm())]
     perm: i32,
 }
 

@@ -30,13 +30,13 @@ pub struct QueryMsgTraceById {
     #[arg(short, long, default_value = TRACE_TOPIC)]
     trace_topic: String,
     /// Stored at this time or later, in milliseconds
-    #[arg(short, long, default_value_t = 0)]
+    #[arg(short, long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     begin_timestamp: i64,
     /// Stored at this time or before, in milliseconds
-    #[arg(short, long, default_value_t = i64::MAX)]
+    #[arg(short, long, default_value_t = i64::MAX, value_parser = clap::value_parser!(i64).range(0..))]
     end_timestamp: i64,
     /// Traces at most, from each broker
-    #[arg(short = 'c', long, default_value_t = 64)]
+    #[arg(short = 'c', long, default_value_t = 64, value_parser = clap::value_parser!(i32).range(1..))]
     max_num: i32,
 }
 

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
 
+mod admin;
 mod auto_batch;
 mod bench;
+mod closed_pipes;
 mod codes;
 mod descriptors;
 mod doctor;
