@@ -157,8 +157,7 @@ pub(crate) fn run(shared: &Shared) {
         }
         let end = shared.log.end.get();
         is_count_wanted |= shared.cold_pages.take_noted() || end != end_before;
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut left = pass_bytes(weight, processors, end - end_before);
+        let mut left = pass_now(weight, end - end_before);
         end_before = end;
         // Ends with the pass, or when nothing is due.
         while left > 0 && !shared.is_stopping() {
@@ -190,6 +189,11 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
+/// Bytes that the pass which begins now may give back. Processors are counted each time: a cpuset, a quota or a hot-plug may have changed them.
+fn pass_now(weight: u32, came: u64) -> u64 {
+    pass_bytes(weight, std::thread::available_parallelism().map_or(1, usize::from), came)
+}
+
 /// Drops all that no share is for: what lies below the log's hot window and was dirty or in use when it was dropped, what was read, and
 /// what the process before us left in memory.
 fn sweep(shared: &Shared, governor: &Governor) {
@@ -208,6 +212,8 @@ fn sweep(shared: &Shared, governor: &Governor) {
 mod tests {
     use std::time::Instant;
 
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
     use env::TimeMs;
     use protocol::record::RecordDraft;
 
@@ -218,6 +224,26 @@ mod tests {
     use crate::store::Store;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_pass_follows_processors_that_come_and_go() {
+        // A thread has its own set of processors, so nothing else of this process notices.
+        let passes = std::thread::spawn(|| {
+            let all = sched_getaffinity(None).unwrap();
+            let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap();
+            let mut one = CpuSet::new();
+            one.set(first);
+            let before = pass_now(1, 0);
+            sched_setaffinity(None, &one).unwrap();
+            let with_one = pass_now(1, 0);
+            sched_setaffinity(None, &all).unwrap();
+            (before, with_one, pass_now(1, 0))
+        });
+        let (before, with_one, after) = passes.join().unwrap();
+        assert_eq!(with_one, pass_bytes(1, 1, 0));
+        assert_eq!(before, after);
+        assert_eq!(before, pass_bytes(1, std::thread::available_parallelism().unwrap().get(), 0));
+    }
 
     #[test]
     fn what_a_small_window_has_dropped_is_not_taken_to_be_in_memory_when_the_window_has_grown_again() {
