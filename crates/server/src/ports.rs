@@ -3,7 +3,9 @@
 //! Ports are bound before the store is opened, so that "taken" is the first thing said and nothing has to be undone. They are listened at
 //! when there is somebody to serve; until then they are held, so that nobody else is given a free one that we chose.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use net::Port;
@@ -14,9 +16,28 @@ pub const VIP_BELOW: u16 = 2;
 /// A free port with a free VIP port is not always found at the first try.
 const TRIES: usize = 64;
 
+/// How long a port that is taken is asked for again: a process that was killed gives its own back when the system has taken its memory.
+const PATIENCE: Duration = Duration::from_secs(3);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// The name server's port.
 pub fn for_names(bind: IpAddr, wanted: u16) -> anyhow::Result<Port> {
-    Port::bind((bind, wanted).into()).with_context(|| taken("name server", bind, wanted))
+    patiently((bind, wanted).into()).with_context(|| taken("name server", bind, wanted))
+}
+
+/// Binds an address as soon as a process that ends has given it back.
+fn patiently(address: SocketAddr) -> io::Result<Port> {
+    let since = Instant::now();
+    // Ends with the port, another error, or the patience.
+    loop {
+        match Port::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && since.elapsed() < PATIENCE => {
+                // The start has nothing else to do: whatever it did, it would have to undo.
+                std::thread::park_timeout(LOOK_AGAIN);
+            }
+            bound => return bound,
+        }
+    }
 }
 
 /// The broker's port, and its VIP port if there is one two below.
@@ -24,9 +45,9 @@ pub fn for_broker(bind: IpAddr, wanted: u16) -> anyhow::Result<(Port, Option<Por
     let mut last = None;
     // The one below a port that the kernel chose may be somebody's who does not listen yet: then both are chosen anew.
     let (tries, bind_vip): (_, fn(SocketAddr) -> _) =
-        if wanted == 0 { (TRIES, Port::bind_free) } else { (1, Port::bind) };
+        if wanted == 0 { (TRIES, Port::bind_free) } else { (1, patiently) };
     for _ in 0..tries {
-        let main = Port::bind((bind, wanted).into()).with_context(|| taken("broker", bind, wanted))?;
+        let main = patiently((bind, wanted).into()).with_context(|| taken("broker", bind, wanted))?;
         let Some(vip_port) = main.local_addr().port().checked_sub(VIP_BELOW).filter(|port| *port > 0) else {
             return Ok((main, None));
         };
@@ -57,6 +78,24 @@ mod tests {
         let error = for_names(LOCAL, port).unwrap_err();
         let said = format!("{error:#}");
         assert!(said.contains(&format!("127.0.0.1:{port}")) && said.contains("in use"), "{said}");
+    }
+
+    #[test]
+    fn a_port_is_ours_as_soon_as_a_process_that_ends_has_given_it_back() {
+        let holder = TcpListener::bind((LOCAL, 0)).unwrap();
+        let port = holder.local_addr().unwrap().port();
+        assert!(Port::bind((LOCAL, port).into()).is_err());
+        let asking = std::thread::spawn(move || for_names(LOCAL, port).map(|port| port.local_addr().port()));
+        drop(holder);
+        assert_eq!(asking.join().unwrap().unwrap(), port);
+        let holder = TcpListener::bind((LOCAL, 0)).unwrap();
+        let taken = holder.local_addr().unwrap().port();
+        let ending = std::thread::spawn(move || {
+            std::thread::park_timeout(3 * LOOK_AGAIN);
+            drop(holder);
+        });
+        assert_eq!(for_broker(LOCAL, taken).unwrap().0.local_addr().port(), taken);
+        ending.join().unwrap();
     }
 
     #[test]
