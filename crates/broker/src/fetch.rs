@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 use store::queue_log::UnitsRead;
-use store::{ColdReadRefused, ConsumeQueue, NotWritable, QueueError, RecordAt, Store, StoreError, Unit};
+use store::{ColdReadRefused, ConsumeQueue, NotWritable, RecordAt, Store, StoreError, Unit};
 use tokio::sync::oneshot;
 
-/// Fills `units` with up to `max` units of a queue from `from` on.
+/// Fills `units` with up to `max` units of a queue from `from` on. Those that are damaged are mended; see [`Store::units`].
 pub(crate) async fn units(
     store: &Arc<Store>,
     queue: &Arc<ConsumeQueue>,
     from: u64,
     max: usize,
     units: &mut Vec<Unit>,
-) -> Result<(), QueueError> {
+) -> Result<(), StoreError> {
     units.clear();
-    if let UnitsRead::Units(_) = queue.read_units(from, max, false, units)? {
+    if let UnitsRead::Units(_) = store.units(queue, from, max, false, units)? {
         return Ok(());
     }
     if !units.is_empty() {
         return Ok(());
     }
     let queue = Arc::clone(queue);
-    let read = in_the_cold(store, move |_| {
+    let read = in_the_cold(store, move |store| {
         let mut units = Vec::new();
-        queue.read_units(from, max, true, &mut units).map(|_| units)
+        store.units(&queue, from, max, true, &mut units).map(|_| units)
     });
     if let Some(read) = read.await {
         *units = read?;

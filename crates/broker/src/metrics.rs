@@ -73,6 +73,9 @@ impl Broker {
             "Reads that met a message that was not what was stored, each time that somebody would have got it";
         page.metric("gantry_damaged_messages_total", Kind::Counter, damaged);
         page.value(&[], self.store.damaged_messages());
+        let units = "Units of consume queues that were not what the log says, and were looked for in it";
+        page.metric("gantry_damaged_units_total", Kind::Counter, units);
+        page.value(&[], self.store.damaged_units());
         page.metric(
             "gantry_unreadable_messages",
             Kind::Gauge,

@@ -72,8 +72,15 @@ pub(crate) fn first_from(broker: &Broker, topic: &str, queue_id: i32, offset: u6
     if first >= queue.max_offset() {
         return None;
     }
-    match queue.unit_at(first) {
-        Ok(unit) => Some(unit?.at),
+    let mut units = Vec::new();
+    match queue.read_units(first, 2, true, &mut units) {
+        // A damaged unit leads too far, or is none: until it is mended, its message may lie anywhere.
+        Ok(_) => Some(match units[..] {
+            [unit, next] if unit.is_message() && unit.at >= next.at => store.min_offset(),
+            [unit, ..] if unit.is_message() && unit.end() > queue.log_end() => store.min_offset(),
+            [unit, ..] => unit.at,
+            [] => store.min_offset(),
+        }),
         Err(error) => {
             // Whoever reads the queue hears of it, too. Once, since this is asked every few seconds.
             if !broker.has_told_of_unknown_needs.swap(true, Ordering::Relaxed) {

@@ -5,6 +5,7 @@
 
 mod ageing;
 mod checks;
+mod damage;
 mod left;
 #[cfg(test)]
 mod tests;
@@ -72,6 +73,8 @@ pub struct Plan {
     pub ages: bool,
     /// The device refuses calls for a while.
     pub fails: bool,
+    /// Consume queues are damaged while the store is closed.
+    pub damages: bool,
     /// What any run may have.
     pub twist: Twist,
 }
@@ -170,6 +173,9 @@ pub fn run(
             break;
         }
         keep(&run.left(life, end, &image))?;
+        if plan.damages && matches!(end, End::Closed) {
+            run.damage()?;
+        }
         before = if run.is_unopened { before.or_worse(how) } else { end };
     }
     Ok(())

@@ -44,6 +44,9 @@ struct Arguments {
     /// The device refuses calls meanwhile: it is full, or broken, or cannot keep what it was given.
     #[arg(long, conflicts_with_all = ["for_apache", "broker", "group", "all"])]
     fail: bool,
+    /// Units of consume queues are damaged, and folders of them lost, while the store is closed.
+    #[arg(long, conflicts_with_all = ["for_apache", "broker", "group", "all"])]
+    damage: bool,
     /// Rare branches of store and broker are taken without need.
     #[arg(long)]
     rare: bool,
@@ -83,8 +86,12 @@ impl Kind {
     fn options(self) -> String {
         let (twist, options) = match self {
             Kind::Store(plan) => {
-                let options =
-                    [(plan.is_for_apache, "--for-apache "), (plan.ages, "--retention "), (plan.fails, "--fail ")];
+                let options = [
+                    (plan.is_for_apache, "--for-apache "),
+                    (plan.ages, "--retention "),
+                    (plan.fails, "--fail "),
+                    (plan.damages, "--damage "),
+                ];
                 (plan.twist, options.into_iter().filter(|(is_so, _)| *is_so).map(|(_, option)| option).collect())
             }
             Kind::Broker(twist) => (twist, "--broker ".to_owned()),
@@ -103,8 +110,8 @@ impl Arguments {
             () if self.group => Kind::Group(twist),
             () if self.all => Kind::in_turn(nth),
             () => {
-                let Arguments { for_apache, retention, fail, .. } = *self;
-                Kind::Store(Plan { is_for_apache: for_apache, ages: retention, fails: fail, twist })
+                let Arguments { for_apache, retention, fail, damage, .. } = *self;
+                Kind::Store(Plan { is_for_apache: for_apache, ages: retention, fails: fail, damages: damage, twist })
             }
         }
     }

@@ -35,9 +35,10 @@ const FOUND_SOMETHING_BY_PLANS: [(&str, Plan, &[u64]); 6] = [
 const USUAL: Twist = Twist { is_rare: false, lies: false };
 const RARE: Twist = Twist { is_rare: true, lies: false };
 
-const STORES: Plan = Plan { is_for_apache: false, ages: false, fails: false, twist: USUAL };
+const STORES: Plan = Plan { is_for_apache: false, ages: false, fails: false, damages: false, twist: USUAL };
 const RETENTION: Plan = Plan { ages: true, ..STORES };
 const FAILING: Plan = Plan { fails: true, ..STORES };
+const DAMAGED: Plan = Plan { damages: true, ..STORES };
 const BOTH: Plan = Plan { ages: true, fails: true, ..STORES };
 
 fn by(plan: Plan, tells: bool) -> impl Fn(u64) -> Report {
@@ -96,6 +97,11 @@ fn seeds_that_once_found_something_find_nothing() {
 #[test]
 fn stores_whose_old_files_go_keep_what_is_not_old() {
     assert_well(&play_by(some(80), by(RETENTION, false)), "--retention ");
+}
+
+#[test]
+fn stores_whose_queues_are_damaged_lose_no_message() {
+    assert_well(&play_by(some(80), by(DAMAGED, false)), "--damage ");
 }
 
 #[test]

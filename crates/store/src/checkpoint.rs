@@ -8,6 +8,10 @@ use crate::error::StoreError;
 
 const FILE_BYTES: u64 = 4096;
 
+/// At the end of the page, which RocketMQ leaves as it is: the store has a journal.
+const JOURNAL_AT: u64 = FILE_BYTES - JOURNAL_MARK.len() as u64;
+const JOURNAL_MARK: [u8; 8] = *b"journal\n";
+
 /// Recovery starts this much earlier than the file says: what is written in one millisecond need not be flushed in one.
 const MARGIN_MS: i64 = 3_000;
 
@@ -65,6 +69,18 @@ pub(crate) struct Checkpoint {
     file: Arc<dyn DiskFile>,
     /// Up to which time the file says that both log and queues are on the device.
     last: i64,
+    /// Whether the file says that there was a journal.
+    knows_journal: bool,
+}
+
+/// Whether a store that is only looked at had a journal once, as its check-point says.
+pub(crate) fn knows_journal(disk: &dyn Disk, root: &Path) -> bool {
+    disk.open(&root.join("checkpoint"), OpenHow::Read).is_ok_and(|file| has_journal_mark(&*file).unwrap_or(false))
+}
+
+fn has_journal_mark(file: &dyn DiskFile) -> std::io::Result<bool> {
+    let mut mark = [0; JOURNAL_MARK.len()];
+    Ok(file.read_at(&mut mark, JOURNAL_AT)? == mark.len() && mark == JOURNAL_MARK)
 }
 
 /// The marks of a store that is only looked at; none where there is no (whole) file.
@@ -91,7 +107,24 @@ impl Checkpoint {
             file.set_len(FILE_BYTES).map_err(failed("extend"))?;
         }
         let last = marks.map_or(0, |marks| marks.log_timestamp.min(marks.queues_timestamp));
-        Ok((Checkpoint { path, file, last }, marks))
+        let knows_journal = has_journal_mark(&*file).map_err(failed("read"))?;
+        Ok((Checkpoint { path, file, last, knows_journal }, marks))
+    }
+
+    /// Whether the store had a journal before this start: where none is found, it was lost or taken away.
+    pub fn knows_journal(&self) -> bool {
+        self.knows_journal
+    }
+
+    /// The store has a journal, whose files and names are on the device.
+    pub fn note_journal(&mut self) -> Result<(), StoreError> {
+        if self.knows_journal {
+            return Ok(());
+        }
+        let written = self.file.write_at(&JOURNAL_MARK, JOURNAL_AT).and_then(|()| self.file.sync_data());
+        written.map_err(|source| StoreError::Disk { doing: "write", path: self.path.clone(), source })?;
+        self.knows_journal = true;
+        Ok(())
     }
 
     /// Up to which time the file says that both log and queues are on the device.

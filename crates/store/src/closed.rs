@@ -70,6 +70,6 @@ pub(crate) fn fingerprint(queues: &QueueLogs, log_min: u64) -> u64 {
 }
 
 /// FNV-1a: must give the same in every version of ours.
-fn fnv<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
+pub(crate) fn fnv<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }

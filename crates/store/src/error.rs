@@ -60,6 +60,16 @@ pub enum StoreError {
         /// The queue.
         queue_id: u32,
     },
+    /// Units of a consume queue are damaged, and a thread reads the log for them: of this queue, or of another one.
+    #[error(
+        "damaged units of consume queue {topic}/{queue_id} wait to be mended from the log; try again in a few seconds"
+    )]
+    Mending {
+        /// The queue's topic.
+        topic: String,
+        /// The queue.
+        queue_id: u32,
+    },
     /// The device has no room for a first message.
     #[error(transparent)]
     NotWritable(#[from] NotWritable),

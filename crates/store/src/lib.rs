@@ -23,6 +23,7 @@ pub mod journal;
 mod lock;
 mod log_dirs;
 pub mod look;
+mod mend;
 mod options;
 mod pool;
 mod prepare;

@@ -4,12 +4,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use protocol::LogOffset;
 use protocol::record::{self, Scanned};
+use protocol::{LogOffset, names};
 
 use crate::error::StoreError;
 use crate::governor::Governor;
-use crate::queue_log::{Boundary, ConsumeQueue, Span, Unit, UnitsRead};
+use crate::mend::{Mend, leads_to};
+use crate::queue_log::{Boundary, ConsumeQueue, Span, SpansRead, Unit, UnitsRead};
 use crate::recovery::whole_record_after;
 use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
@@ -184,8 +185,11 @@ impl Store {
         let mut together = Together::default();
         // Of the unit that `offset` begins with, once that is known.
         let mut place = None;
+        // The place of the last unit that was not what the log says, and whether it is to be passed over.
+        let mut damaged: Option<(u64, bool)> = None;
+        let is_light = names::is_lmq(queue.topic());
         // Ends at the queue's end, at a limit, or when so many units were passed over.
-        while scanned < scan_max {
+        'units: while scanned < scan_max {
             if read.count >= limits.max_count.max(1) {
                 if let Some(place) = place {
                     queue.stop_at(offset, place);
@@ -196,11 +200,34 @@ impl Store {
             // First as many as are asked for; where a filter passes over them, more at once.
             let chunk = if scanned == 0 { limits.max_count.clamp(1, CHUNK_UNITS) } else { CHUNK_UNITS };
             let want = (scan_max - scanned).min(chunk);
-            let (first, is_cold) = match queue.read_spans(offset, want, limits.may_fault, units) {
-                Ok((first, UnitsRead::Units(_))) => (first, false),
-                Ok((first, UnitsRead::Cold(_))) => (first, true),
-                Err(error) => return read.fail(error.into()),
+            let SpansRead { first, in_files, read: units_read } =
+                match queue.read_spans(offset, want, limits.may_fault, units) {
+                    Ok(spans) => spans,
+                    Err(error) => return read.fail(error.into()),
+                };
+            let is_cold = matches!(units_read, UnitsRead::Cold(_));
+            // What is no unit, though the queue goes on; or batches that are passed over by the search, since one before them is damaged.
+            let hole = match units.first() {
+                None if !is_cold && limits.may_fault && queue.has_unit_of(offset) => Some(first),
+                Some(span) if span.base > offset && in_files > 0 => first.checked_sub(1),
+                Some(_) | None => None,
             };
+            if let Some(hole) = hole.filter(|hole| damaged.is_none_or(|(place, _)| place != *hole)) {
+                if !self.may_mend(limits, read) {
+                    return;
+                }
+                match self.mend(queue, hole) {
+                    // The log has none of it: what is behind it goes on.
+                    Ok(Mend::Lost(next)) if units.is_empty() && !queue.is_batch() => {
+                        offset = next.clamp(offset + 1, queue.max_offset());
+                        read.next = offset as i64;
+                    }
+                    // A queue of batches may leave some out, without damage.
+                    Ok(mend) => damaged = Some((hole, mend != Mend::Done)),
+                    Err(error) => return read.fail(error),
+                }
+                continue;
+            }
             if units.is_empty() {
                 read.status = match (is_cold, offset >= queue.max_offset()) {
                     (true, _) => end_status(read, ReadStatus::Cold),
@@ -231,7 +258,14 @@ impl Store {
             for (index, span) in units.iter().enumerate() {
                 let at = first + index as u64;
                 let unit = &span.unit;
+                // What is in memory is as it was pushed.
+                let is_unsure = index < in_files;
+                let mut is_damaged = false;
                 if unit.end().0 > confirmed {
+                    // Noted before a unit can be seen.
+                    is_damaged = is_unsure && unit.end() > queue.log_end();
+                }
+                if unit.end().0 > confirmed && !is_damaged {
                     read.max = offset as i64;
                     let nothing =
                         if offset == start { ReadStatus::OffsetOverflowOne } else { without_match(is_removing) };
@@ -244,12 +278,12 @@ impl Store {
                 }
                 scanned += 1;
                 place = Some(at + 1);
-                if !unit.is_message() || !wanted.wants_unit(unit.tags) {
+                if !is_damaged && (!unit.is_message() || !wanted.wants_unit(unit.tags)) {
                     offset = span.next();
                     read.next = offset as i64;
                     continue;
                 }
-                let is_hot = unit.at.0 >= from.hot;
+                let is_hot = unit.at.0 >= from.hot && !is_damaged;
                 if !is_hot && !limits.may_fault {
                     read.status = end_status(read, ReadStatus::Cold);
                     return;
@@ -259,6 +293,7 @@ impl Store {
                     segment = self.shared.log.segment_at(unit.at.0);
                 }
                 let slice = match &segment {
+                    _ if is_damaged => None,
                     Some(segment) if is_hot => LogSlice::new(segment, unit.at.0, unit.size as usize),
                     Some(segment) => {
                         let found = cold_slice(segment, &mut together, &units[index..], read, limits, from, wanted);
@@ -269,34 +304,81 @@ impl Store {
                     }
                     None => None,
                 };
-                offset = span.next();
-                read.next = offset as i64;
-                // Wanted, and retention was faster.
-                let Some(slice) = slice else {
-                    is_removing = true;
-                    continue;
-                };
                 // What is in memory is as it was written, and is not looked at.
-                let copy = match is_hot || !self.options().check_crc_on_read {
-                    true => Ok(None),
-                    false => slice.to_check().map(Some),
+                let copy = match &slice {
+                    Some(slice) if !is_hot && self.options().check_crc_on_read => slice.to_check().map(Some),
+                    Some(_) | None => Ok(None),
                 };
                 let copy = match copy {
                     Ok(copy) => copy,
                     Err(error) => return read.fail(error),
                 };
-                if !wanted.wants_record(copy.as_deref().unwrap_or(slice.as_ref())) {
+                let is_passed = damaged == Some((at, true));
+                if is_unsure && !is_passed {
+                    let is_own = match (&slice, &copy) {
+                        (Some(_), Some(bytes)) => Ok(leads_to(queue, is_light, span, bytes)),
+                        (Some(slice), None) if is_hot => Ok(leads_to(queue, is_light, span, slice.as_ref())),
+                        (Some(slice), None) if queue.is_batch() => {
+                            slice.to_check().map(|bytes| leads_to(queue, is_light, span, &bytes))
+                        }
+                        (Some(slice), None) => slice.head_to_check().map(|head| leads_to(queue, is_light, span, &head)),
+                        (None, _) => Ok(!is_damaged && self.is_removed(queue, at, unit)),
+                    };
+                    match is_own {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            if !self.may_mend(limits, read) {
+                                return;
+                            }
+                            match self.mend(queue, at) {
+                                Ok(mend) => damaged = Some((at, mend != Mend::Done || damaged == Some((at, false)))),
+                                Err(error) => return read.fail(error),
+                            }
+                            // It is looked at once more, and counts once.
+                            scanned -= 1;
+                            continue 'units;
+                        }
+                        Err(error) => return read.fail(error),
+                    }
+                }
+                offset = span.next();
+                read.next = offset as i64;
+                let Some(found) = &slice else {
+                    // Wanted, and retention was faster.
+                    is_removing = true;
+                    continue;
+                };
+                if is_passed && is_hot || !wanted.wants_record(copy.as_deref().unwrap_or(found.as_ref())) {
                     continue;
                 }
                 if copy.is_some_and(|bytes| !self.is_sound(queue, span.base, &bytes, unit.at.0)) {
                     continue;
                 }
-                out.push(slice);
+                out.extend(slice);
                 read.count += usize::from(span.count);
                 read.bytes += unit.size as usize;
             }
         }
         read.status = end_status(read, without_match(is_removing));
+    }
+
+    /// Whether this read may mend a unit. If not, it has ended: with what was found, or so that it comes again on a thread that may wait.
+    fn may_mend(&self, limits: &ReadLimits, read: &mut Read) -> bool {
+        let may_mend = limits.may_fault && read.count == 0;
+        if !may_mend {
+            read.status = end_status(read, ReadStatus::Cold);
+        }
+        may_mend
+    }
+
+    /// Whether a unit that leads to no byte of the log is one of those that retention is about to take: then those before it do not lead further.
+    fn is_removed(&self, queue: &ConsumeQueue, place: u64, unit: &Unit) -> bool {
+        if unit.at >= self.min_offset() {
+            return false;
+        }
+        let before = place.checked_sub(1).filter(|before| queue.places().contains(before));
+        let before = before.and_then(|before| queue.span_at_place(before).ok().flatten());
+        !before.is_some_and(|before| before.unit.is_message() && before.unit.at > unit.at)
     }
 
     /// Bytes of the log from here on are read in the portions for memory, as RocketMQ does: by their distance from the end.
@@ -359,8 +441,33 @@ impl Store {
         visit: &mut dyn FnMut(LogOffset, &record::RecordView<'_>),
     ) -> Result<(), StoreError> {
         let log = &self.shared.log;
-        let end = log.end.get();
-        let mut at = from.0.max(log.min());
+        if let Some(segment) = log.segment_at(from.0).filter(|segment| from.0 != segment.base())
+            && from.0 < log.end.get()
+            && let Some(why) = match record::scan(segment.record_at(from.0)?, false) {
+                Ok(Scanned::Record(_) | Scanned::Blank { .. }) => None,
+                no_record => Some(why_none(no_record)),
+            }
+        {
+            let why = format!("no record begins at log offset {from}: {why}");
+            return Err(StoreError::Malformed { path: segment.path().to_owned(), why });
+        }
+        self.walk(from.0, u64::MAX, &mut |at, view| {
+            visit(at, view);
+            true
+        })
+    }
+
+    /// Shows the records of the log that begin at `from` or behind it, and below `to` and its end, in order, until `visit` wants no more. May wait
+    /// for the device. A stretch that is no record is passed over, and said.
+    pub(crate) fn walk(
+        &self,
+        from: u64,
+        to: u64,
+        visit: &mut dyn FnMut(LogOffset, &record::RecordView<'_>) -> bool,
+    ) -> Result<(), StoreError> {
+        let log = &self.shared.log;
+        let end = log.end.get().min(to);
+        let mut at = from.max(log.min());
         // Each turn takes a segment.
         while at < end {
             let Some(segment) = log.segment_at(at) else {
@@ -376,22 +483,19 @@ impl Store {
             while at < end.min(segment.end()) {
                 match record::scan(walk.record_at(at)?, false) {
                     Ok(Scanned::Record(view)) => {
-                        visit(LogOffset(at), &view);
+                        if !visit(LogOffset(at), &view) {
+                            return Ok(());
+                        }
                         at += view.total_size() as u64;
                     }
                     Ok(Scanned::Blank { .. }) => at = segment.end(),
                     no_record => {
-                        let why = no_record.err().map_or_else(|| "nothing is there".to_owned(), |why| why.to_string());
-                        if at == from.0 && at != segment.base() {
-                            let why = format!("no record begins at log offset {at}: {why}");
-                            return Err(StoreError::Malformed { path: segment.path().to_owned(), why });
-                        }
                         let next = whole_record_after(&log.segments_between(at, end), at)?.unwrap_or(end);
                         tracing::error!(
                             path = %segment.path().display(),
                             from = at,
                             to = next,
-                            why,
+                            why = why_none(no_record),
                             "the log is damaged; what lies there is passed over; `gantry store verify` says more"
                         );
                         at = next;
@@ -401,6 +505,10 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn why_none(scanned: Result<Scanned<'_>, record::Corrupt>) -> String {
+    scanned.err().map_or_else(|| "nothing is there".to_owned(), |why| why.to_string())
 }
 
 /// What one read has brought together of messages that are not in memory.

@@ -22,16 +22,19 @@ use crate::governor;
 use crate::segment::Segment;
 
 /// What the file begins with; another number, if what follows means something else.
-const TITLE: &str = "resume 1";
+const TITLE: &str = "resume 2";
 /// It is shorter than this.
 const BYTES_MAX: usize = 1024;
-/// Two log offsets.
+/// How far the kernel has the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// The units of all records below are in the files of their queues. A record begins there, or the log ended there.
     pub written: u64,
     /// Below, the log was on the device; often further than that.
     pub flushed: u64,
+    /// Where queues ended with the records below `written`, as one number ([`QueueLogs::ends_below`](crate::queue_log::QueueLogs::ends_below)); none if
+    /// topics were deleted since.
+    pub ends: Option<u64>,
 }
 
 /// The file of a store that is open.
@@ -85,9 +88,9 @@ impl Resume {
     /// the log memory is free to let go.
     pub fn flushed_to(&self, flushed: u64, step: u64) {
         let mut state = self.state.lock();
-        let Mark { written, flushed: before } = state.noted;
+        let Mark { written, flushed: before, ends } = state.noted;
         if written > 0 && flushed >= before.saturating_add(step) {
-            self.note_in(&mut state, Mark { written, flushed });
+            self.note_in(&mut state, Mark { written, flushed, ends });
         }
     }
 
@@ -112,6 +115,15 @@ impl Resume {
                 warn!(path = %self.path.display(), %error, "a start after a kill will read more of the log");
                 self.forget_in(state);
             }
+        }
+    }
+
+    /// Files of queues are about to go: until the next note, nothing is said of where queues end.
+    pub fn forget_ends(&self) {
+        let mut state = self.state.lock();
+        if state.noted.ends.is_some() {
+            let noted = Mark { ends: None, ..state.noted };
+            self.note_in(&mut state, noted);
         }
     }
 
@@ -140,7 +152,8 @@ pub(crate) fn is_in_memory(segments: &[Arc<Segment>], mark: Mark) -> bool {
 }
 
 fn encode(mark: Mark, memory: &str) -> Vec<u8> {
-    let text = format!("{TITLE}\n{} {}\n{memory}\n", mark.written, mark.flushed);
+    let ends = mark.ends.map_or_else(|| "unknown".to_owned(), |ends| format!("{ends:016x}"));
+    let text = format!("{TITLE}\n{} {}\n{ends}\n{memory}\n", mark.written, mark.flushed);
     format!("{text}{:08x}\n", crc32fast::hash(text.as_bytes())).into_bytes()
 }
 
@@ -148,7 +161,8 @@ fn decode(bytes: &[u8], memory: &str) -> Option<Mark> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut lines = text.lines().skip(1);
     let (written, flushed) = lines.next()?.split_once(' ')?;
-    let mark = Mark { written: written.parse().ok()?, flushed: flushed.parse().ok()? };
+    let ends = u64::from_str_radix(lines.next()?, 16).ok();
+    let mark = Mark { written: written.parse().ok()?, flushed: flushed.parse().ok()?, ends };
     // What follows is a shorter text's, if it was written over a longer one.
     let whole = encode(mark, memory);
     bytes.starts_with(&whole).then_some(mark)
@@ -168,16 +182,18 @@ mod tests {
         assert_eq!(resume.recall(&abort), None);
         std::fs::write(&abort, "1").unwrap();
         resume.begin(&abort, None);
-        let mark = Mark { written: 1_000_000, flushed: 7 };
+        let mark = Mark { written: 1_000_000, flushed: 7, ends: Some(0xabc) };
         resume.note(mark);
         assert_eq!((resume.noted(), resume.recall(&abort)), (mark.written, Some(mark)));
-        let shorter = Mark { written: 8, flushed: 7 };
+        let shorter = Mark { written: 8, flushed: 7, ends: Some(u64::MAX) };
         resume.note(shorter);
         assert_eq!(resume.recall(&abort), Some(shorter));
         resume.flushed_to(9, 3);
         assert_eq!(resume.recall(&abort), Some(shorter));
         resume.flushed_to(10, 3);
-        assert_eq!(resume.recall(&abort), Some(Mark { written: 8, flushed: 10 }));
+        assert_eq!(resume.recall(&abort), Some(Mark { flushed: 10, ..shorter }));
+        resume.forget_ends();
+        assert_eq!(resume.recall(&abort), Some(Mark { flushed: 10, ends: None, ..shorter }));
 
         let copy = dir.path().join("copy");
         std::fs::copy(&abort, &copy).unwrap();

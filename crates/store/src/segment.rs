@@ -25,6 +25,9 @@ use crate::governor::{self, ColdPages, Resident};
 use crate::stretch::Copied;
 use crate::unsynced::again;
 
+#[cfg(test)]
+mod tests;
+
 /// Pages are this large on every machine that we run on; larger ones only make rounding coarser than needed.
 const PAGE: u64 = 4096;
 /// Records up to this size are copied to be looked at: no message is larger. What is no record may claim to be.
@@ -419,8 +422,10 @@ impl Segment {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.read_through(start..range.end),
             // The kernel's word for a signal that it spared us.
             Err(error) if error.raw_os_error() == Some(Errno::FAULT.raw_os_error()) => {
-                // Reading the file the other way says why, if there is more to say.
-                self.read_through(start..range.end).and(Err(error))
+                // Reading the file the other way says why, if there is more to say. Without that, the page was never written.
+                self.read_through(start..range.end).and(Err(io::Error::other(format!(
+                    "the file system gives no page to read, and may be full ({error})"
+                ))))
             }
             done => done,
         };
@@ -628,6 +633,18 @@ impl Segment {
         Ok(found.and_then(|data| usize::try_from(data).ok()).filter(|data| (*data as u64) < self.bytes))
     }
 
+    /// Where, from `place` in the file on, the first stretch begins that was never written, as far as the file system knows; the file's end if
+    /// there is none.
+    pub(crate) fn hole_from(&self, place: usize) -> io::Result<usize> {
+        let found = self.file()?.hole_from(place as u64)?;
+        Ok(found.filter(|hole| *hole > place as u64).unwrap_or(self.bytes).min(self.bytes) as usize)
+    }
+
+    /// Whether nothing was ever written at a place in the file, as far as the file system knows.
+    fn is_hole_at(&self, place: usize) -> bool {
+        self.with_file(|file| file.hole_from(place as u64)).is_ok_and(|hole| hole == Some(place as u64))
+    }
+
     /// Zeroes everything from the log offset `from` on. For recovery: a reader of RocketMQ's takes zeros for the end.
     pub(crate) fn cut(&self, from: u64) -> io::Result<()> {
         zero(&*self.file()?, from - self.base, self.bytes)?;
@@ -699,7 +716,10 @@ impl<'a> Walk<'a> {
         let bytes = self.segment.as_ref();
         let start = usize::try_from(at.saturating_sub(self.segment.base)).unwrap_or(usize::MAX).min(bytes.len());
         let rest = &bytes[start..];
-        self.bring_in(start, rest.len().min(RECORD_HEAD), bytes.len())?;
+        if let Err(error) = self.bring_in(start, rest.len().min(RECORD_HEAD), bytes.len()) {
+            // A file system in memory that is full gives no page to look at what was never written, and nothing is there.
+            return if self.segment.is_hole_at(start) { Ok(&rest[..0]) } else { Err(error) };
+        }
         if let Some(total) = rest.first_chunk().map(|total| u32::from_be_bytes(*total)) {
             // A stated length that is no record's brings in too much at worst.
             self.bring_in(start, rest.len().min(total as usize), bytes.len())?;
@@ -818,6 +838,18 @@ impl LogSlice {
         }
     }
 
+    /// The fields of a fixed place at its beginning, in the same way.
+    pub(crate) fn head_to_check(&self) -> Result<Cow<'_, [u8]>, StoreError> {
+        let head = self.range.start..self.range.end.min(self.range.start + record::at::BODY);
+        match &self.owner {
+            Owner::Segment(segment) => {
+                let copy = segment.scratch(head.clone())?;
+                Ok(copy.map_or_else(|| Cow::Borrowed(&(**segment).as_ref()[head]), Cow::Owned))
+            }
+            Owner::Copied(copied) => Ok(Cow::Borrowed(&(**copied).as_ref()[head])),
+        }
+    }
+
     /// Brings it into memory; waits for the device.
     pub(crate) fn bring_in(&self) -> Result<(), StoreError> {
         match &self.owner {
@@ -840,146 +872,5 @@ impl AsRef<[u8]> for LogSlice {
 impl fmt::Debug for LogSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LogSlice({} bytes at {})", self.range.len(), self.at)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::disk::RealDisk;
-
-    fn segment(dir: &Path, base: u64) -> Arc<Segment> {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        Segment::open(&disk, dir, base, 1 << 20, &Arc::new(ColdPages::unbounded())).unwrap()
-    }
-
-    #[test]
-    fn pages_are_let_go_of_inside_the_segment_only_and_lose_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let segment = segment(dir.path(), 5 << 20);
-        let bytes = vec![7; 1 << 20];
-        segment.write(5 << 20, &bytes);
-        segment.publish(6 << 20);
-        for (from, to) in
-            [(0, 0), (0, 1), (0, 5 << 20), (0, u64::MAX), ((5 << 20) + 1, (6 << 20) - 1), (6 << 20, 7 << 20)]
-        {
-            segment.let_go(from, to);
-            assert_eq!((*segment).as_ref(), bytes, "{from}..{to}");
-        }
-    }
-
-    /// Page faults of this thread that waited for nothing.
-    fn minor_faults() -> u64 {
-        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        stat.rsplit_once(") ").unwrap().1.split(' ').nth(7).unwrap().parse().unwrap()
-    }
-
-    #[test]
-    fn pages_that_are_touched_for_an_old_kernel_keep_their_bytes_and_are_written_without_a_fault() {
-        let dir = tempfile::tempdir().unwrap();
-        let segment = segment(dir.path(), 1 << 20);
-        let (base, appended) = (segment.base(), 5_000);
-        segment.write(base, &vec![7; appended]);
-        segment.publish(base + appended as u64);
-        segment.touch(base + appended as u64, segment.end());
-        let page = [9; PAGE as usize];
-        let before = minor_faults();
-        for at in (2 * PAGE..1 << 20).step_by(PAGE as usize) {
-            segment.write(base + at, &page);
-        }
-        let faults = minor_faults() - before;
-        assert!(faults < 32, "{faults} faults for 254 pages");
-        let file = std::fs::read(segment.path()).unwrap();
-        assert!(file[..appended].iter().all(|byte| *byte == 7));
-        assert!(file[appended..2 * PAGE as usize].iter().all(|byte| *byte == 0));
-        assert!(file[2 * PAGE as usize..].iter().all(|byte| *byte == 9));
-    }
-
-    #[test]
-    fn reads_bring_in_what_is_accounted_for_and_nothing_ahead_of_it() {
-        // On a disk: what is in a file system in memory cannot be dropped.
-        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let cold = Arc::new(ColdPages::new(Some(1 << 30), false, Arc::default()));
-        let segment = Segment::open(&disk, dir.path(), 0, 8 << 20, &cold).unwrap();
-        segment.write(0, &vec![7; 8 << 20]);
-        segment.publish(8 << 20);
-        segment.sync().unwrap();
-        cold.keep_from(8 << 20);
-        // Once with the file as it was made, once with one that is opened for each read.
-        for is_resting in [false, true] {
-            if is_resting {
-                segment.rest();
-            }
-            assert!(segment.forget_cached(0, 8 << 20));
-            assert_eq!(segment.resident().unwrap().cached, 0);
-            cold.clear();
-            for page in 0..16 {
-                let page = page * PAGE as usize;
-                assert_eq!(segment.scratch(page..page + PAGE as usize).unwrap(), Some(vec![7; PAGE as usize]));
-            }
-            assert_eq!((segment.resident().unwrap().cached, cold.bytes()), (16 * PAGE, 16 * PAGE));
-        }
-    }
-
-    #[test]
-    fn what_is_published_does_not_change() {
-        let dir = tempfile::tempdir().unwrap();
-        let segment = segment(dir.path(), 0);
-        segment.write(0, b"record");
-        segment.publish(6);
-        let overwritten = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| segment.write(3, b"x")));
-        assert!(overwritten.is_err());
-        let outside = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| segment.write((1 << 20) - 1, b"xy")));
-        assert!(outside.is_err());
-        assert_eq!((*segment).as_ref(), b"record");
-    }
-
-    #[test]
-    fn slices_are_made_of_published_bytes_only() {
-        let dir = tempfile::tempdir().unwrap();
-        let segment = segment(dir.path(), 1 << 20);
-        let base = segment.base();
-        segment.write(base, b"0123456789");
-        assert!(LogSlice::new(&segment, base, 1).is_none());
-        segment.publish(base + 10);
-        assert_eq!(LogSlice::new(&segment, base + 2, 8).unwrap().as_ref(), b"23456789");
-        for (at, bytes) in [(base + 2, 9), (base - 1, 1), (base, usize::MAX), (u64::MAX, 1), (base + 11, 0)] {
-            assert!(LogSlice::new(&segment, at, bytes).is_none(), "{at} +{bytes}");
-        }
-    }
-
-    #[test]
-    fn pages_that_the_file_system_does_not_give_are_an_error_and_no_signal() {
-        let dir = tempfile::tempdir().unwrap();
-        let segment = segment(dir.path(), 0);
-        let file = std::fs::File::options().write(true).open(segment.path()).unwrap();
-        file.set_len(0).unwrap();
-        assert!(segment.populate(0, 1 << 20, true).is_err());
-        file.set_len(1 << 20).unwrap();
-        segment.populate(0, 1 << 20, true).unwrap();
-        segment.write(0, b"record");
-    }
-
-    #[test]
-    fn what_is_mapped_is_synced_without_a_descriptor() {
-        let dir = tempfile::tempdir().unwrap();
-        let segment = segment(dir.path(), 0);
-        segment.write(0, b"record");
-        segment.publish(6);
-        segment.rest();
-        std::fs::remove_file(segment.path()).unwrap();
-        segment.sync_range(0, 6).unwrap();
-    }
-
-    #[test]
-    fn a_cut_leaves_zeros_to_the_end_and_nothing_else_changed() {
-        let dir = tempfile::tempdir().unwrap();
-        let segment = segment(dir.path(), 0);
-        segment.write(0, &vec![9; 1 << 20]);
-        segment.cut(5000).unwrap();
-        let file = std::fs::read(segment.path()).unwrap();
-        assert_eq!(file.len(), 1 << 20);
-        assert!(file[..5000].iter().all(|byte| *byte == 9) && file[5000..].iter().all(|byte| *byte == 0));
     }
 }

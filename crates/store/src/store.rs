@@ -27,6 +27,7 @@ use crate::governor::{ColdPages, Governor, MemoryFigures};
 use crate::index::KeyIndex;
 use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
+use crate::mend::Mending;
 use crate::options::{FlushMode, Retention, StoreOptions};
 use crate::pool::Pool;
 use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
@@ -93,6 +94,7 @@ pub(crate) struct Shared {
     pub no_room: Mutex<Option<NotWritable>>,
     /// Messages that were not what was stored.
     pub damaged: Damaged,
+    pub mending: Mending,
     /// Why consume queues cannot be written, if the last attempt failed.
     pub unwritten_queues: Mutex<Option<String>>,
     /// Whether the device is fuller than it may be.

@@ -65,7 +65,7 @@ pub(super) fn load(
     let mut ledger = Ledger::new(half_from, op_from);
     let mut ended = Marks::new(half_from, half_queue.max_offset());
 
-    for_each_unit(op_queue, op_from, |offset, unit| {
+    for_each_unit(store, op_queue, op_from, |offset, unit| {
         let mut highest = 0;
         with_record(store, unit.at, |view| {
             for half_offset in ended_offsets(view.body()) {
@@ -91,7 +91,7 @@ pub(super) fn load(
         .checked_sub(1)
         .and_then(|offset| op_queue.unit_at(offset).ok().flatten())
         .map(|unit| unit.at);
-    for_each_unit(half_queue, half_from, |offset, unit| {
+    for_each_unit(store, half_queue, half_from, |offset, unit| {
         last = last.max(Some(unit.at));
         let mut taken = None;
         if unit.is_message() && !ended.has(offset) {
@@ -163,13 +163,18 @@ fn first_offset(offsets: &Offsets, topic: &str, queue: &ConsumeQueue) -> u64 {
     committed.clamp(queue.min_offset(), queue.max_offset().max(queue.min_offset()))
 }
 
-fn for_each_unit(queue: &ConsumeQueue, from: u64, mut f: impl FnMut(u64, Unit)) -> Result<(), StoreError> {
+fn for_each_unit(
+    store: &Store,
+    queue: &ConsumeQueue,
+    from: u64,
+    mut f: impl FnMut(u64, Unit),
+) -> Result<(), StoreError> {
     let mut units = Vec::new();
     let mut offset = from;
     // Ends with the queue, which nobody extends during a start.
     loop {
         units.clear();
-        queue.read_units(offset, UNITS, true, &mut units)?;
+        store.units(queue, offset, UNITS, true, &mut units)?;
         if units.is_empty() {
             return Ok(());
         }

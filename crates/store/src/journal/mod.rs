@@ -129,6 +129,15 @@ pub struct JournalLook {
     pub bytes: u64,
 }
 
+/// What follows where the folder of a journal is not there, though there was one.
+pub(crate) const WITHOUT: &str = "topics, groups and offsets are taken from config/*.json as they were last written";
+
+/// Looks for the journal of a store that is known to have had one, before it is opened. Says whether its folder is there; an error if
+/// that has no file of it.
+pub(crate) fn expect(dir: &Path, disk: &dyn Disk) -> Result<bool, JournalError> {
+    open::expect(dir, disk)
+}
+
 impl JournalLook {
     /// Reads the journal in `dir` through a `disk` that changes nothing; none if there is none.
     pub(crate) fn read(dir: &Path, disk: &dyn Disk) -> Result<Option<JournalLook>, JournalError> {

@@ -135,6 +135,29 @@ pub(super) fn look(dir: &Path, disk: &dyn Disk) -> Result<Option<JournalLook>, J
     }))
 }
 
+/// Looks for the journal of a store that had one. Says whether its folder is there: who moves that away means to begin anew. One without a file that was
+/// begun is what an accident leaves.
+pub(super) fn expect(dir: &Path, disk: &dyn Disk) -> Result<bool, JournalError> {
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(true) };
+    let beside = disk.list(parent).map_err(|source| JournalError::disk("list", parent, source))?;
+    if !beside.iter().any(|entry| entry.is_dir && name == entry.name.as_str()) {
+        return Ok(false);
+    }
+    let found = files::list(disk, dir)?;
+    let state = Replay { disk, dir, tables: Tables::new(), findings: Vec::new() };
+    let mut is_begun = !found.snapshots.is_empty();
+    for &start in &found.journals {
+        is_begun = is_begun || !state.is_headless(start)?;
+    }
+    match is_begun {
+        true => Ok(true),
+        false => {
+            let what = "the store had a journal, and no file of it is here".to_owned();
+            Err(JournalError::Missing { path: dir.to_owned(), what })
+        }
+    }
+}
+
 /// Makes one change to a table.
 pub(super) fn apply(entries: &mut Entries, key: &[u8], value: Option<&[u8]>) {
     match value {

@@ -11,6 +11,7 @@ mod offsets;
 mod records;
 mod survey;
 mod timers;
+mod times;
 mod units;
 mod verify;
 

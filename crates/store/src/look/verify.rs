@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use super::log::{KEPT_BYTES, Log, Stumble};
+use super::times::Times;
 use super::units::Units;
 use super::{Finding, Known, Look, index, timers};
+use crate::checkpoint;
 use crate::closed::Closed;
 use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
@@ -137,6 +139,9 @@ impl Look {
         tell: &mut dyn FnMut(Finding),
         verified: &mut Verified,
     ) -> Result<Option<JournalLook>, StoreError> {
+        if checkpoint::knows_journal(&*self.disk, &self.options.root) && self.is_journal_lost(tell)? {
+            return Ok(None);
+        }
         let (path, at, what): (PathBuf, _, String) = match self.journal() {
             Ok(journal) => {
                 let mended = journal.iter().flat_map(|journal| &journal.findings);
@@ -157,6 +162,21 @@ impl Look {
         Ok(None)
     }
 
+    /// There was a journal, as the check-point says: whether nothing of it is here.
+    fn is_journal_lost(&self, tell: &mut dyn FnMut(Finding)) -> Result<bool, StoreError> {
+        let file = self.options.root.join("journal");
+        let (what, effect) = match journal::expect(&file, &*self.disk) {
+            Ok(true) => return Ok(false),
+            Ok(false) => ("the store had a journal, and its folder is not here".to_owned(), journal::WITHOUT),
+            Err(JournalError::Missing { what, .. }) => {
+                (what, "no start: topics, groups and offsets since config/*.json were last written would be forgotten")
+            }
+            Err(error) => return Err(error.into()),
+        };
+        tell(Finding { file, at: None, what, effect, remedy: journal::REMEDY });
+        Ok(true)
+    }
+
     /// Reads the log from its first byte on, and says where it ends.
     fn read_log(
         &self,
@@ -170,6 +190,7 @@ impl Look {
         let all = log.files.segments.last().map_or(0, |segment| segment.end() - at);
         let begin = at;
         let mut last_timestamp = 0;
+        let mut times = Times::default();
         'segments: for segment in &log.files.segments {
             // A file that is missing was told of.
             at = at.max(segment.base());
@@ -178,6 +199,10 @@ impl Look {
             while segment.holds(at) {
                 at = whole_records(segment, at, &self.options, &mut |block| {
                     units.compare_all(block, tell)?;
+                    for (_, place) in &block.places {
+                        let odd = times.next(place.unit.at.0, place.store_time);
+                        odd.into_iter().for_each(|odd| tell_time(segment, odd, tell));
+                    }
                     if block.records > 0 {
                         last_timestamp = block.last_timestamp;
                     }
@@ -199,6 +224,11 @@ impl Look {
                 };
             }
             segment.let_go(segment.base(), segment.end());
+        }
+        if let Some(odd) = times.end()
+            && let Some(segment) = log.segment_of(odd.0)
+        {
+            tell_time(segment, odd, tell);
         }
         verified.log_bytes = at - begin;
         progress(all, all);
@@ -253,4 +283,15 @@ impl Look {
             }
         }
     }
+}
+
+/// A record lies at that log offset whose store time is of another day than those on either side.
+fn tell_time(segment: &Segment, (at, time): (u64, i64), tell: &mut dyn FnMut(Finding)) {
+    tell(Finding {
+        file: segment.path().to_owned(),
+        at: at.checked_sub(segment.base()),
+        what: format!("the record at log offset {at} says that it was stored at {time} ms, and those beside it do not"),
+        effect: "the message is served; a search by time may miss it and others, and retention may keep its file too long, or not long enough",
+        remedy: "none for this message: send it again from where it came; reset groups by offset, not by time, around it",
+    });
 }

@@ -70,6 +70,17 @@ pub struct Span {
     pub count: u16,
 }
 
+/// How a read of [`Span`]s went.
+#[derive(Clone, Copy, Debug)]
+pub struct SpansRead {
+    /// The place of the first one, for [`ConsumeQueue::stop_at`].
+    pub first: u64,
+    /// So many of them came from files, which may be damaged; those behind are in memory, as they were pushed.
+    pub in_files: usize,
+    /// How it ended.
+    pub read: UnitsRead,
+}
+
 impl Span {
     /// One more than the offset of its last message.
     pub fn next(&self) -> u64 {
@@ -158,19 +169,19 @@ impl ConsumeQueue {
     }
 
     /// Reads up to `max` units from the one that holds the message `from`, and says which messages they stand for. As
-    /// [`read_units`](Self::read_units). Says the place of the first one too, for [`stop_at`](Self::stop_at).
+    /// [`read_units`](Self::read_units).
     pub fn read_spans(
         &self,
         from: u64,
         max: usize,
         may_block: bool,
         out: &mut Vec<Span>,
-    ) -> Result<(u64, UnitsRead), QueueError> {
+    ) -> Result<SpansRead, QueueError> {
         let is_batch = self.is_batch();
         let first = match self.place_of(from, may_block)? {
             Place::At(place) => place,
-            Place::Nowhere => return Ok((0, UnitsRead::Units(0))),
-            Place::Cold => return Ok((0, UnitsRead::Cold(0))),
+            Place::Nowhere => return Ok(SpansRead { first: 0, in_files: 0, read: UnitsRead::Units(0) }),
+            Place::Cold => return Ok(SpansRead { first: 0, in_files: 0, read: UnitsRead::Cold(0) }),
         };
         let mut place = first;
         let read = self.read_raw(place, max, may_block, |raw| {
@@ -179,7 +190,7 @@ impl ConsumeQueue {
             out.extend(span);
             span.is_some()
         })?;
-        Ok((first, read))
+        Ok(SpansRead { first, in_files: read.in_files, read: read.read })
     }
 
     /// Takes note that a reader will go on with the message `offset`, with which the unit at `place` begins: an ordinary queue need not be

@@ -32,13 +32,13 @@ fn check(queue: &ConsumeQueue, model: &[Span]) -> Result<(), TestCaseError> {
     let mut stops = Vec::new();
     for span in model {
         out.clear();
-        let (place, _) = queue.read_spans(span.base, 1, true, &mut out).unwrap();
+        let place = queue.read_spans(span.base, 1, true, &mut out).unwrap().first;
         queue.stop_at(span.base, place);
         stops.push((*span, place));
         // This one, and one of those that later stops have pushed out.
         for (span, place) in [stops[stops.len() - 1], stops[stops.len().saturating_sub(6)]] {
             out.clear();
-            prop_assert_eq!(queue.read_spans(span.base, 1, true, &mut out).unwrap().0, place);
+            prop_assert_eq!(queue.read_spans(span.base, 1, true, &mut out).unwrap().first, place);
             prop_assert_eq!(&out[..], &[span]);
         }
     }

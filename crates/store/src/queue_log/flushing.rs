@@ -11,6 +11,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex};
 
 use super::descriptors::FileKey;
+use super::ends::is_to_be_counted;
 use super::layout::Layout;
 use super::unit::UNIT_BYTES;
 use super::{QueueError, QueueLogs, Shared, WINDOW_BYTES_MAX};
@@ -148,10 +149,11 @@ impl QueueLogs {
                 flushed = Flushed::Part;
                 return !queue.is_deleted();
             }
-            queue.flush(window, least, &mut scratch).unwrap_or_else(|error| {
+            let is_active = queue.flush(window, least, &mut scratch).unwrap_or_else(|error| {
                 first_error.get_or_insert(error);
                 true
-            })
+            });
+            is_to_be_counted(queue) || is_active
         });
         self.shared.listed.lock().append(&mut listed);
         first_error.map_or(Ok(flushed), Err)

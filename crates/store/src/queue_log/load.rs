@@ -233,7 +233,7 @@ impl QueueLogs {
                 queue.min.store(first, Ordering::Relaxed);
             }
             if number == 0
-                && let Some(oldest) = oldest.filter(|span| !span.unit.is_blank())
+                && let Some(oldest) = oldest.filter(|span| !span.unit.is_blank() && span.unit.at <= last.unit.at)
             {
                 queue.min_at_plus_one.store(oldest.unit.at.0 + 1, Ordering::Relaxed);
             }

@@ -12,9 +12,11 @@ mod batch_tests;
 mod batch_unit;
 mod by_time;
 mod descriptors;
+mod ends;
 mod flushing;
 mod layout;
 mod load;
+mod mending;
 mod queue;
 mod reading;
 mod table;
@@ -34,7 +36,7 @@ use env::Buggify;
 use parking_lot::{Mutex, RwLock};
 use protocol::{LogOffset, names};
 
-pub use batch::Span;
+pub use batch::{Span, SpansRead};
 pub use by_time::Boundary;
 pub use load::Loaded;
 pub use queue::{ConsumeQueue, PushedAt};
@@ -43,6 +45,7 @@ pub use unit::{UNIT_BYTES, Unit};
 
 use crate::disk::Disk;
 use descriptors::Descriptors;
+use ends::BeforeRemoval;
 pub use flushing::Flushed;
 use flushing::{Bell, Unsynced};
 use layout::Layout;
@@ -192,6 +195,11 @@ struct Shared {
     /// So many bytes of units that are not written call for a flush. Relaxed: a hint.
     ring_at: AtomicU64,
     bell: Bell,
+    /// See `ends.rs`. Relaxed: whoever reads it has just flushed, under the maintenance lock.
+    counted_ends: AtomicU64,
+    /// Below which log offset it counts.
+    counted_below: AtomicU64,
+    before_removal: BeforeRemoval,
 }
 
 /// A topic that is deleted, and whose files are still there.
@@ -236,6 +244,9 @@ impl QueueLogs {
                 pending_bytes: AtomicU64::new(0),
                 is_rung: AtomicBool::new(false),
                 bell: Bell::default(),
+                counted_ends: AtomicU64::new(0),
+                counted_below: AtomicU64::new(0),
+                before_removal: BeforeRemoval::new(),
             }),
             topics: RwLock::default(),
             light: AtomicUsize::new(0),
@@ -340,6 +351,7 @@ impl QueueLogs {
         for queue in queues.all() {
             let mut tail = queue.tail.lock();
             queue.is_deleted.store(true, Ordering::Release);
+            queue.forget_end();
             if let Some(tail) = tail.take() {
                 self.shared.count_written(tail.pending_bytes());
             }
@@ -375,6 +387,9 @@ impl QueueLogs {
             return Ok(());
         }
         let mut first_error = None;
+        if let Some(call) = self.shared.before_removal.get() {
+            call();
+        }
         self.shared.listed.lock().retain(|queue| !queue.is_deleted());
         for topic in deleted {
             let queues = topic.queues.all();

@@ -55,6 +55,8 @@ pub struct ConsumeQueue {
     pub(super) batches: Option<Box<Batches>>,
     /// Set once, when the topic is deleted. What is pushed after that goes nowhere.
     pub(super) is_deleted: AtomicBool,
+    /// What it adds to the number of `ends.rs`.
+    pub(super) counted: AtomicU64,
     /// Guards the units in memory. Taken inside the log's lock by push; nothing is taken inside it but the list of queues
     /// that have something to write.
     pub(super) tail: Mutex<Option<Box<Tail>>>,
@@ -75,6 +77,7 @@ impl ConsumeQueue {
             files_end: AtomicU64::new(0),
             batches: is_batch.then(Box::default),
             is_deleted: AtomicBool::new(false),
+            counted: AtomicU64::new(0),
             tail: Mutex::new(None),
         }
     }
@@ -109,6 +112,11 @@ impl ConsumeQueue {
         self.max_offset()
     }
 
+    /// Whether it has a message of that number, by its lowest and highest one.
+    pub(crate) fn has_unit_of(&self, offset: u64) -> bool {
+        (self.min_offset()..self.max_offset()).contains(&offset)
+    }
+
     /// Where the last unit's record ends in the log; 0 without units.
     pub fn log_end(&self) -> LogOffset {
         LogOffset(self.log_end.load(Ordering::Acquire))
@@ -117,6 +125,11 @@ impl ConsumeQueue {
     /// The first place that there is in its files.
     pub(crate) fn files_begin(&self) -> u64 {
         self.first_file.load(Ordering::Acquire)
+    }
+
+    /// Whether it never had a message, as far as its files know: there is none.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.max_offset() == 0 && self.files_begin() == self.files_end.load(Ordering::Acquire)
     }
 
     /// Whether its topic was deleted while somebody still held it.

@@ -19,6 +19,14 @@ pub enum UnitsRead {
     Cold(usize),
 }
 
+/// How a read of raw units ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawRead {
+    pub read: UnitsRead,
+    /// So many of the units came from files: what is in memory is as it was pushed, and a file may have been damaged.
+    pub in_files: usize,
+}
+
 /// A read of one unit.
 pub(super) enum Raw {
     /// Its bytes come first.
@@ -45,11 +53,12 @@ impl ConsumeQueue {
             Place::Nowhere => return Ok(UnitsRead::Units(0)),
             Place::Cold => return Ok(UnitsRead::Cold(0)),
         };
-        self.read_raw(place, max, may_block, |raw| {
+        let read = self.read_raw(place, max, may_block, |raw| {
             let unit = Unit::decode(raw);
             out.extend(unit);
             unit.is_some()
-        })
+        })?;
+        Ok(read.read)
     }
 
     /// Shows up to `max` raw units from a place on, as many as there are, until `take` finds that one is none.
@@ -59,15 +68,15 @@ impl ConsumeQueue {
         max: usize,
         may_block: bool,
         mut take: impl FnMut(&[u8]) -> bool,
-    ) -> Result<UnitsRead, QueueError> {
+    ) -> Result<RawRead, QueueError> {
         let layout = self.layout();
         let unit_bytes = layout.unit_bytes;
         let mut place = from.max(self.first_file.load(Ordering::Acquire));
         if place > from {
             // What lies below the first file is gone.
-            return Ok(UnitsRead::Units(0));
+            return Ok(RawRead { read: UnitsRead::Units(0), in_files: 0 });
         }
-        let mut got = 0;
+        let (mut got, mut in_files) = (0, 0);
         let mut take = |raw: &[u8]| {
             let is_unit = take(raw);
             got += usize::from(is_unit);
@@ -100,16 +109,17 @@ impl ConsumeQueue {
             let at = layout.byte_in_file(place);
             let read = if may_block { file.read_at(raw, at).map(Some) } else { file.read_cached_at(raw, at) };
             let Some(read) = read.map_err(|source| self.failed("read", place, source))? else {
-                return Ok(UnitsRead::Cold(got));
+                return Ok(RawRead { read: UnitsRead::Cold(got), in_files });
             };
             let count = raw[..read].chunks_exact(unit_bytes).take_while(|raw| take(raw)).count();
+            in_files += count;
             place += count as u64;
             left -= count;
             if count < wanted {
                 break;
             }
         }
-        Ok(UnitsRead::Units(got))
+        Ok(RawRead { read: UnitsRead::Units(got), in_files })
     }
 
     /// Where a reader goes on who finds nothing at this offset, though the queue goes on: where the queue begins now, at what is in memory, or

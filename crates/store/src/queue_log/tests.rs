@@ -213,6 +213,32 @@ fn recovery_mends_a_unit_that_is_not_what_the_log_says() {
 }
 
 #[test]
+fn a_damaged_unit_moves_the_lower_end_of_no_queue() {
+    let damages: [fn(&mut [u8]); 4] =
+        [|unit| unit.fill(0), |unit| unit[0] = 0x80, |unit| unit[2] = 1, |unit| unit[..8].fill(0)];
+    for damage in damages {
+        for damaged in 0..40 {
+            let dir = tempfile::tempdir().unwrap();
+            let (logs, _) = open(dir.path());
+            (0..40).for_each(|n| logs.get_or_create("t", 0).push(unit(n + 1)));
+            logs.sync_all().unwrap();
+            logs.flush_all().unwrap();
+            let queue = logs.get("t", 0).unwrap();
+            let path = super::descriptors::file_path(&queue.dir(), damaged / UNITS_PER_FILE * UNITS_PER_FILE * 20);
+            let mut file = std::fs::read(&path).unwrap();
+            damage(&mut file[(damaged % UNITS_PER_FILE) as usize * 20..][..20]);
+            std::fs::write(&path, file).unwrap();
+            // None is gone, then those below 25.
+            logs.trim_below(LogOffset(50)).unwrap();
+            assert!(queue.min_offset() <= u64::from(damaged == 0), "{queue:?} with {damaged}");
+            logs.trim_below(LogOffset(2_600)).unwrap();
+            let near = if damaged == 24 || damaged == 25 { 24..=26 } else { 25..=25 };
+            assert!(near.contains(&queue.min_offset()), "{queue:?} with {damaged}");
+        }
+    }
+}
+
+#[test]
 fn trimming_follows_the_log_and_keeps_the_last_file() {
     let dir = tempfile::tempdir().unwrap();
     let (logs, _) = open(dir.path());

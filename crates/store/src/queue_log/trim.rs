@@ -113,7 +113,38 @@ impl ConsumeQueue {
         if self.is_deleted() || second >= end {
             return Ok(false);
         }
-        Ok(self.unit_in(second - 1)?.is_some_and(|unit| unit.is_blank() || unit.at.0 < log_offset))
+        Ok(self.believed(second - 1)?.is_some_and(|unit| unit.is_blank() || unit.at.0 < log_offset))
+    }
+
+    /// The unit at a place, or the next one behind it where that is no unit, or does not lie between those beside it in the log though they are in
+    /// order: units of zeros never reached the device, or it damaged them, and so it may have done with others. None if there is none near.
+    fn believed(&self, place: u64) -> Result<Option<Unit>, QueueError> {
+        let from = place.saturating_sub(1).max(self.min_place()).min(place);
+        let mut units = [None; 3];
+        let mut count = 0;
+        self.read_raw(from, units.len(), true, |raw| {
+            units[count] = Unit::decode(raw);
+            count += 1;
+            true
+        })?;
+        let (before, this, after) = match from < place {
+            true => (units[0], units[1], units[2]),
+            false => (None, units[0], units[1]),
+        };
+        if let Some(this) = this {
+            return Ok(match (before, after) {
+                (Some(before), Some(after)) if !this.is_blank() && before.at <= after.at => {
+                    Some(if (before.at..=after.at).contains(&this.at) { this } else { after })
+                }
+                (Some(_) | None, Some(_) | None) => Some(this),
+            });
+        }
+        let mut found = None;
+        self.read_raw(place, STRETCH as usize, true, |raw| {
+            found = Unit::decode(raw);
+            found.is_none()
+        })?;
+        Ok(found)
     }
 
     pub(super) fn trim_below(&self, min_log_offset: LogOffset) -> Result<usize, QueueError> {
@@ -124,17 +155,15 @@ impl ConsumeQueue {
         if self.min_at_plus_one.load(Ordering::Acquire) > min_log_offset.0 {
             return Ok(0);
         }
-        // Units of zeros never reached the device, though some behind them have. The log may have their records: what comes before them stays.
-        let are_holes_gone = self.unit_in(min)?.is_none();
-        let is_gone =
-            |unit: Option<Unit>| unit.map_or(are_holes_gone, |unit| unit.is_blank() || unit.at < min_log_offset);
+        // A damaged unit must not take those before it along, nor hold them.
+        let is_gone = |unit: Option<Unit>| unit.is_some_and(|unit| unit.is_blank() || unit.at < min_log_offset);
         let new_min = if self.log_end() <= min_log_offset {
             next
         } else {
-            self.first_that(min, next, |place| Ok(!is_gone(self.unit_in(place)?)))?
+            self.first_that(min, next, |place| Ok(!is_gone(self.believed(place)?)))?
         };
         let first = if new_min < next { self.span_in(new_min)? } else { None };
-        if let Some(span) = first {
+        if let Some(span) = first.filter(|span| span.unit.end() <= self.log_end()) {
             self.min_at_plus_one.store(span.unit.at.0 + 1, Ordering::Release);
         }
         if let Some(batches) = &self.batches {

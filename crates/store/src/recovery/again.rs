@@ -33,6 +33,8 @@ pub(super) struct Again {
     pub units_added: u64,
     /// See [`Rebuild::has_overtaken`].
     pub has_overtaken: bool,
+    /// See [`Rebuild::lacking`].
+    pub lacking: Option<String>,
     suspects: Suspects,
 }
 
@@ -179,6 +181,7 @@ pub(super) fn read_again(
     let units_added = rebuild.added;
     let has_overtaken = rebuild.has_overtaken;
     let suspects = std::mem::take(&mut rebuild.suspects);
+    let lacking = rebuild.lacking.take();
     let (mended, not_mended) = rebuild.findings();
     found.findings.extend(mended);
     found.not_mended.extend(not_mended);
@@ -203,7 +206,7 @@ pub(super) fn read_again(
             ));
         }
     }
-    Ok(Again { end: at, last_timestamp, units_added, has_overtaken, suspects })
+    Ok(Again { end: at, last_timestamp, units_added, has_overtaken, lacking, suspects })
 }
 
 /// Whether it is written down that the log ends there.

@@ -46,11 +46,22 @@ pub(crate) fn whole_record_after(segments: &[Arc<Segment>], at: u64) -> Result<O
             if place + MAGIC_AT + MAGIC.len() > bytes.len() {
                 break;
             }
-            let end = bytes.len().min(place + PIECE);
+            // Not beyond what was written: in a file system in memory, a look at a hole fills it.
+            let hole = segment.hole_from(place).map_err(|source| StoreError::Disk {
+                doing: "look at",
+                path: segment.path().to_owned(),
+                source,
+            })?;
+            let end = bytes.len().min(place + PIECE).min(hole);
             segment.bring_in(place..end)?;
-            let Some(found) = bytes[place + MAGIC_AT..end].windows(MAGIC.len()).position(|three| three == MAGIC) else {
+            let looked_at = bytes.get(place + MAGIC_AT..end).unwrap_or_default();
+            let Some(found) = looked_at.windows(MAGIC.len()).position(|three| three == MAGIC) else {
                 if end == bytes.len() {
                     break;
+                }
+                if end == hole {
+                    place = end;
+                    continue;
                 }
                 // The last bytes may be the beginning of the code.
                 place = end - MAGIC_AT - MAGIC.len() + 1;

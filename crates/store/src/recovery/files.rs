@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Recovered;
-use crate::disk::Disk;
+use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
 use crate::governor::ColdPages;
 use crate::log_dirs::LogDirs;
@@ -51,8 +51,15 @@ pub(crate) fn open_segments(
         disk.remove(&path).map_err(failed("remove", &path))?;
         found.findings.push(format!("{}: empty, removed", path.display()));
     }
-    // A broker of another setting wrote these files: they say how large files are, not the configuration.
-    let segment_bytes = files.first().map_or(options.segment_bytes, |first| first.bytes);
+    let whole = forget_files_ahead(&mut files, options.segment_bytes, disk, found)?;
+    // A broker of another setting wrote these files: they say how large files are, not the configuration. But not a single one that is known to have
+    // gone further: it has lost its end.
+    let is_cut = |file: &LogFile<'_>| file.bytes < options.segment_bytes && known_end > file.base + file.bytes;
+    let segment_bytes = match (whole, files.as_slice()) {
+        (Some(whole), [_]) => whole,
+        (None, [single]) if is_cut(single) => options.segment_bytes,
+        (Some(_) | None, files) => files.first().map_or(options.segment_bytes, |first| first.bytes),
+    };
     if segment_bytes != options.segment_bytes {
         found.findings.push(format!(
             "{}: files have {segment_bytes} bytes, mappedFileSizeCommitLog says {}: the files win",
@@ -62,7 +69,11 @@ pub(crate) fn open_segments(
     }
     if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
         let (path, says) = match files.first() {
-            Some(first) => (first.path(), format!("has {segment_bytes} bytes")),
+            Some(first) => {
+                let remedy = "put it back from a copy, or move it away if there is none: what was in it is lost";
+                let says = format!("has {segment_bytes} bytes; {remedy}");
+                (first.path(), says)
+            }
             None => (options.log_dirs.first().to_owned(), format!("mappedFileSizeCommitLog is {segment_bytes}")),
         };
         return Err(malformed(
@@ -140,6 +151,56 @@ pub(crate) fn open_segments(
         segments.push(segment);
     }
     Ok(LogFiles { segments, segment_bytes, is_new })
+}
+
+/// Lets go of files that were made ahead behind one that was cut short, or that could not be made whole: nothing was ever written into them, and the log
+/// goes on before them. Says how long that one was, if there is one.
+fn forget_files_ahead(
+    files: &mut Vec<LogFile<'_>>,
+    configured: u64,
+    disk: &Arc<dyn Disk>,
+    found: &mut Recovered,
+) -> Result<Option<u64>, StoreError> {
+    // Where a file is missing, the next one does not begin where this one would end.
+    let length = |file: &LogFile<'_>, next: &LogFile<'_>| {
+        let whole = next.base - file.base;
+        (file.bytes < whole && (whole == next.bytes || whole == configured)).then_some(whole)
+    };
+    let short = files.windows(2).zip(0..).find_map(|(pair, index)| Some((index, length(&pair[0], &pair[1])?)));
+    let Some((short, whole)) = short else { return Ok(None) };
+    for file in &files[short + 1..] {
+        if !is_blank(file, disk)? {
+            return Ok(None);
+        }
+    }
+    for file in files.drain(short + 1..).rev() {
+        let path = file.path();
+        disk.remove(&path).map_err(failed("remove", &path))?;
+        disk.sync_dir(file.dir).map_err(failed("sync", file.dir))?;
+        found.findings.push(format!("{}: made ahead of the log's end, and nothing is in it: removed", path.display()));
+    }
+    Ok(Some(whole))
+}
+
+/// Whether a file holds nothing but zeros.
+fn is_blank(file: &LogFile<'_>, disk: &Arc<dyn Disk>) -> Result<bool, StoreError> {
+    let path = file.path();
+    let opened = disk.open(&path, OpenHow::Read).map_err(failed("open", &path))?;
+    let mut buffer = vec![0; 64 << 10];
+    let mut at = 0;
+    // Each turn looks at a piece, and the file system says where the next one is.
+    while at < file.bytes {
+        match opened.data_from(at).map_err(failed("look at", &path))? {
+            Some(data) if data < file.bytes => at = data,
+            Some(_) | None => return Ok(true),
+        }
+        let read = opened.read_once_at(&mut buffer, at).map_err(failed("read", &path))?;
+        if read == 0 || buffer[..read].iter().any(|byte| *byte != 0) {
+            return Ok(read == 0);
+        }
+        at += read as u64;
+    }
+    Ok(true)
 }
 
 /// One file of the log, as a folder lists it.

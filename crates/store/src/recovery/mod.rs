@@ -62,8 +62,9 @@ fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut 
         // leave their units; the check-point knows how far that can go.)
         return Ok(min);
     }
+    // Also after a loss of power, which may take it back that the store was closed, and nothing else.
     if let Some(closed) = closed
-        && !was_abnormal
+        && (!was_abnormal || before.noted.is_none())
         && closed.min == min
         && begins(files, closed.end)? == Begins::Nothing
     {
@@ -73,7 +74,7 @@ fn scan_from(files: &LogFiles, queues: &QueueLogs, before: &Before, found: &mut 
             ));
             return Ok(min);
         }
-        if rebuild_from.is_none() {
+        if rebuild_from.is_none() && !was_abnormal {
             return Ok(closed.end);
         }
     }
@@ -218,6 +219,17 @@ pub(crate) fn recover(
         segment.publish(segment.end());
     }
     finish_deletions(queues, before.deleted)?;
+    let min = files.segments[0].base();
+    let lost = match before.noted.and_then(|mark| Some((mark.written, mark.ends?))) {
+        Some((written, ends)) if queues.ends_below(written)? != ends => {
+            found.findings.push(format!(
+                "consume queues are not what they were when the process was killed: the log is read again from {min} on"
+            ));
+            Some(min)
+        }
+        Some(_) | None => None,
+    };
+    let before = &Before { rebuild_from: lost.or(before.rebuild_from), ..*before };
     let noted = match before.noted {
         Some(mark) if is_usable(mark, files, queues, before)? => Some(mark),
         Some(_) | None => None,
@@ -238,12 +250,20 @@ pub(crate) fn recover(
     let mut again = read_again(files, queues, before, from, options, disk, found)?;
     found.units_added += again.units_added;
     let (at, mut last_timestamp, mut has_overtaken) = (again.end, again.last_timestamp, again.has_overtaken);
-    if !is_told && again.has_suspects(queues) {
+    // Its files are gone, or the device never had them: what lies before `from` is not in it.
+    let lacking = again.lacking.take().filter(|_| from > min);
+    if !is_told && (lacking.is_some() || again.has_suspects(queues)) {
         // What is taken out of queues may be of records before `from`.
         before.unfinished.begin(before, found.was_abnormal, options, &**disk)?;
         is_told = true;
     }
-    if let Some(from) = again.forget_misleading(files, queues, before.deleted, from)? {
+    if let Some(queue) = &lacking {
+        found.findings.push(format!(
+            "consume queue {queue} has no file, though the log has messages of it: the log is read again from {min} on"
+        ));
+    }
+    let misleading = again.forget_misleading(files, queues, before.deleted, from)?;
+    if let Some(from) = lacking.map(|_| min).or(misleading) {
         // Nothing of that is there any more, and the log is as it was.
         queues_from = queues_from.min(from);
         let mut found_again = Recovered { was_abnormal: found.was_abnormal, ..Recovered::default() };

@@ -39,6 +39,8 @@ pub(super) struct Rebuild<'a> {
     pub has_overtaken: bool,
     /// Queues that were not what the records say.
     pub suspects: Suspects,
+    /// A queue of which there is no file, and whose first record here is not its first one.
+    pub lacking: Option<String>,
     /// By the queue's address, its last true unit where untrue ones follow: number, and where its record lies. Until the queue changes.
     last_true: HashMap<usize, (u64, LogOffset), FixedState>,
     /// Stretches of the log that were lost, and how much that was.
@@ -89,6 +91,7 @@ impl<'a> Rebuild<'a> {
             checkpointed,
             has_overtaken: false,
             suspects: Suspects::default(),
+            lacking: None,
             last_true: HashMap::default(),
             gaps_of_log: Vec::new(),
             lost_bytes: 0,
@@ -125,6 +128,9 @@ impl<'a> Rebuild<'a> {
                 false => self.queues.get_or_create(place.topic, place.queue_id),
             });
         let count = if queue.is_batch() { place.count } else { 1 };
+        if place.offset > 0 && queue.is_unknown() && !queue.is_batch() {
+            self.lacking.get_or_insert_with(|| format!("{}/{}", place.topic, place.queue_id));
+        }
         if self.known.has(queue, Span { unit: place.unit, base: place.offset, count }) {
             return Ok(());
         }

@@ -20,7 +20,7 @@ use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::governor::{ColdPages, FilePages, Governor, governed};
 use crate::index::{KeyIndex, LogNow};
-use crate::journal::{Journal, JournalOptions, JournalSync};
+use crate::journal::{self, Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{StoreEnv, StoreOptions};
 use crate::prepare;
@@ -56,10 +56,14 @@ impl Store {
         let sync = JournalSync::of(options.flush, options.flush_interval);
         let journal_options = JournalOptions { sync, ..options.journal.clone() };
         let journal_dir = root.join("journal");
+        let (mut checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
+        if checkpoint.knows_journal() && !journal::expect(&journal_dir, &*disk)? {
+            let what = format!("{} is not there, and the store had one: {}", journal_dir.display(), journal::WITHOUT);
+            found.findings.push(what);
+        }
         let journal =
             Journal::open_with(&journal_dir, journal_options, clock.clone(), Arc::clone(&disk), buggify.clone())?;
         found.findings.extend(journal.findings().iter().cloned());
-        let (checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
         let shares = options.governor.as_ref().map(|governor| governor.shares);
         let governor_bell = Arc::new(Bell::default());
         let is_exact = shares.is_some_and(|shares| shares.ahead < prepare::WINDOW_MAX);
@@ -158,18 +162,27 @@ impl Store {
         let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
         let shared = Shared::new(options, clock, disk, log, queues, index, &end);
         let shared = Arc::new(Shared { resume, cold_pages, governor, governor_bell, files_disk, buggify, ..shared });
+        shared.queues.begin_to_count_ends(end.at)?;
+        let noted_in = Arc::downgrade(&shared);
+        shared.queues.before_removal(move || {
+            noted_in.upgrade().inspect(|shared| shared.resume.forget_ends());
+        });
         let log = Arc::downgrade(&shared);
         journal.count_beside(Box::new(move || log.upgrade().map_or(0, |shared| shared.log.end.get())));
-        // So that the first message finds room. A start without any would be taken for one that worked.
-        if !prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN)
-            && let Some(reason) = shared.no_room.lock().take()
-        {
-            return Err(reason.into());
+        // So that the first message finds room. A start without any would be taken for one that worked, where there is nothing to be read either.
+        if !prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN) {
+            let reason = shared.no_room.lock().clone();
+            match reason {
+                Some(reason) if end.at == shared.log.min() => return Err(reason.into()),
+                Some(reason) => found.not_mended.push(format!("messages are read, and none is taken: {reason}")),
+                None => {}
+            }
         }
         abort.raise()?;
         shared.resume.begin(abort.path(), end.noted);
         // Without its name on the device, a loss of power would look like a clean stop.
         shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
+        checkpoint.note_journal()?;
         unsynced.clear();
         let (cold, mut threads) =
             ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
@@ -226,6 +239,7 @@ impl Shared {
             had_reads: AtomicBool::new(false),
             segments_bell: Bell::default(),
             damaged: crate::sound::Damaged::default(),
+            mending: crate::mend::Mending::default(),
             flush_bell: Bell::default(),
             flush_mode: crate::flush::Mode::new(options.flush),
             retention_bell: Bell::default(),

@@ -80,7 +80,8 @@ impl Store {
                     || shared.queues.deleted_up_to().is_some()
                     || store.checkpointed() < store.last_timestamp();
                 store.await_deletions(Duration::ZERO);
-                let mark = Mark { written: shared.log.end.get(), flushed: shared.flushed.get() };
+                let mark = Mark { written: shared.log.end.get(), flushed: shared.flushed.get(), ends: None };
+                shared.queues.count_ends_below(mark.written);
                 let is_note_due = mark.written - shared.resume.noted() >= shared.options.recovery.note_bytes;
                 // Queues at rest are written to the end.
                 let pending = shared.queues.pending_bytes();
@@ -91,7 +92,8 @@ impl Store {
                     // Due or not: that queues are written costs much more than the note.
                     Ok(Flushed::All) if mark.written > shared.resume.noted() => {
                         // The log may have come further on the device while queues were written.
-                        shared.resume.note(Mark { flushed: shared.flushed.get(), ..mark });
+                        let ends = Some(shared.queues.counted_ends());
+                        shared.resume.note(Mark { flushed: shared.flushed.get(), ends, ..mark });
                     }
                     Ok(_) | Err(_) => shared.resume.flushed_to(mark.flushed, 1),
                 }

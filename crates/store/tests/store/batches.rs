@@ -230,3 +230,39 @@ fn a_unit_that_changed_is_mended_from_the_log_with_all_that_follow() {
         assert_records(&store, 70);
     }
 }
+
+#[test]
+fn a_damaged_unit_of_a_batch_hides_no_message_and_gives_no_other_one() {
+    type Damage = fn(&mut [u8]);
+    let damages: [(&str, Damage); 8] = [
+        ("zeros", |unit| unit.fill(0)),
+        ("beyond the log's end", |unit| unit[3] ^= 1),
+        ("another place of the log", |unit| unit[6] ^= 0x10),
+        ("a higher offset", |unit| unit[32] ^= 1),
+        ("a somewhat higher offset", |unit| unit[35] ^= 0x80),
+        ("a lower offset", |unit| unit[28..36].fill(0)),
+        ("more messages", |unit| unit[36] ^= 1),
+        ("no messages", |unit| unit[36..38].fill(0)),
+    ];
+    for (what, damage) in damages {
+        for number in [1, 25, 29, 40] {
+            let dir = tempfile::tempdir().unwrap();
+            let (store, _) = open_batches(dir.path());
+            append_records(&store, 0..70);
+            store.close().unwrap();
+            drop(store);
+            // 20 units a file.
+            let file = format!("batchconsumequeue/{TOPIC}/0/{:020}", number / 20 * 20 * 46);
+            let (path, at) = (dir.path().join(file), number % 20 * 46);
+            let before = std::fs::read(&path).unwrap();
+            let mut unit = before[at..at + 46].to_vec();
+            damage(&mut unit);
+            overwrite(&path, at as u64, &unit);
+            let (store, _) = open_batches(dir.path());
+            assert_records(&store, 70);
+            assert_eq!(store.damaged_units(), 1, "unit {number}: {what}");
+            assert!(std::fs::read(&path).unwrap() == before, "unit {number}: {what}");
+            store.close().unwrap();
+        }
+    }
+}

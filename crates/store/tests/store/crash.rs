@@ -59,7 +59,7 @@ fn units_that_never_reached_the_device_in_front_of_units_beyond_the_log_cost_no_
     let image = image(dir.path());
     std::fs::write(image.path().join("abort"), "").unwrap();
     std::fs::remove_file(image.path().join("checkpoint")).unwrap();
-    std::fs::remove_dir_all(image.path().join("journal")).unwrap();
+    forget_journal(image.path());
     overwrite(&segment_path(image.path(), at[150] / SEGMENT * SEGMENT), at[150] % SEGMENT, &[0; 100]);
     overwrite(&queue_file(image.path(), TOPIC, 0, 2000), 0, &[0; 2000]);
     let (store, _) = open(image.path());
@@ -161,7 +161,7 @@ fn a_check_point_of_any_bytes_costs_no_message() {
 #[test]
 fn a_lost_journal_folder_costs_no_message() {
     let dir = crashed(100);
-    std::fs::remove_dir_all(dir.path().join("journal")).unwrap();
+    forget_journal(dir.path());
     let (store, _) = open(dir.path());
     assert_run(&store, 0..100);
 }
@@ -328,4 +328,27 @@ fn a_loss_of_power_right_after_a_start_does_not_look_like_a_clean_stop() {
     assert!(dir.path().join("abort").exists());
     assert!(disk.faults.synced_dirs.lock().iter().any(|synced| synced == dir.path()), "the name of the file `abort`");
     drop(store);
+}
+
+#[test]
+fn a_last_file_of_the_log_that_was_cut_short_costs_what_was_cut_off() {
+    for messages in [40, 300] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path());
+        let ends: Vec<u64> = (0..messages).map(|number| append(&store, TOPIC, 0, &body(number)).end.0).collect();
+        eventually("units in their files", || queue_file(dir.path(), TOPIC, 0, 0).exists());
+        let last = (ends[ends.len() - 1] - 1) / SEGMENT * SEGMENT;
+        for bytes in [0, 1, 50, 4096, 5000, 12_001] {
+            let image = image(dir.path());
+            let file = std::fs::OpenOptions::new().write(true).open(segment_path(image.path(), last)).unwrap();
+            file.set_len(bytes).unwrap();
+            let kept = ends.iter().filter(|end| **end <= last + bytes).count() as u64;
+            let (store, found) = open(image.path());
+            assert_run(&store, 0..kept);
+            assert!(kept == messages || !found.findings.is_empty());
+            append_run(&store, kept..kept + 10);
+            assert_run(&store, 0..kept + 10);
+            store.close().unwrap();
+        }
+    }
 }

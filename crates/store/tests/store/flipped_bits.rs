@@ -2,13 +2,17 @@
 
 use protocol::LogOffset;
 use protocol::record::{RecordView, at};
-use store::look::{Look, Part};
+use store::look::{Known, Look, Part};
 use store::{ReadStatus, RecordAt, Store, StoreOptions, Wanted};
 
 use crate::support::*;
 
 /// A store that was closed with 50 messages, and where one of them lies, of which a bit of the byte `place` has turned over since.
 fn closed_with_a_flip(message: u64, place: usize) -> (tempfile::TempDir, LogOffset) {
+    closed_with_a_bit_flipped(message, place, 1)
+}
+
+fn closed_with_a_bit_flipped(message: u64, place: usize, bit: u8) -> (tempfile::TempDir, LogOffset) {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path());
     append_run(&store, 0..50);
@@ -18,7 +22,7 @@ fn closed_with_a_flip(message: u64, place: usize) -> (tempfile::TempDir, LogOffs
     let path = segment_path(dir.path(), 0);
     let flipped = damaged.0 as usize + place;
     let was = std::fs::read(&path).unwrap()[flipped];
-    overwrite(&path, flipped as u64, &[was ^ 1]);
+    overwrite(&path, flipped as u64, &[was ^ bit]);
     (dir, damaged)
 }
 
@@ -147,4 +151,17 @@ fn pages_that_are_lost_while_a_body_is_checked_do_not_end_the_process() {
     let mut slices = Vec::new();
     let read = store.read(&queue, 0, &limits(1), &mut LosesTheFile(&path), &mut slices);
     assert_eq!((read.status, read.count, store.damaged_messages()), (ReadStatus::Found, 1, 0));
+}
+
+#[test]
+fn a_store_time_of_another_age_is_no_sound_record() {
+    for message in [0, 23, 49] {
+        // Of 2023, and of some 200,000 years later.
+        let (dir, at) = closed_with_a_bit_flipped(message, at::STORE_TIMESTAMP + 1, 0x10);
+        let mut findings = Vec::new();
+        let look = Look::stopped(options(dir.path())).unwrap();
+        look.verify(&Known::default(), &mut |finding| findings.push(finding), &mut |_, _| {}).unwrap();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].what.contains(&format!("log offset {at} says that it was stored at")), "{findings:?}");
+    }
 }

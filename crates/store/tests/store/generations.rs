@@ -244,7 +244,7 @@ fn records_beyond_the_log_s_end_do_not_speak_for_a_newer_life() {
         let image = image(dir.path());
         std::fs::write(image.path().join("abort"), "").unwrap();
         std::fs::remove_file(image.path().join("checkpoint")).unwrap();
-        std::fs::remove_dir_all(image.path().join("journal")).unwrap();
+        forget_journal(image.path());
         overwrite(&segment_path(image.path(), 0), torn + 100, &[0; 200]);
         let (store, _) = open(image.path());
         assert_eq!(store.end().0, torn);
@@ -283,7 +283,7 @@ fn units_beyond_the_log_s_end_make_no_room_for_the_life_before() {
             store.close().unwrap();
             let image = image(dir.path());
             std::fs::write(image.path().join("abort"), "").unwrap();
-            std::fs::remove_dir_all(image.path().join("journal")).unwrap();
+            forget_journal(image.path());
             if scans_all {
                 std::fs::remove_file(image.path().join("checkpoint")).unwrap();
             } else {

@@ -263,3 +263,55 @@ fn a_start_after_a_kill_leaves_the_log_to_the_flush() {
     assert!(syncs[1..].iter().any(|range| range.start == 0 && range.end >= end as usize), "{syncs:?}");
     assert_run(&store, 0..100);
 }
+
+/// A store that was killed with messages in two queues; only the first one was written lately. Before the next start something is done.
+fn with_a_quiet_queue(done_before: &dyn Fn(&Path)) -> (tempfile::TempDir, Arc<Store>, Recovered) {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    for number in 0..250 {
+        append(&store, TOPIC, 1, &body(number));
+    }
+    append(&store, "gone", 0, b"x");
+    until_noted(&store, dir.path());
+    store.delete_topic("gone");
+    append_until_noted(&store, dir.path());
+    drop(store);
+    let (store, found) = reopen_after(dir.path(), &|| done_before(dir.path()));
+    (dir, store, found)
+}
+
+#[test]
+fn a_queue_that_lost_files_or_units_while_nobody_wrote_it_is_built_again_after_a_kill() {
+    let folder = |root: &Path| root.join("consumequeue").join(TOPIC).join("1");
+    let whole = |_: &Path| {};
+    let without_folder = |root: &Path| _ = std::fs::remove_dir_all(folder(root));
+    let without_last_file = |root: &Path| _ = std::fs::remove_file(queue_file(root, TOPIC, 1, 200 * 20));
+    let without_last_units = |root: &Path| overwrite(&queue_file(root, TOPIC, 1, 200 * 20), 40 * 20, &[0; 200]);
+    type Damage<'a> = (bool, &'a dyn Fn(&Path));
+    let damages: [Damage<'_>; 4] =
+        [(false, &whole), (true, &without_folder), (true, &without_last_file), (true, &without_last_units)];
+    for (number, (is_damage, damage)) in damages.into_iter().enumerate() {
+        let (_dir, store, found) = with_a_quiet_queue(damage);
+        let is_said = found.findings.iter().any(|finding| finding.contains("consume queues are not what they were"));
+        assert_eq!((is_said, found.records_scanned > 1000), (is_damage, is_damage), "{number}: {found:?}");
+        assert_eq!(read_all(&store, TOPIC, 1).len(), 250, "{number}");
+        assert_run(&store, 0..1010);
+        assert!(store.existing_queue("gone", 0).is_none());
+    }
+}
+
+#[test]
+fn a_queue_without_a_file_of_which_records_come_is_built_from_the_log_s_beginning() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = reopen(dir.path());
+    for number in 0..2000 {
+        append_at(&store, 1_700_000_000_000 + number as i64 * 1000, TOPIC, 0, &body(number));
+    }
+    store.close().unwrap();
+    drop(store);
+    // As a loss of power leaves it, of which the check-point says that the queue is on the device.
+    std::fs::write(dir.path().join("abort"), "").unwrap();
+    std::fs::remove_dir_all(dir.path().join("consumequeue").join(TOPIC)).unwrap();
+    let (store, _) = reopen(dir.path());
+    assert_run(&store, 0..2000);
+}

@@ -248,3 +248,25 @@ fn without_light_queues_the_property_is_one_like_others() {
     assert!(store.existing_queue("%LMQ%q0", 0).is_none());
     assert_eq!(store.existing_queue(TOPIC, 0).unwrap().max_offset(), 1);
 }
+
+#[test]
+fn a_damaged_unit_of_a_light_queue_is_mended_by_the_numbers_that_records_carry() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open_light(dir.path());
+    let mut model = Model::default();
+    for number in 0..60 {
+        let names = [name_of(number % 2), name_of(3)];
+        append_light(&store, &names, &body(number));
+        model.put(&names, &body(number));
+    }
+    store.close().unwrap();
+    drop(store);
+    let path = queue_file(dir.path(), &name_of(3), 0, 0);
+    let byte = std::fs::read(&path).unwrap()[17 * 20 + 6];
+    overwrite(&path, 17 * 20 + 6, &[byte ^ 0x40]);
+    let (store, found) = open_light(dir.path());
+    assert_eq!(found, Default::default());
+    model.check(&store);
+    assert_eq!(store.damaged_units(), 1);
+    store.close().unwrap();
+}

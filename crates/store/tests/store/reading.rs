@@ -124,8 +124,11 @@ fn a_wanted_message_whose_file_is_gone_is_being_removed() {
     let queue = store.queue(TOPIC, 0).unwrap();
     store.close().unwrap();
     drop((queue, store));
-    // Units of records that the log does not have as stated; the last one, which a start looks at, is as it was.
+    // Units of records that the log does not have any more; the last one, which a start looks at, is as it was.
+    let units = std::fs::read(queue_file(dir.path(), TOPIC, 0, 0)).unwrap();
     for at in 0..9 {
+        let record = u64::from_be_bytes(*units[at as usize * 20..].first_chunk().unwrap());
+        overwrite(&segment_path(dir.path(), 0), record, &[0; 80]);
         overwrite(&queue_file(dir.path(), TOPIC, 0, 0), at * 20 + 8, &(70_000u32).to_be_bytes());
     }
     let (store, _) = open(dir.path());

@@ -245,6 +245,15 @@ pub fn queue_file(root: &Path, topic: &str, queue_id: u32, first_byte: u64) -> P
     root.join("consumequeue").join(topic).join(queue_id.to_string()).join(format!("{first_byte:020}"))
 }
 
+/// Leaves a store as one that never had a journal: the check-point says nothing of it either.
+pub fn forget_journal(root: &Path) {
+    let _ = std::fs::remove_dir_all(root.join("journal"));
+    let checkpoint = root.join("checkpoint");
+    if checkpoint.exists() {
+        overwrite(&checkpoint, 4088, &[0; 8]);
+    }
+}
+
 /// Changes one file in place.
 pub fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     use std::os::unix::fs::FileExt;
