@@ -29,6 +29,7 @@ use crate::clients::Clients;
 use crate::conditions::Conditions;
 use crate::delay::Delay;
 use crate::exchange::{Exchange, ExchangeError, When};
+use crate::filters::Filters;
 use crate::groups::Groups;
 use crate::hold::{Errand, Hold};
 use crate::ids::Ids;
@@ -110,6 +111,7 @@ pub struct Broker {
     pub(crate) offsets: Arc<Offsets>,
     pub(crate) clients: Clients<Connection<Work>>,
     pub(crate) conditions: Arc<Conditions>,
+    pub(crate) filters: Filters,
     /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
     pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
     pub(crate) order_locks: OrderLocks,
@@ -233,6 +235,7 @@ impl Broker {
             offsets: Arc::new(offsets),
             clients: Clients::new(),
             conditions: Arc::new(conditions),
+            filters: Filters::default(),
             untold: Mutex::default(),
             lite,
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
@@ -372,6 +375,7 @@ impl Broker {
                             self.answer(session, &request, out);
                         }),
                     }
+                    session.give_way().await;
                 }
             }
         }
@@ -411,13 +415,17 @@ impl Broker {
             && let Some(errand) = waiting.next()
         {
             match errand {
-                Errand::Pull(order, wake) => pull::resume(self, session, order, wake, out),
+                Errand::Pull(order, wake) => {
+                    pull::resume(self, session, order, wake, out);
+                    session.give_way().await;
+                }
                 Errand::Frames(frames) => out.extend(frames),
                 Errand::Then { is_oneway, then } => {
                     if is_oneway.is_some_and(|is_oneway| session.sends.is_of_another_kind(is_oneway)) {
                         append::append(self, session, out).await;
                     }
                     then(self, session, out);
+                    session.give_way().await;
                     if session.sends.is_full() {
                         append::append(self, session, out).await;
                     }

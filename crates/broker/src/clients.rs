@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use filter::Expression;
@@ -65,43 +65,58 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A subscription, compiled when it is first heard of.
+/// A subscription, compiled when it is first used: a heartbeat may bring thousands.
 #[derive(Debug)]
 pub struct ClientSubscription {
     /// The client's clock when it subscribed.
     pub version: i64,
     /// `TAG` or `SQL92`.
     pub expression_type: String,
-    /// What to leave out; `None`: nothing, or an expression that cannot be compiled.
-    pub(crate) want: Option<Arc<Want>>,
+    want: OnceLock<Option<Arc<Want>>>,
     /// As the client sent it.
     pub data: SubscriptionData,
 }
 
 impl ClientSubscription {
     fn new(data: SubscriptionData) -> ClientSubscription {
-        let want = if is_tag(&data.expression_type) {
+        let (version, expression_type) = (data.sub_version, data.expression_type.clone());
+        ClientSubscription { version, expression_type, want: OnceLock::new(), data }
+    }
+
+    /// What to leave out; `None`: nothing, or an expression that cannot be compiled.
+    pub(crate) fn want(&self) -> Option<&Arc<Want>> {
+        self.want.get_or_init(|| self.compiled()).as_ref()
+    }
+
+    /// Whether that is known without work.
+    pub(crate) fn is_compiled(&self) -> bool {
+        self.want.get().is_some()
+    }
+
+    fn compiled(&self) -> Option<Arc<Want>> {
+        let data = &self.data;
+        if is_tag(&data.expression_type) {
             // Apache compares the codes that the client computed, unless the expression is `*`. An expression without codes comes from
             // clients that leave this to the broker.
-            Want::tags(if data.sub_string == tags::ALL {
-                tags::Subscription::all()
-            } else if data.code_set.is_empty() {
-                tags::Subscription::parse(&data.sub_string).unwrap_or_else(tags::Subscription::all)
-            } else {
-                tags::Subscription::of_codes(data.code_set.clone())
-            })
-        } else if data.expression_type == SQL92 {
-            // One that cannot be compiled: the heartbeat is answered with success, as in Apache, and the first pull says what is wrong.
-            Expression::compile(&data.sub_string).ok().map(|compiled| Arc::new(Want::Sql(compiled)))
-        } else {
-            None
-        };
-        ClientSubscription { version: data.sub_version, expression_type: data.expression_type.clone(), want, data }
+            return match data.code_set.as_slice() {
+                _ if data.sub_string == tags::ALL => None,
+                [] => Want::tags(&data.sub_string).unwrap_or_default(),
+                codes => Want::codes(codes),
+            };
+        }
+        if data.expression_type != SQL92 {
+            return None;
+        }
+        // One that cannot be compiled: the heartbeat is answered with success, as in Apache, and the first pull says what is wrong.
+        Expression::compile(&data.sub_string).ok().map(|compiled| Arc::new(Want::Sql(compiled)))
     }
 
     /// The condition on properties, if that is what it filters by.
     pub(crate) fn sql(&self) -> Option<&Expression> {
-        match self.want.as_deref() {
+        if self.expression_type != SQL92 {
+            return None;
+        }
+        match self.want().map(|want| &**want) {
             Some(Want::Sql(sql)) => Some(sql),
             Some(Want::Tags(_) | Want::Retries(_)) | None => None,
         }

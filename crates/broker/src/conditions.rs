@@ -21,6 +21,8 @@ use crate::want::SQL92;
 
 /// Rows of all groups. Those of further groups are not kept until some are forgotten, which nobody feels before Apache takes over.
 const ROWS_MAX: usize = 10_000;
+/// Bytes of their conditions.
+const CONDITIONS_BYTES_MAX: usize = 32 << 20;
 /// Bytes of a topic's or a group's name, its prefix included; RocketMQ's limits are shorter.
 const NAME_MAX: usize = 512;
 
@@ -80,17 +82,17 @@ impl Conditions {
         if by_condition.peek().is_none() || group.name.len() > NAME_MAX {
             return;
         }
-        let mut rows = self.rows.lock();
+        // Others get the lock in between.
         for (topic, said) in by_condition.filter(|(topic, _)| topic.len() <= NAME_MAX) {
-            self.hear_one(&mut rows, &group.name, topic, said, now);
+            self.hear_one(&mut self.rows.lock(), &group.name, topic, said, now);
         }
     }
 
     fn hear_one(&self, rows: &mut Rows, group: &str, topic: &str, said: &ClientSubscription, now: i64) {
         let key = (group.into(), topic.into());
         let known = rows.get(&key);
-        let is_new = match known {
-            None => true,
+        match known {
+            None => {}
             Some(known) if known.client_version > said.version => return,
             Some(known) if known.expression == said.data.sub_string => {
                 if known.dead || known.client_version < said.version {
@@ -102,17 +104,19 @@ impl Conditions {
             }
             // A client that changes its mind gives its subscription another version.
             Some(known) if known.client_version == said.version => return,
-            Some(_) => false,
-        };
+            Some(_) => {}
+        }
         if said.sql().is_none() {
             // It cannot be compiled; the client's pulls say why.
             self.forget(rows, |row_key, _| *row_key == key);
             return;
         }
-        if is_new && rows.len() >= ROWS_MAX {
+        self.forget(rows, |row_key, _| *row_key == key);
+        if !has_room(rows, said.data.sub_string.len()) {
             if !self.has_complained.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     most = ROWS_MAX,
+                    bytes = CONDITIONS_BYTES_MAX,
                     "consumerFilter.json will not name every group that filters by a condition"
                 );
             }
@@ -177,7 +181,7 @@ impl Conditions {
         for (topic, of_topic) in table.filter_data_by_topic {
             for (consumer_group, row) in of_topic.group_filter_data {
                 let row = ConsumerFilterRow { topic: topic.clone(), consumer_group, ..row };
-                if self.is_of_use(&row) && rows.len() < ROWS_MAX {
+                if self.is_of_use(&row) && has_room(&rows, row.expression.len()) {
                     let is_dead = row.dead_time > 0 && row.dead_time >= row.born_time;
                     self.put(&mut rows, if is_dead { ConsumerFilterRow { dead: true, ..row } } else { left(row, now) });
                 }
@@ -231,6 +235,11 @@ impl Table for Conditions {
             f(&row_key(&key), &serde_json::to_vec(&row).unwrap_or_default());
         }
     }
+}
+
+fn has_room(rows: &Rows, bytes: usize) -> bool {
+    let held: usize = rows.values().map(|row| row.expression.len()).sum();
+    rows.len() < ROWS_MAX && held + bytes <= CONDITIONS_BYTES_MAX
 }
 
 /// The row of a group that has left. Apache takes it for dead if that was not before it was born.

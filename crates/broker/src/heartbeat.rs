@@ -8,26 +8,33 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use filter::Expression;
-use net::{Connection, Outgoing, Request};
+use net::{Connection, Outgoing, ReplyTo, Request};
 use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat};
 use protocol::code::{ResponseCode, request};
 use protocol::names;
-use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, UnregisterClient};
+use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, OfferTogether, UnregisterClient};
 use protocol::sys_flag;
 use protocol::tags::Subscription;
+use store::Store;
 
-use crate::admin::{body, reply_json, reply_ok};
+use crate::admin::{body, read_body, reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::clients::{Beat, CLIENT_ID_MAX, Client, Notice, is_tag};
+use crate::clients::{Beat, CLIENT_ID_MAX, Client, ConsumerGroup, Notice, is_tag};
 use crate::pull::check_property_filter;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 use crate::together;
+use crate::view;
+use crate::want::{At, SQL92, TAGS_BYTES_MAX};
 
 /// Groups that one client names at most.
 const GROUPS_MAX: usize = 10_000;
 /// Topics that it subscribes to in one of them, at most.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = GROUPS_MAX;
+/// A longer body is read on another thread.
+const BODY_ON_WORKER_MAX: usize = 64 << 10;
+/// Bytes of conditions that are compiled on a network worker.
+const CONDITIONS_ON_WORKER_MAX: usize = 16 << 10;
 
 fn check_groups(said: &Heartbeat) -> Result<(), Refusal> {
     let topics = said.consumer_data_set.iter().map(|data| data.subscription_data_set.len());
@@ -48,9 +55,41 @@ pub(crate) fn beat(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let said: Heartbeat = body(request)?;
+    let offer = together::offer(session, &broker.settings.load(), request)?;
+    let (reply_to, language, version) = (request.reply_to(), request.header.language.name(), request.header.version);
+    let who = Who { language, version, reply_to, offer };
+    if request.body.len() <= BODY_ON_WORKER_MAX {
+        let said: Heartbeat = body(request)?;
+        return heard(broker, session, &said, who, out);
+    }
+    // A copy: the buffer holds the whole burst.
+    let bytes = Bytes::copy_from_slice(request.body);
+    let read = move |_: &Store| read_body::<Heartbeat>(&bytes);
+    view::at(At::Filter, broker, session, read, move |broker, session, said, out| {
+        let heard = said.and_then(|said| heard(broker, session, &said, who, out));
+        if let Err(refusal) = heard {
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+        }
+    })
+}
+
+/// Who sends a heartbeat, and what its answer says besides.
+struct Who {
+    language: &'static str,
+    version: i32,
+    reply_to: ReplyTo,
+    offer: Option<OfferTogether>,
+}
+
+fn heard(
+    broker: &Broker,
+    session: &mut Session,
+    said: &Heartbeat,
+    who: Who,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     check_client_id(&said.client_id)?;
-    check_groups(&said)?;
+    check_groups(said)?;
     let settings = broker.settings.load();
     let connection = &session.connection;
     let client = Client {
@@ -58,8 +97,8 @@ pub(crate) fn beat(
         connection_id: connection.id(),
         peer: connection.peer(),
         client_id: said.client_id.as_str().into(),
-        language: request.header.language.name(),
-        version: request.header.version,
+        language: who.language,
+        version: who.version,
     };
     let now = broker.clock.elapsed();
     // To a client of v1 Apache says that something has changed, whatever has; it does not look.
@@ -79,7 +118,7 @@ pub(crate) fn beat(
         let beat = Beat { data, fingerprint: said.heartbeat_fingerprint, without_sub: said.without_sub, may_notify };
         let beaten = broker.clients.consume(&client, &beat, now);
         if let Some(group) = broker.clients.consumers(&data.group_name) {
-            broker.conditions.hear(&group, broker.clock.now().0);
+            hear_conditions(broker, group);
         }
         is_sub_change |= beaten.must_resend;
         if beaten.is_news {
@@ -97,9 +136,20 @@ pub(crate) fn beat(
         }
     }
     let fields = HeartbeatReply { is_support_heart_beat_v2: true, is_sub_change };
-    let offer = together::offer(session, &settings, request)?;
-    out.reply(request.reply_to(), ResponseCode::Success, None, &(fields, offer), &[]);
+    out.reply(who.reply_to, ResponseCode::Success, None, &(fields, who.offer), &[]);
     Ok(())
+}
+
+/// Notes by which conditions a group filters. Long ones are compiled for that on another thread.
+fn hear_conditions(broker: &Broker, group: Arc<ConsumerGroup<Connection<Work>>>) {
+    let now = broker.clock.now().0;
+    let of_conditions = group.each_subscription().filter(|(_, said)| said.expression_type == SQL92);
+    if of_conditions.map(|(_, said)| said.data.sub_string.len()).sum::<usize>() <= CONDITIONS_ON_WORKER_MAX {
+        return broker.conditions.hear(&group, now);
+    }
+    let conditions = Arc::clone(&broker.conditions);
+    // One that finds no room is not noted; the next heartbeat says the same.
+    let _ = At::Filter.submit(&broker.store, Box::new(move || conditions.hear(&group, now)));
 }
 
 /// What is kept of a client must not be as long as it likes.
@@ -170,7 +220,14 @@ pub(crate) fn check(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
             check_property_filter(&broker.settings.load(), &subscription.expression_type)?;
             Expression::compile(&subscription.sub_string)
                 .map_err(|error| Refusal::new(ResponseCode::SubscriptionParseFailed, error.remark()))?;
-        } else if Subscription::parse(&subscription.sub_string).is_none() {
+        } else if subscription.sub_string.len() > TAGS_BYTES_MAX {
+            let remark = format!(
+                "the tags of the subscription to {} have {} bytes, the limit is {TAGS_BYTES_MAX}",
+                subscription.topic,
+                subscription.sub_string.len()
+            );
+            return Err(Refusal::new(ResponseCode::SubscriptionParseFailed, remark));
+        } else if Subscription::is_refused(&subscription.sub_string) {
             let remark = format!("subscription \"{}\" to {} has no tags", subscription.sub_string, subscription.topic);
             return Err(Refusal::new(ResponseCode::SubscriptionParseFailed, remark));
         }

@@ -195,6 +195,11 @@ impl Inbox {
         self.parked.load(Ordering::Relaxed)
     }
 
+    /// Whether nobody takes an answer any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.connection.is_over()
+    }
+
     /// For an answer that will be pushed: until the debt is dropped, a connection that drains waits for it.
     pub(crate) fn owe(&self) -> Debt<Work> {
         self.connection.owe()

@@ -18,6 +18,7 @@ mod exchange;
 mod facts;
 mod falls;
 mod fetch;
+mod filters;
 mod groups;
 mod hashing;
 mod heartbeat;

@@ -12,7 +12,6 @@ use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::{ResponseCode, request};
 use protocol::request::{PullForbidden, PullMessage, PullReply};
 use protocol::sys_flag::{perm, pull as bits};
-use protocol::tags::Subscription;
 use protocol::{light, names};
 use store::queue_log::UNIT_BYTES;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store};
@@ -29,7 +28,7 @@ use crate::static_topic;
 use crate::static_topic::pull::{Asked as Logical, OFFSET_RESET, Place};
 use crate::topics::Topic;
 use crate::view::Unanswered;
-use crate::want::{Reader, SQL92, Want};
+use crate::want::{At, Effort, Reader, SQL92, Want};
 
 /// Why a pull is forbidden; 5.x clients read it from the answer.
 mod forbidden {
@@ -110,6 +109,8 @@ pub(crate) fn pull(
 ) -> Result<(), Refusal> {
     let mut message = PullMessage::decode(&request.header.fields)?;
     let asked = message.queue_offset;
+    // Made ready, or looked for among those that are.
+    session.took(message.subscription.map_or(0, |text| text.len() as u64));
     let order = match check(broker, session, request, &mut message) {
         Ok(Some(order)) => order,
         Ok(None) => return Ok(()),
@@ -228,7 +229,7 @@ fn check(
         }
     };
     drop(config);
-    let filter = subscription(broker, &settings, message, group_config.consume_broadcast_enable)?;
+    let filter = subscription(broker, session, &settings, message, group_config.consume_broadcast_enable)?;
     if settings.reject_pull_consumer_enable {
         let consumers = broker.clients.consumers(message.consumer_group);
         if consumers.is_none_or(|consumers| consumers.is_active_pull()) {
@@ -267,6 +268,7 @@ fn check(
 /// The filter of this pull: from the request itself, or as the group's heartbeats have it.
 fn subscription(
     broker: &Broker,
+    session: &mut Session,
     settings: &BrokerSettings,
     message: &PullMessage<'_>,
     may_broadcast: bool,
@@ -276,19 +278,9 @@ fn subscription(
         let kind = message.expression_type.unwrap_or_default();
         if !is_tag(kind) {
             check_property_filter(settings, kind)?;
-            let compiled = Expression::compile(expression).map_err(|error| {
-                Refusal::new(
-                    ResponseCode::SubscriptionParseFailed,
-                    format!("parse the consumer's subscription failed: {}", error.remark()),
-                )
-            })?;
-            return Ok(Some(Arc::new(Want::Sql(compiled))));
+            return broker.filters.condition(expression).map(Some).map_err(|why| unparsed(&why).into());
         }
-        let parsed = Subscription::parse(expression).ok_or_else(|| {
-            let remark = format!("parse the consumer's subscription failed: \"{expression}\" holds no tag");
-            Refusal::new(ResponseCode::SubscriptionParseFailed, remark)
-        })?;
-        return Ok(Want::tags(parsed));
+        return broker.filters.tags(expression).map_err(|why| unparsed(&why).into());
     }
     let Some(consumers) = broker.clients.consumers(message.consumer_group) else {
         let remark = format!("the consumer's group info not exist{SEE_FAQ}");
@@ -314,8 +306,12 @@ fn subscription(
         );
         return Err(Refusal::new(ResponseCode::SubscriptionNotLatest, remark).into());
     }
+    if !subscription.is_compiled() {
+        session.took(subscription.data.sub_string.len() as u64);
+    }
     if !is_tag(&subscription.expression_type) {
-        if subscription.want.is_none() {
+        if subscription.want().is_none() {
+            session.took(subscription.data.sub_string.len() as u64);
             let why = Expression::compile(&subscription.data.sub_string).err();
             let why = why.filter(|_| subscription.expression_type == SQL92).map(|error| error.remark());
             let remark = format!(
@@ -325,12 +321,17 @@ fn subscription(
             return Err(Refusal::new(ResponseCode::FilterDataNotExist, remark).into());
         }
         check_property_filter(settings, &subscription.expression_type)?;
-        return Ok(subscription.want.clone());
+        return Ok(subscription.want().cloned());
     }
     if settings.filter_support_retry && names::is_retry_topic(message.topic) {
         return Ok(Some(Arc::new(Want::Retries(consumers))));
     }
-    Ok(subscription.want.clone())
+    Ok(subscription.want().cloned())
+}
+
+/// A subscription that a request brings and that cannot be read.
+pub(crate) fn unparsed(why: &str) -> Refusal {
+    Refusal::new(ResponseCode::SubscriptionParseFailed, format!("parse the consumer's subscription failed: {why}"))
 }
 
 /// Conditions on properties cost the broker a look into each message, so Apache wants them allowed; we keep its setting and its default.
@@ -344,16 +345,24 @@ pub(crate) fn check_property_filter(settings: &BrokerSettings, kind: &str) -> Re
     Err(Refusal::new(ResponseCode::SystemError, remark))
 }
 
-/// Reads for a pull and answers it, parks it, or sends it on to the cold-read threads.
+/// Reads for a pull and answers it, parks it, or sends it on to a thread that may wait for the device, or to the one for filters that
+/// take long.
 fn read(broker: &Broker, session: &mut Session, mut order: PullOrder, mut patience: Patience, out: &mut Outgoing) {
     // Ends when nothing came between a read and its parking.
     loop {
+        if order.filter.as_ref().is_some_and(|filter| filter.takes_long()) {
+            return fetch(broker, session, order, patience, At::Filter, out);
+        }
         session.slices.clear();
-        let limits = limits(broker, &order, false);
-        let found = look(&broker.store, &order, &limits, &session.inbox.copies, &mut session.slices);
+        let limits = limits(broker, &order, At::Worker);
+        let effort = At::Worker.effort();
+        let found = look(&broker.store, &order, &limits, &effort, &session.inbox.copies, &mut session.slices);
+        session.took(effort.spent());
         if found.status == ReadStatus::Cold {
-            fetch(broker, session, order, patience, out);
-            return;
+            return fetch(broker, session, order, patience, At::Cold, out);
+        }
+        if found.status == ReadStatus::Undecided {
+            return fetch(broker, session, order, patience, At::Filter, out);
         }
         match conclude(broker, session, order, patience, &found, out) {
             Some(again) => (order, patience) = again,
@@ -383,7 +392,8 @@ fn conclude(
         | ReadStatus::OffsetTooSmall
         | ReadStatus::OffsetReset
         | ReadStatus::Cold
-        | ReadStatus::Failed => false,
+        | ReadStatus::Failed
+        | ReadStatus::Undecided => false,
     };
     let is_at_end =
         is_at_end && order.logical.as_ref().is_none_or(|logical| static_topic::pull::may_wait(&order.topic, logical));
@@ -423,8 +433,15 @@ fn conclude(
     Some((taken, Patience::Woken(expires_at)))
 }
 
-fn look(store: &Store, order: &PullOrder, limits: &ReadLimits, copies: &Copies, slices: &mut Vec<LogSlice>) -> Read {
-    let mut reader = Reader(order.filter.as_deref(), Some(copies));
+fn look(
+    store: &Store,
+    order: &PullOrder,
+    limits: &ReadLimits,
+    effort: &Effort,
+    copies: &Copies,
+    slices: &mut Vec<LogSlice>,
+) -> Read {
+    let mut reader = Reader { want: order.filter.as_deref(), effort, copies: Some(copies) };
     let found = store.read(&order.lane.queue, order.offset, limits, &mut reader, slices);
     match &order.logical {
         Some(logical) => logical.cut(found, slices),
@@ -432,7 +449,7 @@ fn look(store: &Store, order: &PullOrder, limits: &ReadLimits, copies: &Copies, 
     }
 }
 
-fn limits(broker: &Broker, order: &PullOrder, may_fault: bool) -> ReadLimits {
+fn limits(broker: &Broker, order: &PullOrder, at: At) -> ReadLimits {
     let settings = broker.store_settings.load();
     let count = usize::try_from(order.count_max).unwrap_or(0).max(1);
     let bytes =
@@ -447,23 +464,29 @@ fn limits(broker: &Broker, order: &PullOrder, may_fault: bool) -> ReadLimits {
         scan_bytes: settings
             .max_filter_message_size
             .max(count.min(settings.max_transfer_count_on_message_in_memory).saturating_mul(UNIT_BYTES)),
-        may_fault,
+        may_fault: at.may_fault(),
     }
 }
 
-/// Reads on a cold-read thread; the answer comes back through the inbox.
-fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Patience, out: &mut Outgoing) {
+/// Reads on another thread; the answer comes back through the inbox.
+fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Patience, at: At, out: &mut Outgoing) {
     let inbox = Arc::clone(&session.inbox);
     let store = Arc::clone(&broker.store);
-    let limits = limits(broker, &order, true);
+    let limits = limits(broker, &order, at);
     let reply_to = order.reply_to;
     let debt = inbox.owe();
     let job = move || {
+        if inbox.is_gone() {
+            return;
+        }
         let unanswered = Unanswered::new(&inbox, Some(reply_to));
         let mut slices = Vec::new();
-        let found = look(&store, &order, &limits, &inbox.copies, &mut slices);
+        let found = look(&store, &order, &limits, &at.effort(), &inbox.copies, &mut slices);
         drop(unanswered);
         inbox.push(Errand::then(move |broker, session, out| {
+            if found.status == ReadStatus::Cold {
+                return fetch(broker, session, order, patience, At::Cold, out);
+            }
             session.slices = slices;
             if let Some((order, patience)) = conclude(broker, session, order, patience, &found, out) {
                 read(broker, session, order, patience, out);
@@ -471,7 +494,7 @@ fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Pat
         }));
         drop(debt);
     };
-    if let Err(full) = broker.store.cold_read(Box::new(job)) {
+    if let Err(full) = at.submit(&broker.store, Box::new(job)) {
         let refusal = Refusal::busy(full, SOON);
         out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
     }
@@ -504,6 +527,7 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
         ReadStatus::OffsetTooSmall => (ResponseCode::PullOffsetMoved, "OFFSET_TOO_SMALL"),
         ReadStatus::OffsetReset => (ResponseCode::PullOffsetMoved, OFFSET_RESET),
         ReadStatus::Cold | ReadStatus::Failed => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
+        ReadStatus::Undecided => (ResponseCode::PullRetryImmediately, "NO_MATCHED_MESSAGE"),
     };
     if code != ResponseCode::Success {
         broker.stats.missed();

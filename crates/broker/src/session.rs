@@ -22,6 +22,10 @@ pub(crate) const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bursts of one connection whose replies wait for the journal. Above it we stop reading the connection, for [`JOURNAL_TIMEOUT`] at most.
 const OWING_BURSTS_MAX: usize = 256;
 
+/// Steps of filters, about a millisecond, after which a connection's task gives way. One read more may be under way then, which takes as
+/// much at most.
+const TURN_STEPS: u64 = 100_000;
+
 /// Work that is handed back to a connection's own task.
 pub enum Work {
     /// There is something in the session's own inbox: woken pulls, bytes that came from the disk.
@@ -96,6 +100,8 @@ pub struct Session {
     may_be_late: bool,
     /// Whose answer is under way.
     asked: Option<ReplyTo>,
+    /// Steps of filters since this task has given way to others.
+    steps: u64,
     /// Of the current burst.
     owed: Vec<Owed>,
     owing: Arc<Semaphore>,
@@ -119,6 +125,7 @@ impl Session {
             on_device_after: 0,
             may_be_late: false,
             asked: None,
+            steps: 0,
             owed: Vec::new(),
             owing: Arc::new(Semaphore::new(OWING_BURSTS_MAX)),
             kept_back: connection.kept_back(),
@@ -167,6 +174,19 @@ impl Session {
     pub(crate) fn durable_or_late_after(&mut self, position: u64) {
         self.durable_after(position);
         self.may_be_late = true;
+    }
+
+    /// A filter has taken so many steps on this task.
+    pub(crate) fn took(&mut self, steps: u64) {
+        self.steps = self.steps.saturating_add(steps);
+    }
+
+    /// Lets other connections have the thread, if filters of this one have had it for long enough.
+    pub(crate) async fn give_way(&mut self) {
+        if self.steps >= TURN_STEPS {
+            self.steps = 0;
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Whose answer is under way, for the part of it that is done later.

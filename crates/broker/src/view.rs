@@ -18,6 +18,7 @@ use crate::hold::{Errand, Inbox};
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::static_topic;
+use crate::want::At;
 
 /// 33.
 pub(crate) fn message_by_id(
@@ -103,10 +104,32 @@ pub(crate) fn at_length<T: Send + 'static>(
     elsewhere(broker, session, Store::query_read, read, then)
 }
 
+/// The same where a read of messages goes on, unless its connection is over by then.
+pub(crate) fn at<T: Send + 'static>(
+    at: At,
+    broker: &Broker,
+    session: &Session,
+    read: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    let inbox = Arc::clone(&session.inbox);
+    let submit = |store: &Store, job: ColdRead| {
+        at.submit(
+            store,
+            Box::new(move || {
+                if !inbox.is_gone() {
+                    job();
+                }
+            }),
+        )
+    };
+    elsewhere(broker, session, submit, read, then)
+}
+
 fn elsewhere<T: Send + 'static>(
     broker: &Broker,
     session: &Session,
-    submit: fn(&Store, ColdRead) -> Result<(), ColdReadRefused>,
+    submit: impl FnOnce(&Store, ColdRead) -> Result<(), ColdReadRefused>,
     read: impl FnOnce(&Store) -> T + Send + 'static,
     then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
 ) -> Result<(), Refusal> {

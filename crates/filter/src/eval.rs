@@ -1,5 +1,8 @@
 //! A tree and the properties of a message, evaluated to true, false or null.
+//!
+//! An evaluation counts what it costs in steps, so that its caller can bound it: see [`Steps`].
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 use crate::node::{Comparison, Node, Part, Slot};
@@ -14,19 +17,77 @@ pub enum EvalError {
     /// TRUE, FALSE or another condition stands left of a text in a comparison. The other way round works.
     #[error("a text stands right of a condition in a comparison")]
     TextComparedWithBoolean,
+    /// The evaluation takes more [`Steps`] than were left; the message is neither wanted nor unwanted.
+    #[error("the steps that the evaluation may take are spent")]
+    Spent,
+}
+
+/// What evaluations may still cost. A step is about 10 ns of a processor of today: a part of the expression takes one, and more
+/// by the bytes that it compares.
+///
+/// It counts work, not time, so the same condition and the same messages always stop at the same place.
+#[derive(Debug)]
+pub struct Steps {
+    left: Cell<u64>,
+}
+
+impl Steps {
+    /// So many.
+    pub const fn new(steps: u64) -> Steps {
+        Steps { left: Cell::new(steps) }
+    }
+
+    /// As many as an evaluation takes.
+    pub const fn unbounded() -> Steps {
+        Steps::new(u64::MAX)
+    }
+
+    /// How many are left.
+    pub fn left(&self) -> u64 {
+        self.left.get()
+    }
+
+    /// Takes so many. With fewer left none is left, and the answer is `Spent`.
+    pub fn take(&self, steps: u64) -> Result<(), EvalError> {
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(steps));
+        if left < steps { Err(EvalError::Spent) } else { Ok(()) }
+    }
+}
+
+/// Bytes that are compared, searched or copied in one step.
+const BYTES_A_STEP: usize = 16;
+/// Characters of a number that are read in one step.
+const DIGITS_A_STEP: usize = 4;
+/// A search for a text in a value prepares itself first.
+const SEARCH_STEPS: u64 = 8;
+
+/// What it costs to go through so many bytes once.
+pub(crate) fn bytes(length: usize) -> u64 {
+    (length / BYTES_A_STEP) as u64
+}
+
+/// What it costs to read a value as a number.
+fn digits(value: Value<'_>) -> u64 {
+    match value {
+        Value::Text(text) => (text.len() / DIGITS_A_STEP) as u64,
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Long(_) | Value::Double(_) => 0,
+    }
 }
 
 /// Whether an operator is content with the order of its operands.
 type IsWanted = fn(Ordering) -> bool;
 
 /// Evaluates with `get` for properties. Recursion is as deep as the tree, which the parser has bounded.
-pub(crate) struct Evaluation<G> {
+pub(crate) struct Evaluation<'s, G> {
     pub get: G,
+    pub steps: &'s Steps,
 }
 
-impl<'a, G: Fn(Slot) -> Option<&'a [u8]>> Evaluation<G> {
+impl<'a, G: Fn(Slot) -> Option<&'a [u8]>> Evaluation<'_, G> {
     /// The result of a condition.
     pub fn truth(&self, node: &'a Node) -> Result<Option<bool>, EvalError> {
+        self.steps.take(1)?;
         match node {
             // A property is text, never a boolean: this is how the published classes see it, even for "true".
             Node::Condition(slot) => Ok((self.get)(*slot).map(|_| false)),
@@ -36,10 +97,13 @@ impl<'a, G: Fn(Slot) -> Option<&'a [u8]>> Evaluation<G> {
             Node::Compare { comparison, operands } => self.compare(*comparison, operands),
             Node::IsNull { is_negated, value } => Ok(Some(matches!(self.value(value)?, Value::Null) != *is_negated)),
             Node::Between { is_negated, operands } => self.between(*is_negated, operands),
-            Node::In { is_negated, slot, list } => Ok((self.get)(*slot).map(|value| {
+            Node::In { is_negated, slot, list } => {
+                let Some(value) = (self.get)(*slot) else { return Ok(None) };
+                let halvings = u64::from(list.len().checked_ilog2().unwrap_or(0)) + 1;
+                self.steps.take(halvings * (1 + bytes(value.len())))?;
                 let is_in = list.binary_search_by(|text| text.as_bytes().cmp(value)).is_ok();
-                is_in != *is_negated
-            })),
+                Ok(Some(is_in != *is_negated))
+            }
             Node::Match { part, is_negated, value, text } => self.is_match(*part, *is_negated, value, text),
             Node::Constant(_) | Node::Property(_) | Node::Negate(_) => match self.value(node)? {
                 Value::Bool(truth) => Ok(Some(truth)),
@@ -49,6 +113,7 @@ impl<'a, G: Fn(Slot) -> Option<&'a [u8]>> Evaluation<G> {
     }
 
     fn value(&self, node: &'a Node) -> Result<Value<'a>, EvalError> {
+        self.steps.take(1)?;
         match node {
             Node::Constant(constant) => Ok(Value::of_constant(constant)),
             Node::Property(slot) => Ok((self.get)(*slot).map_or(Value::Null, Value::Text)),
@@ -81,16 +146,23 @@ impl<'a, G: Fn(Slot) -> Option<&'a [u8]>> Evaluation<G> {
     fn compare(&self, comparison: Comparison, operands: &'a [Node; 2]) -> Result<Option<bool>, EvalError> {
         let [left, right] = operands;
         let is_wanted: IsWanted = match comparison {
-            Comparison::Equal => return equal(self.value(left)?, self.value(right)?),
-            Comparison::NotEqual => {
-                return Ok(equal(self.value(left)?, self.value(right)?)?.map(|is_equal| !is_equal));
-            }
+            Comparison::Equal => return self.equal(left, right),
+            Comparison::NotEqual => return Ok(self.equal(left, right)?.map(|is_equal| !is_equal)),
             Comparison::Less => Ordering::is_lt,
             Comparison::LessOrEqual => Ordering::is_le,
             Comparison::Greater => Ordering::is_gt,
             Comparison::GreaterOrEqual => Ordering::is_ge,
         };
         self.ordered(self.value(left)?, right, is_wanted)
+    }
+
+    fn equal(&self, left: &'a Node, right: &'a Node) -> Result<Option<bool>, EvalError> {
+        let (left, right) = (self.value(left)?, self.value(right)?);
+        self.steps.take(match (left, right) {
+            (Value::Text(left), Value::Text(right)) => bytes(left.len().min(right.len())),
+            (left, right) => digits(left) + digits(right),
+        })?;
+        equal(left, right)
     }
 
     /// Null without a look at the right side if the left is null.
@@ -102,6 +174,7 @@ impl<'a, G: Fn(Slot) -> Option<&'a [u8]>> Evaluation<G> {
         if matches!(right, Value::Null) {
             return Ok(None);
         }
+        self.steps.take(digits(left) + digits(right))?;
         Ok(Some(is_wanted(order(left, right)?)))
     }
 
@@ -126,6 +199,11 @@ impl<'a, G: Fn(Slot) -> Option<&'a [u8]>> Evaluation<G> {
             return Ok(Some(false));
         }
         let Value::Text(value) = self.value(value)? else { return Ok(Some(false)) };
+        let (preparing, compared) = match part {
+            Part::Anywhere => (SEARCH_STEPS, value.len() + text.len()),
+            Part::Start | Part::End => (0, text.len()),
+        };
+        self.steps.take(preparing + bytes(compared))?;
         let is_found = match part {
             Part::Anywhere => memchr::memmem::find(value, text).is_some(),
             Part::Start => value.starts_with(text),

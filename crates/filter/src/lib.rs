@@ -46,7 +46,8 @@
 //!
 //! # Limits
 //!
-//! Apache has none but its stack; ours are [`EXPRESSION_BYTES_MAX`], [`DEPTH_MAX`] and [`NODES_MAX`].
+//! Apache has none but its stack; ours are [`EXPRESSION_BYTES_MAX`], [`DEPTH_MAX`] and [`NODES_MAX`]. What a message costs is counted
+//! in [`Steps`], which the caller may bound.
 
 mod eval;
 mod expression;
@@ -60,6 +61,6 @@ mod value;
 
 pub mod bloom;
 
-pub use eval::EvalError;
+pub use eval::{EvalError, Steps};
 pub use expression::{DEPTH_MAX, EXPRESSION_BYTES_MAX, Expression, NODES_MAX};
 pub use syntax_error::{SyntaxError, SyntaxErrorKind};

@@ -9,6 +9,7 @@
 )]
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 
 use crate::expression::{DEPTH_MAX, EXPRESSION_BYTES_MAX, NODES_MAX};
 use crate::lexer::{Lexer, Placed, Token};
@@ -32,20 +33,33 @@ struct Parser<'a> {
     lexer: Lexer<'a>,
     peeked: Option<Placed<'a>>,
     names: Vec<Box<str>>,
+    /// Of each name, by its text: an expression may have thousands.
+    slots: HashMap<&'a str, Slot>,
     nodes: usize,
     /// Parentheses and signs that are open at this point.
     nesting: usize,
 }
 
-/// The tree of an expression, and the names of its properties in the order of their first appearance.
-pub(crate) fn parse(text: &str) -> Result<(Node, Vec<Box<str>>), SyntaxError> {
-    let mut parser = Parser { lexer: Lexer::new(text), peeked: None, names: Vec::new(), nodes: 0, nesting: 0 };
+/// What an expression says.
+pub(crate) struct Parsed {
+    /// Its tree.
+    pub root: Node,
+    /// The names of its properties in the order of their first appearance.
+    pub names: Vec<Box<str>>,
+    /// How many parts were counted.
+    pub parts: usize,
+}
+
+/// Reads an expression. What it takes grows with the text, and not faster.
+pub(crate) fn parse(text: &str) -> Result<Parsed, SyntaxError> {
+    let lexer = Lexer::new(text);
+    let mut parser = Parser { lexer, peeked: None, names: Vec::new(), slots: HashMap::new(), nodes: 0, nesting: 0 };
     if text.len() > EXPRESSION_BYTES_MAX {
         return Err(parser.limit(EXPRESSION_BYTES_MAX, "no more than 65536 bytes"));
     }
     let whole = parser.or()?;
     let whole = parser.condition(whole)?;
-    Ok((whole.node, parser.names))
+    Ok(Parsed { root: whole.node, names: parser.names, parts: parser.nodes })
 }
 
 impl<'a> Parser<'a> {
@@ -355,8 +369,8 @@ impl<'a> Parser<'a> {
         self.built(node, 1, placed.start, placed.end)
     }
 
-    fn slot(&mut self, name: &str) -> Slot {
-        self.names.iter().position(|known| **known == *name).unwrap_or_else(|| {
+    fn slot(&mut self, name: &'a str) -> Slot {
+        *self.slots.entry(name).or_insert_with(|| {
             self.names.push(name.into());
             self.names.len() - 1
         })

@@ -2,6 +2,8 @@
 
 use memchr::{memchr, memrchr};
 
+use crate::eval::{EvalError, Steps};
+
 /// Between a name and its value.
 const NAME_VALUE: u8 = 1;
 /// After each property; after the last it may be missing.
@@ -46,12 +48,18 @@ impl<'a> Iterator for FromTheEnd<'a> {
 }
 
 /// Lays the value of each name into the slot of the same index. There are as many slots as names; they are empty before.
-pub(crate) fn fill<'a>(properties: &'a [u8], names: &[Box<str>], slots: &mut [Option<&'a [u8]>]) {
+pub(crate) fn fill<'a>(
+    properties: &'a [u8],
+    names: &[Box<str>],
+    slots: &mut [Option<&'a [u8]>],
+    steps: &Steps,
+) -> Result<(), EvalError> {
     let mut missing = names.len();
     for (name, value) in FromTheEnd::of(properties) {
         if missing == 0 {
-            return;
+            break;
         }
+        steps.take(1)?;
         let wanted = names.iter().position(|wanted| wanted.as_bytes() == name);
         if let Some(slot) = wanted.and_then(|index| slots.get_mut(index))
             && slot.is_none()
@@ -60,14 +68,24 @@ pub(crate) fn fill<'a>(properties: &'a [u8], names: &[Box<str>], slots: &mut [Op
             missing -= 1;
         }
     }
+    Ok(())
 }
 
 /// The same for many names, whose indexes are given in the order of the names: no property is compared with all of them.
-pub(crate) fn fill_many<'a>(properties: &'a [u8], names: &[Box<str>], by_name: &[u16], slots: &mut [Option<&'a [u8]>]) {
+pub(crate) fn fill_many<'a>(
+    properties: &'a [u8],
+    names: &[Box<str>],
+    by_name: &[u16],
+    slots: &mut [Option<&'a [u8]>],
+    steps: &Steps,
+) -> Result<(), EvalError> {
+    let halvings = u64::from(names.len().checked_ilog2().unwrap_or(0)) + 1;
     for (name, value) in FromTheEnd::of(properties) {
+        steps.take(halvings)?;
         let found = by_name.binary_search_by(|index| names[usize::from(*index)].as_bytes().cmp(name));
         if let Ok(place) = found {
             slots[usize::from(by_name[place])].get_or_insert(value);
         }
     }
+    Ok(())
 }

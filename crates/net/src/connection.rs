@@ -325,6 +325,11 @@ impl<W> Connection<W> {
         self.shared.inbox.lock().stage >= Stage::Draining
     }
 
+    /// Whether its task has ended: no answer is taken any more, where one that is about to be closed still takes those that are owed.
+    pub fn is_over(&self) -> bool {
+        self.shared.inbox.lock().stage >= Stage::Ending
+    }
+
     /// Sends a request that nobody answers. False when the connection is closed or its inbox is full.
     pub fn oneway(&self, code: i32, fields: &dyn EncodeFields, body: &Bytes) -> bool {
         let opaque = self.shared.calls.number();

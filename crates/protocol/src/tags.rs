@@ -38,11 +38,16 @@ impl Subscription {
         if expression.is_empty() || expression == ALL {
             return Some(Subscription::all());
         }
-        if expression.split("||").all(str::is_empty) {
+        if Subscription::is_refused(expression) {
             return None;
         }
         let tags = expression.split("||").map(str::trim).filter(|tag| !tag.is_empty()).map(str::to_owned).collect();
         Some(Subscription { is_all: false, ..Subscription::of(tags) })
+    }
+
+    /// Whether there are bars alone.
+    pub fn is_refused(expression: &str) -> bool {
+        !expression.is_empty() && expression.split("||").all(str::is_empty)
     }
 
     /// From the tags of a heartbeat.

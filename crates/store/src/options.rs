@@ -74,7 +74,7 @@ pub struct StoreOptions {
     pub hot_bytes: u64,
     /// Threads that read from the device.
     pub cold_read_threads: usize,
-    /// Reads that may wait for those threads.
+    /// Reads that may wait for those threads; and as many that take the processor's time may wait for theirs.
     pub cold_reads_max: usize,
     /// The same of questions that may take long, and of which nobody waits who consumes: on a thread of their own.
     pub queries_max: usize,

@@ -34,6 +34,8 @@ pub enum ReadStatus {
     Cold,
     /// Ours: the device does not give them; see [`Read::failure`].
     Failed,
+    /// Ours: the reader stopped before it knew whether it wants the first message ([`Wanted::wants_record`]).
+    Undecided,
 }
 
 /// What a read found; the bytes are in the vector that the caller gave.
@@ -110,8 +112,8 @@ pub trait Wanted {
     /// Whether it may want a message whose unit says this. May be asked more than once of a unit, and of units that are not read after all.
     fn wants_unit(&mut self, tags: i64) -> bool;
 
-    /// Whether it wants this record, whose unit it may want.
-    fn wants_record(&mut self, record: &[u8]) -> bool;
+    /// Whether it wants this record, whose unit it may want. `None`: that takes more than the reader may spend, and the read ends before it.
+    fn wants_record(&mut self, record: &[u8]) -> Option<bool>;
 
     /// Who reads, if what is copied for him counts until he has taken it.
     fn copies(&self) -> Option<&Copies> {
@@ -125,8 +127,8 @@ impl<F: FnMut(i64) -> bool> Wanted for F {
         self(tags)
     }
 
-    fn wants_record(&mut self, _: &[u8]) -> bool {
-        true
+    fn wants_record(&mut self, _: &[u8]) -> Option<bool> {
+        Some(true)
     }
 }
 
@@ -348,8 +350,20 @@ impl Store {
                     is_removing = true;
                     continue;
                 };
-                if is_passed && is_hot || !wanted.wants_record(copy.as_deref().unwrap_or(found.as_ref())) {
+                if is_passed && is_hot {
                     continue;
+                }
+                match wanted.wants_record(copy.as_deref().unwrap_or(found.as_ref())) {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => {
+                        // A batch may have begun before.
+                        read.next = span.base.max(start) as i64;
+                        let nothing =
+                            if span.base <= start { ReadStatus::Undecided } else { without_match(is_removing) };
+                        read.status = end_status(read, nothing);
+                        return;
+                    }
                 }
                 if copy.is_some_and(|bytes| !self.is_sound(queue, span.base, &bytes, unit.at.0)) {
                     continue;

@@ -155,6 +155,8 @@ pub struct Store {
     cold: Arc<ColdReads>,
     /// Questions of operators, which may take seconds: consumers that read cold data do not wait behind them.
     queries: Arc<ColdReads>,
+    /// Reads by conditions that take long: neither who serves sockets nor who waits for the device is held up by them.
+    filters: Arc<ColdReads>,
     checkpoint: Mutex<Checkpoint>,
     /// The time in it. Relaxed: who asks wants to know whether it is time for the next one.
     checkpointed: AtomicI64,
@@ -463,6 +465,11 @@ impl Store {
     /// The same for what may take seconds, on another thread.
     pub fn query_read(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
         self.queries.submit(read)
+    }
+
+    /// The same for what takes the processor's time, not the device's: it is to look at what is in memory only.
+    pub fn filter_read(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
+        self.filters.submit(read)
     }
 
     /// From now on retention asks `floor` how far back messages are still needed.

@@ -32,10 +32,15 @@ use crate::refusal::Refusal;
 
 /// The JSON body of a request.
 pub(crate) fn body<T: DeserializeOwned>(request: &Request<'_>) -> Result<T, Refusal> {
-    if request.body.is_empty() {
+    read_body(request.body)
+}
+
+/// The same of a body that is not on the network worker any more.
+pub(crate) fn read_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    if body.is_empty() {
         return Err(Refusal::new(ResponseCode::InvalidParameter, "the request has no body"));
     }
-    fastjson::from_slice(request.body).map_err(|error| {
+    fastjson::from_slice(body).map_err(|error| {
         Refusal::new(ResponseCode::InvalidParameter, format!("the body is not what it should be: {error}"))
     })
 }

@@ -160,11 +160,12 @@ fn producers_come_and_go() {
 fn an_expression_without_codes_is_compiled_here() {
     let compiled = ClientSubscription::new(subscription("T", 1, "A || B", &[]));
     assert_eq!([64, 65, 66].map(|code| wants(&compiled, code)), [false, true, true]);
-    assert!(ClientSubscription::new(subscription("T", 1, "*", &[5])).want.is_none());
+    assert!(ClientSubscription::new(subscription("T", 1, "*", &[5])).want().is_none());
 }
 
 fn wants(subscription: &ClientSubscription, code: i64) -> bool {
-    store::Wanted::wants_unit(&mut crate::want::Reader(subscription.want.as_deref(), None), code)
+    let (want, effort) = (subscription.want().map(|want| &**want), crate::want::At::Worker.effort());
+    store::Wanted::wants_unit(&mut crate::want::Reader { want, effort: &effort, copies: None }, code)
 }
 
 #[test]

@@ -39,7 +39,8 @@ impl Moves {
             | ReadStatus::OffsetOverflowOne
             | ReadStatus::OffsetReset
             | ReadStatus::Cold
-            | ReadStatus::Failed => None,
+            | ReadStatus::Failed
+            | ReadStatus::Undecided => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What one try of a pop brings: from the retry topics and the topic's queues, each under its own turn.
 //!
-//! It runs on the connection's task, or on a cold-read thread when the bytes have to come from the device; so it holds handles only.
+//! It runs on the connection's task, or on a cold-read thread when the bytes have to come from the device, or on the thread for filters when
+//! there is much to pass over; so it holds handles only.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ use crate::lite::Lite;
 use crate::offsets::{KeyRef, Offsets, Progress};
 use crate::session::Session;
 use crate::topics::{Topic, Topics};
-use crate::want::Reader;
+use crate::want::{At, Effort, Reader};
 
 /// Reads of one queue that may find nothing that is wanted before others get their turn.
 const FRUITLESS_READS: usize = 8;
@@ -67,6 +68,17 @@ pub(super) struct Basket {
     pub(super) is_ledger_full: bool,
     pub(super) failure: Option<String>,
     pub(super) may_fault: bool,
+    /// What it may still spend on filters.
+    effort: Effort,
+    /// Messages were passed over that nobody wants, and there are more to look at.
+    pub(super) is_undone: bool,
+}
+
+impl Basket {
+    /// Steps of filters that it took.
+    pub(super) fn steps(&self) -> u64 {
+        self.effort.spent()
+    }
 }
 
 /// A queue that a pop looks into in its turn.
@@ -128,7 +140,7 @@ impl Shelf {
     }
 
     /// An empty one.
-    pub(super) fn basket(&self, is_order: bool, may_fault: bool) -> Basket {
+    pub(super) fn basket(&self, is_order: bool, at: At) -> Basket {
         let turn = self.pops.pops.fetch_add(1, Ordering::Relaxed);
         let revive_queues = u64::try_from(self.settings.revive_queue_num).unwrap_or(1).max(1);
         Basket {
@@ -147,13 +159,15 @@ impl Shelf {
             is_cold: false,
             is_ledger_full: false,
             failure: None,
-            may_fault,
+            may_fault: at.may_fault(),
+            effort: at.effort(),
+            is_undone: false,
         }
     }
 
     /// One try.
-    pub(super) fn fill(&self, order: &PopOrder, may_fault: bool) -> Basket {
-        let mut basket = self.basket(order.is_order, may_fault);
+    pub(super) fn fill(&self, order: &PopOrder, at: At) -> Basket {
+        let mut basket = self.basket(order.is_order, at);
         if order.topic.is_gone() {
             return basket;
         }
@@ -306,7 +320,8 @@ impl Shelf {
             let mut slices = Vec::new();
             if count > 0 && room > 0 {
                 let limits = self.limits(count, room, may_fault);
-                let mut reader = Reader(None, self.copies.as_ref());
+                let effort = At::Worker.effort();
+                let mut reader = Reader { want: None, effort: &effort, copies: self.copies.as_ref() };
                 let read = self.store.read(&lane.queue, from, &limits, &mut reader, &mut slices);
                 if read.status == ReadStatus::Cold {
                     seen.is_cold = true;
@@ -340,7 +355,14 @@ impl Shelf {
             return;
         }
         let lag = max.saturating_sub(committed.unwrap_or(0)).max(0);
-        if basket.count >= order.count_max || basket.is_ledger_full || self.room(basket) == 0 {
+        if basket.effort.is_spent() {
+            basket.is_undone = true;
+        }
+        if basket.count >= order.count_max
+            || basket.is_ledger_full
+            || basket.effort.is_spent()
+            || self.room(basket) == 0
+        {
             basket.rest += lag;
             return;
         }
@@ -405,7 +427,9 @@ impl Shelf {
         }
         let is_in_memory = || {
             let limits = self.limits(1, usize::MAX, may_fault);
-            let first = self.store.read(&lane.queue, 0, &limits, &mut Reader(None, None), &mut Vec::new());
+            let effort = At::Worker.effort();
+            let mut reader = Reader { want: None, effort: &effort, copies: None };
+            let first = self.store.read(&lane.queue, 0, &limits, &mut reader, &mut Vec::new());
             first.status == ReadStatus::Found
         };
         let is_small = self.settings.init_pop_offset_by_check_msg_in_mem && min == 0 && is_in_memory();
@@ -441,7 +465,8 @@ impl Shelf {
         let (lane, progress) = (visit.lane, &visit.progress);
         let limits = self.limits(order.count_max - basket.count, self.room(basket), basket.may_fault);
         for _ in 0..FRUITLESS_READS {
-            let mut reader = Reader(order.want.as_deref(), self.copies.as_ref());
+            let (want, effort) = (order.want.as_deref(), &basket.effort);
+            let mut reader = Reader { want, effort, copies: self.copies.as_ref() };
             let read = self.store.read(&lane.queue, from, &limits, &mut reader, slices);
             match read.status {
                 ReadStatus::Found => return Some((from, read)),
@@ -453,6 +478,7 @@ impl Shelf {
                     basket.failure = read.failure.map(|error| error.to_string());
                     return None;
                 }
+                ReadStatus::Undecided => break,
                 ReadStatus::OffsetOverflowOne | ReadStatus::NoMatchedLogicQueue | ReadStatus::OffsetReset => {
                     return None;
                 }
@@ -472,6 +498,7 @@ impl Shelf {
                 }
             }
         }
+        basket.is_undone = true;
         basket.rest += (lane.queue.max_offset() as i64).saturating_sub(from).max(0);
         None
     }

@@ -29,6 +29,7 @@ use crate::offsets::{KeyRef, Offsets};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::upkeep;
+use crate::want::At;
 
 /// What the device did not give is tried again so much later.
 const RETRY_MS: i64 = 1000;
@@ -125,8 +126,12 @@ impl Order for LiteOrder {
         self.pop.reply_to
     }
 
-    fn fill(&self, shelf: &Shelf, may_fault: bool) -> Basket {
-        shelf.fill_lite(self, may_fault)
+    fn takes_long(&self) -> bool {
+        false
+    }
+
+    fn fill(&self, shelf: &Shelf, at: At) -> Basket {
+        shelf.fill_lite(self, at)
     }
 
     fn conclude(
@@ -210,10 +215,10 @@ fn fields<'a>(order: &LiteOrder, basket: &'a Basket) -> PopLiteReply<'a> {
 
 impl Shelf {
     /// One try: what the client is told of, in that order.
-    fn fill_lite(&self, order: &LiteOrder, may_fault: bool) -> Basket {
+    fn fill_lite(&self, order: &LiteOrder, at: At) -> Basket {
         let LiteOrder { pop, client } = order;
         let lite = &self.lite;
-        let mut basket = self.basket(true, may_fault);
+        let mut basket = self.basket(true, at);
         let mut seen: HashSet<Arc<str>> = HashSet::new();
         while basket.count < pop.count_max && self.room(&basket) > 0 {
             let Some(queue) = lite.next(client, &pop.group.name) else { break };

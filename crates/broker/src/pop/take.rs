@@ -4,12 +4,10 @@
 
 use std::sync::Arc;
 
-use filter::Expression;
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::ResponseCode;
 use protocol::request::{PopMessage, PopReply};
 use protocol::sys_flag::perm;
-use protocol::tags::Subscription;
 
 use super::INVISIBLE_MS_MAX;
 use super::collect::{Basket, Shelf};
@@ -19,11 +17,11 @@ use crate::broker::Broker;
 use crate::clients::is_tag;
 use crate::groups::Group;
 use crate::offsets::KeyRef;
-use crate::pull::check_property_filter;
+use crate::pull::{check_property_filter, unparsed};
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::topics::Topic;
-use crate::want::Want;
+use crate::want::{At, Want};
 
 /// Messages of one pop, at most.
 const COUNT_MAX: i32 = 32;
@@ -79,6 +77,7 @@ pub(crate) fn pop(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let message = PopMessage::decode(&request.header.fields)?;
+    session.took(message.exp.map_or(0, |text| text.len() as u64));
     let order = check(broker, session, request, &message)?;
     run(broker, session, order, out);
     Ok(())
@@ -101,8 +100,12 @@ impl Order for PopOrder {
         self.reply_to
     }
 
-    fn fill(&self, shelf: &Shelf, may_fault: bool) -> Basket {
-        shelf.fill(self, may_fault)
+    fn takes_long(&self) -> bool {
+        self.want.as_ref().is_some_and(|want| want.takes_long())
+    }
+
+    fn fill(&self, shelf: &Shelf, at: At) -> Basket {
+        shelf.fill(self, at)
     }
 
     fn conclude(self, broker: &Broker, session: &mut Session, basket: &Basket, out: &mut Outgoing) -> Option<PopOrder> {
@@ -361,15 +364,9 @@ pub(super) fn find_group(broker: &Broker, name: &str) -> Result<Arc<Group>, Refu
 pub(super) fn want(broker: &Broker, exp: Option<&str>, exp_type: Option<&str>) -> Result<Option<Arc<Want>>, Refusal> {
     let Some(exp) = exp.filter(|exp| !exp.is_empty()) else { return Ok(None) };
     let kind = exp_type.unwrap_or_default();
-    let failed = |why: String| {
-        let remark = format!("parse the consumer's subscription failed: {why}");
-        Refusal::new(ResponseCode::SubscriptionParseFailed, remark)
-    };
     if is_tag(kind) {
-        let parsed = Subscription::parse(exp).ok_or_else(|| failed(format!("\"{exp}\" holds no tag")))?;
-        return Ok(Want::tags(parsed));
+        return broker.filters.tags(exp).map_err(|why| unparsed(&why));
     }
     check_property_filter(&broker.settings.load(), kind)?;
-    let compiled = Expression::compile(exp).map_err(|error| failed(error.remark()))?;
-    Ok(Some(Arc::new(Want::Sql(compiled))))
+    broker.filters.condition(exp).map(Some).map_err(|why| unparsed(&why))
 }

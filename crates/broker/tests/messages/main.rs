@@ -4,6 +4,7 @@
 
 mod batch_queues;
 mod durability;
+mod filtering;
 mod full_journal;
 mod journal;
 mod keeping;

@@ -98,9 +98,9 @@ proptest! {
         let names = NAMES.map(Box::from);
         let text = Printed { node: &tree, names: &names }.to_string();
         match parse(&text) {
-            Ok((parsed, parsed_names)) => {
-                prop_assert_eq!(parsed, tree, "{}", text);
-                prop_assert_eq!(parsed_names, names.to_vec());
+            Ok(parsed) => {
+                prop_assert_eq!(parsed.root, tree, "{}", text);
+                prop_assert_eq!(parsed.names, names.to_vec());
             }
             Err(error) => prop_assert!(false, "{}: {}", text, error),
         }

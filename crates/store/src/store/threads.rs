@@ -287,6 +287,7 @@ impl Store {
         }
         self.cold.stop();
         self.queries.stop();
+        self.filters.stop();
         let Shared { segments_bell, flush_bell, governor_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
         for bell in [segments_bell, flush_bell, governor_bell, retention_bell, checkpoint_bell] {
             bell.ring();

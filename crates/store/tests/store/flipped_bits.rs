@@ -131,9 +131,9 @@ impl Wanted for LosesTheFile<'_> {
         true
     }
 
-    fn wants_record(&mut self, _: &[u8]) -> bool {
+    fn wants_record(&mut self, _: &[u8]) -> Option<bool> {
         std::fs::OpenOptions::new().write(true).open(self.0).unwrap().set_len(0).unwrap();
-        true
+        Some(true)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use env::TimeMs;
 use protocol::LogOffset;
-use store::{Cold, Read, ReadLimits, ReadStatus, RecordAt, RecordBatch, TagsCode};
+use store::{Cold, Read, ReadLimits, ReadStatus, RecordAt, RecordBatch, TagsCode, Wanted};
 
 use crate::support::*;
 
@@ -75,6 +75,41 @@ fn a_filter_passes_over_what_it_does_not_want_up_to_its_limit() {
     assert_eq!((last.status, last.next), (ReadStatus::NoMatchedMessage, 2000));
     let many = read(0, 5, 1000);
     assert_eq!((many.count, many.next), (1, 1000), "at least as many units as messages are asked for");
+}
+
+/// Wants every fifth record of those that it looks at, and looks at so many.
+struct Looks(usize, usize);
+
+impl Wanted for Looks {
+    fn wants_unit(&mut self, _: i64) -> bool {
+        true
+    }
+
+    fn wants_record(&mut self, _: &[u8]) -> Option<bool> {
+        let Looks(left, seen) = self;
+        *left = left.checked_sub(1)?;
+        *seen += 1;
+        Some(seen.is_multiple_of(5))
+    }
+}
+
+#[test]
+fn a_read_ends_before_the_record_that_its_reader_does_not_look_at_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..20);
+    let queue = store.queue(TOPIC, 0).unwrap();
+    let read = |from: i64, looks: usize| {
+        let mut slices = Vec::new();
+        let read = store.read(&queue, from, &limits(32), &mut Looks(looks, 0), &mut slices);
+        (read.status, read.next, read.count, slices.len())
+    };
+    assert_eq!(read(3, 0), (ReadStatus::Undecided, 3, 0, 0), "it knows of nothing");
+    assert_eq!(read(3, 1), (ReadStatus::NoMatchedMessage, 4, 0, 0));
+    assert_eq!(read(3, 4), (ReadStatus::NoMatchedMessage, 7, 0, 0));
+    assert_eq!(read(3, 5), (ReadStatus::Found, 8, 1, 1));
+    assert_eq!(read(3, 12), (ReadStatus::Found, 15, 2, 2));
+    assert_eq!(read(0, 100), (ReadStatus::Found, 20, 4, 4));
 }
 
 #[test]
