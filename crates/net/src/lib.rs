@@ -16,6 +16,7 @@ mod prelude;
 mod proxy_protocol;
 mod reader;
 mod service;
+mod strangers;
 mod stream;
 mod task;
 mod tls;

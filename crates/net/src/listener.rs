@@ -383,6 +383,7 @@ async fn connection<S: Service>(
         tracing::debug!(%peer, %error, "gone before it began");
         return;
     }
+    let tcp_local = tcp.local_addr().ok();
     // Boxed, so that what only the first words need does not weigh on the task for ever.
     let begin = Box::pin(prelude::begin(tcp, peer, door.tls.as_ref(), options.idle_timeout, options.handshake_timeout));
     let far = Instant::now() + NEVER;
@@ -398,6 +399,11 @@ async fn connection<S: Service>(
     let begun = match begun {
         Ok(begun) => begun,
         Err(NotBegun::Gone) => return,
+        // What whoever set up client or server has to change.
+        Err(error @ (NotBegun::TlsDisabled | NotBegun::TlsOnly)) => {
+            tracing::warn!(%peer, local = ?tcp_local, "{error}");
+            return;
+        }
         Err(error) => {
             tracing::debug!(%peer, %error, "connection closed before its first frame");
             return;

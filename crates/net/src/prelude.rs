@@ -37,9 +37,13 @@ pub(crate) enum NotBegun {
     Io(#[from] io::Error),
     #[error("{0}")]
     Proxy(#[from] Malformed),
-    #[error("TLS is disabled here")]
+    #[error(
+        "a TLS handshake came, connection closed; this port takes none: connect without TLS, or set tls.server.mode=permissive"
+    )]
     TlsDisabled,
-    #[error("only TLS is served here")]
+    #[error(
+        "plain bytes came, connection closed; this port takes TLS only: connect with TLS (tls.enable=true at the client), or set tls.server.mode=permissive"
+    )]
     TlsOnly,
     #[error("{0}")]
     Tls(#[from] TlsError),

@@ -63,6 +63,11 @@ impl Reader {
         !self.buffer.is_empty()
     }
 
+    /// What was read and is not cut off yet.
+    pub(crate) fn uncut(&self) -> &[u8] {
+        &self.buffer
+    }
+
     pub(crate) fn buffered(&self) -> usize {
         self.buffer.len()
     }

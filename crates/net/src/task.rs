@@ -24,6 +24,7 @@ use crate::outgoing::{Answered, Outgoing};
 use crate::places::{Newcomer, Place};
 use crate::reader::{Cut, Reader};
 use crate::service::{Burst, Service};
+use crate::strangers::Stranger;
 use crate::stream::Stream;
 
 /// A connection that rested so long gives its buffers back.
@@ -172,9 +173,14 @@ pub(crate) async fn run<S: Service>(
     handle.shared.come_to(Stage::Ending);
     // Who does not take his last replies is no client any more: a group goes on without him.
     drop(session);
+    let is_cut_off = matches!(end, End::Frame(_));
+    let stranger = is_cut_off.then(|| Stranger::of(socket.reader.uncut())).flatten();
     socket.reader.stop();
     if end.is_orderly() {
         farewell(&mut socket).await;
+    }
+    if let Some(stranger) = stranger {
+        return stranger.tell(handle.peer(), handle.local());
     }
     match &end {
         End::Frame(_) | End::Header(_) => tracing::warn!(peer = %handle.peer(), reason = %end, "connection closed"),

@@ -97,5 +97,6 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
     // In good order nothing is left but a settings file being replaced, or a look-up that nobody waits for. After a failure, or a
     // second signal, a store that waits for a dead device must not hold up the end.
     runtime.shutdown_timeout(if ended.is_ok() { LAST_FILES } else { Duration::ZERO });
+    log::end();
     ended.map(|()| ExitCode::SUCCESS)
 }

@@ -38,6 +38,7 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut stop = StopSignals::listen()?;
     memory.tell();
+    tokio::spawn(crate::log::sum_up());
     let descriptors = Descriptors::ours();
     let shared = Shared {
         budget: Arc::new(Budget::new(memory.request_bytes_max)),

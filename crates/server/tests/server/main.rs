@@ -14,6 +14,7 @@ mod failing_device;
 mod failing_files;
 mod flipped_bits;
 mod loads;
+mod many_lines;
 mod metrics;
 mod named;
 mod placement;
