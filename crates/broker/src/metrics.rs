@@ -117,7 +117,7 @@ fn is(yes: bool) -> &'static str {
 fn storage(broker: &Broker, page: &mut Exposition) {
     let store = &broker.store;
     let (min, end) = (store.min_offset().0, store.end().0);
-    page.metric("rocketmq_storage_size", Kind::Gauge, "Bytes of the log");
+    page.metric("rocketmq_storage_size_bytes", Kind::Gauge, "Bytes of the log");
     page.value(&STORAGE, end - min);
     page.metric("rocketmq_storage_flush_behind_bytes", Kind::Gauge, "Bytes of the log that are not on the device");
     page.value(&STORAGE, end.saturating_sub(store.flushed().get()));
@@ -127,7 +127,7 @@ fn storage(broker: &Broker, page: &mut Exposition) {
         "Bytes of the log that are not in the key index",
     );
     page.value(&STORAGE, store.index_behind());
-    page.metric("rocketmq_storage_message_reserve_time", Kind::Gauge, "Age of the oldest message in ms");
+    page.metric("rocketmq_storage_message_reserve_time_milliseconds", Kind::Gauge, "Age of the oldest message in ms");
     // One that cannot be read has no age.
     if let Ok(Some(stored)) = store.about_record_cold(store.min_offset(), |oldest| oldest.store_timestamp()) {
         page.value(&STORAGE, broker.clock.now().since(TimeMs(stored)).max(0));

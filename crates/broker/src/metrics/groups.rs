@@ -57,12 +57,16 @@ pub(super) fn show_lags(broker: &Broker, page: &mut Exposition) {
         Some(behind.in_flight)
     });
     metric("rocketmq_consumer_ready_messages", "Messages that a group may have", |behind| Some(behind.ready));
-    metric("rocketmq_consumer_lag_latency", "Age in ms of the oldest that a group is not done with", |behind| {
-        behind.lag_ms
-    });
-    metric("rocketmq_consumer_queueing_latency", "Age in ms of the oldest that a group may have", |behind| {
-        behind.queueing_ms
-    });
+    metric(
+        "rocketmq_consumer_lag_latency_milliseconds",
+        "Age in ms of the oldest that a group is not done with",
+        |behind| behind.lag_ms,
+    );
+    metric(
+        "rocketmq_consumer_queueing_latency_milliseconds",
+        "Age in ms of the oldest that a group may have",
+        |behind| behind.queueing_ms,
+    );
 }
 
 fn behind(broker: &Broker, group: &str, topic: &str, offsets: &BTreeMap<i32, i64>, until: Duration) -> Behind {

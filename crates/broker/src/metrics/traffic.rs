@@ -28,7 +28,7 @@ pub(super) fn show(broker: &Broker, page: &mut Exposition) {
 
 fn answered(broker: &Broker, page: &mut Exposition) {
     let about = "Ms from a request's arrival until the socket took its answer";
-    page.metric("rocketmq_rpc_latency", Kind::Histogram, about);
+    page.metric("rocketmq_rpc_latency_milliseconds", Kind::Histogram, about);
     let bounds = LATENCIES_MS.map(|bound| bound as f64);
     for RpcCounted { request, response, is_held, by_ms, sum_ms } in broker.stats.rpcs.all() {
         // RocketMQ writes names in lower case, and a number where it has none; any number is one of these.
@@ -105,7 +105,11 @@ fn ends(broker: &Broker, topics: &[TopicCounted], page: &mut Exposition) {
     ends().for_each(|(labels, ends)| page.value(&labels, ends.committed()));
     page.metric("rocketmq_rollback_messages_total", Kind::Counter, "Transactions rolled back");
     ends().for_each(|(labels, ends)| page.value(&labels, ends.rolled_back));
-    page.metric("rocketmq_finish_message_latency", Kind::Histogram, "Seconds from a half message to its commit");
+    page.metric(
+        "rocketmq_finish_message_latency_milliseconds",
+        Kind::Histogram,
+        "Seconds from a half message to its commit",
+    );
     let bounds = AGES.map(|bound| bound as f64);
     ends().for_each(|(labels, ends)| page.histogram(&labels, &bounds, &ends.by_age, ends.seconds));
 }
@@ -122,11 +126,11 @@ fn waiting(broker: &Broker, timers: &Timers, page: &mut Exposition) {
     let late_ms = now.saturating_sub(timers.figures.read_time.load(Ordering::Relaxed)).max(0);
     page.metric("rocketmq_timer_enqueue_lag", Kind::Gauge, "Timer messages that are not taken in");
     page.value(&super::STORAGE, lag);
-    page.metric("rocketmq_timer_enqueue_latency", Kind::Gauge, "Age of the first of them in ms");
+    page.metric("rocketmq_timer_enqueue_latency_milliseconds", Kind::Gauge, "Age of the first of them in ms");
     page.value(&super::STORAGE, if first_at > 0 { now.saturating_sub(first_at).max(0) } else { 0 });
     page.metric("rocketmq_timer_dequeue_lag", Kind::Gauge, "Timer messages that wait");
     page.value(&super::STORAGE, pending);
-    page.metric("rocketmq_timer_dequeue_latency", Kind::Gauge, "How late the next ones are in ms");
+    page.metric("rocketmq_timer_dequeue_latency_milliseconds", Kind::Gauge, "How late the next ones are in ms");
     page.value(&super::STORAGE, if pending > 0 { late_ms } else { 0 });
     let mut counted = timers.counted();
     counted.sort_unstable_by(|one, other| one.topic.cmp(&other.topic));

@@ -1,6 +1,6 @@
 //! How long requests took, from the last byte of their burst until the socket had taken their answers: by what was asked, and how it ended.
 //!
-//! RocketMQ's `rocketmq_rpc_latency`. The connection's task looks at the clock with each read and each write anyway, and answers of one kind in
+//! RocketMQ's `rocketmq_rpc_latency_milliseconds`. The connection's task looks at the clock with each read and each write anyway, and answers of one kind in
 //! one burst are counted together.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -65,8 +65,8 @@ async fn messages_are_told_apart_by_what_they_are() {
     assert_eq!(value(&page, "rocketmq_commit_messages_total", &orders), 1);
     assert_eq!(value(&page, "rocketmq_rollback_messages_total", &orders), 1);
     // The producer's clock says when the half message was sent: years ago.
-    assert_eq!(value(&page, "rocketmq_finish_message_latency_bucket", &["Orders", "le=\"86400.0\""]), 0);
-    assert_eq!(value(&page, "rocketmq_finish_message_latency_count", &orders), 1);
+    assert_eq!(value(&page, "rocketmq_finish_message_latency_milliseconds_bucket", &["Orders", "le=\"86400.0\""]), 0);
+    assert_eq!(value(&page, "rocketmq_finish_message_latency_milliseconds_count", &orders), 1);
     until("no half message waits for its end", || open() == 0).await;
     running.stop().await;
 }
@@ -103,8 +103,14 @@ async fn a_group_that_is_behind_is_shown_with_what_it_has_and_what_waits_and_how
     let page = running.metrics();
     let of = ["topic=\"T\"", "consumer_group=\"CG\"", "is_retry=\"false\"", "is_system=\"false\""];
     let figures = |page: &str| {
-        ["lag_messages", "inflight_messages", "ready_messages", "lag_latency", "queueing_latency"]
-            .map(|name| value(page, &format!("rocketmq_consumer_{name}"), &of))
+        [
+            "lag_messages",
+            "inflight_messages",
+            "ready_messages",
+            "lag_latency_milliseconds",
+            "queueing_latency_milliseconds",
+        ]
+        .map(|name| value(page, &format!("rocketmq_consumer_{name}"), &of))
     };
     assert_eq!(figures(&page), [3, 2, 1, 30_000, 10_000]);
     fields.commit_offset = 4;
@@ -127,8 +133,14 @@ async fn what_is_popped_is_in_flight_until_it_is_acknowledged() {
     let of = ["topic=\"T\"", "consumer_group=\"CG\""];
     let figures = || {
         let page = running.metrics();
-        ["lag_messages", "inflight_messages", "ready_messages", "lag_latency", "queueing_latency"]
-            .map(|name| value(&page, &format!("rocketmq_consumer_{name}"), &of))
+        [
+            "lag_messages",
+            "inflight_messages",
+            "ready_messages",
+            "lag_latency_milliseconds",
+            "queueing_latency_milliseconds",
+        ]
+        .map(|name| value(&page, &format!("rocketmq_consumer_{name}"), &of))
     };
     assert_eq!(figures(), [3, 2, 1, 30_000, 10_000]);
     assert_eq!(popping::ack(&running, "T", &popped.handle(0)).await, 0);
@@ -230,13 +242,14 @@ async fn answers_are_counted_by_what_was_asked_and_how_it_ended() {
         // A client may have its answer before the broker has counted it.
         until(&labels, || {
             let page = running.metrics();
-            let has = |line: &str| line.starts_with("rocketmq_rpc_latency_count{") && line.contains(&labels);
+            let has =
+                |line: &str| line.starts_with("rocketmq_rpc_latency_milliseconds_count{") && line.contains(&labels);
             page.lines().any(|line| has(line) && line.ends_with(&format!("}} {count}")))
         })
         .await;
     }
     let page = running.metrics();
     let of_held = ["is_long_polling=\"true\"", "le=\"10.0\""];
-    assert_eq!(value(&page, "rocketmq_rpc_latency_bucket", &of_held), 0, "it waited for 50 ms");
+    assert_eq!(value(&page, "rocketmq_rpc_latency_milliseconds_bucket", &of_held), 0, "it waited for 50 ms");
     running.stop().await;
 }

@@ -64,7 +64,7 @@ fn prometheus_reads_what_was_sent_and_what_memory_is_for() {
     assert_eq!(value(&page, "rocketmq_messages_in_total{", "topic=\"counted\""), 7.0);
     assert!(value(&page, "rocketmq_throughput_in_total{", "topic=\"counted\"") >= 700.0);
     assert_eq!(value(&page, "gantry_memory_limit_bytes{", ""), (200 << 20) as f64);
-    assert!(value(&page, "rocketmq_storage_size{", "storage_type=\"local\"") >= 700.0);
+    assert!(value(&page, "rocketmq_storage_size_bytes{", "storage_type=\"local\"") >= 700.0);
     assert!(value(&page, "gantry_memory_occupied_bytes{", "node_id=\"counter\"") > 0.0);
     assert!(value(&page, "gantry_major_faults_total{", "threads=\"network\"") >= 0.0);
     assert_eq!(value(&page, "rocketmq_broker_permission{", "cluster=\"DefaultCluster\""), 6.0);

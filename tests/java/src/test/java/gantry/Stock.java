@@ -70,6 +70,11 @@ final class Stock implements AutoCloseable {
         return name;
     }
 
+    /** Ends something else with the clients. */
+    void atEnd(Runnable shutdown) {
+        shutdowns.push(shutdown);
+    }
+
     DefaultMQProducer unstartedProducer() {
         var producer = new DefaultMQProducer(name("producers"));
         producer.setNamesrvAddr("127.0.0.1:" + server.registersAt);
