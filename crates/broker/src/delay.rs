@@ -41,7 +41,7 @@ use crate::static_topic::mapping::Mapping;
 use crate::tables;
 use crate::topics::{Topic, Topics};
 use crate::unreadable::WaitsFor;
-use crate::wall_time;
+use crate::wall_time::{self, Steps};
 use aside::{Aside, Key, NOT_THERE, Rows, UNREAD_MAX};
 
 /// Messages delivered under one lock of the log.
@@ -265,6 +265,7 @@ struct Delivery {
     /// Leaders of static topics' queues that did not answer, and until when they are not asked again, by the clock's elapsed time.
     away: HashMap<String, Duration>,
     aside: Aside,
+    steps: Steps,
 }
 
 /// What becomes of a message that is due.
@@ -295,6 +296,7 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         mappings: Vec::new(),
         away: HashMap::new(),
         aside: Aside::new(&delay.aside, broker.clock.now().0),
+        steps: Steps::new(&broker.clock),
         broker,
     };
     delivery.count_aside();
@@ -310,6 +312,9 @@ impl Delivery {
         while !delay.is_stopping.load(Ordering::Acquire) {
             self.note_progress(delay);
             let now = self.broker.clock.now().0;
+            if let Some(by) = self.steps.back() {
+                self.aside.set_back(by, now);
+            }
             if let Some(key) = self.aside.take_due(now) {
                 // One, so that a device that takes its time to fail does not hold up the levels.
                 self.try_again(key).await;

@@ -30,6 +30,7 @@ use crate::tables;
 use crate::topics::Topics;
 use crate::topics::mapped::Mappings;
 use crate::vital::vital;
+use crate::wall_time::{STEP_MS, Steps};
 
 /// Longer than a last export and a last good-bye take.
 const LAST_WORK: Duration = Duration::from_secs(5);
@@ -172,6 +173,8 @@ async fn watch_throughput(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) 
 async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let every = Duration::from_millis(SAMPLE_MS.unsigned_abs());
     let mut minutes = Minutes::default();
+    let mut steps = Steps::new(&broker.clock);
+    tell_behind(&broker);
     while !*stop.borrow() {
         tokio::select! {
             biased;
@@ -182,6 +185,12 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         if let Some(minute) = minutes.look(&broker.stats) {
             tell(&minute);
         }
+        if let Some(by_ms) = steps.look() {
+            tracing::warn!(
+                by_ms,
+                "the wall clock was set; timer messages, leases and what else is due at a time go with it"
+            );
+        }
         broker.order_locks.expire();
         let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
         broker.pops.rooms.sweep(Duration::from_secs(idle));
@@ -189,6 +198,17 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         tend_conditions(&broker);
         heartbeat::close_silent(&broker);
         heartbeat::tell_late(&broker);
+    }
+}
+
+/// Says that the clock stands behind what the last process has stored: it was ahead then, or is behind now.
+fn tell_behind(broker: &Broker) {
+    let by_ms = broker.store.last_timestamp().saturating_sub(broker.clock.now().0);
+    if by_ms >= STEP_MS {
+        tracing::warn!(
+            by_ms,
+            "the wall clock is behind the newest message of the log; messages are stored with the time of that one until the clock has come so far"
+        );
     }
 }
 

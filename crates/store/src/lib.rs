@@ -68,6 +68,6 @@ pub use store::{QUEUES_MAX, RetentionFloor, Store};
 pub use stretch::Copies;
 pub use timer::{
     LogState, TIMER_MARKS_BYTES, TIMER_SLOTS_AHEAD, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit,
-    timer_magic,
+    Turned, timer_magic,
 };
 pub use watermark::Watermark;

@@ -17,6 +17,7 @@ use crate::hold::Lane;
 use crate::static_topic::late;
 use crate::tables;
 use crate::unreadable::{Tries, WaitsFor};
+use crate::wall_time;
 
 /// So many are set aside, a row of the journal each. With more of them a level waits for its head.
 const ASIDE_MAX: usize = 10_000;
@@ -135,6 +136,10 @@ impl Aside {
     pub(super) fn take_due(&mut self, now: i64) -> Option<Key> {
         self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.pop_first().map(|(_, key)| key)
+    }
+
+    pub(super) fn set_back(&mut self, by: i64, now: i64) {
+        wall_time::set_back(&mut self.due, by, now);
     }
 
     pub(super) fn next_due(&self) -> Option<i64> {

@@ -18,6 +18,7 @@ use crate::admin::{body, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::wall_time::steady_ms;
 
 /// Values of [`LiteOffsetKind::Policy`]: where the group has come, the beginning, the end.
 const POLICY_MIN: i64 = 1;
@@ -107,7 +108,7 @@ fn make(
     let client = Client {
         id: &change.client_id,
         group: &change.group,
-        now_ms: broker.clock.now().0,
+        now_ms: steady_ms(&broker.clock),
         events_max: lite.events_max().unwrap_or(settings.max_client_event_count),
     };
     let quota = Quota { all: settings.max_lite_subscription_count, client: lite.client_quota() };

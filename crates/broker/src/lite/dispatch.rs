@@ -31,6 +31,7 @@ use crate::pop::wait::Rooms;
 use crate::pop::{free_at, is_blocked};
 use crate::refusal::Refusal;
 use crate::session::Work;
+use crate::wall_time::steady_ms;
 
 /// How soon a changed setting is heeded.
 const STEP: Duration = Duration::from_secs(1);
@@ -74,7 +75,7 @@ impl Lite {
 
     /// A light queue has something for a group, or for every one.
     fn tell(&self, queue: &str, only: Option<&str>) {
-        let woken = self.table.lock().tell(queue, only, self.clock.now().0, &self.random);
+        let woken = self.table.lock().tell(queue, only, steady_ms(&self.clock), &self.random);
         self.wake(&woken);
     }
 
@@ -82,6 +83,12 @@ impl Lite {
         for Woken { client, group } in woken {
             self.wake_next(client, group);
         }
+    }
+
+    /// Batches are over earlier since the clock was set back: looks at all that are waited for.
+    pub(crate) fn look_at_all(&self) {
+        self.turns.lock().ring_all();
+        self.bell.notify_one();
     }
 
     /// Wakes one pop of a client.
@@ -92,7 +99,7 @@ impl Lite {
     /// What a client is to look into next.
     pub(crate) fn next(&self, client: &str, group: &str) -> Option<Arc<str>> {
         let mut table = self.table.lock();
-        let queue = table.take_event(client, group, self.clock.now().0);
+        let queue = table.take_event(client, group, steady_ms(&self.clock));
         let must_look = queue.is_none() && table.behind().1;
         drop(table);
         if must_look {
@@ -196,7 +203,7 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool
     let mut looking: Option<JoinHandle<()>> = None;
     while !*stop.borrow() {
         let alarm = lite.turns.lock().next();
-        let until_alarm = alarm.map(|at_ms| u64::try_from(at_ms - broker.clock.now().0).unwrap_or(0));
+        let until_alarm = alarm.map(|at_ms| u64::try_from(at_ms.saturating_sub(broker.clock.now().0)).unwrap_or(0));
         let wait = until_alarm.map_or(STEP, |ms| STEP.min(Duration::from_millis(ms)));
         tokio::select! {
             biased;
@@ -213,7 +220,7 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool
         let now = broker.clock.elapsed();
         if now.saturating_sub(passed_on_at) >= Duration::from_millis(settings.lite_event_check_interval) {
             passed_on_at = now;
-            let woken = lite.lock().pass_on(broker.clock.now().0, &lite.random);
+            let woken = lite.lock().pass_on(steady_ms(&broker.clock), &lite.random);
             lite.wake(&woken);
         }
         let (client_ms, all_ms) = (
@@ -228,7 +235,7 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool
         if looking.is_some() {
             continue;
         }
-        let behind = lite.lock().take_behind(broker.clock.now().0, delay);
+        let behind = lite.lock().take_behind(steady_ms(&broker.clock), delay);
         if !behind.is_empty() {
             let broker = Arc::clone(&broker);
             // Looks at all lite topics of a parent; alarms ring meanwhile.
@@ -276,7 +283,7 @@ where
     // From anywhere, or those at the end would have no room as long as those before have something.
     let first = broker.lite.random.below(u32::try_from(all.len()).unwrap_or(u32::MAX)) as usize;
     all.rotate_left(first);
-    let woken = broker.lite.lock().fill(client, &all, broker.clock.now().0);
+    let woken = broker.lite.lock().fill(client, &all, steady_ms(&broker.clock));
     broker.lite.wake(woken.as_slice());
 }
 

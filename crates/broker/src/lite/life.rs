@@ -12,6 +12,7 @@ use super::dispatch::hand_on;
 use super::{bound_groups, parents};
 use crate::blocking;
 use crate::broker::Broker;
+use crate::wall_time::steady_ms;
 
 /// Milliseconds of a minute, the unit of `lite.topic.expiration`.
 const MINUTE_MS: i64 = 60_000;
@@ -34,7 +35,7 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         if now.saturating_sub(subscriptions_at) >= subscriptions {
             subscriptions_at = now;
             let silent_ms = i64::try_from(settings.lite_subscription_check_timeout_mills).unwrap_or(i64::MAX);
-            let gone = broker.lite.lock().expire(broker.clock.now().0.saturating_sub(silent_ms));
+            let gone = broker.lite.lock().expire(steady_ms(&broker.clock).saturating_sub(silent_ms));
             for left in gone {
                 tracing::info!(client = left.client, silent_ms, "lite subscriptions of a silent client removed");
                 hand_on(&broker, &left);

@@ -21,7 +21,7 @@ struct Subscriber<C> {
     group: Arc<str>,
     /// Names of light queues; for a group that gets all lite topics, [`wildcard`].
     queues: BTreeSet<Arc<str>>,
-    /// When it was last heard of, in the clock's milliseconds.
+    /// When it was last heard of, in milliseconds of the clock that does not step.
     heard_ms: i64,
     connection: C,
     /// Those that have something.

@@ -49,6 +49,13 @@ impl Turns {
         }
     }
 
+    /// Lets all alarms ring now.
+    pub(super) fn ring_all(&mut self) {
+        let due = std::mem::take(&mut self.due);
+        self.due.extend(due.into_iter().map(|(_, key)| (i64::MIN, key)));
+        self.alarms.values_mut().for_each(|at_ms| *at_ms = i64::MIN);
+    }
+
     /// When the next alarm rings.
     pub(super) fn next(&self) -> Option<i64> {
         self.due.first().map(|(at_ms, _)| *at_ms)

@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use crate::wall_time::STEP_MS;
+
 /// Slots are read so much before their time, in ms.
 pub(super) const AHEAD_MS: i64 = 2_000;
 
@@ -195,6 +197,27 @@ impl Agenda {
     pub fn leave_behind(&mut self, slot: i64) {
         self.entries.retain(|Reverse(entry)| entry.slot <= slot);
         self.open.retain(|open, _| *open <= slot);
+    }
+
+    /// Whether slots are done with, or in memory, whose time is still to come: the clock was set back. What is sent now belongs to them.
+    pub fn is_ahead_of(&self, now: i64) -> bool {
+        // A stop may pass the slot that has begun, and what is loaded ends with a slot.
+        let next_to = |time: i64| self.slot_of(time) + self.precision + STEP_MS;
+        self.read > next_to(now) || self.loaded_to > next_to(now.saturating_add(AHEAD_MS))
+    }
+
+    /// Where the messages lie that are in memory and not dealt with.
+    pub fn in_memory(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().map(|Reverse(entry)| entry.at)
+    }
+
+    /// The clock was set back: begins anew with this slot, with nothing in memory.
+    pub fn set_back(&mut self, to: i64) {
+        self.read = self.slot_of(to);
+        self.loaded_to = self.read;
+        self.entries.clear();
+        self.open.clear();
+        self.caught_up = i64::MIN;
     }
 
     /// Passes slots that are done with. `next_slot` is the first at or behind `loaded_to` that holds something in the files.

@@ -116,6 +116,10 @@ struct Loaded {
     read: i64,
     /// Log offsets of messages that were delivered, or stored again, though the check-point may not know it.
     delivered: HashSet<u64>,
+    /// The latest time that the files know of, as far as the clock has not come so far, in ms.
+    latest: i64,
+    /// By how much the clock was ahead of what it shows now when the files were written, in ms.
+    ahead_by: i64,
 }
 
 impl Timers {
@@ -135,7 +139,8 @@ impl Timers {
         };
         // Apache's units do not say when exactly a message is due.
         let is_due = |unit: &TimerUnit, view: &RecordView<'_>| {
-            unit.due == 0 || out_ms(view).is_some_and(|out| unit.due == asked::due_ms(view, out, precision))
+            unit.due == 0
+                || out_ms(view).is_some_and(|out| unit.due == asked::due_ms(view, out, precision, unit.written))
         };
         let is_whole = |unit: &TimerUnit, view: &RecordView<'_>| {
             view.topic() == names::TIMER_TOPIC
@@ -173,7 +178,10 @@ impl Timers {
             checkpoint.write()?;
             files.checkpointed(&checkpoint);
         }
-        let counts = counts(&files, topics, now)?;
+        let (counts, latest) = look_through(&files, topics, &delivered, now)?;
+        // What is delivered, or in memory, is so by the clock, and up to two seconds ahead of it.
+        let is_ahead = latest > now.saturating_add(agenda::AHEAD_MS).saturating_add(precision);
+        let ahead_by = if is_ahead { latest.max(marks.version[1]).max(marks.read_time).saturating_sub(now) } else { 0 };
         // Slots before the first that holds something are passed over, as far as their time has come: what is still to be sent may be due sooner.
         let read = marks.read_time.max(files.first_slot().map_or(now, |first| first.min(now)));
         let pending = files.pending().saturating_add(aside.len() as u64);
@@ -195,7 +203,7 @@ impl Timers {
             aside,
             figures,
             counts: Mutex::new(counts),
-            loaded: Mutex::new(Some(Loaded { scan_from, next, max, read, delivered })),
+            loaded: Mutex::new(Some(Loaded { scan_from, next, max, read, delivered, latest, ahead_by })),
             is_stopping: AtomicBool::new(false),
             has_stopped: Notify::new(),
         })
@@ -243,6 +251,15 @@ impl Timers {
             let mut count = Count::default();
             count.change(change, now);
             counts.insert(topic.into(), count);
+        }
+    }
+
+    /// Counts the messages that wait by what the files say, by the hash of their topic, and what is aside.
+    fn count_anew(&self, waiting: &HashMap<i32, i64>) {
+        let pending = waiting.values().sum::<i64>().saturating_add(self.aside.len() as i64);
+        self.figures.pending.store(pending, Ordering::Relaxed);
+        for (topic, count) in self.counts.lock().iter_mut() {
+            count.count = waiting.get(&java::string_hash(topic)).copied().unwrap_or(0);
         }
     }
 
@@ -304,10 +321,17 @@ fn next_to_take_in(store: &Store, topic: &Topic, files: &TimerFiles) -> u64 {
     noted.max(behind_last.unwrap_or(0)).min(max)
 }
 
-/// Messages that wait, by topic. Units know the hash of a topic's name; the name is that of a topic we have.
-fn counts(files: &TimerFiles, topics: &Topics, now: i64) -> Result<HashMap<Box<str>, Count>, StoreError> {
+/// Messages that wait, by topic, and the latest time that the files know of. Units know the hash of a topic's name; the name is that of a topic we have.
+fn look_through(
+    files: &TimerFiles,
+    topics: &Topics,
+    delivered: &HashSet<u64>,
+    now: i64,
+) -> Result<(HashMap<Box<str>, Count>, i64), StoreError> {
     let mut by_hash: HashMap<i32, i64> = HashMap::new();
+    let mut latest = 0;
     files.for_each(&mut |unit| {
+        latest = latest.max(task::latest(unit, delivered, now).unwrap_or(0));
         if unit.magic & timer_magic::DELETE == 0 {
             *by_hash.entry(unit.topic_hash).or_default() += 1;
         }
@@ -320,7 +344,7 @@ fn counts(files: &TimerFiles, topics: &Topics, now: i64) -> Result<HashMap<Box<s
             }
         }
     }
-    Ok(counts)
+    Ok((counts, latest))
 }
 
 impl Table for Timers {

@@ -4,6 +4,7 @@
 //! device did not give is set aside (`task/aside.rs`).
 
 mod aside;
+mod back;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,9 +32,10 @@ use crate::static_topic::late::{self, Destination};
 use crate::static_topic::mapping::Mapping;
 use crate::tables;
 use crate::unreadable::Tries;
-use crate::wall_time;
+use crate::wall_time::{self, Steps};
 use aside::Aside;
 pub(super) use aside::Rows;
+pub(super) use back::latest;
 
 /// Messages taken in with one write of the files.
 const TAKE_IN_MAX: usize = 512;
@@ -96,6 +98,9 @@ struct Task {
     started_at: (i64, u64),
     /// Where the log ended at the start: whatever is in `delivered` was delivered before.
     started_end: LogOffset,
+    steps: Steps,
+    /// By how much the clock was set back, in ms, as far as the files do not know it.
+    back_by: i64,
     unflushed: VecDeque<Unflushed>,
     /// The latest slot of which a message was dealt with.
     last_slot: i64,
@@ -128,8 +133,10 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         rows_put: 0,
         held: Tries::default(),
         delivered: loaded.delivered,
-        started_at: (broker.clock.now().0, loaded.max),
+        started_at: (broker.clock.now().0.max(loaded.read).max(loaded.latest), loaded.max),
         started_end: broker.store.end(),
+        steps: Steps::new(&broker.clock),
+        back_by: loaded.ahead_by,
         unflushed: VecDeque::new(),
         last_slot: i64::MIN,
         noted: (marks.read_time, u64::try_from(marks.queue_offset).unwrap_or(0)),
@@ -161,6 +168,13 @@ impl Task {
             if is_stopping {
                 // Else the next slot would have begun before this one is flushed, and so on.
                 self.agenda.leave_behind(self.last_slot);
+            }
+            if !self.goes_with_the_clock().await {
+                if is_stopping {
+                    // The next start does it.
+                    return;
+                }
+                continue;
             }
             let next_slot = self.next_slot.filter(|_| !is_stopping);
             self.note_flushed();
@@ -497,7 +511,7 @@ impl Task {
         magic |= if is_delete { timer_magic::DELETE } else { 0 };
         Some(TimerUnit {
             slot: place.slot,
-            due: asked::due_ms(view, out, self.timers.precision),
+            due: asked::due_ms(view, out, self.timers.precision, now),
             written: now,
             at: unit.at,
             size: unit.size,

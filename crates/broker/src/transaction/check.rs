@@ -27,7 +27,7 @@ use crate::fetch;
 use crate::refusal::Refusal;
 use crate::tables;
 use crate::unreadable::{Tries, WaitsFor};
-use crate::wall_time;
+use crate::wall_time::{self, Steps};
 
 /// Half messages taken in, and questions put, before others get their turn.
 const BATCH: usize = 64;
@@ -54,10 +54,14 @@ async fn append_ending(broker: &Broker, batch: &mut RecordBatch, ending: Ending)
 pub(crate) async fn ask(broker: Arc<Broker>) {
     let transactions = &broker.transactions;
     let mut progress = Progress::default();
+    let mut steps = Steps::new(&broker.clock);
     // By offset in the half queue.
     let mut unread = Tries::default();
     while !transactions.is_stopping.load(Ordering::Acquire) {
         let taken = take_in(&broker).await;
+        if let Some(by) = steps.back() {
+            transactions.ledger.lock().set_back(by, broker.clock.now().0);
+        }
         let now = broker.clock.now().0;
         let mut asked = 0;
         while asked < BATCH {

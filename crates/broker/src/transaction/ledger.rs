@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::LogOffset;
 
+use crate::wall_time;
+
 /// Ends are counted in blocks of so many, so that what has to be remembered of millions of them fits a page.
 const BLOCK: u64 = 1024;
 
@@ -168,6 +170,16 @@ impl Ledger {
             pending.due = due;
             pending.checks = checks;
             self.due.insert((due, offset));
+        }
+    }
+
+    /// The clock was set back.
+    pub(crate) fn set_back(&mut self, by: i64, now: i64) {
+        wall_time::set_back(&mut self.due, by, now);
+        for (due, offset) in &self.due {
+            if let Some(pending) = self.pending.get_mut(offset) {
+                pending.due = *due;
+            }
         }
     }
 

@@ -347,6 +347,109 @@ async fn files_of_the_log_that_hold_messages_which_wait_stay_until_these_are_del
     .await;
 }
 
+const DAY_MS: i64 = 86_400_000;
+
+/// Sends what is to wait for so long.
+async fn send_in(running: &Running, delay_ms: i64, body: &str) {
+    let timed = properties(&[("TIMER_DELAY_MS", &delay_ms.to_string()), ("UNIQ_KEY", body)]);
+    running.put("Orders", 1, &timed, body).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_are_in_time_after_the_clock_was_a_day_ahead_and_none_comes_twice() {
+    let (setup, hand) = with(&[("timerFlushIntervalMs", "50")]).standing();
+    let running = start(setup.clone()).await;
+    send_at(&running, STANDS_AT + 500, "before").await;
+    send_at(&running, STANDS_AT + 2 * DAY_MS, "in two days").await;
+    until_waiting(&running, 2).await;
+    hand.set_by(DAY_MS);
+    running.wait_for("Orders", 1, 1).await;
+    send_in(&running, 500, "ahead").await;
+    hand.advance(Duration::from_millis(500));
+    running.wait_for("Orders", 1, 2).await;
+    send_in(&running, 30_000, "for a while").await;
+    send_at(&running, STANDS_AT + DAY_MS + 40_000, "at a time").await;
+    until_waiting(&running, 3).await;
+
+    hand.set_by(-DAY_MS);
+    send_in(&running, 3_000, "after").await;
+    // The messages that wait are those that waited, and this one.
+    until_waiting(&running, 4).await;
+    hand.advance(Duration::from_secs(3));
+    running.wait_for("Orders", 1, 3).await;
+    // What was to wait for half a minute has waited for some of it.
+    hand.advance(Duration::from_secs(30));
+    let expected = ["before", "ahead", "after", "for a while"];
+    assert_eq!(bodies(&running.wait_for("Orders", 1, 4).await), expected);
+
+    // When the time comes for the second time, nothing of the first comes again: here, after a crash and after a stop.
+    let crashed = start_on(setup.clone(), running.image()).await;
+    let stopped = start_on(setup, running.stop().await).await;
+    hand.advance(Duration::from_millis(DAY_MS as u64 + 60_000));
+    for running in [&crashed, &stopped] {
+        let expected = ["before", "ahead", "after", "for a while", "at a time"];
+        assert_eq!(bodies(&running.wait_for("Orders", 1, 5).await), expected);
+    }
+    hand.advance(Duration::from_millis(DAY_MS as u64));
+    for running in [&crashed, &stopped] {
+        let expected = ["before", "ahead", "after", "for a while", "at a time", "in two days"];
+        assert_eq!(bodies(&all_delivered(running, &hand, 6).await), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_delivers_in_time_after_the_clock_was_ahead_when_the_broker_stopped_or_died() {
+    let (setup, hand) = with(&[("timerFlushIntervalMs", "50")]).standing();
+    let running = start(setup.clone()).await;
+    hand.set_by(DAY_MS);
+    send_in(&running, 500, "ahead").await;
+    hand.advance(Duration::from_millis(500));
+    running.wait_for("Orders", 1, 1).await;
+    send_in(&running, 30_000, "for a while").await;
+    until_waiting(&running, 1).await;
+    let image = running.image();
+    let dir = running.stop().await;
+    hand.set_by(-DAY_MS);
+    let crashed = start_on(setup.clone(), image).await;
+    let stopped = start_on(setup, dir).await;
+    for running in [&crashed, &stopped] {
+        send_in(running, 3_000, "after").await;
+        until_waiting(running, 2).await;
+    }
+    hand.advance(Duration::from_secs(3));
+    for running in [&crashed, &stopped] {
+        assert_eq!(bodies(&running.wait_for("Orders", 1, 2).await), ["ahead", "after"]);
+    }
+    hand.advance(Duration::from_secs(60));
+    for running in [&crashed, &stopped] {
+        assert_eq!(bodies(&running.wait_for("Orders", 1, 3).await), ["ahead", "after", "for a while"]);
+    }
+    hand.advance(Duration::from_millis(2 * DAY_MS as u64));
+    for running in [&crashed, &stopped] {
+        assert_eq!(bodies(&all_delivered(running, &hand, 3).await), ["ahead", "after", "for a while"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_was_behind_for_a_while_makes_no_message_late() {
+    let (setup, hand) = with(&[("timerFlushIntervalMs", "50")]).standing();
+    let running = start(setup).await;
+    send_in(&running, 5_000, "before").await;
+    send_at(&running, STANDS_AT + 20_000, "at a time").await;
+    until_waiting(&running, 2).await;
+    hand.set_by(-DAY_MS);
+    send_in(&running, 2_000, "behind").await;
+    until_waiting(&running, 3).await;
+    hand.advance(Duration::from_secs(5));
+    assert_eq!(bodies(&running.wait_for("Orders", 1, 2).await), ["behind", "before"]);
+    hand.set_by(DAY_MS);
+    send_in(&running, 2_000, "after").await;
+    until_waiting(&running, 2).await;
+    hand.advance(Duration::from_secs(15));
+    let found = all_delivered(&running, &hand, 4).await;
+    assert_eq!(bodies(&found), ["behind", "before", "after", "at a time"]);
+}
+
 /// Where a start after a crash would begin to look for timer messages and for delayed ones that were delivered, by the journal as it is now.
 fn looks_from(running: &Running) -> [Option<u64>; 2] {
     let copy = tempfile::tempdir().unwrap();

@@ -35,6 +35,9 @@ pub mod timer_magic {
     pub const ROLL: i32 = 1 << 1;
     /// The message takes another one back.
     pub const DELETE: i32 = 1 << 2;
+    /// The clock was set back, and the unit was given another slot than its message asks for. Apache's broker takes the bit for valid and does not
+    /// look at it.
+    pub const MOVED: i32 = 1 << 3;
 }
 
 /// One message that waits.
@@ -195,6 +198,15 @@ impl Log {
 
     /// Shows units from `from` on until `visit` says no; says where it ended.
     pub fn scan(&self, from: u64, visit: &mut dyn FnMut(u64, TimerUnit) -> bool) -> Result<u64, StoreError> {
+        self.scan_chained(from, &mut |at, unit, _| visit(at, unit))
+    }
+
+    /// The same with the position of the unit before it in its slot.
+    pub fn scan_chained(
+        &self,
+        from: u64,
+        visit: &mut dyn FnMut(u64, TimerUnit, i64) -> bool,
+    ) -> Result<u64, StoreError> {
         let mut at = from;
         let mut chunk = vec![0; CHUNK];
         // Ends at what is no unit: each turn moves on.
@@ -205,7 +217,7 @@ impl Log {
             let (units, rest) = chunk[..read].as_chunks::<UNIT_BYTES>();
             for bytes in units {
                 match TimerUnit::decode(bytes) {
-                    Some((unit, _)) if visit(at, unit) => at += UNIT,
+                    Some((unit, previous)) if visit(at, unit, previous) => at += UNIT,
                     Some(_) => return Ok(at),
                     None if is_blank(bytes) => {
                         at = end;
@@ -321,6 +333,26 @@ impl Log {
         }
         self.end += units.len() as u64;
         Ok(())
+    }
+
+    /// Writes a unit in the place of another one.
+    pub fn overwrite(&mut self, at: u64, unit: &TimerUnit, previous: i64) -> Result<(), StoreError> {
+        self.window.1.clear();
+        let Some(file) = self.file_of(at) else { return Ok(()) };
+        let mut bytes = Vec::with_capacity(UNIT_BYTES);
+        unit.encode(previous, &mut bytes);
+        file.file.write_at(&bytes, at - file.base).map_err(|source| StoreError::Disk {
+            doing: "write",
+            path: file.path.clone(),
+            source,
+        })
+    }
+
+    /// Waits until the device has every file from the position `from` on.
+    pub fn sync_from(&self, from: u64) {
+        for file in self.files.iter().filter(|file| file.base + self.file_bytes > from) {
+            sync_or_end(&*file.file, &file.path);
+        }
     }
 
     /// Whatever lies behind `end` is no unit.

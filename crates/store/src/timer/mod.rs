@@ -12,6 +12,7 @@ mod log;
 mod rebuild;
 #[cfg(test)]
 mod tests;
+mod turned;
 mod wheel;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use protocol::LogOffset;
 pub use checkpoint::{TIMER_MARKS_BYTES, TimerMarks};
 pub use log::{TimerUnit, timer_magic};
 pub(crate) use rebuild::is_in_its_slot;
+pub use turned::Turned;
 pub use wheel::TIMER_SLOTS_AHEAD;
 
 use crate::disk::{Disk, DiskFile, sync_or_end};

@@ -36,13 +36,15 @@ impl TimerFiles {
             first_slot: None,
             last: None,
             damaged: BTreeSet::new(),
+            log_min: position(self.log.min()),
+            astray: Vec::new(),
         };
         let mut failed = None;
-        let end = self.log.scan(self.log.min(), &mut |at, unit| {
+        let end = self.log.scan_chained(self.log.min(), &mut |at, unit, previous| {
             if unit.at.0 + u64::from(unit.size) > log_end.0 || at >= flushed && !is_whole(&unit) {
                 return false;
             }
-            rebuild.put(at, unit).unwrap_or_else(|error| {
+            rebuild.put(at, unit, previous).unwrap_or_else(|error| {
                 failed = Some(error);
                 false
             })
@@ -51,7 +53,10 @@ impl TimerFiles {
             return Err(error);
         }
         rebuild.finish()?;
-        let Rebuild { pending, first_slot, last, damaged, .. } = rebuild;
+        let Rebuild { pending, first_slot, last, damaged, astray, .. } = rebuild;
+        for (at, unit, previous) in astray.iter().filter(|(at, ..)| *at < end) {
+            self.log.overwrite(*at, unit, *previous)?;
+        }
         self.log.cut(end)?;
         self.pending = pending;
         self.first_slot = first_slot;
@@ -79,6 +84,10 @@ struct Rebuild<'a> {
     last: Option<(u64, TimerUnit)>,
     /// Where the messages of units that were passed over lie.
     damaged: BTreeSet<LogOffset>,
+    /// Where the log begins.
+    log_min: i64,
+    /// Units that do not lead to the one before them in their slot since some have moved (see `turned.rs`), and where they are to lead.
+    astray: Vec<(u64, TimerUnit, i64)>,
 }
 
 /// What the wheel has for a unit.
@@ -93,7 +102,7 @@ enum Place {
 
 impl Rebuild<'_> {
     /// Adds a unit. Says whether the log goes on with it.
-    fn put(&mut self, at: u64, unit: TimerUnit) -> Result<bool, StoreError> {
+    fn put(&mut self, at: u64, unit: TimerUnit, previous: i64) -> Result<bool, StoreError> {
         if unit.slot >= self.read_time {
             if self.at_hand.is_none_or(|slot| slot.time != unit.slot) {
                 self.write_at_hand()?;
@@ -106,6 +115,10 @@ impl Rebuild<'_> {
                 }
             }
             if let Some(slot) = &mut self.at_hand {
+                // The first one of a slot may lead to one that is gone.
+                if slot.last != previous && (slot.last >= 0 || previous >= self.log_min) {
+                    self.astray.push((at, unit, slot.last));
+                }
                 self.pending += i64::from(add(slot, at, &unit));
                 self.first_slot = Some(self.first_slot.map_or(unit.slot, |first| first.min(unit.slot)));
             }
@@ -195,6 +208,9 @@ pub(crate) fn is_in_its_slot(unit: &TimerUnit, view: &RecordView<'_>, precision_
     let Some(out) = out else { return true };
     if unit.magic & timer_magic::ROLL != 0 {
         return unit.slot <= out;
+    }
+    if unit.magic & timer_magic::MOVED != 0 {
+        return true;
     }
     // A slot may be done with a moment before its time is over, at a stop.
     let precision = precision_ms.max(1);

@@ -352,3 +352,48 @@ fn a_wheel_that_was_built_anew_is_kept_although_its_newest_unit_is_done_with() {
     wheel.read_exact_at(&mut byte, 100 * 32 + 31).unwrap();
     assert_eq!(byte, [7]);
 }
+
+/// As Apache's broker walks a slot: whatever the slot leads to is delivered.
+fn chain(files: &mut TimerFiles, time: i64) -> Vec<TimerUnit> {
+    let mut units = Vec::new();
+    let mut position = files.wheel.slot(time).unwrap().last;
+    while let Ok(at) = u64::try_from(position) {
+        let (unit, previous) = files.log.unit_at(at).unwrap().unwrap();
+        units.push(unit);
+        position = previous;
+    }
+    units
+}
+
+#[test]
+fn slots_whose_time_comes_a_second_time_hold_nothing_of_the_first_and_units_that_move_are_where_they_belong() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = open(dir.path(), SURE);
+    // Done with: 0 and 10. Of the slot 90,000 the message 20 is dealt with. 50 moves from there to 31,000, where 30 is, and 70 is behind it.
+    let times =
+        [(20_000, 0), (30_000, 10), (90_000, 20), (31_000, 30), (90_000, 40), (90_000, 50), (90_000, 60), (31_000, 70)];
+    let units: Vec<TimerUnit> = times.iter().map(|(slot, at)| unit(*slot, *at)).collect();
+    files.append(&units[..3], 0).unwrap();
+    files.note(80_000, 3);
+    files.append(&units[3..], 0).unwrap();
+    let mut decide = |unit: &TimerUnit| match unit.at.0 {
+        0 | 10 | 20 => Turned::Done,
+        50 => Turned::Moves(TimerUnit { slot: 31_000, due: 31_500, ..*unit }),
+        _ => Turned::Stays,
+    };
+    files.set_back(15_000, 8, 15_000, &mut decide).unwrap();
+    files.append(&[unit(20_000, 80)], 15_000).unwrap();
+    drop(files);
+    for state in [SURE, CRASHED] {
+        let mut files = open(dir.path(), state);
+        assert_eq!((files.marks().read_time, files.marks().queue_offset), (15_000, 8));
+        assert_eq!(files.pending(), 6, "30, 70, 80, 40, 50 and 60");
+        let found = [20_000, 30_000, 31_000, 90_000].map(|time| {
+            let units = chain(&mut files, time);
+            assert!(units.iter().all(|unit| unit.slot == time), "another broker would deliver {units:?} at {time}");
+            units.iter().map(|unit| unit.at.0).collect::<Vec<_>>()
+        });
+        assert_eq!(found, [vec![80], vec![], vec![70, 50, 30], vec![60, 40]]);
+        assert_eq!(offsets(&mut files, 15_000, 100_000), [80, 70, 50, 30, 60, 40]);
+    }
+}

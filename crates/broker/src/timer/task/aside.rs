@@ -20,6 +20,7 @@ use super::{Done, RETRY, Task, Unflushed, view_of};
 use crate::fetch;
 use crate::tables;
 use crate::unreadable::{Tries, WaitsFor};
+use crate::wall_time;
 
 /// So many are set aside, a row of the journal each. With more of them the queue waits for the first, and slots stay open.
 const ASIDE_MAX: usize = 10_000;
@@ -157,6 +158,10 @@ impl Aside {
     pub(super) fn take_due(&mut self, now: i64) -> Option<u64> {
         self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.pop_first().map(|(_, at)| at)
+    }
+
+    pub(super) fn set_back(&mut self, by: i64, now: i64) {
+        wall_time::set_back(&mut self.due, by, now);
     }
 
     pub(super) fn next_due(&self) -> Option<i64> {
@@ -325,7 +330,7 @@ impl Task {
             return self.give_up(at);
         };
         let slot = out - out.rem_euclid(timers.precision);
-        let due = asked::due_ms(&view, out, timers.precision);
+        let due = asked::due_ms(&view, out, timers.precision, now);
         let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
         let is_recall = deletes(&view).is_some();
         if now > slot && is_recall {
