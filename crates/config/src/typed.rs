@@ -341,6 +341,10 @@ settings! {
         enable_retry_topic_v2: bool = "enableRetryTopicV2";
         /// In how many of a hundred pops do retries come first?
         pop_from_retry_probability: u32 = "popFromRetryProbability";
+        /// The same of pops that look into the queues of a topic by priority.
+        pop_from_retry_probability_for_priority: u32 = "popFromRetryProbabilityForPriority";
+        /// Does a larger priority go first?
+        priority_order_asc: bool = "priorityOrderAsc";
         /// How groups get their messages where nobody said it.
         default_message_request_mode: RequestMode = "defaultMessageRequestMode";
         /// How many members share a queue then.

@@ -252,7 +252,9 @@ pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
 
 impl Pops {
     fn take_in(&self, revive_qid: i32, point: &CheckPoint, now: i64) {
-        let until = point.pop_time.saturating_add(point.invisible_ms).max(now.saturating_add(GRACE_MS));
+        // A clock that is behind the one by which it was given out cannot tell how long ago that was.
+        let popped_at = point.pop_time.min(now);
+        let until = popped_at.saturating_add(point.invisible_ms).max(now.saturating_add(GRACE_MS));
         let offsets = point.offsets();
         let Some(mut lease) = Lease::new(point.start, &offsets, until, revive_qid as u16) else { return };
         lease.is_suspended = point.is_suspended;

@@ -142,9 +142,11 @@ impl Shelf {
     /// An empty one.
     pub(super) fn basket(&self, is_order: bool, at: At) -> Basket {
         let turn = self.pops.pops.fetch_add(1, Ordering::Relaxed);
+        let pop_time = self.clock.now().0;
+        self.pops.latest.fetch_max(pop_time, Ordering::Relaxed);
         let revive_queues = u64::try_from(self.settings.revive_queue_num).unwrap_or(1).max(1);
         Basket {
-            pop_time: self.clock.now().0,
+            pop_time,
             revive_qid: if is_order { ORDER_QUEUE } else { (turn % revive_queues) as i32 },
             parts: Vec::new(),
             count: 0,
@@ -172,7 +174,14 @@ impl Shelf {
             return basket;
         }
         let has_retries = !order.is_order;
-        let is_retry_first = has_retries && self.random.below(100) < self.settings.pop_from_retry_probability;
+        let draw = self.random.below(100);
+        let by_priority = draw < priority_percent(order);
+        let settings = &self.settings;
+        let retries_percent = match by_priority {
+            true => settings.pop_from_retry_probability_for_priority,
+            false => settings.pop_from_retry_probability,
+        };
+        let is_retry_first = has_retries && draw < retries_percent;
         if is_retry_first {
             self.retries(order, &mut basket);
         }
@@ -180,8 +189,10 @@ impl Shelf {
             self.visit(order, &order.topic, order.queue_id, &mut basket);
         } else {
             let queues = order.topic.settings().read_queue_nums.max(0);
-            let first = if queues > 0 { self.random.below(queues as u32) as i32 } else { 0 };
+            let first = if queues > 0 && !by_priority { self.random.below(queues as u32) as i32 } else { 0 };
             for turn in 0..queues {
+                // The number of a queue is the priority of its messages.
+                let turn = if self.settings.priority_order_asc { queues - 1 - turn } else { turn };
                 self.visit(order, &order.topic, (first + turn) % queues, &mut basket);
             }
         }
@@ -502,4 +513,15 @@ impl Shelf {
         basket.rest += (lane.queue.max_offset() as i64).saturating_sub(from).max(0);
         None
     }
+}
+
+/// How many of a hundred pops look into the queues of a topic by their priority: those that do not let low priorities have a turn.
+fn priority_percent(order: &PopOrder) -> u32 {
+    let is_priority =
+        |topic: &Topic| topic.settings().attributes.get("message.type").is_some_and(|kind| kind == "PRIORITY");
+    if order.is_order || !is_priority(&order.topic) {
+        return 0;
+    }
+    let group = order.group.config.load();
+    group.attributes.get("priority.factor").and_then(|text| text.parse().ok()).unwrap_or(100)
 }

@@ -19,7 +19,8 @@ use super::take::PopOrder;
 use crate::facts;
 
 impl Shelf {
-    /// Makes what was read the open batch of a queue that is popped in order: the offsets that are not acknowledged.
+    /// Makes what was read the open batch of a queue that is popped in order, from the first message on that is not acknowledged: as in Apache, those
+    /// behind it come again though they were acknowledged, so that each consumer sees them in order.
     pub(super) fn hand_out(
         &self,
         order: &PopOrder,
@@ -30,10 +31,8 @@ impl Shelf {
         basket: &mut Basket,
     ) -> Option<Vec<u64>> {
         let QueueRef { topic, queue_id, .. } = visit.name;
-        let read_offsets: Vec<u64> = slices.iter().filter_map(|slice| queue_offset(slice, topic)).collect();
-        let acked = self.pops.orders.acked(visit.name);
-        slices.retain(|slice| queue_offset(slice, topic).is_some_and(|offset| !acked.contains(&offset)));
-        let offsets: Vec<u64> = slices.iter().filter_map(|slice| queue_offset(slice, topic)).collect();
+        slices.retain(|slice| queue_offset(slice, topic).is_some());
+        let mut offsets: Vec<u64> = slices.iter().filter_map(|slice| queue_offset(slice, topic)).collect();
         if offsets.is_empty() {
             self.offsets.commit_in(&visit.progress, queue_id, read.next);
             return None;
@@ -42,10 +41,13 @@ impl Shelf {
             attempt_id: order.attempt_id.as_deref(),
             pop_time: basket.pop_time,
             invisible_ms: order.invisible_ms,
-            offsets: &read_offsets,
+            offsets: &offsets,
         };
-        let taken = self.pops.orders.take(visit.name, &pop, &mut basket.count_info, || visit.is_gone(&self.pops));
-        basket.position = basket.position.max(taken?);
+        let taken = self.pops.orders.take(visit.name, &pop, &mut basket.count_info, || visit.is_gone(&self.pops))?;
+        basket.position = basket.position.max(taken.position);
+        slices.drain(..taken.done);
+        offsets.drain(..taken.done);
+        let from = if taken.done > 0 { offsets.first().map_or(from, |first| *first as i64) } else { from };
         self.offsets.commit_in(&visit.progress, queue_id, from);
         Some(offsets)
     }

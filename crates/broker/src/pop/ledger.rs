@@ -382,6 +382,28 @@ impl Ledger {
         }
     }
 
+    /// The clock was set back by so much, and shows this now: leases that were given out by the clock as it was end as much earlier. One that was changed
+    /// since ends by the clock of now. Looks at up to `count` leases behind `after`; says which was the last of them, and adds those that have changed.
+    pub(crate) fn set_back(
+        &mut self,
+        after: Option<LeaseId>,
+        count: usize,
+        (by, now): (i64, i64),
+        changed: &mut Vec<LeaseId>,
+    ) -> Option<LeaseId> {
+        let page: Vec<(LeaseId, i64)> = self
+            .page(after, count)
+            .map(|(id, lease)| (id, if lease.is_ending { i64::MIN } else { lease.until }))
+            .collect();
+        for (id, until) in &page {
+            if id.pop_time > now && *until > id.pop_time {
+                self.put_off(*id, until.saturating_sub(by).max(now));
+                changed.push(*id);
+            }
+        }
+        page.last().map(|(id, _)| *id)
+    }
+
     /// One message of a lease that is being given up is its group's again.
     pub(crate) fn settle(&mut self, id: LeaseId, offset: u64) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
@@ -457,6 +479,11 @@ impl Ledger {
             }
         }
         last
+    }
+
+    /// When the latest of the leases was given out. One whose time is changed is named by a later time than it has.
+    pub(crate) fn latest_pop(&self) -> Option<i64> {
+        self.leases.iter().filter(|(id, lease)| lease.until > id.pop_time).map(|(id, _)| id.pop_time).max()
     }
 
     /// How many leases there are.

@@ -23,7 +23,7 @@ pub(crate) mod wait;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -36,6 +36,7 @@ use crate::offsets::{KeyRef, Offsets, SEPARATOR, split_key};
 use crate::tables::{self, Keeper};
 use crate::topics::Topics;
 use crate::upkeep;
+use crate::wall_time::STEP_MS;
 
 pub(crate) use ack::{ack, ack_batch, change};
 pub(crate) use apache::{GROUP as REVIVE_GROUP, hand_over, take_over};
@@ -76,6 +77,8 @@ pub(crate) struct Pops {
     revive_bell: Arc<Notify>,
     /// Pops so far: who is next among the revive queues.
     pops: AtomicU64,
+    /// When the latest pop was, by the wall clock. Relaxed: it stands alone.
+    latest: AtomicI64,
     is_stopping: AtomicBool,
     has_stopped: Notify,
 }
@@ -123,6 +126,7 @@ impl Pops {
             bell: Notify::new(),
             revive_bell: Arc::clone(topics.revive_bell()),
             pops: AtomicU64::new(0),
+            latest: AtomicI64::new(i64::MIN),
             is_stopping: AtomicBool::new(false),
             has_stopped: Notify::new(),
         }
@@ -268,6 +272,50 @@ impl Pops {
         let changed = ledger.cut(end_of);
         changed.iter().for_each(|id| _ = self.put(&ledger, *id));
         changed.len()
+    }
+
+    /// The clock was set back by so much: what was given out by the clock as it was comes again as much earlier, and not so much later than it was to.
+    /// Without keeping others from the leases for long.
+    fn set_back(&self, by: i64, now: i64) {
+        let (mut after, mut changed, mut leases) = (None, Vec::new(), 0);
+        // Ends behind the last lease.
+        loop {
+            let mut ledger = self.ledger.lock();
+            after = ledger.set_back(after, PAGE, (by, now), &mut changed);
+            leases += changed.len();
+            changed.drain(..).for_each(|id| _ = self.put(&ledger, id));
+            if after.is_none() {
+                break;
+            }
+        }
+        let batches = self.orders.set_back(by, now);
+        if leases + batches > 0 {
+            tracing::info!(
+                by_ms = by,
+                leases,
+                batches,
+                "messages on lease come again by the time that the clock shows now"
+            );
+        }
+    }
+
+    /// At a start: when the last pop of the process before was.
+    fn begin(&self) {
+        let popped_at = self.ledger.lock().latest_pop().into_iter().chain(self.orders.latest_pop());
+        popped_at.for_each(|at| _ = self.latest.fetch_max(at, Ordering::Relaxed));
+    }
+
+    /// Goes back with the clock, which was set back by so much as far as anybody has seen, and by as much at least as the latest pop is ahead of it.
+    /// Says whether that was anything.
+    fn go_with_the_clock(&self, seen: i64, now: i64) -> bool {
+        let ahead = self.latest.load(Ordering::Relaxed).saturating_sub(now);
+        let by = seen.max(ahead);
+        if by < STEP_MS {
+            return false;
+        }
+        self.latest.store(now, Ordering::Relaxed);
+        self.set_back(by, now);
+        true
     }
 
     /// Forgets what a group or a topic that is gone has on lease.

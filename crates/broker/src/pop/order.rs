@@ -76,6 +76,27 @@ impl Batch {
         self.open().map(|offset| self.visible_at(offset)).max()
     }
 
+    /// How many of the first of these messages, which were read from where the group stood, are of this batch and done with.
+    fn done_since(&self, read: &[u64]) -> usize {
+        let next = self.next().unwrap_or(0);
+        read.iter().take_while(|offset| **offset < next && self.offsets().any(|of_batch| of_batch == **offset)).count()
+    }
+
+    /// The pop time is the batch's name, and stays. True if something is visible earlier.
+    fn set_back(&mut self, by: i64) -> bool {
+        let mut is_earlier = false;
+        if let Some(invisible_ms) = self.invisible_ms.as_mut().filter(|ms| **ms > 0) {
+            *invisible_ms = invisible_ms.saturating_sub(by);
+            is_earlier = true;
+        }
+        // What was changed since is visible by the clock of now.
+        for at in self.visible_at.values_mut().filter(|at| **at > self.pop_time) {
+            *at = at.saturating_sub(by);
+            is_earlier = true;
+        }
+        is_earlier
+    }
+
     /// The first offset that is not acknowledged.
     fn next(&self) -> Option<u64> {
         self.open().next().or_else(|| self.offsets().last().map(|last| last + 1))
@@ -98,6 +119,15 @@ pub(crate) enum OrderAck {
     Late,
     /// The offset is not in the batch; the group could go on from `next`.
     Unknown,
+}
+
+/// A batch that is somebody's now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// Where the journal knows of it.
+    pub(super) position: u64,
+    /// How many of the first messages that were to be in it are done with.
+    pub(super) done: usize,
 }
 
 /// A queue as it is known here.
@@ -153,42 +183,25 @@ impl Orders {
         self.batches.lock().get(&key_of(name)).and_then(Batch::free_at)
     }
 
-    /// Offsets of the last batch that are acknowledged: they do not come again, though one before them does.
-    pub(super) fn acked(&self, name: QueueRef<'_>) -> Vec<u64> {
-        let batches = self.batches.lock();
-        let Some(batch) = batches.get(&key_of(name)) else { return Vec::new() };
-        batch.offsets().enumerate().filter(|(place, _)| batch.is_acked(*place)).map(|(_, offset)| offset).collect()
-    }
-
-    /// Notes a new batch, and how often its messages were consumed before. Returns the position in the journal; `None` if the life of the queue
-    /// is over, and nothing is noted. Asked under the lock: a deletion that is not seen forgets the batch afterwards.
+    /// Notes a new batch, and how often its messages were consumed before. `None` if there is nothing of it left, or the life of the queue is over: then
+    /// nothing is noted. Asked under the lock: a deletion that is not seen forgets the batch afterwards.
     pub(super) fn take(
         &self,
         name: QueueRef<'_>,
         pop: &OrderPop<'_>,
         counts: &mut String,
         is_gone: impl FnOnce() -> bool,
-    ) -> Option<u64> {
+    ) -> Option<Taken> {
         let key = key_of(name);
         let mut batches = self.batches.lock();
         if is_gone() {
             return None;
         }
-        let mut offsets = pop.offsets.to_vec();
-        offsets.truncate(LEASE_MESSAGES_MAX);
-        let mut acked = 0;
-        if let Some(before) = batches.get(&key) {
-            // What lies behind the new batch and is done with stays known, up to the first message that is not.
-            let last = offsets.last().copied();
-            let behind = before.offsets().enumerate().filter(|(_, offset)| last.is_some_and(|last| *offset > last));
-            let done = behind.take_while(|(place, _)| before.is_acked(*place)).map(|(_, offset)| offset);
-            offsets.extend(done.take(LEASE_MESSAGES_MAX));
-            for (place, offset) in offsets.iter().enumerate() {
-                let is_acked =
-                    before.offsets().position(|other| other == *offset).is_some_and(|at| before.is_acked(at));
-                acked |= u64::from(is_acked) << place;
-            }
-        }
+        let mut offsets = pop.offsets;
+        // Somebody may have acknowledged them since it was looked where the group stands.
+        let done = batches.get(&key).map_or(0, |before| before.done_since(offsets));
+        offsets = offsets.get(done..).filter(|left| !left.is_empty())?;
+        offsets = &offsets[..offsets.len().min(LEASE_MESSAGES_MAX)];
         let first = offsets.first().copied().unwrap_or(0);
         let mut batch = Batch {
             pop_time: pop.pop_time,
@@ -200,7 +213,6 @@ impl Orders {
                 .collect(),
             last_consumed: pop.pop_time,
             attempt_id: pop.attempt_id.map(str::to_owned),
-            acked,
             ..Batch::default()
         };
         if let Some(before) = batches.get(&key) {
@@ -223,7 +235,7 @@ impl Orders {
         handle::add_queue_count(counts, mark, name.queue_id, least);
         let position = self.put(&key, Some(&batch));
         batches.insert(key, batch);
-        Some(position)
+        Some(Taken { position, done })
     }
 
     /// One message is done with. Also says where the journal knows of it. `commit` notes where the group goes on, before anybody else
@@ -272,6 +284,23 @@ impl Orders {
         batch.visible_at.clear();
         batch.invisible_ms = Some(visible_at.saturating_sub(pop_time));
         Some(self.put(&key, Some(batch)))
+    }
+
+    /// The clock was set back by so much, and shows this now: batches that were given out by the clock as it was are free as much earlier. Returns how many.
+    pub(super) fn set_back(&self, by: i64, now: i64) -> usize {
+        let mut batches = self.batches.lock();
+        let mut changed = 0;
+        for (key, batch) in batches.iter_mut().filter(|(_, batch)| batch.pop_time > now) {
+            changed += usize::from(batch.set_back(by));
+            self.put(key, Some(batch));
+        }
+        changed
+    }
+
+    /// When the latest batch was given out.
+    pub(super) fn latest_pop(&self) -> Option<i64> {
+        let batches = self.batches.lock();
+        batches.values().filter(|batch| batch.free_at() > Some(batch.pop_time)).map(|batch| batch.pop_time).max()
     }
 
     /// How often each of these messages was consumed before.
@@ -380,7 +409,7 @@ impl Orders {
     }
 }
 
-/// A batch that is taken; messages that are acknowledged already are not given out again.
+/// A batch that is taken.
 #[derive(Clone, Copy)]
 pub(super) struct OrderPop<'a> {
     pub(super) attempt_id: Option<&'a str>,
@@ -484,8 +513,9 @@ mod tests {
             _ => None,
         };
         assert_eq!(orders.cut(ends), 1);
-        assert_eq!([orders.acked(name("T")), orders.acked(name("U"))], [vec![], vec![5]]);
-        assert_eq!(orders.acked(name("Elsewhere")), [5]);
+        let left = orders.table();
+        assert!(!left.contains_key("T@G"));
+        assert!(["U@G", "Elsewhere@G"].iter().all(|key| left[*key][&0].is_acked(2)));
         store.close().unwrap();
         let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
         assert_eq!(Orders::load(&store).table().len(), 2);

@@ -27,6 +27,7 @@ use crate::offsets::KeyRef;
 use crate::stats::MessageType;
 use crate::topics::Topic;
 use crate::unreadable::{Tries, WaitsFor};
+use crate::wall_time::{self, Steps};
 
 /// Messages given back under one lock of the log.
 const BATCH_MAX: usize = 512;
@@ -56,9 +57,15 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
         unread: Tries::default(),
         partly: Vec::new(),
     };
+    let mut steps = Steps::new(&broker.clock);
+    pops.begin();
     while !pops.is_stopping.load(Ordering::Acquire) {
         work.settle(&broker);
+        let seen = steps.back().unwrap_or(0);
         let now = broker.clock.now().0;
+        if pops.go_with_the_clock(seen, now) {
+            broker.lite.look_at_all();
+        }
         let mut due = Vec::new();
         pops.ledger.lock().take_due(now, BATCH_MAX, &mut due);
         if !due.is_empty() {
@@ -67,7 +74,7 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
             continue;
         }
         let next = pops.ledger.lock().next_due();
-        let wait = next.map(|due| crate::wall_time::until(due, now));
+        let wait = next.map_or(wall_time::LOOK_AGAIN, |due| wall_time::until(due, now));
         let flushed_to = work.unflushed.front().map(|first| first.end);
         tokio::select! {
             biased;
@@ -75,7 +82,7 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
             () = pops.revive_bell.notified() => take_in_quietly(&broker).await,
             () = pops.bell.notified() => {}
             () = flushed(&broker, flushed_to) => {}
-            () = sleep(wait) => {}
+            () = tokio::time::sleep(wait) => {}
         }
     }
     work.flush(&broker).await;
@@ -87,13 +94,6 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
 async fn take_in_quietly(broker: &Broker) {
     if let Err(error) = super::apache::take_in(broker).await {
         tracing::error!(%error, "check-points of another broker cannot be read");
-    }
-}
-
-async fn sleep(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -12,8 +12,8 @@ use crate::support::*;
 
 const TOPIC: &str = "Batches";
 
-pub(super) async fn create(running: &Running, topic: &str, attributes: &str) -> (i32, String) {
-    let create = CreateTopic {
+pub(super) fn topic_of<'a>(topic: &'a str, attributes: &'a str) -> CreateTopic<'a> {
+    CreateTopic {
         topic,
         default_topic: Some("TBW102"),
         read_queue_nums: 1,
@@ -24,7 +24,11 @@ pub(super) async fn create(running: &Running, topic: &str, attributes: &str) -> 
         order: false,
         attributes: Some(attributes),
         force: false,
-    };
+    }
+}
+
+pub(super) async fn create(running: &Running, topic: &str, attributes: &str) -> (i32, String) {
+    let create = topic_of(topic, attributes);
     let response = running.call(request::UPDATE_AND_CREATE_TOPIC, &create, Vec::new()).await;
     (response.code, response.remark.unwrap_or_default())
 }

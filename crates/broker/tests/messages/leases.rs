@@ -170,3 +170,39 @@ fn bundle_ends(journal: &[u8]) -> impl Iterator<Item = usize> {
         Some(end)
     })
 }
+
+const DAY_MS: i64 = 86_400_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_a_time_when_the_clock_was_a_day_ahead_ends_in_time() {
+    for is_order in [false, true] {
+        let (setup, hand) = standing();
+        let broker = start(setup.clone()).await;
+        for number in 0..2 {
+            broker.put("T", 0, "", &number.to_string()).await;
+        }
+        let order = PopMessage { order: is_order, queue_id: 0, ..from("T", 60_000) };
+        hand.set_by(DAY_MS);
+        let first = pop(&broker, &PopMessage { max_msg_nums: 1, ..order.clone() }).await;
+        assert_eq!(first.bodies(), ["0"]);
+        let image = broker.image();
+        hand.set_by(-DAY_MS);
+        // Here, after a crash, and after a stop.
+        let crashed = start_on(setup.clone(), image).await;
+        hand.advance(Duration::from_secs(30));
+        for broker in [&broker, &crashed] {
+            let others = pop(broker, &order).await;
+            assert_eq!(others.bodies(), if is_order { [""; 0].to_vec() } else { vec!["1"] }, "in order: {is_order}");
+            for place in 0..others.messages.len() {
+                assert_eq!(ack(broker, "T", &others.handle(place)).await, 0);
+            }
+        }
+        let stopped = start_on(setup, broker.stop().await).await;
+        // A start cannot tell how long it is since the last pop.
+        hand.advance(Duration::from_secs(60));
+        for broker in [&crashed, &stopped] {
+            let again = pop_any(broker, &order).await;
+            assert_eq!(again.bodies(), if is_order { vec!["0", "1"] } else { vec!["0"] }, "in order: {is_order}");
+        }
+    }
+}

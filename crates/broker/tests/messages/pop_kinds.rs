@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::code::request;
-use protocol::request::{AckMessage, DeleteGroup, DeleteTopic, Notification, PopMessage};
+use protocol::request::{AckMessage, CreateTopic, DeleteGroup, DeleteTopic, Notification, PopMessage};
 use tokio::time::Instant;
 
-use super::batch_queues::{create, send_batch};
+use super::batch_queues::{create, send_batch, topic_of};
 use super::limits::figure;
 use super::popping::{ack, from, pop, pop_any};
 use super::support::{
@@ -452,5 +452,39 @@ async fn what_comes_again_is_counted_when_it_is_stored() {
         assert!(Instant::now() < deadline, "it is not counted");
     }
     assert_eq!(figure(&broker, "putMessageTimesTotal").await, Some((stored + 1).to_string()));
+    broker.stop().await;
+}
+
+/// Sends a message of each priority, and pops them one by one.
+async fn by_priority(broker: &Running, group: &str) -> Vec<String> {
+    let one = PopMessage { consumer_group: group, max_msg_nums: 1, ..from("P", 60_000) };
+    let mut got = Vec::new();
+    for _ in 0..12 {
+        got.extend(pop(broker, &one).await.messages.into_iter().map(|message| message.body));
+    }
+    got
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pop_of_a_topic_with_priorities_gives_the_highest_first_as_far_as_its_group_wants() {
+    let broker = start(Setup::default()).await;
+    let attributes = CreateTopic { read_queue_nums: 4, write_queue_nums: 4, ..topic_of("P", "+message.type=PRIORITY") };
+    assert_eq!(broker.call(request::UPDATE_AND_CREATE_TOPIC, &attributes, "").await.code, 0);
+    for body in ["0", "3", "1", "2"].iter().cycle().take(12) {
+        let sent = broker.put("P", 0, &properties(&[("_SYS_MSG_PRIORITY_", body)]), body).await;
+        assert_eq!(sent.queue_id.to_string(), *body);
+    }
+    let highest = ["3", "3", "3", "2", "2", "2", "1", "1", "1", "0", "0", "0"];
+    assert_eq!(by_priority(&broker, "Usual").await, highest);
+    // A group that is to see low priorities in between.
+    let fair = r#"{"groupName":"Fair","attributes":{"+priority.factor":"0"}}"#;
+    assert_eq!(broker.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), fair).await.code, 0);
+    let mixed = by_priority(&broker, "Fair").await;
+    assert_eq!(mixed.len(), 12);
+    assert_ne!(mixed, highest);
+    let set = broker.call(request::UPDATE_BROKER_CONFIG, &(), "priorityOrderAsc=false").await;
+    assert_eq!(set.code, 0, "{:?}", set.remark);
+    let lowest: Vec<&str> = highest.iter().rev().copied().collect();
+    assert_eq!(by_priority(&broker, "Lowest").await, lowest);
     broker.stop().await;
 }

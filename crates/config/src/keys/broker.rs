@@ -132,8 +132,8 @@ table! {
     live                     "retrieveMessageFromPopRetryTopicV1"     BOOL         = "true"   "also read v1 retry topics";
     live                     "enableRetryTopicV2"                     BOOL         = "false"  "use '+' separated pop retry topic";
     live                     "popFromRetryProbability"                PERCENT          = "20"     "% of pops reading retry first";
-    off(PRIORITIES)          "popFromRetryProbabilityForPriority"     INT          = "0"      "the same for topics with priorities (5.5.0)";
-    off(PRIORITIES)          "priorityOrderAsc"                       BOOL         = "true"   "a larger number goes first (5.5.0)";
+    live                     "popFromRetryProbabilityForPriority"     PERCENT          = "0"      "the same for topics with priorities (5.5.0)";
+    live                     "priorityOrderAsc"                       BOOL         = "true"   "a larger number goes first (5.5.0)";
     not_needed(LEASES)       "popConsumerFSServiceInit"               BOOL         = "true"   "start file-based pop service";
     accepted(LOGGING)        "popConsumerKVServiceLog"                BOOL         = "false"  "KV service log";
     not_needed(LEASES)       "popConsumerKVServiceInit"               BOOL         = "false"  "open RocksDB pop store";

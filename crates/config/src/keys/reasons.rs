@@ -57,7 +57,6 @@ pub(super) const NO_WAIT: &str = "no answer is held back after a start";
 pub(super) const OFFLINE: &str = "a broker that is offline leaves the route when its lease at the name server ends";
 pub(super) const PLUG_IN: &str = "store plug-ins are Java classes; none can be loaded";
 pub(super) const POOLS: &str = "requests run where they arrive, on the network threads, so there is no pool to size";
-pub(super) const PRIORITIES: &str = "a pop begins at any queue of a topic, whatever the priorities of its messages";
 pub(super) const PROPERTY_CRC: &str = "property checksums are neither written nor asked for";
 pub(super) const QUEUES: &str = "requests do not queue between threads, so there is no queue to bound";
 pub(super) const RECALLS: &str = "a recall is understood with the topic before its key and without";

@@ -176,6 +176,44 @@ final class LaterQuestions {
         RemotingCommand order = ask.broker("pop: in order, the same again", 200050, with(pop("popped", "in_order"), "order", "true", "attemptId", "a"));
         ask.broker("pop: in order, blocked", 200050, with(pop("popped", "in_order"), "order", "true", "attemptId", "b"));
         acknowledge(first, order);
+        putOff();
+        priorities();
+    }
+
+    /** A batch in order of which the middle message is put off: what comes again, and in which order. */
+    private void putOff() throws Exception {
+        ask.broker("put off: topic", 17, topic("put_off", "1", "1", "6"));
+        for (int i = 0; i < 4; i++) {
+            ask.broker("put off: sent " + i, 310, send("put_off", "0", properties("UNIQ_KEY", key(50 + i))), "m" + i);
+        }
+        ask.brokerUntil("put off: end", 30, fields("topic", "put_off", "queueId", "0"), answer -> "4".equals(answer.getExtFields().get("offset")));
+        // Born later than now: it is not too late, however often it is asked.
+        var order = with(pop("put_off", "in_order"), "order", "true", "maxMsgNums", "3", "bornTime", String.valueOf(System.currentTimeMillis() + 3_600_000));
+        RemotingCommand batch = ask.broker("put off: batch", 200050, order);
+        for (int i = 0; i < 3; i += 2) {
+            ask.broker("put off: ack " + i, 200051, fields("consumerGroup", "in_order", "topic", "put_off", "queueId", "0", "extraInfo", of(batch, 0, i), "offset", String.valueOf(i)));
+        }
+        ask.broker("put off: change", 200053, fields("consumerGroup", "in_order", "topic", "put_off", "queueId", "0", "extraInfo", of(batch, 0, 1), "offset", "1", "invisibleTime", "2000"));
+        ask.broker("put off: blocked", 200050, order);
+        ask.brokerUntil("put off: again", 200050, order, answer -> answer.getCode() == 0);
+    }
+
+    private void priorities() throws Exception {
+        ask.broker("priorities: topic", 17, with(topic("ranked", "4", "4", "6"), "attributes", "+message.type=PRIORITY"));
+        for (int i = 0; i < 8; i++) {
+            // The highest is above the last queue.
+            String priority = String.valueOf(i * 3 % 5);
+            ask.broker("priorities: sent " + i, 310, send("ranked", "0", properties("UNIQ_KEY", key(60 + i), "_SYS_MSG_PRIORITY_", priority)), "priority " + priority);
+        }
+        List<String> ends = List.of("2", "2", "1", "3");
+        for (int i = 0; i < ends.size(); i++) {
+            String queue = String.valueOf(i);
+            String end = ends.get(i);
+            ask.brokerUntil("priorities: end of " + queue, 30, fields("topic", "ranked", "queueId", queue), answer -> end.equals(answer.getExtFields().get("offset")));
+        }
+        for (int i = 0; i < 4; i++) {
+            ask.broker("priorities: pop " + i, 200050, with(pop("ranked", "by_rank"), "queueId", "-1", "maxMsgNums", "2"));
+        }
     }
 
     private void acknowledge(RemotingCommand first, RemotingCommand order) throws Exception {
