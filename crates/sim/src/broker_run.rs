@@ -334,6 +334,13 @@ impl<'a> Run<'a> {
         self.history.offsets[queue_id as usize].most = commit_offset;
         let answer = self.ask(served, Request { code: request::UPDATE_CONSUMER_OFFSET, fields: &fields, body: &[] })?;
         let Some(answer) = answer else { return Ok(()) };
+        if answer.code == ResponseCode::SubscriptionGroupNotExist as i32 {
+            // As the heartbeat of a consumer does. A loss of power may have taken it again.
+            let group = format!("{{\"groupName\":\"{READERS}\"}}");
+            let code = request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP;
+            self.ask(served, Request { code, fields: &(), body: group.as_bytes() })?;
+            return Ok(());
+        }
         // A loss of power may have taken the topic, where nothing was promised of it.
         let may_be_gone = answer.code == ResponseCode::TopicNotExist as i32 && !self.history.has_safe_of(NOW);
         if answer.code != 0 && !may_be_gone {

@@ -23,7 +23,8 @@ pub(crate) fn update(
 ) -> Result<(), Refusal> {
     let said = UpdateConsumerOffset::decode(&request.header.fields)
         .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
-    broker.groups.find(said.consumer_group).map_err(|_| {
+    // Not made, as in Apache: a name that was mistyped would stay for good.
+    broker.groups.get(said.consumer_group).ok_or_else(|| {
         Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} not exist!", said.consumer_group))
     })?;
     let (said, target, is_forgotten) = match static_topic::offsets::place_commit(broker, session, request, said)? {

@@ -241,12 +241,28 @@ async fn what_was_deleted_takes_its_offsets_along_though_the_broker_crashes_afte
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_is_mistyped_is_refused_and_not_made_by_a_commit_or_a_reset() {
+    let running = start(Setup::default()).await;
+    make_topic(&running, "T").await;
+    assert_eq!(commit(&running, 1, 0).await, (26, Some("Group G not exist!".to_owned())));
+    for offset in [Some(0), None] {
+        let fields = ResetOffset { group: "G", topic: "T", queue_id: 1, offset, timestamp: -1, is_force: true };
+        assert_eq!(code_of(&running, request::INVOKE_BROKER_TO_RESET_OFFSET, &fields).await, 26);
+    }
+    assert_eq!(committed(&running, 1).await, Err(22));
+    let groups = running.call(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, &(), "").await;
+    assert!(!String::from_utf8_lossy(&groups.body).contains("\"G\""), "a group was made");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reset_holds_against_commits_until_a_pull_has_heard_of_it() {
     let running = start(Setup::default()).await;
     make_topic(&running, "T").await;
     for body in ["a", "b", "c"] {
         running.put("T", 1, "", body).await;
     }
+    make_group(&running, "G", 1).await;
     assert_eq!(commit(&running, 1, 3).await, (0, None));
     let fields = ResetOffset { group: "G", topic: "T", queue_id: 1, offset: Some(1), timestamp: -1, is_force: true };
     assert_eq!(code_of(&running, request::INVOKE_BROKER_TO_RESET_OFFSET, &fields).await, 0);

@@ -15,6 +15,11 @@ use tokio::time::timeout;
 use crate::popping;
 use crate::support::*;
 
+async fn make_group(running: &Running) {
+    let group = r#"{"groupName":"CG"}"#;
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), group).await.code, 0);
+}
+
 async fn commit(running: &Running, commit_offset: i64) {
     let fields = UpdateConsumerOffset { consumer_group: "CG", topic: "Orders", queue_id: 0, commit_offset };
     assert_eq!(running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await.code, 0);
@@ -49,6 +54,7 @@ async fn consumers_go_on_and_changes_are_refused_while_the_journal_cannot_be_wri
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;
+    make_group(&running).await;
     commit(&running, 0).await;
     assert_eq!(committed(&running).await, 0);
 
@@ -172,6 +178,7 @@ async fn a_broker_stops_though_its_journal_cannot_be_written() {
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;
+    make_group(&running).await;
     device.fill_journal(true);
     commit(&running, 1).await;
     let stopped = timeout(DEADLINE, running.broker.stop()).await.unwrap();
@@ -187,6 +194,7 @@ async fn a_reset_and_a_copy_of_offsets_are_not_answered_before_they_are_written_
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;
+    make_group(&running).await;
     commit(&running, 1).await;
     assert_eq!(committed(&running).await, 1);
 

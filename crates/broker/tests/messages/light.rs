@@ -117,6 +117,8 @@ async fn groups_keep_their_offsets_of_light_queues_and_apache_finds_them_in_its_
         queue_id: 0,
         commit_offset,
     };
+    let group = r#"{"groupName":"CG"}"#;
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), group).await.code, 0);
     for (group, topic, offset) in [("CG", "%LMQ%a", 2), ("%LMQ%g", "%LMQ%a", 1), ("CG", "Orders", 3)] {
         let response = running.call(request::UPDATE_CONSUMER_OFFSET, &commit(group, topic, offset), "").await;
         assert_eq!((response.code, response.remark), (0, None), "{group} {topic}");

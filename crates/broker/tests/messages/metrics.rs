@@ -96,8 +96,10 @@ async fn a_group_that_is_behind_is_shown_with_what_it_has_and_what_waits_and_how
         running.put("T", 0, "", body).await;
         hand.advance(Duration::from_secs(10));
     }
+    let group = r#"{"groupName":"CG"}"#;
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), group).await.code, 0);
     let mut fields = UpdateConsumerOffset { consumer_group: "CG", topic: "T", queue_id: 0, commit_offset: 1 };
-    running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await;
+    assert_eq!(running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await.code, 0);
     let two = PullMessage { max_msg_nums: 2, ..from("T", 0, 1) };
     assert_eq!(running.pull(&two).await.messages.len(), 2);
     let page = running.metrics();

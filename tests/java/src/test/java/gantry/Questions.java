@@ -237,6 +237,7 @@ final class Questions {
         ask.broker("offset: set below zero", 15, with(place, "commitOffset", "-5"));
         ask.broker("offset: asked below zero", 14, place);
         ask.broker("offset: set for no topic", 15, with(place, "topic", "no_such_topic", "commitOffset", "2"));
+        ask.broker("offset: set for no group", 15, with(place, "consumerGroup", "mistyped", "commitOffset", "2"));
         ask.broker("offset: set for no queue", 15, with(place, "queueId", "77", "commitOffset", "2"));
         ask.broker("offset: set again", 15, with(place, "commitOffset", "2"));
         ask.broker("offset: all", 43, fields());
@@ -259,6 +260,7 @@ final class Questions {
         ask.broker("offset: reset, nobody is there", 222, fields("topic", "orders", "group", "readers", "timestamp", "0", "isForce", "true"));
         ask.broker("offset: pulled after the reset", 11, pull("orders", "1", "2", "*"));
         ask.broker("offset: pulled after that", 11, pull("orders", "1", "2", "*"));
+        ask.broker("offset: reset of no group", 222, fields("topic", "orders", "group", "mistyped", "timestamp", "0", "isForce", "true"));
         ask.broker("offset: reset of no topic", 222, fields("topic", "no_such_topic", "group", "readers", "timestamp", "0", "isForce", "true"));
         ask.broker("progress: of a group", 208, fields("consumerGroup", "readers"));
         ask.broker("progress: of a group on a topic", 208, fields("consumerGroup", "readers", "topic", "orders"));
