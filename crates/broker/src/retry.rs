@@ -32,7 +32,8 @@ const FIRST_RETRY_LEVEL: i32 = 3;
 struct GivenBack {
     reply_to: ReplyTo,
     group: Arc<Group>,
-    retry_topic: Arc<Topic>,
+    /// None: the group wants no retries.
+    retry_topic: Option<Arc<Topic>>,
     delay_level: i32,
     retry_max: i32,
     offset: i64,
@@ -53,15 +54,12 @@ pub(crate) fn send_back(
     }
     let config = group.config.load_full();
     let reply_to = request.reply_to();
-    if config.retry_queue_nums <= 0 {
-        // The group does not want retries.
-        out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
-        return Ok(());
-    }
     let topic_sys_flag = if asked.unit_mode { sys_flag::topic::UNIT_SUB } else { 0 };
     let retry_name = names::retry_topic(asked.group);
-    let retry = broker.topics.create_for_group(&retry_name, config.retry_queue_nums, topic_sys_flag);
-    if !perm::is_writable(retry.topic.settings().perm) {
+    // Without retries it becomes a dead letter at once. Apache says that it has the message, and forgets it.
+    let retry = (config.retry_queue_nums > 0)
+        .then(|| broker.topics.create_for_group(&retry_name, config.retry_queue_nums, topic_sys_flag));
+    if retry.as_ref().is_some_and(|retry| !perm::is_writable(retry.topic.settings().perm)) {
         let remark = format!("the topic[{retry_name}] sending message is forbidden");
         return Err(Refusal::new(ResponseCode::NoPermission, remark));
     }
@@ -72,14 +70,14 @@ pub(crate) fn send_back(
     let given_back = GivenBack {
         reply_to,
         group,
-        retry_topic: Arc::clone(&retry.topic),
+        retry_topic: retry.as_ref().map(|retry| Arc::clone(&retry.topic)),
         delay_level: asked.delay_level,
         retry_max,
         offset: asked.offset,
     };
     let at = view::log_offset(asked.offset).ok_or_else(|| not_found(asked.offset))?;
     view::with_record(broker, session, at, out, move |broker, session, found, out| {
-        session.durable_after(retry.position);
+        session.durable_after(retry.map_or(0, |retry| retry.position));
         let gathered = found.and_then(|slice| {
             let scanned = slice.as_ref().map(|slice| record::scan(slice.as_ref(), false));
             let Some(Ok(Scanned::Record(view))) = scanned else { return Err(not_found(given_back.offset)) };
@@ -129,19 +127,19 @@ fn gather(
             "MESSAGE_ILLEGAL: the record is a batch, and one message of it cannot be given back by its place in the log",
         ));
     }
-    let fate = fate(view.reconsume_times(), given_back.retry_max, given_back.delay_level);
     let group = &given_back.group.name;
-    let (topic, queues) = match fate {
-        Fate::Retry(_) => {
+    let fate = fate(view.reconsume_times(), given_back.retry_max, given_back.delay_level);
+    let (fate, topic, queues) = match (fate, &given_back.retry_topic) {
+        (Fate::Retry(_), Some(retry)) => {
             let wanted = given_back.group.config.load().retry_queue_nums;
             // Consumers read no others, whatever the group's setting says.
-            let queues = wanted.min(given_back.retry_topic.settings().read_queue_nums);
-            (Arc::clone(&given_back.retry_topic), queues)
+            let queues = wanted.min(retry.settings().read_queue_nums);
+            (fate, Arc::clone(retry), queues)
         }
-        Fate::Dead => {
+        (Fate::Retry(_) | Fate::Dead, _) => {
             let dead = broker.topics.create_for_group(&names::dlq_topic(group), 1, 0);
             session.durable_after(dead.position);
-            (dead.topic, 1)
+            (Fate::Dead, dead.topic, 1)
         }
     };
     let queue_id = broker.random.below(queues.max(1) as u32);
@@ -199,7 +197,7 @@ fn gather(
     sends.touch(lane);
     let group = Arc::clone(group);
     sends.count(match fate {
-        Fate::Retry(_) => Counted::Back { group, topic: Arc::clone(&given_back.retry_topic) },
+        Fate::Retry(_) => Counted::Back { group, topic },
         Fate::Dead => Counted::Dead { group, topic },
     });
     Ok(())

@@ -10,6 +10,7 @@ mod limits;
 mod lists;
 mod names;
 mod options;
+mod order;
 mod register;
 mod route;
 mod routes;

@@ -8,6 +8,7 @@ use protocol::request::{DeleteKv, GetKv, GetKvList, GetKvReply, GetTopicsByClust
 use protocol::sys_flag::topic::{UNIT, UNIT_SUB};
 
 use crate::names::{Names, Refusal, ok};
+use crate::order;
 use crate::routes::RouteTable;
 
 pub(crate) fn topics(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
@@ -56,6 +57,7 @@ fn system_topics(table: &RouteTable) -> TopicList {
 
 pub(crate) async fn put_kv(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = PutKv::decode(&asked.header.fields)?;
+    order::check(header.namespace, header.key, header.value)?;
     names.kv.put(names.limits(), header.namespace, header.key, header.value).await?;
     ok(out, asked.reply_to(), &(), &[])
 }

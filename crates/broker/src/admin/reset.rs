@@ -28,6 +28,9 @@ const VERSION_WITH_RESET: i32 = 28;
 /// The timestamp that stands for the end of each queue.
 const TO_THE_END: i64 = -1;
 
+/// Seconds that were meant for milliseconds lie before this, the year 2000.
+const EARLIEST: i64 = 946_684_800_000;
+
 /// What is to be reset.
 struct Order {
     topic: String,
@@ -59,6 +62,15 @@ pub(crate) fn reset(
         };
         return Err(Refusal::new(ResponseCode::TopicNotExist, remark));
     };
+    let is_by_time = !is_on_server || wanted.offset.is_none_or(|offset| offset < 0);
+    if is_by_time && (1..EARLIEST).contains(&wanted.timestamp) {
+        let remark = format!(
+            "timestamp is {} ms, which is before the year 2000 ({EARLIEST}); it counts milliseconds, not seconds (0 is the first message, {TO_THE_END} \
+             the end)",
+            wanted.timestamp
+        );
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
     let config = topic.config();
     let mut order = Order {
         topic: wanted.topic.to_owned(),
@@ -82,7 +94,7 @@ pub(crate) fn reset(
             on_clients,
         );
     }
-    if broker.groups.find(wanted.group).is_err() {
+    if broker.groups.get(wanted.group).is_none() {
         return Err(Refusal::new(
             ResponseCode::SubscriptionGroupNotExist,
             format!("Group {} does not exist", wanted.group),

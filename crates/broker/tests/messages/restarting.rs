@@ -95,6 +95,8 @@ async fn commit(running: &Running, commit_offset: i64) {
 }
 
 async fn commit_in(running: &Running, topic: &str, queue_id: i32, commit_offset: i64) {
+    let group = r#"{"groupName":"CG"}"#;
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), group).await.code, 0);
     let fields = UpdateConsumerOffset { consumer_group: "CG", topic, queue_id, commit_offset };
     assert_eq!(running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await.code, 0);
 }

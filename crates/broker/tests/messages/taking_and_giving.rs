@@ -1,7 +1,12 @@
 use std::os::unix::fs::FileExt;
 
+use env::Clock;
+use protocol::body::TopicConfig;
 use protocol::code::request;
-use protocol::request::{GetMaxOffset, PopMessage, PullMessage, SendBack, SendMessage, ViewMessage};
+use protocol::fastjson;
+use protocol::request::{
+    GetMaxOffset, GetTopicConfig, PopMessage, PullMessage, ResetOffset, SendBack, SendMessage, ViewMessage,
+};
 
 use crate::popping;
 use crate::support::*;
@@ -165,6 +170,56 @@ async fn a_message_that_is_given_back_comes_again_later_and_then_never() {
     assert_eq!(response.code, 0);
     let dead = running.wait_for("%DLQ%CG", 0, 1).await.remove(0);
     assert_eq!((dead.body.as_str(), dead.property("DLQ_ORIGIN_TOPIC")), ("bad", Some("Orders")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_fails_in_a_group_without_retries_is_a_dead_letter_and_not_lost() {
+    let running = start(Setup::default()).await;
+    let group = r#"{"groupName":"CG","retryQueueNums":0}"#;
+    assert_eq!(running.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), group).await.code, 0);
+    running.put("Orders", 0, "", "bad").await;
+    let message = running.pull(&from("Orders", 0, 0)).await.messages.remove(0);
+    assert_eq!(running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&message), "").await.code, 0);
+    let dead = running.wait_for("%DLQ%CG", 0, 1).await.remove(0);
+    assert_eq!((dead.body.as_str(), dead.property("DLQ_ORIGIN_TOPIC")), ("bad", Some("Orders")));
+    assert!(running.all("%RETRY%CG", 0).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_made_on_use_gets_as_many_queues_as_the_broker_gives_at_most() {
+    for (most, expected) in [("4", [2, 4, 4]), ("8", [2, 4, 8])] {
+        let more: &'static [(&str, &str)] =
+            if most == "4" { &[("defaultTopicQueueNums", "4")] } else { &[("defaultTopicQueueNums", "8")] };
+        let running = start(Setup { more, ..Setup::default() }).await;
+        for (asked, given) in [2, 4, 16].into_iter().zip(expected) {
+            let topic = format!("Asked{asked}");
+            let message = SendMessage { default_topic_queue_nums: asked, ..to(&topic, 0, "") };
+            assert_eq!(running.send(&message, "x").await.code, 0);
+            let answer = running.call(request::GET_TOPIC_CONFIG, &GetTopicConfig { topic: &topic, lo: None }, "").await;
+            let config: TopicConfig = fastjson::from_slice(&answer.body).unwrap();
+            let queues = (config.read_queue_nums, config.write_queue_nums);
+            assert_eq!(queues, (given, given), "defaultTopicQueueNums={most}, the client asks for {asked}");
+        }
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_to_a_time_in_seconds_is_refused_and_changes_nothing() {
+    let running = start(Setup::default()).await;
+    running.put("Orders", 0, "", "a").await;
+    running.pull(&from("Orders", 0, 0)).await;
+    let reset =
+        |timestamp| ResetOffset { group: "CG", topic: "Orders", queue_id: -1, offset: None, timestamp, is_force: true };
+    let seconds = Clock::real().now().0 / 1000;
+    for timestamp in [1, seconds] {
+        let refused = running.call(request::INVOKE_BROKER_TO_RESET_OFFSET, &reset(timestamp), "").await;
+        let remark = refused.remark.unwrap_or_default();
+        assert!(refused.code == 29 && remark.contains(&format!("timestamp is {timestamp} ms")), "{remark}");
+    }
+    for timestamp in [0, -1, seconds * 1000] {
+        assert_eq!(running.call(request::INVOKE_BROKER_TO_RESET_OFFSET, &reset(timestamp), "").await.code, 0);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
