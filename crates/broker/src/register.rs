@@ -1,7 +1,12 @@
 //! Tells the name servers which topics are here: at the start, again and again, at once when a topic changes; and says good-bye.
 //!
 //! One task a name server, so that a slow or dead one delays nobody. A task that fails tries again after a pause that doubles; what it
-//! owes meanwhile is everything. Names are resolved again with every new connection, which is `net::Client`'s business.
+//! owes meanwhile is everything. A name server takes a broker out when its connection ends, and one that starts again knows nobody: so
+//! the task notices the end of the connection, and tries every second until it has another one. Names are resolved again with every
+//! new connection, which is `net::Client`'s business.
+//!
+//! Before it tells everything, a task asks who has the broker's place in the routes: a second broker of the same cluster, name and id
+//! takes it, with any name server, and nobody tells the first one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -11,11 +16,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use net::{CallError, Client, ClientOptions};
 use parking_lot::Mutex;
-use protocol::body::{DataVersion, KvTable, RegisterBrokerBody, TopicConfig, TopicConfigTable};
+use protocol::body::{BrokerData, DataVersion, KvTable, RegisterBrokerBody, TopicConfig, TopicConfigTable, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::compression::CompressionError;
 use protocol::fastjson::{self, JsonError};
-use protocol::request::{RegisterBroker, UnregisterBroker};
+use protocol::request::{GetRouteInfo, RegisterBroker, UnregisterBroker};
 use protocol::sys_flag::perm;
 use tokio::sync::{Notify, watch};
 
@@ -25,6 +30,8 @@ use crate::broker::Broker;
 const BROKER_ID: i64 = 0;
 /// The first pause after a failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
+/// The longest pause while there is no connection: clients have no route from a name server that has just started.
+const PAUSE_UNCONNECTED_MAX: Duration = Duration::from_secs(1);
 /// How often we register even when nothing changes: the setting, kept within these bounds as Apache keeps it.
 const PERIOD_MIN_MS: u64 = 10_000;
 const PERIOD_MAX_MS: u64 = 60_000;
@@ -67,6 +74,17 @@ pub(crate) struct Registry {
     pub(crate) client: Client,
 }
 
+/// What a registration came to.
+#[derive(Debug, Default)]
+struct Registered {
+    /// The order topics that the name server knows, if it says.
+    order_topics: Option<KvTable>,
+    /// What it came by; none if there was nothing to tell.
+    connection: Option<u64>,
+    /// What the name server did not take, if it says.
+    remark: Option<String>,
+}
+
 /// Why a registration did not succeed.
 #[derive(Debug, thiserror::Error)]
 enum RegisterError {
@@ -80,8 +98,25 @@ enum RegisterError {
     Answer(#[from] JsonError),
 }
 
+impl RegisterError {
+    /// How long to wait before the next attempt, if the last pause would be `pause` long without a bound but `period`.
+    fn pause(&self, pause: Duration, period: Duration) -> Duration {
+        match self {
+            RegisterError::Call(CallError::BackingOff { retry_in, .. }) => *retry_in,
+            RegisterError::Call(CallError::Resolve { .. } | CallError::Connect { .. } | CallError::Closed { .. }) => {
+                pause.min(PAUSE_UNCONNECTED_MAX)
+            }
+            RegisterError::Call(CallError::Tls(_) | CallError::Timeout { .. } | CallError::Busy { .. })
+            | RegisterError::Refused { .. }
+            | RegisterError::Body(_)
+            | RegisterError::Answer(_) => pause.min(period),
+        }
+    }
+}
+
 impl Registry {
     pub(crate) fn new(addresses: &[String], calls: ClientOptions) -> Registry {
+        let calls = ClientOptions { back_off_max: calls.back_off_max.min(PAUSE_UNCONNECTED_MAX), ..calls };
         let addresses: BTreeSet<&String> = addresses.iter().collect();
         let server = |address: &String| {
             Arc::new(Server { address: address.clone(), owed: Mutex::new(Owed::Everything), changed: Notify::new() })
@@ -150,6 +185,9 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
     let mut pause = PAUSE_FIRST;
     let mut is_known = false;
     let mut has_complained = false;
+    let mut seen = Seen::default();
+    // The one that the last registration came by, for as long as it says that we are known.
+    let mut connection = None;
     while !*stop.borrow() {
         let owed = std::mem::replace(&mut *server.owed.lock(), Owed::Topics(BTreeSet::new()));
         let owed = if is_known { owed } else { Owed::Everything };
@@ -159,42 +197,152 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
         let registered = tokio::select! {
             biased;
             _ = stop.changed() => return,
-            registered = register(&broker, &server.address, &owed) => registered,
+            registered = look_and_register(&broker, &server.address, &owed, &mut seen, is_known) => registered,
         };
         match registered {
-            Ok(order_topics) => {
+            Ok(Registered { order_topics, connection: came_by, remark }) => {
+                let since = broker.clock.elapsed();
+                // Nothing was told if none of the topics that had changed is there any more.
+                connection = came_by.or(connection);
                 if !is_known {
                     tracing::info!(name_server = server.address, "registered");
                 }
-                (is_known, has_complained, pause) = (true, false, PAUSE_FIRST);
+                (is_known, has_complained, pause) = (true, false, pause.min(PAUSE_UNCONNECTED_MAX));
+                if came_by.is_some() {
+                    seen.remark(&server.address, remark);
+                }
                 if let Some(order_topics) = order_topics {
                     mark_order_topics(&broker, &order_topics);
                 }
+                let ended = async {
+                    match connection {
+                        Some(connection) => broker.registry.client.ended(&server.address, connection).await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
                     biased;
                     _ = stop.changed() => return,
+                    () = ended => {
+                        tracing::warn!(name_server = server.address, "the connection ended, registering again");
+                        is_known = false;
+                    }
                     () = tokio::time::sleep(period) => *server.owed.lock() = Owed::Everything,
                     () = server.changed.notified() => {}
+                }
+                if is_known {
+                    continue;
+                }
+                connection = None;
+                // One that ends each connection at once is asked less and less often.
+                if broker.clock.elapsed().saturating_sub(since) >= PAUSE_UNCONNECTED_MAX {
+                    pause = PAUSE_FIRST;
                 }
             }
             Err(error) => {
                 if !has_complained {
                     tracing::warn!(name_server = server.address, %error, "not registered, trying again");
                 }
-                (is_known, has_complained) = (false, true);
-                tokio::select! {
-                    biased;
-                    _ = stop.changed() => return,
-                    () = tokio::time::sleep(pause) => {}
-                }
-                pause = (pause * 2).min(period);
+                (is_known, has_complained, connection) = (false, true, None);
+                pause = error.pause(pause, period);
             }
         }
+        tokio::select! {
+            biased;
+            _ = stop.changed() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause *= 2;
     }
 }
 
-/// Registers once. Returns the order topics that the name server knows, if it says.
-async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<KvTable>, RegisterError> {
+/// What a name server said last, so that each thing is logged once.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The address that has our place in the routes.
+    other: Option<String>,
+    remark: Option<String>,
+}
+
+impl Seen {
+    /// Another broker has our place, or none has. `is_known`: we have been registered already.
+    fn other(&mut self, name_server: &str, other: Option<String>, is_known: bool) {
+        if self.other == other {
+            return;
+        }
+        match &other {
+            Some(other) if is_known => tracing::warn!(
+                name_server,
+                other,
+                "another broker with the same cluster, name and id has taken this one's place in the routes: clients are sent there; \
+                 stop one of them, or give it another brokerName"
+            ),
+            Some(other) => tracing::warn!(
+                name_server,
+                other,
+                "another broker with the same cluster, name and id is in the routes: this one takes its place"
+            ),
+            None => tracing::info!(name_server, "no other broker has this one's place in the routes any more"),
+        }
+        self.other = other;
+    }
+
+    /// A name server of ours says what it left out.
+    fn remark(&mut self, name_server: &str, remark: Option<String>) {
+        if let Some(remark) = remark.as_ref().filter(|_| self.remark != remark) {
+            tracing::warn!(name_server, remark, "registered, but not all of it");
+        }
+        self.remark = remark;
+    }
+}
+
+/// Registers once; before everything is told, looks who is in the routes.
+async fn look_and_register(
+    broker: &Broker,
+    address: &str,
+    owed: &Owed,
+    seen: &mut Seen,
+    is_known: bool,
+) -> Result<Registered, RegisterError> {
+    if *owed == Owed::Everything
+        && let Some(other) = other_in_routes(broker, address).await?
+    {
+        seen.other(address, other, is_known);
+    }
+    register(broker, address, owed).await
+}
+
+/// Which other address a name server tells for our name and id, if one; nothing if it does not say.
+async fn other_in_routes(broker: &Broker, address: &str) -> Result<Option<Option<String>>, CallError> {
+    let settings = broker.settings.load_full();
+    let timeout = Duration::from_millis(settings.register_broker_timeout_mills);
+    // Each broker has a topic of its own name. A name server of any version knows this request, and the answer is short.
+    let fields = GetRouteInfo {
+        topic: &settings.broker_name,
+        accept_standard_json_only: Some(true),
+        zone_mode: None,
+        zone_name: None,
+    };
+    let client = &broker.registry.client;
+    let answer = client.call(address, request::GET_ROUTEINFO_BY_TOPIC, &fields, Bytes::new(), timeout).await?;
+    if answer.code == ResponseCode::TopicNotExist as i32 {
+        return Ok(Some(None));
+    }
+    let route = (answer.code == ResponseCode::Success as i32).then(|| fastjson::from_slice::<TopicRoute>(&answer.body));
+    let Some(Ok(route)) = route else { return Ok(None) };
+    let own = told_address(&settings.broker_ip1, broker.advertised);
+    Ok(Some(other_of(&route, &settings.broker_cluster_name, &settings.broker_name, &own)))
+}
+
+/// The address of our name and id in a route, if it is not ours.
+fn other_of(route: &TopicRoute, cluster: &str, broker_name: &str, own: &str) -> Option<String> {
+    let is_ours = |known: &&BrokerData| known.broker_name == broker_name && known.cluster == cluster;
+    let known = route.broker_datas.iter().find(is_ours)?;
+    known.broker_addrs.get(&BROKER_ID).filter(|address| *address != own).cloned()
+}
+
+/// Registers once.
+async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Registered, RegisterError> {
     let settings = broker.settings.load_full();
     let timeout = Duration::from_millis(settings.register_broker_timeout_mills);
     let topics = match owed {
@@ -204,8 +352,9 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
             found.map(|topic| TopicConfig::clone(&topic.config())).collect::<Vec<_>>()
         }
     };
+    let mut registered = Registered::default();
     if topics.is_empty() {
-        return Ok(None);
+        return Ok(registered);
     }
     let pieces = match owed {
         Owed::Everything if settings.enable_split_registration => {
@@ -214,7 +363,6 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
         Owed::Everything | Owed::Topics(_) => vec![topics],
     };
     let broker_addr = told_address(&settings.broker_ip1, broker.advertised);
-    let mut order_topics = None;
     let count = pieces.len();
     for (place, piece) in pieces.into_iter().enumerate() {
         let version = version_of_piece(broker.topics.version(), count - 1 - place);
@@ -238,19 +386,19 @@ async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Option<
             body_crc32: 0,
             zone_name: None,
         };
-        let answer = broker
-            .registry
-            .client
-            .call(address, request::REGISTER_BROKER, &fields, Bytes::from(bytes), timeout)
-            .await?;
+        let client = &broker.registry.client;
+        let call = client.begin(address, request::REGISTER_BROKER, &fields, &Bytes::from(bytes), timeout).await?;
+        registered.connection = Some(call.connection());
+        let answer = call.response().await?;
         if answer.code != ResponseCode::Success as i32 {
             return Err(RegisterError::Refused { code: answer.code, remark: answer.remark.unwrap_or_default() });
         }
         if !answer.body.is_empty() {
-            order_topics = Some(fastjson::from_slice(&answer.body)?);
+            registered.order_topics = Some(fastjson::from_slice(&answer.body)?);
         }
+        registered.remark = answer.remark.filter(|remark| !remark.is_empty()).or(registered.remark);
     }
-    Ok(order_topics)
+    Ok(registered)
 }
 
 /// What clients are told to connect to. A name stays a name: it may mean another address elsewhere, or later.
@@ -342,6 +490,35 @@ mod tests {
         assert_eq!(told_address("broker-0.brokers", at), "broker-0.brokers:10911");
         assert_eq!(told_address("10.0.0.7", at), "10.0.0.7:10911");
         assert_eq!(told_address("::1", "[::1]:10911".parse().unwrap()), "[::1]:10911");
+    }
+
+    #[test]
+    fn another_broker_in_our_place_is_one_of_our_cluster_name_and_id_at_another_address() {
+        let route = |cluster: &str, id: i64, address: &str| {
+            let known = BrokerData {
+                broker_name: "b".to_owned(),
+                cluster: cluster.to_owned(),
+                broker_addrs: [(id, address.to_owned())].into(),
+                ..BrokerData::default()
+            };
+            TopicRoute { broker_datas: vec![known], ..TopicRoute::default() }
+        };
+        let other = |route: TopicRoute| other_of(&route, "C", "b", "own:1");
+        assert_eq!(other(route("C", 0, "other:1")).as_deref(), Some("other:1"));
+        assert_eq!(other(route("C", 0, "own:1")), None);
+        assert_eq!(other(route("C", 1, "slave:1")), None);
+        assert_eq!(other(route("D", 0, "other:1")), None);
+    }
+
+    #[test]
+    fn a_name_server_that_is_not_there_is_tried_each_second_and_one_that_refuses_less_often() {
+        let (long, period) = (Duration::from_secs(20), Duration::from_secs(30));
+        let closed = RegisterError::Call(CallError::Closed { address: "a:1".to_owned() });
+        assert_eq!(closed.pause(long, period), PAUSE_UNCONNECTED_MAX);
+        assert_eq!(closed.pause(PAUSE_FIRST, period), PAUSE_FIRST);
+        let refused = RegisterError::Refused { code: 1, remark: String::new() };
+        assert_eq!(refused.pause(long, period), long);
+        assert_eq!(refused.pause(period * 2, period), period);
     }
 
     #[test]

@@ -209,6 +209,13 @@ impl Client {
         Some(begun.map(|begun| Call { begun, address, timeout, started }))
     }
 
+    /// Waits until a connection to `address` has ended, see [`Call::connection`]; not at all if it is not the open one any more.
+    pub async fn ended(&self, address: &str, connection: u64) {
+        if let Some(known) = self.known(address).filter(|known| known.id() == connection) {
+            known.ended().await;
+        }
+    }
+
     /// Sends a request that nobody answers; returns when it is on its way, which says nothing about its arrival.
     pub async fn oneway(
         &self,

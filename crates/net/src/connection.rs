@@ -4,6 +4,7 @@
 //! whatever gathers in it meanwhile.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use protocol::frame::Serialization;
 use protocol::header::EncodeFields;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::bounds::{Account, Budget, KeptBack};
@@ -66,6 +67,8 @@ pub(crate) struct Shared<W> {
     aside: AtomicUsize,
     /// Guards everything that others leave for the task. Held for an encode at most, never while waiting.
     inbox: Mutex<Inbox<W>>,
+    /// Rung at the end, after the stage says so.
+    ended: Notify,
 }
 
 pub(crate) struct Inbox<W> {
@@ -242,6 +245,7 @@ impl<W> Connection<W> {
                 reads: AtomicU64::new(0),
                 aside: AtomicUsize::new(0),
                 inbox: Mutex::new(Inbox { out, work: Vec::new(), stage: Stage::Open, owed: 0, waker: None }),
+                ended: Notify::new(),
             }),
         }
     }
@@ -328,6 +332,16 @@ impl<W> Connection<W> {
     /// Whether its task has ended: no answer is taken any more, where one that is about to be closed still takes those that are owed.
     pub fn is_over(&self) -> bool {
         self.shared.inbox.lock().stage >= Stage::Ending
+    }
+
+    /// Waits until it is closed, by whichever side.
+    pub async fn ended(&self) {
+        let mut ended = pin!(self.shared.ended.notified());
+        // Before the look at the stage: an end after that look rings it.
+        ended.as_mut().enable();
+        if self.shared.stage() < Stage::Closed {
+            ended.await;
+        }
     }
 
     /// Sends a request that nobody answers. False when the connection is closed or its inbox is full.
@@ -470,6 +484,7 @@ impl<W> Shared<W> {
         // Dropped outside the lock: work may hold anything, this handle included.
         drop(left);
         self.calls.close();
+        self.ended.notify_waiters();
     }
 }
 

@@ -42,7 +42,8 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     let (min, end) = (store.min_offset().0, store.end().0);
     put("commitLogMinOffset", min.to_string());
     put("commitLogMaxOffset", end.to_string());
-    // A key of our own: transactions that nobody has ended yet.
+    // Keys of our own: which program this is, since `brokerVersion` says whose protocol it speaks; and transactions that nobody has ended yet.
+    put("gantryVersion", env!("CARGO_PKG_VERSION").to_owned());
     put("openHalfMessages", broker.transactions.open().to_string());
     // A figure that the system does not give is left out rather than made up.
     if let Ok(disk) = store.disk_use() {

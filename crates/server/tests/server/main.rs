@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods, missing_docs, reason = "tests")]
 
 mod admin;
+mod alike;
 mod auto_batch;
 mod bench;
 mod closed_pipes;
