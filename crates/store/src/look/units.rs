@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use env::counted;
 use protocol::names::SCHEDULE_TOPIC;
 use protocol::tags;
 
@@ -180,7 +181,8 @@ impl<'a> Units<'a> {
                 file: self.queues.dir_of(topic, id),
                 at: None,
                 what: format!(
-                    "there is no consume queue {topic}/{id}, and the log has {count} records of it, the first (number {offset}) at log offset {at}"
+                    "there is no consume queue {topic}/{id}, and the log has {} of it, the first (number {offset}) at log offset {at}",
+                    counted(count, "record")
                 ),
                 effect: "consumers are not given the messages",
                 remedy: REBUILD,
@@ -190,7 +192,8 @@ impl<'a> Units<'a> {
         let next = queue.max_offset();
         let what = match offset >= next {
             true => format!(
-                "queue {topic}/{id} ends at {next}, and the log has {count} records more, the first at log offset {at}"
+                "queue {topic}/{id} ends at {next}, and the log has {} more, the first at log offset {at}",
+                counted(count, "record")
             ),
             false => format!(
                 "queue {topic}/{id} has no unit {offset} ({count} are missing in all); its record is at log offset {at}"

@@ -13,6 +13,7 @@ mod unfinished;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use env::counted;
 use protocol::record::{self, Scanned};
 
 use crate::checkpoint::Marks;
@@ -309,9 +310,10 @@ pub(crate) fn recover(
     options.log_dirs.sync(&**disk)?;
     let cut_units = queues.truncate_above(protocol::LogOffset(at), &|topic| before.deleted.end_of(topic))?;
     if cut_units > 0 {
-        found
-            .findings
-            .push(format!("{cut_units} units of consume queues pointed beyond the log's end and were cut off"));
+        found.findings.push(format!(
+            "pointed beyond the log's end and cut off: {} of consume queues",
+            counted(cut_units, "unit")
+        ));
     }
     queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
     if before.has_failed_sync {
