@@ -56,7 +56,7 @@ use session::Session;
 pub use words::words;
 
 /// The help lists the commands by family; the parser's own list would be one of a hundred lines.
-const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{options}\n\n\
+const HELP: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}Of all commands:\n{options}\n\n\
     `gantry admin COMMAND --help` shows the options of a command.";
 /// The name server of `gantry server` on this machine.
 const DEFAULT_NAMES: &str = "127.0.0.1:9876";
