@@ -15,6 +15,7 @@ use protocol::request::{
     CreateTopic, DeleteTopic, GetAllTopicConfig, GetAllTopicConfigReply, GetTopicConfig, GetTopicStats,
     QueryTopicConsumeByWho,
 };
+use protocol::sys_flag::perm;
 use store::{ConsumeQueue, Store};
 
 use crate::admin::progress::store_time;
@@ -28,6 +29,9 @@ use crate::static_topic::accept;
 use crate::stats::Stat;
 use crate::topics::{Changed, QUEUES_MAX, Topic};
 use crate::{upkeep, view};
+
+/// All that a topic can permit, as Apache's `PermName.isValid` has it. Apache's broker does not ask that, and keeps any number.
+const PERM_MAX: i32 = perm::READ | perm::WRITE | perm::INHERIT;
 
 /// The topic that 17 or 513 asks for.
 pub(crate) fn wanted_config(wanted: &CreateTopic<'_>) -> Result<TopicConfig, Refusal> {
@@ -95,6 +99,9 @@ pub(crate) fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfi
         if !(0..=QUEUES_MAX).contains(&queues) {
             return Err(invalid(format!("{field}={queues} of topic {name} is not between 0 and {QUEUES_MAX}")));
         }
+    }
+    if !(0..=PERM_MAX).contains(&config.perm) {
+        return Err(invalid(format!("perm={} of topic {name} is not between 0 and {PERM_MAX}", config.perm)));
     }
     if config.attributes.get("+message.type").is_some_and(|kind| kind == "LITE") && !broker.store.has_light_queues() {
         return Err(invalid(

@@ -50,6 +50,11 @@ fn what_is_not_there_is_not_deleted_with_success() {
     asked.refuses("wipeWritePerm -b nobody", "knows no broker nobody");
     asked.refuses("statsAll -t nobody", "knows no topic nobody");
     asked.refuses("updateTopic -c DefaultCluster -t wrong -p 9", "9 is not in 0..=7");
+    // Other tools ask without looking, and the broker looks itself.
+    let file = asked.folder.path().join("topics.json");
+    std::fs::write(&file, r#"[{"topicName":"wrong","perm":9}]"#).unwrap();
+    let list = format!("updateTopicList -c DefaultCluster -f {}", file.display());
+    asked.refuses(&list, "perm=9 of topic wrong is not between 0 and 7");
     asked.refuses("topicRoute -t wrong", "no topic wrong");
     // And what is there goes.
     asked.says("updateTopic -c DefaultCluster -t made", &["success"]);
