@@ -5,7 +5,7 @@
 
 use std::future::pending;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -302,7 +302,16 @@ impl RunningBroker {
         if let Some(why) = store::unfinished_repair(&store_settings.store_path_root_dir) {
             bail!(why);
         }
-        check_room(&store_settings)?;
+        if let Err(full) = check_room(&store_settings) {
+            if !has_log(&store_settings.store_path_commit_log) {
+                return Err(full);
+            }
+            // What was made ahead before a kill is given back by the start, and messages are read in any case.
+            warn!(
+                reason = format!("{full:#}"),
+                "a start on a full disk: messages are read, and taken when there is room"
+            );
+        }
         let mut options = settings::store_options(&store_settings, memory)?;
         options.queue_descriptors_max = descriptors.queues;
         let flush_timeout = Duration::from_millis(store_settings.sync_flush_timeout);
@@ -414,7 +423,13 @@ fn name_servers(own: Option<SocketAddr>, others: &[String]) -> Vec<String> {
     all
 }
 
-/// A store on a full disk would open, and fail its first producer. Of several folders of the log one with room is enough.
+/// Whether there is a file of the log.
+fn has_log(dirs: &[PathBuf]) -> bool {
+    let is_of_log = |name: &std::ffi::OsStr| name.len() == 20 && name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    dirs.iter().flat_map(std::fs::read_dir).any(|entries| entries.flatten().any(|entry| is_of_log(&entry.file_name())))
+}
+
+/// A new store on a full disk would open, and fail its first producer. Of several folders of the log one with room is enough.
 fn check_room(settings: &StoreSettings) -> anyhow::Result<()> {
     let root = &settings.store_path_root_dir;
     has_room(root, "storePathRootDir", free_bytes(root, "storePathRootDir")?)?;
@@ -452,6 +467,19 @@ fn has_room(dir: &Path, setting: &str, free: u64) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_stops_a_start_only_where_there_is_no_log_to_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("commitlog");
+        let dirs = [dir.path().join("not there"), log.clone()];
+        assert!(!has_log(&dirs));
+        std::fs::create_dir(&log).unwrap();
+        std::fs::write(log.join("lost+found"), "").unwrap();
+        assert!(!has_log(&dirs));
+        std::fs::write(log.join("00000000001073741824"), "").unwrap();
+        assert!(has_log(&dirs));
+    }
 
     #[test]
     fn a_name_server_is_asked_once_even_if_it_is_named_twice() {
