@@ -49,6 +49,7 @@ use crate::stats::Stats;
 use crate::tables;
 use crate::timer::{self, Timers};
 use crate::topics::Topics;
+use crate::topics::of_another::OfAnother;
 use crate::transaction::{self, Transactions};
 use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
@@ -211,6 +212,7 @@ impl Broker {
         let delay_levels = DelayLevels::parse(&store_settings.message_delay_level)
             .map_err(|error| StartError::Setting(format!("messageDelayLevel: {error}")))?;
         let topics = Arc::new(Topics::load(&store, clock.clone()));
+        let names = OfAnother::before(&topics, &settings);
         topics.create_system_topics(&settings, &delay_levels);
         let groups = Groups::load(&store, clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
@@ -273,6 +275,9 @@ impl Broker {
         broker.attach_tables();
         for sentence in broker.exchange.import(&broker)? {
             tracing::info!("{sentence}");
+        }
+        for sentence in names.found(&broker.topics) {
+            tracing::warn!("{sentence}");
         }
         upkeep::put_offsets(&broker.store, &broker.offsets);
         Ok(broker)

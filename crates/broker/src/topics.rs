@@ -33,6 +33,7 @@ use crate::stats::TopicMeters;
 use crate::tables::{self, Keeper};
 
 pub(crate) mod mapped;
+pub(crate) mod of_another;
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
 pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
@@ -640,7 +641,7 @@ fn system_topics(settings: &BrokerSettings, levels: &DelayLevels) -> Vec<TopicCo
         plain(known::SCHEDULE_TOPIC, levels.max_level(), READ_WRITE),
         plain(&format!("{cluster}_REPLY_TOPIC"), 1, READ_WRITE),
         plain(&format!("{}{cluster}", known::REVIVE_TOPIC_PREFIX), settings.revive_queue_num, READ_WRITE),
-        plain(&format!("rmq_sys_SYNC_BROKER_MEMBER_{broker}"), 1, perm::INHERIT),
+        plain(&format!("{}{broker}", known::BROKER_MEMBER_PREFIX), 1, perm::INHERIT),
         plain(known::TRANS_HALF_TOPIC, 1, READ_WRITE),
         plain(known::TRANS_OP_HALF_TOPIC, 1, READ_WRITE),
         plain(known::TIMER_TOPIC, 1, READ_WRITE),

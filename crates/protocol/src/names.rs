@@ -51,6 +51,8 @@ pub const OFFSET_MOVED_EVENT: &str = "OFFSET_MOVED_EVENT";
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
 /// Where Apache keeps check-points of pops; the cluster's name follows.
 pub const REVIVE_TOPIC_PREFIX: &str = "rmq_sys_REVIVE_LOG_";
+/// A topic of Apache's brokers that tells members of each other; the broker's name follows.
+pub const BROKER_MEMBER_PREFIX: &str = "rmq_sys_SYNC_BROKER_MEMBER_";
 /// End of the name of a cluster's topic of replies.
 pub const REPLY_TOPIC_SUFFIX: &str = "_REPLY_TOPIC";
 
