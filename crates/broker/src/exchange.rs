@@ -31,8 +31,7 @@ mod text;
 use credit::Credit;
 use files::{ALL, Json, named, render, stamp, used};
 pub use look::{ConfigFile, ConfigLook, Writer};
-pub(crate) use place::put_in_place;
-use place::{BACKUP, backup};
+use place::{BACKUP, backup, put_in_place};
 
 /// Hashes that are remembered of writes that may have been cut short, beside those of the file in place and of its backup.
 const ATTEMPTS_KEPT: usize = 4;
@@ -50,6 +49,9 @@ pub enum ExchangeError {
         /// Why.
         cause: io::Error,
     },
+    /// A file that is a mount of its own.
+    #[error(transparent)]
+    Mounted(#[from] config::file::FileError),
     /// The journal, which has to know of a file before it is there.
     #[error("cannot write {}: the journal, which has to know of it first, is not written in time", .path.display())]
     Journal {
@@ -158,6 +160,9 @@ impl Exchange {
                 }
                 known.hashes.is_empty()
             };
+            if !is_first {
+                files::refuse_empty(broker, json, &path, &bytes)?;
+            }
             let count = self.take(broker, json, &path, &bytes)?;
             let who = if is_first { "found" } else { "changed by another broker" };
             report.push(format!("{} {who}: {count} entries taken over from it", path.display()));

@@ -9,7 +9,7 @@ use protocol::body::{
 use serde_json::Value;
 
 use super::ExchangeError;
-use super::text::{parse, text};
+use super::text::{parse, text, whole};
 use crate::admin;
 use crate::broker::Broker;
 use crate::offsets::{OffsetTable, split_key};
@@ -71,6 +71,24 @@ pub(super) fn named(file: &[u8]) -> Option<Json> {
 pub(super) fn used(broker: &Broker) -> impl Iterator<Item = Json> {
     let has_light_queues = broker.store.has_light_queues();
     ALL.into_iter().filter(move |json| *json != Json::LightOffsets || has_light_queues)
+}
+
+/// Refuses a file without a table that this broker has entries of. No broker writes one, and they would all be gone with it.
+pub(super) fn refuse_empty(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
+    let (member, known) = match json {
+        Json::Topics => ("topicConfigTable", broker.topics.len()),
+        Json::Groups => ("subscriptionGroupTable", broker.groups.len()),
+        Json::Offsets => ("offsetTable", broker.offsets.table().len()),
+        Json::LightOffsets | Json::Delays | Json::Modes | Json::Orders | Json::Mappings | Json::Conditions => {
+            return Ok(());
+        }
+    };
+    let is_there = whole(path, bytes)?.get(member).and_then(Value::as_object).is_some_and(|table| !table.is_empty());
+    if is_there || known == 0 {
+        return Ok(());
+    }
+    let cause = format!("it has nothing in {member}, of which this broker knows {known} entries");
+    Err(ExchangeError::Content { path: path.to_owned(), cause })
 }
 
 /// Puts what a file says in the place of the state. Returns how many entries it has, and the members that we do not know.

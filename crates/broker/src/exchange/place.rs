@@ -17,7 +17,8 @@ pub(super) fn backup(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The old file becomes the backup, the new one takes its place; at every moment one of the two is whole.
+/// The old file becomes the backup, the new one takes its place; at every moment one of the two is whole. A file that is a mount of its own
+/// cannot be moved: it is copied to its backup, and then written in place.
 pub(crate) fn put_in_place(path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
     let failed = |what, path: &Path| {
         let path = path.to_owned();
@@ -32,11 +33,22 @@ pub(crate) fn put_in_place(path: &Path, bytes: &[u8]) -> Result<(), ExchangeErro
     let mut file = File::create(&new).map_err(failed("create", &new))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("write", &new))?;
     match fs::rename(path, backup(path)) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            // What was prepared is of no use there.
+            let _ = fs::remove_file(&new);
+            return write_mounted(path, bytes);
+        }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("rename", path)(error)),
         Ok(()) | Err(_) => {}
     }
     fs::rename(&new, path).map_err(failed("rename", &new))?;
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync", folder))
+}
+
+fn write_mounted(path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
+    let before = fs::read(path).map_err(|cause| ExchangeError::Io { what: "read", path: path.to_owned(), cause })?;
+    config::file::write(&backup(path), &before)?;
+    Ok(config::file::write(path, bytes)?)
 }
 
 #[cfg(test)]

@@ -15,14 +15,27 @@ const OF_THE_MOMENT: [&str; 2] = ["groupTopicMap", "pullOffsetTable"];
 
 /// The table, and the members of its text that we do not know, at their places.
 pub(super) fn parse<T: DeserializeOwned + Serialize>(path: &Path, bytes: &[u8]) -> Result<(T, Value), ExchangeError> {
-    let bad = |error: fastjson::JsonError| ExchangeError::Content { path: path.to_owned(), cause: error.to_string() };
-    let known: T = fastjson::from_slice(bytes).map_err(bad)?;
-    let whole: Value = fastjson::from_slice(bytes).map_err(bad)?;
+    let whole = whole(path, bytes)?;
+    let known: T = fastjson::from_slice(without_mark(bytes)).map_err(|error| bad(path, &error))?;
     let mut extras = unknown(&whole, &plain(&known));
     if let Value::Object(members) = &mut extras {
         members.retain(|name, _| !OF_THE_MOMENT.contains(&name.as_str()));
     }
     Ok((known, extras))
+}
+
+/// The whole text as a tree.
+pub(super) fn whole(path: &Path, bytes: &[u8]) -> Result<Value, ExchangeError> {
+    fastjson::from_slice(without_mark(bytes)).map_err(|error| bad(path, &error))
+}
+
+fn bad(path: &Path, error: &fastjson::JsonError) -> ExchangeError {
+    ExchangeError::Content { path: path.to_owned(), cause: error.to_string() }
+}
+
+/// Apache's reader passes over a byte order mark, which some editors leave.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
 /// As a tree, null members left out.
