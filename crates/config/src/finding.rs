@@ -75,6 +75,20 @@ pub(crate) fn unknown(role: Role, path: &Path, line: &Line) -> Finding {
     Finding { value: None, ..Finding::of_line(Weight::Warning, path, line, says) }
 }
 
+/// A line in a spelling that RocketMQ does not read: what is used instead.
+pub(crate) fn old_spelling(settings: &Settings, path: &Path, line: &Line, new: &'static str) -> Finding {
+    let key = keys::find(settings.role(), new);
+    let default = settings.default_of(new);
+    let weight = match key {
+        Some(key) if key.kind.same(&line.value, &default) => Weight::Note,
+        Some(_) | None => Weight::Warning,
+    };
+    let says = format!(
+        "RocketMQ does not read this spelling; ignored. The key is {new}, which is {default} if no line says otherwise"
+    );
+    Finding::of_line(weight, path, line, says)
+}
+
 /// What the table says about each key that somebody set.
 pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -103,20 +117,20 @@ pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// Values that are taken and yet deserve a sentence, and those that must not be taken.
-pub(crate) fn lint(settings: &mut Settings) -> Result<(), ConfigError> {
+/// Values that are taken and yet deserve a sentence; answers with those that must not be taken.
+pub(crate) fn lint(settings: &mut Settings) -> Vec<ConfigError> {
     certificate_without_use(settings);
     check_without_effect(settings);
     if !settings.role().has_broker() {
-        return Ok(());
+        return Vec::new();
     }
-    role_of_broker(settings)?;
+    let mut refused = role_of_broker(settings);
     queue_file_bytes(settings);
-    log_directories(settings)?;
+    refused.extend(log_directories(settings));
     layout(settings);
     limited(settings);
     labels_of_metrics(settings);
-    Ok(())
+    refused
 }
 
 /// What no metric can have is left out, as in Apache.
@@ -160,31 +174,27 @@ fn warn(settings: &mut Settings, name: &str, says: String) {
     settings.add_finding(finding);
 }
 
-fn refuse(settings: &Settings, name: &str, why: &str) -> ConfigError {
-    let (key, value, origin) = (name.to_owned(), settings.text(name), settings.origin(name));
-    ConfigError::Refused { key, value, origin, why: why.to_owned() }
-}
-
-fn role_of_broker(settings: &mut Settings) -> Result<(), ConfigError> {
+fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
     let replication = "a slave needs replication, which this version does not have; only masters can be started";
+    let mut refused = Vec::new();
     let role = settings.text("brokerRole");
     if role.eq_ignore_ascii_case("SLAVE") {
-        return Err(refuse(settings, "brokerRole", replication));
+        refused.push(settings.refused("brokerRole", replication));
     }
     if settings.text("brokerId") != "0" {
-        return Err(refuse(settings, "brokerId", replication));
+        refused.push(settings.refused("brokerId", replication));
     }
     // More copies than there are would have every send fail, in Apache too; there it is found out by the first producer.
     let copies = crate::key::parse_number(&settings.text("inSyncReplicas"), true).unwrap_or(1);
     if copies > 1 {
         let why = "an acknowledgement would wait for copies that nobody makes: this version has no replication";
-        return Err(refuse(settings, "inSyncReplicas", why));
+        refused.push(settings.refused("inSyncReplicas", why));
     }
     if role.eq_ignore_ascii_case("SYNC_MASTER") {
         let says = "there is no replica, so a send is acknowledged when this broker alone has it, as RocketMQ does with inSyncReplicas=1";
         warn(settings, "brokerRole", says.to_owned());
     }
-    Ok(())
+    refused
 }
 
 /// A consume queue entry has 20 bytes, and a file holds whole ones.
@@ -198,18 +208,7 @@ fn queue_file_bytes(settings: &mut Settings) {
     let bytes = crate::key::parse_number(&settings.text(name), true).unwrap_or(0);
     let rounded = round_up(bytes);
     let entries = rounded / QUEUE_ENTRY_BYTES;
-    let spelled = match settings
-        .findings()
-        .iter()
-        .find(|finding| finding.says.starts_with("old spelling of mappedFileSizeConsumeQueue"))
-    {
-        Some(finding) => finding.key.clone(),
-        None => name.to_owned(),
-    };
     let mut says = Vec::new();
-    if spelled != name {
-        says.push(format!("old spelling of {name}; taken"));
-    }
     if bytes != rounded {
         says.push(format!("{bytes} is rounded up to {rounded}, a multiple of {QUEUE_ENTRY_BYTES}"));
     }
@@ -221,8 +220,7 @@ fn queue_file_bytes(settings: &mut Settings) {
         ));
     }
     if !says.is_empty() {
-        let in_force = Finding::in_force(Weight::Warning, settings, name, says.join("; "));
-        settings.add_finding(Finding { key: spelled, ..in_force });
+        warn(settings, name, says.join("; "));
     }
 }
 
@@ -233,16 +231,14 @@ pub(crate) fn round_up(bytes: i64) -> i64 {
 }
 
 /// New files of the log have to go somewhere.
-fn log_directories(settings: &Settings) -> Result<(), ConfigError> {
+fn log_directories(settings: &Settings) -> Option<ConfigError> {
     let list = |name: &str| -> Vec<String> {
         settings.text(name).split(',').map(|dir| dir.trim().to_owned()).filter(|dir| !dir.is_empty()).collect()
     };
     let read_only = list("readOnlyCommitLogStorePaths");
-    if list("storePathCommitLog").iter().all(|dir| read_only.contains(dir)) {
-        let why = "no folder is left that takes new files: each is in readOnlyCommitLogStorePaths too";
-        return Err(refuse(settings, "storePathCommitLog", why));
-    }
-    Ok(())
+    let why = "no folder is left that takes new files: each is in readOnlyCommitLogStorePaths too";
+    let is_none_left = list("storePathCommitLog").iter().all(|dir| read_only.contains(dir));
+    is_none_left.then(|| settings.refused("storePathCommitLog", why))
 }
 
 /// Keys of folklore that name a place: harmless where they agree with the layout, a misunderstanding where they do not.

@@ -1,8 +1,9 @@
 //! The table of configuration keys, where each value came from, and what is wrong with a file.
 //!
-//! Reads RocketMQ's own property files under its own names. Pure but for [`Machine::read`]: whoever starts a process reads files and
+//! Reads RocketMQ's own property files under its own names. Pure but for [`Machine::read`] and [`file`], the one writer of property files: whoever starts a process reads files and
 //! environment and hands them in as [`Sources`]. Nothing is taken silently: a key without effect is a [`Finding`].
 
+pub mod file;
 mod finding;
 pub mod key;
 pub mod keys;
@@ -11,11 +12,12 @@ mod machine;
 pub mod properties;
 mod settings;
 mod typed;
+mod values;
 
 pub use finding::{Finding, Weight};
 pub use key::Role;
 pub use machine::Machine;
-pub use settings::{Change, ConfigError, Origin, Settings, SourceFile, Sources};
+pub use settings::{Change, ConfigError, ConfigErrors, Origin, Settings, SourceFile, Sources};
 pub use typed::{
     BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, Labels, MemorySettings, MetricsExporter,
     MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,

@@ -3,6 +3,8 @@
 //! Pure text in, lines out. One difference to Java is wanted: blanks after a value are cut, because `10911 ` is a typing error that
 //! RocketMQ answers by taking its default without a word.
 
+use std::ops::Range;
+
 /// One setting of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
@@ -12,6 +14,9 @@ pub struct Line {
     pub key: String,
     /// Behind it, unescaped and without blanks around.
     pub value: String,
+    /// The value as Java reads it, if that is another one: Java takes each byte of a file for a character (ISO 8859-1), so letters beyond
+    /// ASCII that are not written as escapes become others.
+    pub of_java: Option<String>,
 }
 
 /// Why a line cannot be read.
@@ -22,56 +27,102 @@ pub struct BadEscape {
     pub number: usize,
 }
 
-/// The text of a file. RocketMQ's files are Latin-1 by the letter of Java's rules and UTF-8 in practice; both are read.
+/// The bytes that some editors put in front of UTF-8. Java takes them for a part of the first key.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The text of a file. One that is UTF-8 is read as that. Of another one each byte is a character, as for Java; those beyond ASCII come as
+/// escapes, so that a text with letters beyond ASCII is always UTF-8.
 pub fn text_of(bytes: Vec<u8>) -> String {
-    match String::from_utf8(bytes) {
-        Ok(text) => text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text),
-        Err(not_utf8) => not_utf8.into_bytes().into_iter().map(char::from).collect(),
+    let bytes = match String::from_utf8(bytes) {
+        Ok(text) => return text,
+        Err(not_utf8) => not_utf8.into_bytes(),
+    };
+    let mut text = String::with_capacity(bytes.len());
+    let mut is_escaped = false;
+    for byte in bytes {
+        if byte.is_ascii() {
+            text.push(char::from(byte));
+        } else {
+            if is_escaped {
+                // The backslash in front of a letter says nothing; in front of an escape it would.
+                text.pop();
+            }
+            text.push_str(&format!("\\u{byte:04x}"));
+        }
+        is_escaped = byte == b'\\' && !is_escaped;
     }
+    text
 }
 
 /// Cuts a file into its settings, in order. A key may appear more than once.
 pub fn parse(text: &str) -> Result<Vec<Line>, BadEscape> {
-    Ok(scan(text)?.into_iter().map(|(line, _)| line).collect())
+    Ok(scan(text)?.into_iter().map(|found| found.line).collect())
 }
 
-/// The file with other values: a line that sets a changed key is replaced where it stands, all others stay as they are, and what the
-/// file did not set follows at the end. Of several changes of one key the last counts.
-pub fn with_changes(text: &str, changes: &[(String, String)]) -> Result<String, BadEscape> {
-    let settings = scan(text)?;
+/// Whether a file begins with a byte order mark.
+pub fn has_byte_order_mark(bytes: &[u8]) -> bool {
+    bytes.starts_with(BYTE_ORDER_MARK)
+}
+
+/// The file with other values. The last line that sets a changed key is replaced where it stands, and what the file did not set follows at
+/// the end; all other bytes stay as they are, whatever they mean. Of several changes of one key the last counts.
+pub fn with_changes(file: &[u8], changes: &[(String, String)]) -> Result<Vec<u8>, BadEscape> {
+    let (mark, bytes) = file.split_at(if has_byte_order_mark(file) { BYTE_ORDER_MARK.len() } else { 0 });
+    // A character a byte, as in Java: a place in one is a place in the other.
+    let text: Vec<char> = bytes.iter().copied().map(char::from).collect();
+    let found = scan_chars(&text)?;
     let mut left: Vec<&(String, String)> = Vec::new();
     for (place, change) in changes.iter().enumerate() {
         if !changes[place + 1..].iter().any(|later| later.0 == change.0) {
             left.push(change);
         }
     }
-    let keys: Vec<&str> = left.iter().map(|(key, _)| key.as_str()).collect();
-    let mut settings = settings.iter().filter(|(line, _)| keys.contains(&line.key.as_str())).peekable();
-    let mut out = String::with_capacity(text.len());
-    // Counted from 1; the lines of the replaced setting end here.
-    let mut replaced_to = 0;
-    for (number, physical) in (1..).zip(text.lines()) {
-        if let Some((line, last)) = settings.next_if(|(line, _)| line.number == number) {
-            replaced_to = *last;
-            if let Some(at) = left.iter().position(|(key, _)| *key == line.key) {
-                out.push_str(&setting(left.remove(at)));
-            }
-        }
-        if number > replaced_to {
-            out.push_str(physical);
-            out.push('\n');
+    let eol = line_end_of(bytes);
+    let mut out = mark.to_vec();
+    let mut done = 0;
+    let mut goes_on = false;
+    for (place, setting) in found.iter().enumerate() {
+        let is_last = !found[place + 1..].iter().any(|later| later.line.key == setting.line.key);
+        let change = left.iter().position(|(key, _)| *key == setting.line.key).filter(|_| is_last);
+        goes_on = setting.goes_on && change.is_none();
+        if let Some(at) = change {
+            out.extend_from_slice(&bytes[done..setting.place.start]);
+            out.extend_from_slice(one_line_of(left.remove(at)).as_bytes());
+            done = setting.place.end;
         }
     }
-    if out.trim_end_matches('\n').bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1 {
-        // The last line would go on in ours.
-        out.push('\n');
+    out.extend_from_slice(&bytes[done..]);
+    if left.is_empty() {
+        return Ok(out);
     }
-    left.into_iter().for_each(|change| out.push_str(&setting(change)));
+    let is_open = out.len() > mark.len() && !out.ends_with(b"\n") && !out.ends_with(b"\r");
+    if is_open {
+        out.extend_from_slice(eol);
+    }
+    if goes_on {
+        // The last line would go on in ours: an empty one ends it.
+        out.extend_from_slice(eol);
+    }
+    for (place, change) in left.iter().enumerate() {
+        out.extend_from_slice(one_line_of(change).as_bytes());
+        if !is_open || place + 1 < left.len() {
+            out.extend_from_slice(eol);
+        }
+    }
     Ok(out)
 }
 
-/// A line that [`parse`] reads as this key and value.
-fn setting((key, value): &(String, String)) -> String {
+/// How the lines of a file end: as its first one does.
+fn line_end_of(bytes: &[u8]) -> &'static [u8] {
+    match bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        Some(at) if bytes[at..].starts_with(b"\r\n") => b"\r\n",
+        Some(at) if bytes[at] == b'\r' => b"\r",
+        Some(_) | None => b"\n",
+    }
+}
+
+/// A line, without its end, that [`parse`] and Java read as this key and value, in ASCII.
+pub fn one_line(key: &str, value: &str) -> String {
     let escaped = |text: &str, also: &[char]| {
         let mut out = String::with_capacity(text.len());
         for (at, c) in text.chars().enumerate() {
@@ -84,39 +135,107 @@ fn setting((key, value): &(String, String)) -> String {
                 // At the front it would be a comment, or lost.
                 '#' | '!' | ' ' if at == 0 => out.extend(['\\', c]),
                 c if also.contains(&c) => out.extend(['\\', c]),
-                c => out.push(c),
+                ' '..='~' => out.push(c),
+                c => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}"))),
             }
         }
         out
     };
-    format!("{}={}\n", escaped(key, &['=', ':', ' ']), escaped(value, &[]))
+    format!("{}={}", escaped(key, &['=', ':', ' ']), escaped(value, &[]))
 }
 
-/// Each setting, and the number of the last line that belongs to it.
-fn scan(text: &str) -> Result<Vec<(Line, usize)>, BadEscape> {
+fn one_line_of((key, value): &(String, String)) -> String {
+    one_line(key, value)
+}
+
+/// Why a text is not one that people write, if it holds what they do not.
+pub(crate) fn is_binary(text: &str) -> Option<String> {
+    let is_odd = |c: &char| c.is_ascii_control() && !matches!(c, '\t' | '\n' | '\r' | '\u{c}' | '\u{1a}');
+    let odd = text.chars().find(is_odd)?;
+    Some(format!("it holds the control character U+{:04X}", u32::from(odd)))
+}
+
+/// A setting and the place of its lines.
+struct Found {
+    line: Line,
+    /// From the beginning of its first line to the end of its last, without what ends that. In the units of the text that was scanned.
+    place: Range<usize>,
+    /// The file ends in the middle of it: more text would belong to it.
+    goes_on: bool,
+}
+
+fn scan(text: &str) -> Result<Vec<Found>, BadEscape> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    scan_chars(&text.chars().collect::<Vec<char>>())
+}
+
+/// Each setting, and where it stands.
+fn scan_chars(text: &[char]) -> Result<Vec<Found>, BadEscape> {
     let mut found = Vec::new();
-    let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).enumerate();
-    while let Some((index, first)) = lines.next() {
-        let start = first.trim_start_matches(is_blank);
-        if start.is_empty() || start.starts_with(['#', '!']) {
+    let mut lines = PhysicalLines { text, at: 0, number: 0 };
+    while let Some((number, first, _)) = lines.next() {
+        let start = without_blanks(&text[first.clone()]);
+        if matches!(start, [] | ['#' | '!', ..]) {
             continue;
         }
-        let mut logical = start.to_owned();
-        let mut end = index + 1;
+        let mut logical = start.to_vec();
+        let mut end = first.end;
+        let mut goes_on = false;
         // An odd number of backslashes at the end: the last one joins the next line, whose leading blanks do not count.
-        while logical.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1 {
+        while logical.iter().rev().take_while(|c| **c == '\\').count() % 2 == 1 {
             logical.pop();
-            let Some((index, next)) = lines.next() else { break };
-            end = index + 1;
-            logical.push_str(next.trim_start_matches(is_blank));
+            let Some((_, next, is_ended)) = lines.next() else {
+                goes_on = true;
+                break;
+            };
+            // Behind the end of the last line nothing has come yet.
+            goes_on = next.is_empty() && !is_ended;
+            if !goes_on {
+                end = next.end;
+            }
+            logical.extend_from_slice(without_blanks(&text[next]));
         }
-        let number = index + 1;
+        let logical: String = logical.into_iter().collect();
         let (key, value) = split(&logical);
+        let value = value.trim_end_matches(is_blank);
         let unescape = |text: &str| unescape(text).ok_or(BadEscape { number });
-        let line = Line { number, key: unescape(key)?, value: unescape(value.trim_end_matches(is_blank))? };
-        found.push((line, end));
+        let of_java = match value.is_ascii() {
+            true => None,
+            false => Some(unescape(&value.bytes().map(char::from).collect::<String>())?),
+        };
+        let line = Line { number, key: unescape(key)?, value: unescape(value)?, of_java };
+        found.push(Found { line, place: first.start..end, goes_on });
     }
     Ok(found)
+}
+
+/// The lines of a text as Java ends them, with `\n`, `\r` or both: their numbers, their places, and whether something ends them.
+struct PhysicalLines<'a> {
+    text: &'a [char],
+    at: usize,
+    number: usize,
+}
+
+impl Iterator for PhysicalLines<'_> {
+    type Item = (usize, Range<usize>, bool);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.text.get(self.at..)?;
+        self.number += 1;
+        let start = self.at;
+        let Some(length) = rest.iter().position(|c| matches!(c, '\n' | '\r')) else {
+            // Past the end, so that the next call finds nothing.
+            self.at = self.text.len() + 1;
+            return Some((self.number, start..self.text.len(), false));
+        };
+        let end = start + length;
+        self.at = end + if rest[length..].starts_with(&['\r', '\n']) { 2 } else { 1 };
+        Some((self.number, start..end, true))
+    }
+}
+
+fn without_blanks(line: &[char]) -> &[char] {
+    &line[line.iter().take_while(|c| is_blank(**c)).count()..]
 }
 
 fn is_blank(c: char) -> bool {
@@ -211,18 +330,77 @@ mod tests {
         assert_eq!(numbers, [2, 5]);
     }
 
+    fn changed(text: &[u8], changes: &[(String, String)]) -> String {
+        String::from_utf8(with_changes(text, changes).unwrap()).unwrap()
+    }
+
     #[test]
     fn changed_keys_keep_their_place_new_ones_follow_and_the_rest_is_left_alone() {
         let changes = [pair("b", "1"), pair("c", "x\\y"), pair("b", "9")];
-        let text = "# b=0\na=1\n b = 2,\\\n  3\nb:4\nbb=5";
-        assert_eq!(with_changes(text, &changes).unwrap(), "# b=0\na=1\nb=9\nbb=5\nc=x\\\\y\n");
-        assert_eq!(with_changes("", &changes[..1]).unwrap(), "b=1\n");
+        let text = b"# b=0\na=1\n b = 2\nb:4,\\\n  5\nbb=5\n";
+        assert_eq!(changed(text, &changes), "# b=0\na=1\n b = 2\nb=9\nbb=5\nc=x\\\\y\n");
+        assert_eq!(changed(b"", &changes[..1]), "b=1\n");
+    }
+
+    #[test]
+    fn a_setting_over_several_lines_is_replaced_as_a_whole_and_others_are_left_alone() {
+        let text = b"# a comment \\\na=x,\\\n  y,\\\n  z\nb=p\\\n  a=q\nc=d\\\\\n";
+        let expected = "# a comment \\\na=1\nb=p\\\n  a=q\nc=d\\\\\n";
+        assert_eq!(changed(text, &[pair("a", "1")]), expected);
+    }
+
+    #[test]
+    fn a_file_keeps_its_line_ends_its_mark_and_its_missing_last_line_end() {
+        let changes = [pair("b", "2"), pair("c", "3")];
+        for (before, after) in [
+            ("a=1\r\nb=1\r\n", "a=1\r\nb=2\r\nc=3\r\n"),
+            ("a=1\rb=1\r", "a=1\rb=2\rc=3\r"),
+            ("a=1\nb=1", "a=1\nb=2\nc=3"),
+            ("\u{feff}b=1\n", "\u{feff}b=2\nc=3\n"),
+            ("\u{feff}", "\u{feff}b=2\nc=3\n"),
+            ("a=1\r\n# no end", "a=1\r\n# no end\r\nb=2\r\nc=3"),
+        ] {
+            assert_eq!(changed(before.as_bytes(), &changes), after, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_never_becomes_a_part_of_a_last_line_that_ends_in_a_backslash() {
+        for text in ["storePathRootDir=/data\\", "storePathRootDir=/data\\\n", "storePathRootDir=/da\\\n ta\\"] {
+            let before = pairs(text);
+            let after = changed(text.as_bytes(), &[pair("b", "2")]);
+            assert!(after.starts_with(text), "{after:?}");
+            assert_eq!(pairs(&after), [before, vec![pair("b", "2")]].concat(), "{after:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_stay_as_they_are_and_new_values_are_ascii() {
+        // A comment in GBK; the second byte of one of its letters is a backslash.
+        let text = b"# \xc5\xe4\xd6\xc3\x81\x5c\na=\xd6\xd0\nb=1\n";
+        let after = with_changes(text, &[pair("b", "中😀")]).unwrap();
+        assert_eq!(after, b"# \xc5\xe4\xd6\xc3\x81\x5c\na=\xd6\xd0\nb=\\u4e2d\\ud83d\\ude00\n");
+        assert_eq!(pairs(&text_of(after)), [pair("a", "ÖÐ"), pair("b", "中😀")]);
     }
 
     #[test]
     fn latin_1_is_read_when_it_is_not_utf_8() {
-        assert_eq!(text_of(vec![b'a', b'=', 0xe9]), "a=é");
-        assert_eq!(text_of("\u{feff}a=中".as_bytes().to_vec()), "a=中");
+        assert_eq!(pairs(&text_of(vec![b'a', b'=', 0xe9])), [pair("a", "é")]);
+        assert_eq!(pairs(&text_of(b"a=\\\xe9\\\\\xe9".to_vec())), [pair("a", "é\\é")]);
+        assert_eq!(pairs(&text_of("\u{feff}a=中".as_bytes().to_vec())), [pair("a", "中")]);
+    }
+
+    #[test]
+    fn letters_beyond_ascii_are_others_for_java_unless_they_are_escaped() {
+        let of_java = |text: &str| parse(text).unwrap().remove(0).of_java;
+        assert_eq!(of_java("a=é\\u4e2d"), Some("Ã©中".to_owned()));
+        assert_eq!(of_java("a=\\u4e2d"), None);
+        assert_eq!(of_java(&text_of(vec![b'a', b'=', 0xe9])), None);
+    }
+
+    #[test]
+    fn a_carriage_return_alone_ends_a_line_as_for_java() {
+        assert_eq!(pairs("a=1\rb=2\r\nc=3"), [pair("a", "1"), pair("b", "2"), pair("c", "3")]);
     }
 
     proptest! {
@@ -239,9 +417,10 @@ mod tests {
         ) {
             let value = value.trim().to_owned();
             prop_assume!(parse(&text).is_ok());
-            let changed = with_changes(&text, &[(key.clone(), value.clone())]).unwrap();
-            let of_key: Vec<_> = pairs(&changed).into_iter().filter(|(found, _)| *found == key).collect();
-            prop_assert_eq!(of_key, [(key.clone(), value)]);
+            let changed = with_changes(text.as_bytes(), &[(key.clone(), value.clone())]).unwrap();
+            let changed = String::from_utf8(changed).unwrap();
+            let of_key = pairs(&changed).into_iter().rfind(|(found, _)| *found == key);
+            prop_assert_eq!(of_key, Some((key.clone(), value)));
             let others = |text: &str| pairs(text).into_iter().filter(|(found, _)| *found != key).collect::<Vec<_>>();
             prop_assert_eq!(others(&changed), others(&text));
         }

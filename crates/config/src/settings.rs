@@ -9,10 +9,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::finding::{self, Finding, Weight};
-use crate::key::{Default, Key, Role, Section, State};
+use crate::key::{Default, Key, Kind, Role, Section, State};
 use crate::keys;
 use crate::machine::Machine;
 use crate::properties;
+use crate::values;
 
 /// A file of settings, read into memory.
 #[derive(Clone, Debug)]
@@ -92,9 +93,56 @@ impl fmt::Display for Origin {
     }
 }
 
+/// Everything for which a configuration is not taken; at least one reason.
+#[derive(Debug, thiserror::Error)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [alone] = self.0.as_slice() {
+            return alone.fmt(f);
+        }
+        write!(f, "the configuration is refused for {} reasons:", self.0.len())?;
+        self.0.iter().try_for_each(|error| write!(f, "\n  {error}"))
+    }
+}
+
 /// Why a configuration is not taken. Each is one sentence that names the key and where it stands.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+    /// A file that is something else. Taken for one, it would start a broker with defaults, open to all.
+    #[error("{} is not a property file: {why}", path.display())]
+    NotProperties {
+        /// The file.
+        path: PathBuf,
+        /// What it looks like.
+        why: String,
+    },
+    /// A name or a place with letters that Java reads as others.
+    #[error(
+        "{key}={value} ({origin}) is {of_java:?} to an Apache broker, which reads property files as ISO 8859-1. Write {} to mean {value}, \
+         or {} to go on with what an Apache broker has",
+        properties::one_line(key, value),
+        properties::one_line(key, of_java)
+    )]
+    TwoReadings {
+        /// The key.
+        key: String,
+        /// What it says in UTF-8.
+        value: String,
+        /// By whom.
+        origin: Origin,
+        /// What it says to Java.
+        of_java: String,
+    },
+    /// A change or an option by a spelling that RocketMQ does not read.
+    #[error("RocketMQ does not read {old}: the key is {new}")]
+    OldSpelling {
+        /// As it was said.
+        old: String,
+        /// As it is read.
+        new: &'static str,
+    },
     /// A file breaks the rules of property files.
     #[error("{}: {bad}", path.display())]
     Syntax {
@@ -135,6 +183,39 @@ pub enum ConfigError {
     NotLive(String),
 }
 
+impl ConfigError {
+    /// The line of the file that it is about.
+    fn line(&self) -> Option<usize> {
+        match self {
+            ConfigError::TwoReadings { origin: Origin::File { line, .. }, .. }
+            | ConfigError::Invalid { origin: Origin::File { line, .. }, .. }
+            | ConfigError::Refused { origin: Origin::File { line, .. }, .. } => Some(*line),
+            ConfigError::TwoReadings { .. }
+            | ConfigError::Invalid { .. }
+            | ConfigError::Refused { .. }
+            | ConfigError::NotProperties { .. }
+            | ConfigError::OldSpelling { .. }
+            | ConfigError::Syntax { .. }
+            | ConfigError::Unknown(_)
+            | ConfigError::NotLive(_) => None,
+        }
+    }
+
+    /// The key whose value is refused.
+    fn key(&self) -> Option<&str> {
+        match self {
+            ConfigError::TwoReadings { key, .. }
+            | ConfigError::Invalid { key, .. }
+            | ConfigError::Refused { key, .. } => Some(key),
+            ConfigError::NotProperties { .. }
+            | ConfigError::OldSpelling { .. }
+            | ConfigError::Syntax { .. }
+            | ConfigError::Unknown(_)
+            | ConfigError::NotLive(_) => None,
+        }
+    }
+}
+
 /// A change of a live setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -158,6 +239,14 @@ enum Takes {
 struct Given {
     value: String,
     origin: Origin,
+    /// What it says to Java, if that is something else.
+    of_java: Option<String>,
+}
+
+impl Given {
+    fn new(value: String, origin: Origin) -> Given {
+        Given { value, origin, of_java: None }
+    }
 }
 
 /// The settings of a process.
@@ -175,36 +264,85 @@ pub struct Settings {
 
 impl Settings {
     /// Lays the layers over each other and checks what came out.
-    pub fn load(sources: Sources) -> Result<Settings, ConfigError> {
+    ///
+    /// # Errors
+    /// Everything that must stop a start, at once.
+    pub fn load(sources: Sources) -> Result<Settings, ConfigErrors> {
+        let (settings, refused) = Settings::read(sources);
+        if refused.is_empty() { Ok(settings) } else { Err(ConfigErrors(refused)) }
+    }
+
+    /// The same, with everything that must stop a start beside. What is refused is left to its default.
+    pub fn read(sources: Sources) -> (Settings, Vec<ConfigError>) {
         let Sources { role, file, tls_file, changed_file, environment, command_line, data, machine } = sources;
         let has_file = file.is_some();
         let (given, lowered, findings) = (HashMap::new(), HashMap::new(), Vec::new());
         let mut settings = Settings { role, given, lowered, findings, has_file, data, machine };
+        let mut refused = Vec::new();
         for (variable, key) in [("NAMESRV_ADDR", "namesrvAddr"), ("ROCKETMQ_HOME", "rocketmqHome")] {
             if let Some(value) = environment.get(variable).filter(|value| !value.is_empty()) {
-                settings.given.insert(key, Given { value: value.clone(), origin: Origin::Environment(variable) });
+                settings.given.insert(key, Given::new(value.clone(), Origin::Environment(variable)));
             }
         }
         let files = [(file, Takes::Everything), (tls_file, Takes::Tls), (changed_file, Takes::LiveOfNames)];
         for (file, takes) in files {
-            if let Some(file) = file {
-                settings.take_file(file, takes)?;
+            if let Some(file) = file
+                && let Err(error) = settings.take_file(file, takes)
+            {
+                refused.push(error);
             }
         }
         for (name, value, option) in command_line {
-            let key = keys::find(role, &name).ok_or(ConfigError::Unknown(name))?;
-            settings.given.insert(key.name, Given { value, origin: Origin::CommandLine(option) });
+            match find(role, &name) {
+                Ok(key) => drop(settings.given.insert(key.name, Given::new(value, Origin::CommandLine(option)))),
+                Err(error) => refused.push(error),
+            }
         }
-        settings.check()?;
+        for error in settings.check() {
+            settings.put_aside(error, &mut refused);
+        }
         settings.findings.extend(finding::of_state(&settings));
-        finding::lint(&mut settings)?;
+        for error in finding::lint(&mut settings) {
+            settings.put_aside(error, &mut refused);
+        }
+        // A round finds one value at least that a struct cannot be made of.
+        while let Err(error) = settings.typed() {
+            if error.key().is_none_or(|key| !settings.given.contains_key(key)) {
+                refused.push(error);
+                break;
+            }
+            settings.put_aside(error, &mut refused);
+        }
         settings.findings.sort_by_key(Finding::line);
-        Ok(settings)
+        refused.sort_by_key(ConfigError::line);
+        (settings, refused)
+    }
+
+    /// Leaves what is refused to its default.
+    fn put_aside(&mut self, error: ConfigError, refused: &mut Vec<ConfigError>) {
+        if let Some(key) = error.key() {
+            self.given.remove(key);
+            let key = key.to_owned();
+            self.findings.retain(|finding| finding.key != key);
+        }
+        refused.push(error);
     }
 
     fn take_file(&mut self, file: SourceFile, takes: Takes) -> Result<(), ConfigError> {
-        let lines =
-            properties::parse(&file.text).map_err(|bad| ConfigError::Syntax { path: file.path.clone(), bad })?;
+        let SourceFile { path, text } = &file;
+        let not_properties = |why| ConfigError::NotProperties { path: path.clone(), why };
+        if let Some(why) = properties::is_binary(text) {
+            return Err(not_properties(why));
+        }
+        let lines = properties::parse(text).map_err(|bad| ConfigError::Syntax { path: path.clone(), bad })?;
+        if matches!(takes, Takes::Everything) && !lines.is_empty() && !lines.iter().any(|line| self.knows(&line.key)) {
+            let first = lines.first().map_or("", |line| line.key.as_str());
+            return Err(not_properties(format!(
+                "none of its {} lines with a key (the first is \"{first}\") has one that RocketMQ knows",
+                lines.len()
+            )));
+        }
+        let has_mark = text.starts_with('\u{feff}');
         let mut last: HashMap<&str, usize> = HashMap::new();
         for line in &lines {
             last.insert(&line.key, line.number);
@@ -218,8 +356,8 @@ impl Settings {
                 Takes::Everything => {}
                 Takes::Tls if line.key.starts_with("tls.") => {}
                 Takes::Tls => {
-                    let says = format!("only tls.* is read from {}; ignored", file.path.display());
-                    let mut finding = Finding::of_line(Weight::Warning, &file.path, line, says);
+                    let says = format!("only tls.* is read from {}; ignored", path.display());
+                    let mut finding = Finding::of_line(Weight::Warning, path, line, says);
                     if keys::find(self.role, &line.key).is_none() {
                         // It may be a password, whatever it is called.
                         finding.value = None;
@@ -236,40 +374,70 @@ impl Settings {
                 }
             }
             let times = lines.iter().filter(|other| other.key == line.key).count();
-            let renamed = keys::RENAMED.iter().find(|(old, _)| *old == line.key).map(|(_, new)| *new);
-            let Some(key) = keys::find(self.role, renamed.unwrap_or(&line.key)) else {
-                self.findings.push(finding::unknown(self.role, &file.path, line));
-                continue;
-            };
-            if renamed.is_some() && last.contains_key(key.name) {
-                let says = format!("old spelling of {}, which is set too and wins", key.name);
-                self.findings.push(Finding::of_line(Weight::Note, &file.path, line, says));
+            if let Some(new) = keys::present_spelling(&line.key) {
+                self.findings.push(finding::old_spelling(self, path, line, new));
                 continue;
             }
-            let origin = Origin::File { path: file.path.clone(), line: line.number };
-            self.given.insert(key.name, Given { value: line.value.clone(), origin });
-            if renamed.is_some() {
-                let says = format!("old spelling of {}; taken", key.name);
-                self.findings.push(Finding::of_line(Weight::Note, &file.path, line, says));
-            } else if times > 1 {
+            let Some(key) = keys::find(self.role, &line.key) else {
+                self.findings.push(finding::unknown(self.role, path, line));
+                continue;
+            };
+            let origin = Origin::File { path: path.clone(), line: line.number };
+            let given = Given { value: line.value.clone(), origin, of_java: line.of_java.clone() };
+            self.given.insert(key.name, given);
+            if times > 1 {
                 let says = format!("stands {times} times in the file; this, the last, counts");
-                self.findings.push(Finding::of_line(Weight::Warning, &file.path, line, says));
+                self.findings.push(Finding::of_line(Weight::Warning, path, line, says));
+            } else if has_mark && line.number == 1 {
+                let says = "taken; an Apache broker does not see this line, for the byte order mark in front of it";
+                self.findings.push(Finding::of_line(Weight::Warning, path, line, says.to_owned()));
             }
         }
         Ok(())
     }
 
-    /// Refuses values that a used key does not take, and features that must not be missing without a word.
-    fn check(&self) -> Result<(), ConfigError> {
+    /// Whether a line with this key belongs into a file of RocketMQ, perhaps with a typing error.
+    fn knows(&self, key: &str) -> bool {
+        keys::find(self.role, key).is_some()
+            || keys::present_spelling(key).is_some()
+            || keys::nearest(self.role, key).is_some()
+    }
+
+    /// Values that a used key does not take, and features that must not be missing without a word.
+    fn check(&self) -> Vec<ConfigError> {
         let mut given: Vec<_> = self.given.iter().collect();
         given.sort_by_key(|(name, _)| **name);
+        let mut refused = Vec::new();
         for (name, given) in given {
-            let Some(key) = keys::find(self.role, name) else { continue };
-            if self.role.reads(key.section) {
-                check_value(key, &given.value, &given.origin)?;
+            let Some(key) = keys::find(self.role, name).filter(|key| self.role.reads(key.section)) else { continue };
+            refused.extend(check_value(key, &given.value, &given.origin).err());
+            if let (State::Used, Kind::Text, Some(of_java)) = (key.state, key.kind, &given.of_java) {
+                let (value, origin) = (given.value.clone(), given.origin.clone());
+                let of_java = of_java.clone();
+                refused.push(ConfigError::TwoReadings { key: key.name.to_owned(), value, origin, of_java });
             }
         }
+        refused
+    }
+
+    /// Makes all the structs.
+    fn typed(&self) -> Result<(), ConfigError> {
+        if self.role.has_broker() {
+            self.broker()?;
+            self.store()?;
+            self.memory()?;
+            self.metrics()?;
+            self.client_tls()?;
+        }
+        self.net()?;
+        self.tls()?;
         Ok(())
+    }
+
+    /// Why the value of `name` that is in force cannot be served, with its place.
+    pub fn refused(&self, name: &str, why: impl Into<String>) -> ConfigError {
+        let (key, value, origin) = (name.to_owned(), self.text(name), self.origin(name));
+        ConfigError::Refused { key, value, origin, why: why.into() }
     }
 
     /// Which process these are for.
@@ -311,6 +479,11 @@ impl Settings {
         if let Some(lowered) = self.lowered.get(name) {
             return lowered.clone();
         }
+        self.default_of(name)
+    }
+
+    /// What `name` would be if nobody had set it.
+    pub fn default_of(&self, name: &str) -> String {
         match keys::find(self.role, name).map(|key| key.default) {
             Some(Default::Value(value)) => value.to_owned(),
             Some(Default::Found(_)) => self.found(name).unwrap_or_default(),
@@ -334,14 +507,18 @@ impl Settings {
 
     /// Changes a live setting. Nothing is changed when it answers with an error.
     pub fn set(&mut self, name: &str, value: &str) -> Result<Change, ConfigError> {
-        let name = keys::RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| *new);
-        let key = keys::find(self.role, name).ok_or_else(|| ConfigError::Unknown(name.to_owned()))?;
+        let key = find(self.role, name)?;
+        if value.is_empty() && key.state == State::Used && key.kind != Kind::Text {
+            let (key, value) = (key.name.to_owned(), String::new());
+            let objection = "empty: say the value that it is to have".to_owned();
+            return Err(ConfigError::Invalid { key, value, origin: Origin::Request, objection });
+        }
         check_value(key, value, &Origin::Request)?;
         if !key.is_live && key.state == State::Used {
             return Err(ConfigError::NotLive(name.to_owned()));
         }
         let before = self.text(key.name);
-        self.given.insert(key.name, Given { value: value.to_owned(), origin: Origin::Request });
+        self.given.insert(key.name, Given::new(value.to_owned(), Origin::Request));
         Ok(Change { key: key.name, before, after: value.to_owned() })
     }
 
@@ -373,13 +550,21 @@ pub(crate) fn is_secret(name: &str) -> bool {
     name.contains("Password") || name.contains("Credentials") || name == "initAuthenticationUser"
 }
 
+/// The key called `name`, in its present spelling.
+fn find(role: Role, name: &str) -> Result<&'static Key, ConfigError> {
+    if let Some(new) = keys::present_spelling(name) {
+        return Err(ConfigError::OldSpelling { old: name.to_owned(), new });
+    }
+    keys::find(role, name).ok_or_else(|| ConfigError::Unknown(name.to_owned()))
+}
+
 fn check_value(key: &Key, value: &str, origin: &Origin) -> Result<(), ConfigError> {
     let name = key.name.to_owned();
     if value.is_empty() {
         return Ok(());
     }
     match key.state {
-        State::Used => match key.kind.objection(value) {
+        State::Used => match key.kind.objection(value).or_else(|| values::objection(key.name, value)) {
             None => Ok(()),
             Some(objection) => {
                 Err(ConfigError::Invalid { key: name, value: value.to_owned(), origin: origin.clone(), objection })

@@ -92,7 +92,7 @@ fn the_page_of_keys_says_what_the_table_says() {
     for table in keys::TABLES {
         page.push_str(&table_of(table));
     }
-    page.push_str("\n## Old spellings\n\nTaken, and named at start.\n\n| old | present |\n| --- | --- |\n");
+    page.push_str("\n## Spellings that RocketMQ does not read\n\nIgnored as in RocketMQ, and named at start with their lines.\n\n| spelling | key |\n| --- | --- |\n");
     for (old, new) in keys::RENAMED {
         writeln!(page, "| `{old}` | `{new}` |").unwrap();
     }

@@ -52,7 +52,8 @@ fn a_broker_conf_from_the_field_loads_unchanged() {
     assert_eq!(store.flush_disk_type, FlushDiskType::Async);
     assert_eq!(store.broker_role, BrokerRole::SyncMaster);
     assert_eq!(store.mapped_file_size_commit_log, 1 << 30);
-    assert_eq!(store.mapped_file_size_consume_queue, 300_000);
+    // Apache's broker does not read `mapedFileSizeConsumeQueue`, and would refuse a store with files of that size.
+    assert_eq!(store.mapped_file_size_consume_queue, 6_000_000);
     assert_eq!((store.file_reserved_time, store.delete_when), (48, vec![4]));
     assert_eq!(store.max_transfer_count_on_message_in_memory, 2000);
     assert_eq!(store.max_message_size, 6_291_456);
@@ -81,7 +82,10 @@ fn each_line_of_that_file_that_does_not_do_what_it_says_is_named_once() {
         ]
     );
     let queue = about(&settings, "mapedFileSizeConsumeQueue");
-    assert!(queue.says.contains("15000 entries") && queue.says.contains("write 6000000"), "{queue}");
+    assert_eq!((queue.weight, queue.line()), (Weight::Warning, Some(27)));
+    assert!(queue.says.contains("ignored") && queue.says.contains("mappedFileSizeConsumeQueue"), "{queue}");
+    assert!(queue.says.contains("is 6000000"), "{queue}");
+    assert_eq!(about(&settings, "mapedFileSizeCommitLog").weight, Weight::Note);
     assert!(about(&settings, "brokerRole").says.contains("inSyncReplicas=1"));
     assert_eq!(about(&settings, "abortFile").weight, Weight::Note);
     assert_eq!(about(&settings, "sendMessageThreadPoolNums").line(), Some(33));
@@ -98,6 +102,13 @@ fn sizes_take_suffixes() {
     assert_eq!(store.max_transfer_count_on_message_in_disk, 32 << 10);
     assert_eq!(store.mapped_file_size_commit_log, 1 << 30);
     assert!(settings.findings().is_empty(), "{:?}", settings.findings());
+}
+
+#[test]
+fn a_number_of_entries_where_bytes_are_meant_is_named() {
+    let settings = load("mappedFileSizeConsumeQueue=300000");
+    let queue = about(&settings, "mappedFileSizeConsumeQueue");
+    assert!(queue.says.contains("15000 entries") && queue.says.contains("write 6000000"), "{queue}");
 }
 
 #[test]
@@ -234,10 +245,92 @@ fn the_last_of_several_lines_counts_and_is_named_once() {
 }
 
 #[test]
-fn the_present_spelling_wins_over_the_old_one() {
-    let settings = load("mappedFileSizeCommitLog=2048\nmapedFileSizeCommitLog=4096\n");
-    assert_eq!(settings.store().unwrap().mapped_file_size_commit_log, 2048);
-    assert!(about(&settings, "mapedFileSizeCommitLog").says.contains("wins"));
+fn a_spelling_that_rocketmq_does_not_read_is_ignored_and_named_with_its_line() {
+    let settings = load("# one\nmapedFileSizeCommitLog=4096\nwarmMappedFileEnable=true\n");
+    assert_eq!(settings.store().unwrap().mapped_file_size_commit_log, 1 << 30);
+    for (key, new, line) in
+        [("mapedFileSizeCommitLog", "mappedFileSizeCommitLog", 2), ("warmMappedFileEnable", "warmMapedFileEnable", 3)]
+    {
+        let finding = about(&settings, key);
+        assert_eq!((finding.weight, finding.line()), (Weight::Warning, Some(line)));
+        assert!(finding.says.contains("ignored") && finding.says.contains(new), "{finding}");
+    }
+    let settings = load("mappedFileSizeCommitLog=8192\nmapedFileSizeCommitLog=4096\n");
+    assert_eq!(settings.store().unwrap().mapped_file_size_commit_log, 8192);
+    let mut layers = sources(Role::Broker, "");
+    layers.command_line.push(("mapedFileSizeCommitLog".to_owned(), "4096".to_owned(), "--set".to_owned()));
+    let said = Settings::load(layers).unwrap_err().to_string();
+    assert!(said.contains("mapedFileSizeCommitLog") && said.contains("mappedFileSizeCommitLog"), "{said}");
+}
+
+#[test]
+fn everything_that_stops_a_start_is_said_at_once_with_name_and_line() {
+    let text = "brokerIP1=change me\nmessageDelayLevel=1s,5s\nmappedFileSizeCommitLog=10\nnamesrvAddr=127.0.0.1\n\
+                brokerRole=SLAVE\nlistenPort=x\ndeleteWhen=25\naclEnable=true\nstorePathRootDir=/s\n";
+    let said = refusal(text);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 9, "{said}");
+    for (line, setting) in text.lines().take(8).enumerate() {
+        let expected = format!("  {setting} (broker.conf:{})", line + 1);
+        assert!(lines[line + 1].starts_with(&expected), "{said}");
+    }
+    let (settings, refused) = Settings::read(sources(Role::Broker, text));
+    assert_eq!((settings.text("storePathRootDir").as_str(), refused.len()), ("/s", 8));
+    assert_eq!(settings.broker().unwrap().listen_port, 10911);
+    let mut layers = sources(Role::Broker, "");
+    layers.command_line.push(("namesrvAddr".to_owned(), "10.0.0.1".to_owned(), "-n".to_owned()));
+    let said = Settings::load(layers).unwrap_err().to_string();
+    assert!(said.starts_with("namesrvAddr=10.0.0.1 (option -n)") && said.contains("10.0.0.1:9876"), "{said}");
+}
+
+#[test]
+fn letters_that_an_apache_broker_reads_as_others_are_refused_with_both_readings() {
+    let text = "# 中文 in a comment is nobody's matter\nbrokerName=经纪人\nstorePathRootDir=/data/消息/store\n";
+    let said = refusal(text);
+    for part in [
+        "brokerName=经纪人 (broker.conf:2)",
+        "storePathRootDir=/data/消息/store (broker.conf:3)",
+        "brokerName=\\u7ecf\\u7eaa\\u4eba ",
+        "storePathRootDir=/data/\\u6d88\\u606f/store ",
+        "storePathRootDir=/data/\\u00e6\\u00b6\\u0088\\u00e6\\u0081\\u00af/store ",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // Both of what it offers are taken, and are what it says.
+    let settings = load("brokerName=\\u7ecf\\u7eaa\\u4eba\nstorePathRootDir=/data/\\u00e6\\u00b6\\u0088/store\n");
+    assert_eq!(settings.text("brokerName"), "经纪人");
+    assert_eq!(settings.text("storePathRootDir"), "/data/æ¶\u{88}/store");
+    // Where it says nothing here it does not matter, and an option is no file.
+    assert!(Settings::load(sources(Role::Broker, "productEnvName=生产\nbrokerName=a\n")).is_ok());
+    let mut layers = sources(Role::Broker, "");
+    layers.command_line.push(("brokerName".to_owned(), "经纪人".to_owned(), "--set".to_owned()));
+    assert_eq!(Settings::load(layers).unwrap().text("brokerName"), "经纪人");
+}
+
+#[test]
+fn a_file_that_is_something_else_is_refused_with_its_name() {
+    let acl = "globalWhiteRemoteAddresses:\n- 10.10.103.*\naccounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  admin: false\n";
+    for text in
+        [acl, "{ \"rocketMQClusterName\": \"DefaultCluster\" }", "\u{7f}ELF\u{2}\u{1}\u{0}\u{0}", "a\0=\x001\0\n\0"]
+    {
+        let said = refusal(text);
+        assert!(said.starts_with("broker.conf is not a property file: "), "{said}");
+    }
+    // Nothing in it, or lines of another version, with a typing error, or of the other process, is something else again.
+    for text in
+        ["", "# only a comment\n", "mapedFileSizeCommitLog=1\n", "brokrName=a\n", "orderMessageEnable=true\nxyzzy=1\n"]
+    {
+        assert!(Settings::load(sources(Role::Broker, text)).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn a_byte_order_mark_does_not_hide_the_first_line_and_that_it_does_for_apache_is_said() {
+    let settings = load("\u{feff}storePathRootDir=/data\nbrokerName=a\n");
+    assert_eq!(settings.text("storePathRootDir"), "/data");
+    let finding = about(&settings, "storePathRootDir");
+    assert!(finding.weight == Weight::Warning && finding.says.contains("byte order mark"), "{finding}");
+    assert!(load("\u{feff}# first\nbrokerName=a\n").findings().is_empty());
 }
 
 #[test]
@@ -311,6 +404,9 @@ fn a_live_setting_changes_and_others_say_why_not() {
     assert!(matches!(settings.set("storePathRootDir", "/x"), Err(ConfigError::NotLive(_))));
     assert!(matches!(settings.set("xyzzy", "1"), Err(ConfigError::Unknown(_))));
     assert!(matches!(settings.set("maxMessageSize", "much"), Err(ConfigError::Invalid { .. })));
+    let said = settings.set("maxMessageSize", "").unwrap_err().to_string();
+    assert!(said.starts_with("maxMessageSize= ") && said.contains("empty"), "{said}");
+    assert!(matches!(settings.set("mapedFileSizeCommitLog", "1"), Err(ConfigError::OldSpelling { .. })));
     assert_eq!(settings.store().unwrap().max_message_size, 2 << 20);
 }
 

@@ -1,26 +1,39 @@
 //! The name server's own settings, read and changed while it runs (318, 319).
 //!
-//! A change is written into the settings file before it is acknowledged, and holds from the next request on. Of that file only the
-//! changed keys change: it may be the one that the process was started with.
+//! A change holds from the next request on. It is acknowledged when the settings file has it; one that cannot be written is in force all the
+//! same, and the answer says so. Of that file only the changed keys change: it may be the one that the process was started with.
 
-use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::properties;
+use config::file::{self, FileError};
 use net::{Outgoing, Request};
 use protocol::code::ResponseCode;
-use tracing::{info, warn};
+use tracing::{error, info};
 
-use crate::kv::replace;
 use crate::names::{Names, Refusal, ok};
 use crate::options::{SettingError, Updated};
+
+/// Changes that are in force and not in the file yet, each key once.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten(Vec<(String, String)>);
+
+impl Unwritten {
+    fn add(&mut self, changes: &[(String, String)]) {
+        for change in changes {
+            self.0.retain(|(key, _)| *key != change.0);
+            self.0.push(change.clone());
+        }
+    }
+}
 
 impl From<SettingError> for Refusal {
     fn from(error: SettingError) -> Refusal {
         let code = match error {
             SettingError::BlackListed => ResponseCode::NoPermission,
             SettingError::Syntax(_) | SettingError::Invalid { .. } => ResponseCode::SystemError,
+            // As the broker answers it (25).
+            SettingError::NotTaken(_) => ResponseCode::InvalidParameter,
         };
         Refusal::new(code, error.to_string())
     }
@@ -34,32 +47,31 @@ pub(crate) fn get(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Res
 pub(crate) async fn update(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let failed = |error: &dyn std::fmt::Display| Refusal::new(ResponseCode::SystemError, error.to_string());
     let text = std::str::from_utf8(asked.body).map_err(|error| failed(&error))?;
-    let _turn = names.changing.lock().await;
-    let Updated { options, changes, unknown } = names.options.load().updated(text)?;
+    // Held until the file is written, so that two changes come into force and into the file in one order.
+    let mut unwritten = names.changing.lock().await;
+    let Updated { options, changes, remarks } = names.options.load().updated(text)?;
+    let path = options.config_store_path.clone();
+    let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
+    let keys = keys.join(", ");
+    info!(keys, "settings changed by request");
     if !changes.is_empty() {
-        store(&options.config_store_path, changes).await.map_err(|error| failed(&error))?;
         names.options.store(Arc::new(options));
         // Routes look different now. Whoever sees the new generation sees the new settings.
         names.table.write().look_again();
+        unwritten.add(&changes);
+        if let Err(why) = store(path, unwritten.0.clone()).await {
+            error!(error = why, keys, "changed settings are in force, and not written");
+            let remark = format!("{keys}: in force until the name server stops, not written: {why}");
+            return Err(Refusal::new(ResponseCode::SystemError, remark));
+        }
+        unwritten.0.clear();
     }
-    info!(change = text, "settings changed by request");
-    if !unknown.is_empty() {
-        // Apache keeps such keys without a word; we say that they do nothing.
-        warn!(keys = unknown.join(", "), "unknown settings in a change, without effect");
-    }
-    ok(out, asked.reply_to(), &(), &[])
+    let remark = (!remarks.is_empty()).then(|| remarks.join("; "));
+    out.reply(asked.reply_to(), ResponseCode::Success, remark.as_deref(), &(), &[]);
+    Ok(())
 }
 
-async fn store(path: &Path, changes: Vec<(String, String)>) -> io::Result<()> {
-    let path = path.to_owned();
-    let written = tokio::task::spawn_blocking(move || {
-        let before = match std::fs::read(&path) {
-            Ok(bytes) => properties::text_of(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error),
-        };
-        replace(&path, properties::with_changes(&before, &changes).map_err(io::Error::other)?.as_bytes())
-    })
-    .await;
-    written.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
+async fn store(path: PathBuf, changes: Vec<(String, String)>) -> Result<(), String> {
+    let written = tokio::task::spawn_blocking(move || file::change(&path, &changes)).await;
+    written.map_err(|panicked| panicked.to_string())?.map_err(|error: FileError| error.to_string())
 }

@@ -1,6 +1,6 @@
 //! Small settings that operators keep at the name server (100, 101, 102, 219), such as the queues of ordered topics.
 //!
-//! They live in memory and in `kvConfig.json`, which is written whole, beside, and renamed, before a change is acknowledged. A
+//! They live in memory and in `kvConfig.json`, which is written whole before a change is acknowledged. A
 //! change copies its namespace and writes the file on a thread that may wait, one change at a time; [`Limits`] bound what it copies.
 //! The list of a namespace is kept as the JSON that it is asked for in: each registration of a broker is answered with one.
 
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use config::file::{self, FileError};
 use parking_lot::RwLock;
 use protocol::body::KvTable;
 use protocol::fastjson::{self, Dialect};
@@ -32,6 +33,9 @@ pub enum KvError {
         /// What it said.
         source: io::Error,
     },
+    /// It is as it was.
+    #[error(transparent)]
+    Unwritten(#[from] FileError),
     /// The file is not what it should be.
     #[error("{}: not a kvConfig.json: {source}", .path.display())]
     Malformed {
@@ -233,25 +237,10 @@ impl KvConfig {
     fn change_now(&self, change: &Change, limits: &Limits) -> Result<(), KvError> {
         let before = self.table.read().clone();
         let Some(after) = before.changed(change, limits)? else { return Ok(()) };
-        replace(&self.path, &after.text()).map_err(|source| KvError::Io { path: self.path.clone(), source })?;
+        file::write(&self.path, &after.text())?;
         *self.table.write() = after;
         Ok(())
     }
-}
-
-/// Puts a new file in the place of an old one: after a crash, one of the two is there, whole.
-pub(crate) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::io::Write;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".tmp");
-    let beside = PathBuf::from(beside);
-    let mut file = std::fs::File::create(&beside)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    std::fs::File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use protocol::header::EncodeFields;
 use protocol::request::NotifyMinBrokerIdChange;
 use tracing::{info, warn};
 
+use crate::configuration::Unwritten;
 use crate::kv::{KvConfig, KvError, KvSize};
 use crate::limits::{Limits, Unfit};
 use crate::options::Options;
@@ -29,7 +30,7 @@ pub struct Names {
     /// Live: request 318 replaces it.
     pub(crate) options: ArcSwap<Options>,
     /// Lets one change of the settings at a time through to their file.
-    pub(crate) changing: tokio::sync::Mutex<()>,
+    pub(crate) changing: tokio::sync::Mutex<Unwritten>,
     /// Lets one compressed registration at a time unfold.
     pub(crate) unfolding: Arc<tokio::sync::Mutex<()>>,
     pub(crate) clock: Clock,
@@ -71,7 +72,7 @@ impl From<KvError> for Refusal {
     fn from(error: KvError) -> Refusal {
         match error {
             KvError::Unfit(unfit) => unfit.into(),
-            KvError::Io { .. } | KvError::Malformed { .. } => {
+            KvError::Io { .. } | KvError::Unwritten(_) | KvError::Malformed { .. } => {
                 Refusal::new(ResponseCode::SystemError, error.to_string())
             }
         }
@@ -90,7 +91,7 @@ impl Names {
     pub fn new(options: Options, calls: ClientOptions, clock: Clock) -> Result<Arc<Names>, KvError> {
         let kv = Arc::new(KvConfig::load(&options.kv_config_path, &Limits::of(&options))?);
         Ok(Arc::new(Names {
-            changing: tokio::sync::Mutex::new(()),
+            changing: tokio::sync::Mutex::default(),
             unfolding: Arc::default(),
             options: ArcSwap::from_pointee(options),
             clock,

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use config::properties;
+use config::key::{Default as KeyDefault, Section, State};
+use config::{ConfigError, Role, keys, properties};
 
 /// How a value is written in a property file.
 trait Setting: Sized {
@@ -73,6 +74,9 @@ pub enum SettingError {
     /// Not a property file.
     #[error("string2Properties error: {0}")]
     Syntax(#[from] properties::BadEscape),
+    /// Of no effect here, or not while the name server runs.
+    #[error("{0}")]
+    NotTaken(String),
     /// Not of its kind.
     #[error("{key}: \"{value}\" is not {kind}")]
     Invalid {
@@ -185,29 +189,63 @@ pub struct Updated {
     pub options: Options,
     /// Keys and values that hold now.
     pub changes: Vec<(String, String)>,
-    /// Keys that we do not know, to be named.
-    pub unknown: Vec<String>,
+    /// What is to be said beside success.
+    pub remarks: Vec<String>,
 }
 
 impl Options {
     /// The settings after a change from afar, a property file. Either all of it holds or none.
     pub fn updated(&self, text: &str) -> Result<Updated, SettingError> {
         let mut options = self.clone();
-        let (mut changes, mut unknown) = (Vec::new(), Vec::new());
+        let (mut changes, mut remarks) = (Vec::new(), Vec::new());
         for properties::Line { key, value, .. } in properties::parse(text)? {
-            let key = key.as_str();
-            if ALWAYS_BLACK_LISTED.contains(&key)
-                || self.config_black_list.split(';').any(|listed| listed.trim() == key)
+            let name = key.as_str();
+            if ALWAYS_BLACK_LISTED.contains(&name)
+                || self.config_black_list.split(';').any(|listed| listed.trim() == name)
             {
                 return Err(SettingError::BlackListed);
             }
-            if options.set(key, &value)? {
-                changes.push((key.to_owned(), value));
-            } else {
-                unknown.push(key.to_owned());
+            match may_change(name, &value)? {
+                None => {
+                    options.set(name, &value)?;
+                }
+                Some(why) => remarks.push(format!("{name} has no effect: {why}")),
             }
+            changes.push((key, value));
         }
-        Ok(Updated { options, changes, unknown })
+        Ok(Updated { options, changes, remarks })
+    }
+}
+
+/// Whether this key of RocketMQ may change while a name server runs; and why it changes nothing, if so.
+fn may_change(name: &str, value: &str) -> Result<Option<&'static str>, SettingError> {
+    let not_taken = |error: ConfigError| Err(SettingError::NotTaken(error.to_string()));
+    if let Some(new) = keys::present_spelling(name) {
+        return not_taken(ConfigError::OldSpelling { old: name.to_owned(), new });
+    }
+    let Some(key) = keys::find(Role::Names, name) else { return not_taken(ConfigError::Unknown(name.to_owned())) };
+    if !Role::Names.reads(key.section) {
+        return Err(SettingError::NotTaken(format!("{name} is not read by a name server")));
+    }
+    match key.state {
+        State::Used if key.section != Section::Names || !key.is_live => {
+            not_taken(ConfigError::NotLive(name.to_owned()))
+        }
+        // A start would refuse the file with it.
+        State::Used => match key.kind.objection(value.trim()) {
+            Some(objection) if !value.trim().is_empty() => {
+                Err(SettingError::NotTaken(format!("{name}={value} is {objection}")))
+            }
+            Some(_) => Err(SettingError::NotTaken(format!("{name}= is empty: say the value that it is to have"))),
+            None => Ok(None),
+        },
+        State::Refused(why) => match key.default {
+            KeyDefault::Value(default) if key.kind.same(value.trim(), default) => Ok(Some(why)),
+            KeyDefault::Value(_) | KeyDefault::Found(_) => {
+                Err(SettingError::NotTaken(format!("{name}={value} cannot be served: {why}")))
+            }
+        },
+        State::Accepted(why) | State::NotNeeded(why) | State::Off(why) => Ok(Some(why)),
     }
 }
 
@@ -218,11 +256,22 @@ mod tests {
     #[test]
     fn a_change_holds_whole_or_not_at_all() {
         let options = Options::default();
-        let updated = options.updated("# why\norderMessageEnable : true\n strange = 1\n").unwrap();
+        let updated = options.updated("# why\norderMessageEnable : true\n defaultThreadPoolNums = 1\n").unwrap();
         assert!(updated.options.order_message_enable && !options.order_message_enable);
-        assert_eq!(updated.changes, [("orderMessageEnable".to_owned(), "true".to_owned())]);
-        assert_eq!(updated.unknown, ["strange"]);
-        assert!(matches!(options.updated("waitSecondsForService=soon"), Err(SettingError::Invalid { .. })));
+        let change = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(updated.changes, [change("orderMessageEnable", "true"), change("defaultThreadPoolNums", "1")]);
+        assert!(updated.remarks[0].starts_with("defaultThreadPoolNums has no effect"), "{:?}", updated.remarks);
+        for refused in [
+            "orderMessageEnable=true\nstrange=1",
+            "waitSecondsForService=soon",
+            "waitSecondsForService=9999999999",
+            "waitSecondsForService=",
+            "enableControllerInNamesrv=true",
+            "brokerName=a",
+            "listenPort=1",
+        ] {
+            assert!(matches!(options.updated(refused), Err(SettingError::NotTaken(_))), "{refused}");
+        }
         assert_eq!(options.updated("enableTopicList=false\nkvConfigPath=/etc/passwd"), Err(SettingError::BlackListed));
     }
 

@@ -63,6 +63,13 @@ pub struct TlsSettings {
     pub trust_path: Option<PathBuf>,
 }
 
+impl TlsSettings {
+    /// Loads the files once, as a listener does.
+    pub fn check_files(&self) -> Result<(), TlsError> {
+        ServerTls::new(self.clone()).map(drop)
+    }
+}
+
 /// What a server's certificate is checked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServerCheck {

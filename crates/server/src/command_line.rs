@@ -3,7 +3,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use config::keys;
+use env::say_aside;
 
 /// The first line of the help.
 const ABOUT: &str = "A message broker for RocketMQ clients";
@@ -24,12 +27,41 @@ impl CommandLine {
     pub fn read(words: Vec<OsString>) -> Command {
         let serves = words.get(1).and_then(|word| word.to_str()).is_some_and(Serve::has_subcommand);
         if serves {
-            Command::Serve(ServeLine::parse_from(words).command)
+            match ServeLine::try_parse_from(words) {
+                Ok(line) => Command::Serve(line.command),
+                Err(error) => {
+                    // Where it goes, and with which exit code, depends on its kind: help is no error.
+                    let _ = error.print();
+                    if let Some(instead) = instead(&error) {
+                        say_aside!("\n{instead}");
+                    }
+                    std::process::exit(error.exit_code());
+                }
+            }
         } else {
             CommandLine::parse_from(words).command
         }
     }
 }
+
+/// What to write instead of a word that people write for Apache's scripts.
+fn instead(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let option = word.split_once('=').map_or(word.as_str(), |(option, _)| option);
+    if PROXY_OPTIONS.contains(&option) {
+        return Some(format!(
+            "{option} starts Apache's gRPC proxy beside the broker. This version has no proxy: leave the option out, and let clients of the remoting \
+             protocol connect; clients that speak gRPC (rocketmq-clients 5.x) need a proxy of Apache's"
+        ));
+    }
+    let key = keys::find(config::Role::Broker, option)?.name;
+    Some(format!(
+        "{key} is a key of the property file, which Apache's scripts ignore in this place: write --set {word}, or a line in the file of -c"
+    ))
+}
+
+/// Of Apache's `mqbroker`.
+const PROXY_OPTIONS: [&str; 5] = ["--enable-proxy", "-pc", "--proxyConfigPath", "-pm", "--proxyMode"];
 
 /// A command line that serves.
 #[derive(Debug, Parser)]
@@ -152,6 +184,20 @@ mod tests {
             let help = command.render_help().to_string();
             assert!(help.starts_with(ABOUT), "{help}");
         }
+    }
+
+    #[test]
+    fn words_of_compose_files_are_refused_with_what_to_write_instead() {
+        let said = |words: &[&str]| {
+            let words = ["gantry", "broker"].iter().chain(words);
+            instead(&ServeLine::try_parse_from(words).unwrap_err()).unwrap_or_default()
+        };
+        let key = said(&["-n", "namesrv:9876", "autoCreateTopicEnable=true"]);
+        assert!(key.contains("--set autoCreateTopicEnable=true"), "{key}");
+        for words in [&["-n", "a:9876", "--enable-proxy"][..], &["--enable-proxy", "-c", "broker.conf"]] {
+            assert!(said(words).contains("--enable-proxy") && said(words).contains("no proxy"), "{}", said(words));
+        }
+        assert_eq!(said(&["whatever"]), "");
     }
 
     #[test]

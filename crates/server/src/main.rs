@@ -5,6 +5,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "both panic when their reader has gone: env::say")]
 
+mod beginning;
 mod command_line;
 mod log;
 mod machine;
@@ -76,6 +77,7 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
     let mut order = settings::order(serve)?;
     let memory = memory::Memory::of(&order.settings, machine::memory())?;
     memory.lower_defaults(&mut order.settings);
+    settings::check(&order, &memory)?;
     if let Some(only_set) = order.print {
         // On standard error, so that what is printed can be taken for a file.
         log::begin(order.log_format);

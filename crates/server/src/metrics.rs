@@ -54,8 +54,11 @@ pub async fn prepare(settings: &Settings) -> anyhow::Result<Option<Exporter>> {
                 None => settings.net()?.bind_address.to_string(),
             };
             let listener = TcpListener::bind((host.as_str(), asked.port)).await.with_context(|| {
+                let [host_from, port_from] = ["metricsPromExporterHost", "metricsPromExporterPort"].map(|key| settings.origin(key));
                 let port = asked.port;
-                format!("cannot listen on {host} port {port} (metricsPromExporterHost, metricsPromExporterPort)")
+                format!(
+                    "cannot listen on {host} port {port} (metricsPromExporterHost, {host_from}; metricsPromExporterPort, {port_from})"
+                )
             })?;
             Way::Page(listener)
         }

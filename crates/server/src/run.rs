@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{error, info, warn};
 
+use crate::beginning::Beginning;
 use crate::machine::Descriptors;
 use crate::memory::Memory;
 use crate::metrics::{self, Exporter, Exporting};
@@ -78,7 +79,8 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
     };
 
     say_ready(names.as_ref().map(|names| names.at), broker.as_ref().map(|broker| broker.advertised.as_str()));
-    info!(took_ms = began.elapsed().as_millis() as u64, version = env!("CARGO_PKG_VERSION"), "ready");
+    let store = broker.as_ref().map(|broker| broker.beginning.to_string());
+    info!(took_ms = began.elapsed().as_millis() as u64, version = env!("CARGO_PKG_VERSION"), store, "ready");
 
     // A port that nobody serves any more looks like a broker that hangs: better to end, and be started again.
     let bug = tokio::select! {
@@ -278,6 +280,7 @@ struct RunningBroker {
     ports: Ports,
     metrics: Option<Exporting>,
     advertised: String,
+    beginning: Beginning,
 }
 
 impl RunningBroker {
@@ -297,12 +300,16 @@ impl RunningBroker {
         }
         broker_settings.listen_port = main_port;
         let calls = settings::client_options(&order.settings)?;
-        let advertised = settings::advertised(&broker_settings.broker_ip1, main_port).await?;
+        let advertised = settings::advertised(&order.settings, main_port).await?;
 
         if let Some(why) = store::unfinished_repair(&store_settings.store_path_root_dir) {
             bail!(why);
         }
-        if let Err(full) = check_room(&store_settings) {
+        // Before anything is made.
+        let beginning = Beginning::of(&store_settings);
+        beginning.refuse_unmounted(&order.settings)?;
+        beginning.tell(&order.settings);
+        if let Err(full) = check_room(&store_settings, &order.settings) {
             if !has_log(&store_settings.store_path_commit_log) {
                 return Err(full);
             }
@@ -331,6 +338,7 @@ impl RunningBroker {
             end = store.end().0,
             after_crash = found.was_abnormal,
             records_read = found.records_scanned,
+            is_new = beginning.is_new(),
             "store opened"
         );
 
@@ -372,7 +380,7 @@ impl RunningBroker {
                     Ok(ip) => SocketAddr::from((ip, main_port)).to_string(),
                     Err(_) => format!("{host}:{}", main_port),
                 };
-                Ok(RunningBroker { broker, store, ports, metrics, advertised })
+                Ok(RunningBroker { broker, store, ports, metrics, advertised, beginning })
             }
             Err(error) => {
                 // Nothing was served: leave the store as if nobody had opened it, also if it was not closed before.
@@ -430,7 +438,8 @@ fn has_log(dirs: &[PathBuf]) -> bool {
 }
 
 /// A new store on a full disk would open, and fail its first producer. Of several folders of the log one with room is enough.
-fn check_room(settings: &StoreSettings) -> anyhow::Result<()> {
+fn check_room(settings: &StoreSettings, said: &Settings) -> anyhow::Result<()> {
+    let free_bytes = |dir: &Path, key: &str| free_bytes(dir, &format!("{key}, {}", said.origin(key)));
     let root = &settings.store_path_root_dir;
     has_room(root, "storePathRootDir", free_bytes(root, "storePathRootDir")?)?;
     let mut roomiest: Option<(&Path, u64)> = None;
@@ -446,8 +455,8 @@ fn check_room(settings: &StoreSettings) -> anyhow::Result<()> {
     roomiest.map_or(Ok(()), |(dir, free)| has_room(dir, "storePathCommitLog", free))
 }
 
-fn free_bytes(dir: &Path, setting: &str) -> anyhow::Result<u64> {
-    let failed = || format!("cannot use {} as a folder of the store ({setting})", dir.display());
+fn free_bytes(dir: &Path, said: &str) -> anyhow::Result<u64> {
+    let failed = || format!("cannot use {} as a folder of the store ({said})", dir.display());
     std::fs::create_dir_all(dir).with_context(failed)?;
     let disk = rustix::fs::statvfs(dir).with_context(failed)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))

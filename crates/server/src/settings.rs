@@ -1,13 +1,13 @@
 //! From the command line to an order: which processes to run, with which settings.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use config::file::FileError;
 use config::{
     ClientAuth, FlushDiskType, Machine, MetricsExporter, Role, Settings, SourceFile, Sources, StoreSettings, TlsMode,
     Weight,
@@ -67,7 +67,7 @@ pub fn order(serve: Serve) -> anyhow::Result<Order> {
     }
     sources.environment = environment();
     if let Some(path) = &file {
-        sources.file = Some(read(path).with_context(|| format!("cannot read {}", path.display()))?);
+        sources.file = Some(read(path)?);
     }
     if file.is_some() || sources.command_line.iter().any(|(key, _, _)| key == "tls.config.file") {
         sources.tls_file = tls_file(&sources)?;
@@ -100,8 +100,7 @@ pub fn of_store(file: Option<&Path>, store: Option<&Path>) -> anyhow::Result<Set
         );
     }
     sources.environment = environment();
-    sources.file =
-        file.map(|path| read(path).with_context(|| format!("cannot read {}", path.display()))).transpose()?;
+    sources.file = file.map(read).transpose()?;
     Ok(Settings::load(sources)?)
 }
 
@@ -116,18 +115,27 @@ fn environment() -> BTreeMap<String, String> {
     ["NAMESRV_ADDR", "ROCKETMQ_HOME"].into_iter().filter_map(read).collect()
 }
 
-fn read(path: &Path) -> std::io::Result<SourceFile> {
-    Ok(SourceFile { path: path.to_owned(), text: config::properties::text_of(fs::read(path)?) })
+fn read(path: &Path) -> Result<SourceFile, FileError> {
+    let bytes = config::file::read(path)?;
+    Ok(SourceFile { path: path.to_owned(), text: config::properties::text_of(bytes) })
+}
+
+/// The same of a file that need not be there.
+fn read_if_there(path: &Path) -> Result<Option<SourceFile>, FileError> {
+    match read(path) {
+        Err(FileError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 /// The file that `tls.config.file` names. Its default place may be empty; a place that somebody names may not.
 fn tls_file(sources: &Sources) -> anyhow::Result<Option<SourceFile>> {
-    let settings = Settings::load(sources.clone())?;
+    // What is to be refused is refused below, with what this file says.
+    let (settings, _) = Settings::read(sources.clone());
     let path = PathBuf::from(settings.text("tls.config.file"));
-    match read(&path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == ErrorKind::NotFound && settings.given("tls.config.file").is_none() => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {} (tls.config.file)", path.display())),
+    match settings.given("tls.config.file") {
+        None => Ok(read_if_there(&path)?),
+        Some(_) => Ok(Some(read(&path).map_err(|error| settings.refused("tls.config.file", error.to_string()))?)),
     }
 }
 
@@ -136,12 +144,9 @@ fn changed_file(sources: &Sources) -> anyhow::Result<Option<SourceFile>> {
     if !sources.role.has_names() || are_changes_in_file(sources.role, sources.file.is_some()) {
         return Ok(None);
     }
-    let path = PathBuf::from(Settings::load(sources.clone())?.text("configStorePath"));
-    match read(&path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {} (configStorePath)", path.display())),
-    }
+    let (settings, _) = Settings::read(sources.clone());
+    let path = PathBuf::from(settings.text("configStorePath"));
+    Ok(read_if_there(&path).map_err(|error| settings.refused("configStorePath", error.to_string()))?)
 }
 
 /// Whether changes of a name server go into the file of `-c`, as in Apache. The file of a process with a broker is the broker's.
@@ -149,9 +154,45 @@ fn are_changes_in_file(role: Role, has_file: bool) -> bool {
     has_file && !role.has_broker()
 }
 
+/// What a start finds out of the settings besides what [`Settings::load`] does, before it touches anything: so that printing them says it too.
+pub fn check(order: &Order, memory: &Memory) -> anyhow::Result<()> {
+    let settings = &order.settings;
+    if settings.role().has_names() {
+        names_options(order)?;
+    }
+    if settings.role().has_broker() {
+        store_options(&settings.store()?, memory)?;
+    }
+    client_options(settings)?;
+    if let Some(tls) = &listener_options(settings, ListenerTag::MAIN)?.tls {
+        tls.check_files().with_context(|| {
+            format!(
+                "cannot take TLS connections ({})",
+                said(settings, &["tls.server.certPath", "tls.server.keyPath", "tls.server.trustCertPath"])
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Which of these keys somebody set, to what, and where.
+fn said(settings: &Settings, keys: &[&str]) -> String {
+    let given = keys.iter().filter(|key| settings.given(key).is_some());
+    let lines: Vec<String> =
+        given.map(|key| format!("{key}={}, {}", settings.shown(key), settings.origin(key))).collect();
+    lines.join("; ")
+}
+
 /// Says what is to be known about the settings: a line a key, and whether the world can reach us.
 pub fn tell(order: &Order) {
     let settings = &order.settings;
+    if let Some((file, copy)) = order.file.as_ref().and_then(|file| Some((file, config::file::cut_short(file)?))) {
+        warn!(
+            file = %file.display(),
+            copy = %copy.display(),
+            "a change of the property file was cut short, and it may be damaged: the copy is the file before it; put it back, or remove it"
+        );
+    }
     for finding in settings.findings() {
         match finding.weight {
             Weight::Note => info!("{finding}"),
@@ -295,23 +336,29 @@ pub fn client_options(settings: &Settings) -> anyhow::Result<ClientOptions> {
     if !tls.use_tls {
         return Ok(ClientOptions::default());
     }
-    client_tls.check_files().context("cannot call others with TLS (tls.enable)")?;
+    client_tls.check_files().with_context(|| {
+        let keys = ["tls.enable", "useTLS", "tls.client.trustCertPath", "tls.client.certPath", "tls.client.keyPath"];
+        format!("cannot call others with TLS ({})", said(settings, &keys))
+    })?;
     Ok(ClientOptions { tls: Some(client_tls), ..ClientOptions::default() })
 }
 
 /// What clients are told to connect to, as an address: it stands in every record.
-pub async fn advertised(host: &str, port: u16) -> anyhow::Result<SocketAddr> {
-    let found = tokio::net::lookup_host((host, port)).await;
-    let mut addresses: Vec<SocketAddr> = found
-        .with_context(|| format!("brokerIP1={host} is neither an address nor a name that can be looked up"))?
-        .collect();
+pub async fn advertised(settings: &Settings, port: u16) -> anyhow::Result<SocketAddr> {
+    let host = settings.text("brokerIP1");
+    let found = tokio::net::lookup_host((host.as_str(), port)).await;
+    let cannot = |why: String| settings.refused("brokerIP1", why);
+    let mut addresses: Vec<SocketAddr> =
+        found.map_err(|error| cannot(format!("the name cannot be looked up: {error}")))?.collect();
     // Records of version 4 addresses are shorter, and every client knows them.
     addresses.sort_by_key(SocketAddr::is_ipv6);
-    addresses.first().copied().with_context(|| format!("brokerIP1={host} has no address"))
+    Ok(addresses.first().copied().ok_or_else(|| cannot("the name has no address".to_owned()))?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::command_line::{Command, CommandLine};
     use clap::Parser;

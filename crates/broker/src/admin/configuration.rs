@@ -1,12 +1,13 @@
 //! Settings, read and changed while running: 25, 26.
 //!
 //! A change is all or nothing: one key that cannot be changed, and nothing is. What is changed also goes into the file that the broker was
-//! started with, as Apache does it, so that it holds after a restart.
+//! started with, as Apache does it, so that it holds after a restart. Success means that the device has the file. Where it cannot be written,
+//! the change is in force all the same, and the answer is an error that says both.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use config::file::{self, FileError};
 use config::key::State as KeyState;
 use config::{BrokerSettings, ConfigError, FlushDiskType, Role, Settings, StoreSettings, keys, properties};
 use net::{Outgoing, Request};
@@ -19,16 +20,17 @@ use store::FlushMode;
 
 use crate::blocking;
 use crate::broker::Broker;
-use crate::exchange::put_in_place;
+use crate::hold::Errand;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::view::Unanswered;
 
 /// Keys that nobody may change from afar, whatever the settings say: they say who may change what.
 const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];
 
 /// The settings with their origins, and the file that they came from.
 pub(crate) struct Configuration {
-    /// Guards changes, from looking at the old value until the new one is in force. The file follows, in a task of its own.
+    /// Guards changes, from looking at the old value until the new one is in force. The file follows, on a thread that may wait.
     state: Mutex<State>,
     file: Option<Arc<SettingsFile>>,
 }
@@ -36,23 +38,31 @@ pub(crate) struct Configuration {
 /// The file, and changes on their way to it.
 struct SettingsFile {
     path: PathBuf,
-    /// In the order in which they came into force.
+    /// In the order in which they came into force, each key once; what could not be written stays, and is written with the next change.
     pending: Mutex<Vec<(String, String)>>,
     /// Held while the file is written, by threads that may wait.
     writing: Mutex<()>,
 }
 
 impl SettingsFile {
-    /// Writes what is pending. Of two that come at once, one finds nothing left to do.
-    fn write(&self) {
+    fn add(&self, changes: &[(String, String)]) {
+        let mut pending = self.pending.lock();
+        for change in changes {
+            pending.retain(|(key, _)| *key != change.0);
+            pending.push(change.clone());
+        }
+    }
+
+    /// Writes what is pending, and returns when the device has it. Of two that come at once, one finds nothing left to do.
+    fn write(&self) -> Result<(), FileError> {
         let _writing = self.writing.lock();
-        let changes = std::mem::take(&mut *self.pending.lock());
+        let changes = self.pending.lock().clone();
         if changes.is_empty() {
-            return;
+            return Ok(());
         }
-        if let Err(error) = write_into(&self.path, &changes) {
-            tracing::error!(file = %self.path.display(), %error, "changed settings not written; they hold until the next start");
-        }
+        file::change(&self.path, &changes)?;
+        self.pending.lock().retain(|change| !changes.contains(change));
+        Ok(())
     }
 }
 
@@ -111,37 +121,71 @@ pub(crate) fn update(
         // It looks at them when it wakes, and may sleep for as long as nothing comes.
         broker.topics.timer_bell().notify_one();
         if let Some(file) = &broker.configuration.file {
-            file.pending.lock().extend(changes.iter().cloned());
+            file.add(&changes);
         }
         let tell = |key: &str| format!("{key}={} (was {})", state.settings.shown(key), before.shown(key));
         let told: Vec<String> = changes.iter().map(|(key, _)| tell(key)).collect();
         (told, otherwise_than_asked(&state.settings, &changes))
     };
     tracing::info!(peer = %session.connection.peer(), changes = told.join(", "), "settings changed by request");
+    let mut position = 0;
     if changes.iter().any(|(key, _)| key == "brokerPermission") {
         // Every topic looks different to clients now; a name server looks at topics only when their version is another one.
         let mut version = broker.topics.version();
         version.advance(broker.clock.now().0);
-        session.durable_after(broker.topics.set_version(version));
+        position = broker.topics.set_version(version);
         broker.registry.all_changed();
     }
-    if let Some(file) = broker.configuration.file.clone() {
-        blocking::spawn(move || file.write());
-    }
-    out.reply(request.reply_to(), ResponseCode::Success, remark.as_deref(), &(), &[]);
+    let keys: Vec<String> = changes.into_iter().map(|(key, _)| key).collect();
+    let keys = keys.join(", ");
+    let reply_to = request.reply_to();
+    let Some(file) = broker.configuration.file.clone() else {
+        tracing::warn!(
+            keys,
+            "changed settings are forgotten when the broker stops: it was started without a property file (-c)"
+        );
+        let forgotten = format!(
+            "{keys}: in force until the broker stops; it was started without a property file (-c) to write it to"
+        );
+        let remark = remark.map_or_else(|| forgotten.clone(), |remark| format!("{remark}; {forgotten}"));
+        session.durable_after(position);
+        out.reply(reply_to, ResponseCode::Success, Some(&remark), &(), &[]);
+        return Ok(());
+    };
+    let (inbox, asked) = (Arc::clone(&session.inbox), session.asked());
+    let debt = inbox.owe();
+    blocking::spawn(move || {
+        let unanswered = Unanswered::new(&inbox, asked);
+        let (code, remark) = match file.write() {
+            Ok(()) => (ResponseCode::Success, remark),
+            Err(error) => {
+                tracing::error!(%error, keys, "changed settings are in force, and not written");
+                let said = format!("{keys}: in force until the broker stops, not written: {error}");
+                (ResponseCode::SystemError, Some(said))
+            }
+        };
+        drop(unanswered);
+        inbox.push(Errand::then(move |broker, session, out| {
+            session.answering(broker, asked, out, |session, out| {
+                session.durable_after(position);
+                out.reply(reply_to, code, remark.as_deref(), &(), &[]);
+            });
+        }));
+        drop(debt);
+    });
     Ok(())
 }
 
 /// Keys by the names that our table has for them, and their values. What is not in it changes nothing, and must not get into the file: a key
 /// may hold the end of a line.
 fn meant(lines: Vec<properties::Line>) -> Result<Vec<(String, String)>, Refusal> {
-    let name_of = |key: &str| {
-        let renamed = keys::RENAMED.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| *new);
-        keys::find(Role::Broker, renamed).map(|key| key.name.to_owned())
-    };
-    let meant = lines.into_iter().map(|line| match name_of(&line.key) {
-        Some(name) => Ok((name, line.value)),
-        None => Err(Refusal::new(ResponseCode::InvalidParameter, ConfigError::Unknown(line.key).to_string())),
+    let refused = |error: ConfigError| Err(Refusal::new(ResponseCode::InvalidParameter, error.to_string()));
+    let meant = lines.into_iter().map(|line| match (keys::find(Role::Broker, &line.key), line.key) {
+        (Some(key), _) => Ok((key.name.to_owned(), line.value)),
+        (None, old) => match keys::present_spelling(&old) {
+            Some(new) => refused(ConfigError::OldSpelling { old, new }),
+            None => refused(ConfigError::Unknown(old)),
+        },
     });
     meant.collect()
 }
@@ -197,94 +241,9 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
     Ok(())
 }
 
-fn write_into(file: &Path, changes: &[(String, String)]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let before = fs::read_to_string(file)?;
-    put_in_place(file, with_changes(&before, changes).as_bytes())?;
-    Ok(())
-}
-
-/// A property file with other values: lines that set a changed key are replaced where they stand, the rest follows at the end.
-fn with_changes(text: &str, changes: &[(String, String)]) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut is_written = vec![false; changes.len()];
-    // What stands before goes on in this line; and belongs to a setting that was replaced.
-    let (mut is_continued, mut is_replaced) = (false, false);
-    for line in text.lines() {
-        let is_comment = !is_continued && line.trim_start().starts_with(['#', '!']);
-        let backslashes = line.bytes().rev().take_while(|byte| *byte == b'\\').count();
-        let was_continued = std::mem::replace(&mut is_continued, !is_comment && backslashes % 2 == 1);
-        if was_continued {
-            if !is_replaced {
-                out.push_str(line);
-                out.push('\n');
-            }
-            continue;
-        }
-        let key = line.trim_start().split(['=', ':', ' ', '\t']).next().unwrap_or_default();
-        let place = changes.iter().rposition(|(changed, _)| changed == key);
-        is_replaced = place.is_some();
-        match place {
-            Some(at) if is_written[at] => {}
-            Some(at) => {
-                out.push_str(&setting(&changes[at]));
-                is_written[at] = true;
-            }
-            None => {
-                out.push_str(line);
-                out.push('\n');
-            }
-        }
-    }
-    for (place, change) in changes.iter().enumerate() {
-        let is_last = changes.iter().rposition(|(key, _)| *key == change.0) == Some(place);
-        if is_last && !is_written[place] {
-            out.push_str(&setting(change));
-        }
-    }
-    out
-}
-
-fn setting((key, value): &(String, String)) -> String {
-    let mut text = format!("{key}=");
-    for (place, c) in value.char_indices() {
-        match c {
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            // Java ends a line here too.
-            '\r' => text.push_str("\\r"),
-            // Not a part of the separator.
-            ' ' if place == 0 => text.push_str("\\ "),
-            c => text.push(c),
-        }
-    }
-    text.push('\n');
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_changed_key_keeps_its_place_and_a_new_one_follows() {
-        let changes = [("b".to_owned(), "9".to_owned()), ("c".to_owned(), "x\\y".to_owned())];
-        assert_eq!(with_changes("# note\na=1\n b = 2\nb:3\nbb=4\n", &changes), "# note\na=1\nb=9\nbb=4\nc=x\\\\y\n");
-        assert_eq!(with_changes("", &changes[..1]), "b=9\n");
-    }
-
-    #[test]
-    fn a_setting_over_several_lines_is_replaced_as_a_whole_and_others_are_left_alone() {
-        let changes = [("a".to_owned(), "1".to_owned())];
-        let text = "# a comment \\\na=x,\\\n  y,\\\n  z\nb=p\\\n  a=q\nc=d\\\\\na=twice\n";
-        assert_eq!(with_changes(text, &changes), "# a comment \\\na=1\nb=p\\\n  a=q\nc=d\\\\\n");
-    }
-
-    #[test]
-    fn of_several_changes_of_one_key_the_last_is_written() {
-        let changes = [("a", "1"), ("b", "2"), ("a", "3")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-        assert_eq!(with_changes("a=0\n", &changes), "a=3\nb=2\n");
-        assert_eq!(with_changes("", &changes), "b=2\na=3\n");
-    }
 
     #[test]
     fn settings_that_change_nothing_are_named() {
@@ -327,17 +286,7 @@ mod tests {
             assert!(meant_by(text).is_err(), "{text:?}");
         }
         assert_eq!(meant_by("brokerName=a").unwrap(), [("brokerName".to_owned(), "a".to_owned())]);
-    }
-
-    #[test]
-    fn a_value_is_read_back_from_the_file_as_it_was_meant() {
-        for value in ["x", " x", "a\nconfigBlackList=none", "a\rb=c", "a\\", "tab\tin"] {
-            let text = with_changes("", &[("brokerName".to_owned(), value.to_owned())]);
-            let lines = properties::parse(&text).unwrap();
-            assert_eq!(lines.len(), 1, "{text:?}");
-            assert_eq!(lines[0].value, value);
-            assert!(!text.trim_end().contains(['\n', '\r']), "Java reads one line too: {text:?}");
-        }
+        assert!(meant_by("mapedFileSizeCommitLog=1").unwrap_err().contains("mappedFileSizeCommitLog"));
     }
 
     #[test]

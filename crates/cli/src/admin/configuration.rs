@@ -64,6 +64,14 @@ pub fn line(key: &str, value: &str) -> Result<Bytes> {
     Ok(format!("{key}={}\n", value.replace('\\', "\\\\")).into())
 }
 
+/// What a server says beside success, such as that a change has no effect, or will be forgotten.
+fn note(session: &Session, remark: Option<&str>) -> Result<()> {
+    if let Some(remark) = remark.filter(|remark| !remark.is_empty()) {
+        session.out.say(format!("note: {remark}"))?;
+    }
+    Ok(())
+}
+
 fn show(session: &Session, all: &BTreeMap<String, Settings>) -> Result<()> {
     if session.out.is_json() {
         session.out.value("configurations", all)?;
@@ -119,8 +127,9 @@ impl UpdateBrokerConfig {
         let addresses =
             if with_slaves { session.replicas(&self.target).await } else { session.masters(&self.target).await };
         for address in addresses? {
-            session.admin.call(&address, request::UPDATE_BROKER_CONFIG, &(), body.clone()).await?;
+            let answer = session.admin.call(&address, request::UPDATE_BROKER_CONFIG, &(), body.clone()).await?;
             session.out.say(format!("update broker config success, {address}"))?;
+            note(session, answer.remark.as_deref())?;
         }
         Ok(())
     }
@@ -155,8 +164,9 @@ impl UpdateNamesrvConfig {
         session.need_names()?;
         let body = line(&self.key, &self.value)?;
         for address in session.admin.name_servers() {
-            session.admin.call(address, request::UPDATE_NAMESRV_CONFIG, &(), body.clone()).await?;
+            let answer = session.admin.call(address, request::UPDATE_NAMESRV_CONFIG, &(), body.clone()).await?;
             session.out.say(format!("update name server config success, {address}"))?;
+            note(session, answer.remark.as_deref())?;
         }
         Ok(())
     }

@@ -176,7 +176,7 @@ fn patient(of: OfArgs) -> anyhow::Result<Patient> {
     };
     order.set.extend(set);
     order.set.extend(namesrv_addr.map(|servers| ("namesrvAddr".to_owned(), servers)));
-    let target = Target::read(&order, environment(), Machine::read())?;
+    let target = Target::read(&order, environment(), Machine::read());
     Patient::new(Host::real(), target, server, pid)
 }
 

@@ -270,7 +270,7 @@ pub mod fake {
         let set = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let order = Order { file: Some(file), set, ..Order::default() };
         // The port that is below all that anybody may listen on.
-        let target = Target::read(&order, BTreeMap::new(), machine).unwrap();
+        let target = Target::read(&order, BTreeMap::new(), machine);
         Patient::new(fake.host(), target, Some("127.0.0.1:1".to_owned()), None).unwrap()
     }
 

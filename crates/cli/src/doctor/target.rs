@@ -4,13 +4,10 @@
 //! command line.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::{ConfigError, Machine, Role, Settings, SourceFile, Sources, keys, properties};
-
-/// How often a value that is refused is put aside to see what else there is.
-const REFUSALS_MAX: usize = 100;
+use config::file::FileError;
+use config::{ConfigError, Machine, Role, Settings, SourceFile, Sources, properties};
 
 /// What a process was told, or will be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,20 +82,19 @@ pub struct Target {
 
 impl Target {
     /// Reads files and lays the layers over each other, as a start does.
-    ///
-    /// # Errors
-    /// Only if not even the defaults make sense on this machine.
-    pub fn read(
-        order: &Order,
-        environment: BTreeMap<String, String>,
-        mut machine: Machine,
-    ) -> Result<Target, ConfigError> {
+    pub fn read(order: &Order, environment: BTreeMap<String, String>, mut machine: Machine) -> Target {
         let role = if order.is_server { Role::Server } else { Role::Broker };
         let mut unread = None;
-        let mut read = |path: &Path| match fs::read(path) {
+        let mut read = |path: &Path| match config::file::read(path) {
             Ok(bytes) => Some(SourceFile { path: path.to_owned(), text: properties::text_of(bytes) }),
             Err(error) => {
-                unread = Some((path.to_owned(), error.to_string()));
+                let why = match &error {
+                    FileError::Io { source, .. } => source.to_string(),
+                    FileError::NeitherWay { .. } | FileError::Syntax { .. } | FileError::TooLong { .. } => {
+                        error.to_string()
+                    }
+                };
+                unread = Some((path.to_owned(), why));
                 None
             }
         };
@@ -113,15 +109,16 @@ impl Target {
         sources.environment = environment;
         let command_line = order.set.iter().map(|(key, value)| (key.clone(), value.clone(), "--set".to_owned()));
         sources.command_line = command_line.collect();
-        let (_, before) = load(sources.clone())?;
+        let (before, _) = Settings::read(sources.clone());
         let tls_path = PathBuf::from(before.text("tls.config.file"));
         if before.given("tls.config.file").is_some() || (sources.file.is_some() && tls_path.exists()) {
             sources.tls_file = read(&tls_path);
         }
-        let (refused, settings) = load(sources)?;
+        let (settings, refused) = Settings::read(sources);
+        let refused = refused.into_iter().map(Refused::from).collect();
         let store = PathBuf::from(settings.text("storePathRootDir"));
         let store = std::path::absolute(&store).unwrap_or(store);
-        Ok(Target { settings, refused, unread, file: order.file.clone(), store })
+        Target { settings, refused, unread, file: order.file.clone(), store }
     }
 }
 
@@ -138,56 +135,21 @@ pub struct Refused {
     pub sentence: String,
 }
 
-/// The settings without what is refused, and the sentences about that.
-fn load(mut sources: Sources) -> Result<(Vec<Refused>, Settings), ConfigError> {
-    let mut refused: Vec<Refused> = Vec::new();
-    let fallback = Sources::new(sources.role, sources.machine.clone());
-    for _ in 0..REFUSALS_MAX {
-        let error = match Settings::load(sources.clone()) {
-            Ok(settings) => return Ok((refused, settings)),
-            Err(error) => error,
-        };
+impl From<ConfigError> for Refused {
+    fn from(error: ConfigError) -> Refused {
         let sentence = error.to_string();
         let (key, from, value) = match error {
-            ConfigError::Invalid { key, value, origin, .. } | ConfigError::Refused { key, value, origin, .. } => {
-                (key, origin.to_string(), Some(value))
+            ConfigError::Invalid { key, value, origin, .. }
+            | ConfigError::TwoReadings { key, value, origin, .. }
+            | ConfigError::Refused { key, value, origin, .. } => (Some(key), origin.to_string(), Some(value)),
+            ConfigError::Unknown(key) | ConfigError::NotLive(key) | ConfigError::OldSpelling { old: key, .. } => {
+                (Some(key), "command line".to_owned(), None)
             }
-            ConfigError::Unknown(key) | ConfigError::NotLive(key) => (key, "command line".to_owned(), None),
-            ConfigError::Syntax { path, .. } => {
-                refused.push(Refused { key: None, from: path.display().to_string(), value: None, sentence });
-                let is_tls = sources.tls_file.as_ref().is_some_and(|file| file.path == path);
-                if is_tls {
-                    sources.tls_file = None;
-                } else {
-                    sources.file = None;
-                }
-                continue;
+            ConfigError::Syntax { path, .. } | ConfigError::NotProperties { path, .. } => {
+                (None, path.display().to_string(), None)
             }
         };
-        if refused.iter().any(|before| before.key.as_deref() == Some(&key)) {
-            // It was put aside, and stands somewhere else too: nothing more can be learned.
-            break;
-        }
-        sources.command_line.retain(|(name, _, _)| *name != key);
-        for file in [&mut sources.file, &mut sources.tls_file].into_iter().flatten() {
-            put_aside(file, &key);
-        }
-        refused.push(Refused { key: Some(key), from, value, sentence });
-    }
-    // Also a file with more than a hundred wrong values, which is no property file: defaults are looked at instead.
-    Settings::load(fallback).map(|settings| (refused, settings))
-}
-
-/// Leaves a key of a file to its default; lines keep their numbers.
-fn put_aside(file: &mut SourceFile, key: &str) {
-    let spellings = keys::RENAMED.iter().filter(|(_, new)| *new == key).map(|(old, _)| *old).chain([key]);
-    let Ok(lines) = properties::parse(&file.text) else { return };
-    let there: Vec<(String, String)> = spellings
-        .filter(|spelling| lines.iter().any(|line| line.key == *spelling))
-        .map(|spelling| (spelling.to_owned(), String::new()))
-        .collect();
-    if let Ok(text) = properties::with_changes(&file.text, &there) {
-        file.text = text;
+        Refused { key, from, value, sentence }
     }
 }
 
@@ -206,13 +168,13 @@ mod tests {
     fn target(text: &str) -> Target {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("broker.conf");
-        fs::write(&file, text).unwrap();
-        Target::read(&Order { file: Some(file), ..Order::default() }, BTreeMap::new(), machine()).unwrap()
+        std::fs::write(&file, text).unwrap();
+        Target::read(&Order { file: Some(file), ..Order::default() }, BTreeMap::new(), machine())
     }
 
     #[test]
     fn every_value_that_would_stop_a_start_is_found_at_once_and_the_rest_is_read() {
-        let target = target("listenPort=x\nbrokerRole=SLAVE\nmapedFileSizeConsumeQueue=y\nstorePathRootDir=/s\n");
+        let target = target("listenPort=x\nbrokerRole=SLAVE\nmappedFileSizeConsumeQueue=y\nstorePathRootDir=/s\n");
         let keys: Vec<&str> = target.refused.iter().map(|refused| refused.key.as_deref().unwrap()).collect();
         assert_eq!(keys.len(), 3, "{:?}", target.refused);
         for key in ["listenPort", "brokerRole", "mappedFileSizeConsumeQueue"] {
@@ -225,7 +187,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_said_and_defaults_are_looked_at() {
         let order = Order { file: Some("/no/such/file".into()), ..Order::default() };
-        let target = Target::read(&order, BTreeMap::new(), machine()).unwrap();
+        let target = Target::read(&order, BTreeMap::new(), machine());
         assert_eq!(target.unread.unwrap().0, Path::new("/no/such/file"));
         assert_eq!(target.store, Path::new("/home/one/store"));
     }

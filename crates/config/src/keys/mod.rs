@@ -73,6 +73,11 @@ pub fn find(role: Role, name: &str) -> Option<&'static Key> {
     first.iter().chain(TABLES).flat_map(|table| table.iter()).find(|key| key.name == name)
 }
 
+/// The name by which RocketMQ reads a key, if it does not read this spelling of it.
+pub fn present_spelling(name: &str) -> Option<&'static str> {
+    RENAMED.iter().find(|(old, _)| *old == name).map(|(_, new)| *new)
+}
+
 /// The key that is written almost like `name`, for "did you mean".
 pub fn nearest(role: Role, name: &str) -> Option<&'static Key> {
     let lower = name.to_ascii_lowercase();

@@ -4,7 +4,9 @@ use super::kinds::{BOOL, INT, TEXT};
 use super::table;
 use crate::key::{Key, Section};
 
-/// Old spelling, present name. The old spelling is taken and named at start.
+/// Spellings that files carry along, and the names by which RocketMQ reads these keys. It has no setter for the others, so it ignores them
+/// (`mapedFileSize…` since 4.5.2, `haSlaveFallbehindMax` since 5.0): so do we, and name them at start. A store with files of other
+/// sizes than the present settings say keeps its sizes.
 pub const RENAMED: &[(&str, &str)] = &[
     ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
     ("mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),

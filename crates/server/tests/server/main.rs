@@ -21,6 +21,7 @@ mod named;
 mod placement;
 mod process;
 mod profile;
+mod settings_file;
 mod stalled_readers;
 mod static_topics;
 mod store;
