@@ -1,7 +1,8 @@
 //! The broker: its state, and the one match on the request code.
 //!
-//! Requests come from `net` in bursts, one task a connection; handlers are synchronous and never block. What has to be waited
-//! for (room in the log, the journal, a flush) is waited for in `serve`, after the handlers, so that a burst waits once.
+//! Requests come from `net` in bursts, one task a connection; handlers are synchronous. Those whose work is bounded run on that task
+//! and never block; the others run beside (`beside`). What has to be waited for (room in the log, the journal, a flush) is waited for in
+//! `serve`, after the handlers, so that a burst waits once.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 use crate::acknowledgements::{Acknowledgements, acknowledge};
 use crate::admin::cold_data::ColdLimits;
 use crate::admin::configuration::Configuration;
+use crate::beside::{self, Beside};
 use crate::clients::Clients;
 use crate::conditions::Conditions;
 use crate::delay::Delay;
@@ -137,6 +139,7 @@ pub struct Broker {
     /// Where the log ended when this process began to serve it.
     pub(crate) log_end_at_start: LogOffset,
     pub(crate) repeats: Repeats,
+    pub(crate) beside: Beside,
     upkeep: Upkeep,
 }
 
@@ -179,6 +182,7 @@ impl Broker {
         tokio::spawn(vital("waiting pops", Arc::clone(&broker.hold.rooms).expire()));
         tokio::spawn(vital("leases", pop::revive(Arc::clone(&broker))));
         tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
+        broker.beside.start(&broker);
         broker.upkeep.start(&broker);
         Ok(broker)
     }
@@ -257,6 +261,7 @@ impl Broker {
             cold_limits: ColdLimits::default(),
             log_end_at_start: store.end(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
+            beside: Beside::new(),
             upkeep: Upkeep::new(),
             pops: Arc::new(Pops::load(&store, &hold.rooms, &topics)),
             hold,
@@ -319,6 +324,7 @@ impl Broker {
     /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got. Listeners stop before. An error if
     /// `config/*.json` could not be written as the journal has them; all else is done then, too.
     pub async fn stop(&self) -> Result<(), ExchangeError> {
+        self.beside.stop().await;
         let delivery = async {
             self.delay.stop().await;
             if let Some(timers) = &self.timers {
@@ -376,6 +382,7 @@ impl Broker {
                     match code {
                         // These wait for nothing, and their replies are large.
                         request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.answer(session, &request, out),
+                        _ if beside::is_wanted_for(self, &request) => beside::hand_over(self, session, &request, out),
                         _ => session.answering(self, Some(request.reply_to()), out, |session, out| {
                             self.answer(session, &request, out);
                         }),
@@ -452,8 +459,8 @@ impl Broker {
         is_done
     }
 
-    /// Answers one request. Sends are not seen here: `serve` gathers them.
-    fn answer(&self, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
+    /// Answers one request, on the thread that its code has in [`protocol::code::REQUESTS`]. Sends are not seen here: `serve` gathers them.
+    pub(crate) fn answer(&self, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
         let has_lite = self.store.has_light_queues();
         let answered = match request.header.code {
             code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => {
@@ -477,7 +484,7 @@ impl Broker {
             request::END_TRANSACTION => transaction::end(self, session, request, out),
             request::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
             request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
-            request::QUERY_MESSAGE => query::by_key(self, session, request),
+            request::QUERY_MESSAGE => query::by_key(self, request, out),
             request::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
             request::GET_MAX_OFFSET => view::max_offset(self, session, request, out),
             request::GET_MIN_OFFSET => view::min_offset(self, session, request, out),
@@ -525,7 +532,7 @@ impl Broker {
             request::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
             request::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(self, session, request, out),
             request::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
-            request::QUERY_CONSUME_QUEUE => admin::queues::units(self, session, request, out),
+            request::QUERY_CONSUME_QUEUE => admin::queues::units(self, request, out),
             request::QUERY_CORRECTION_OFFSET => admin::queues::corrections(self, request, out),
             request::CHECK_ROCKSDB_CQ_WRITE_PROGRESS => admin::rocksdb::check(self, request, out),
             request::EXPORT_ROCKSDB_CONFIG_TO_JSON => admin::rocksdb::export(request, out),
@@ -542,7 +549,7 @@ impl Broker {
             request::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
             request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
             request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
-            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, session, request),
+            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),
             request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
             request::GET_TIMER_CHECK_POINT => admin::timers::marks(self, request, out),
             request::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
@@ -551,9 +558,9 @@ impl Broker {
             request::LITE_SUBSCRIPTION_CTL if has_lite => lite::control(self, session, request, out),
             request::GET_BROKER_LITE_INFO => lite::of_broker(self, request, out),
             request::GET_PARENT_TOPIC_INFO => lite::of_parent_topic(self, request, out),
-            request::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, session, request, out),
+            request::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, request, out),
             request::GET_LITE_CLIENT_INFO => lite::of_client(self, request, out),
-            request::GET_LITE_GROUP_INFO => lite::of_group(self, session, request, out),
+            request::GET_LITE_GROUP_INFO => lite::of_group(self, request, out),
             request::TRIGGER_LITE_DISPATCH => lite::trigger(self, request, out),
             code => Err(unsupported(code)),
         };

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use crate::want::{SQL92, Want};
 
 /// Longest id of a client, in bytes. Clients make them of their address, their process and a number.
 pub(crate) const CLIENT_ID_MAX: usize = 255;
+/// So many members of one group are looked at in well under a millisecond.
+pub(crate) const CROWD: usize = 1_000;
 /// Groups that one connection is remembered to produce for.
 const PRODUCES_MAX: usize = 10_000;
 
@@ -261,6 +263,8 @@ pub struct Clients<C> {
     producers: Groups<Vec<Arc<Member<C>>>>,
     /// Producers by client id, for replies: of several with one id the one that came last. At most one for each connection.
     by_id: papaya::HashMap<Arc<str>, Client<C>, foldhash::fast::RandomState>,
+    /// Groups with more than [`CROWD`] members. Written under `changing`. Relaxed: a request that sees it late runs where it ran before.
+    crowds: AtomicUsize,
     /// Guards every change of the tables; holds the groups of each connection.
     changing: Mutex<HashMap<u64, Places>>,
 }
@@ -271,8 +275,23 @@ impl<C: Clone> Clients<C> {
             consumers: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
             producers: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
             by_id: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
+            crowds: AtomicUsize::new(0),
             changing: Mutex::default(),
         }
+    }
+
+    /// Whether a group has so many members that a request which looks at all of them takes long.
+    pub(crate) fn has_crowd(&self) -> bool {
+        self.crowds.load(Ordering::Relaxed) > 0
+    }
+
+    /// Under `changing`: a group had so many members, and has so many now.
+    fn count(&self, before: usize, after: usize) {
+        match (before > CROWD, after > CROWD) {
+            (false, true) => self.crowds.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.crowds.fetch_sub(1, Ordering::Relaxed),
+            (false, false) | (true, true) => 0,
+        };
     }
 
     /// The consumers of a group, at this moment.
@@ -347,6 +366,7 @@ impl<C: Clone> Clients<C> {
         let tells = is_news && beat.may_notify && !group.is_broadcasting();
         let notice = tells.then(|| Notice { group: Arc::clone(&group.name), members: group.members.clone() });
         places.entry(client.connection_id).or_default().consumes.insert(Arc::clone(&group.name));
+        self.count(before.as_ref().map_or(0, |before| before.members.len()), group.members.len());
         self.consumers.pin().insert(Arc::clone(&group.name), Arc::new(group));
         Beaten { must_resend, is_news, notice }
     }
@@ -382,13 +402,15 @@ impl<C: Clone> Clients<C> {
         }
         let mut places = self.changing.lock();
         let name: Arc<str> = group.into();
-        let members = with(self.producers(group).as_deref().map_or(&[], Vec::as_slice), client, now);
+        let before = self.producers(group);
+        let members = with(before.as_deref().map_or(&[], Vec::as_slice), client, now);
         let place = places.entry(client.connection_id).or_default();
         // New names in each heartbeat are no use of ours: a producer sends all the same.
         if place.produces.len() >= PRODUCES_MAX && !place.produces.contains(group) {
             return;
         }
         place.produces.insert(Arc::clone(&name));
+        self.count(before.map_or(0, |before| before.len()), members.len());
         self.producers.pin().insert(name, Arc::new(members));
         if let Some(before) = place.client_id.replace(Arc::clone(&client.client_id))
             && before != client.client_id
@@ -470,6 +492,7 @@ impl<C: Clone> Clients<C> {
         group.at(connection_id)?;
         let members: Vec<_> =
             group.members.iter().filter(|member| member.client.connection_id != connection_id).cloned().collect();
+        self.count(group.members.len(), members.len());
         if members.is_empty() {
             self.consumers.pin().remove(name);
             return None;
@@ -494,6 +517,7 @@ impl<C: Clone> Clients<C> {
         let Some(members) = self.producers(name) else { return };
         let rest: Vec<_> =
             members.iter().filter(|member| member.client.connection_id != connection_id).cloned().collect();
+        self.count(members.len(), rest.len());
         if rest.is_empty() {
             self.producers.pin().remove(name);
         } else if rest.len() < members.len() {

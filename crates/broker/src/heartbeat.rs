@@ -15,24 +15,20 @@ use protocol::names;
 use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, OfferTogether, UnregisterClient};
 use protocol::sys_flag;
 use protocol::tags::Subscription;
-use store::Store;
 
-use crate::admin::{body, read_body, reply_json, reply_ok};
+use crate::admin::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::clients::{Beat, CLIENT_ID_MAX, Client, ConsumerGroup, Notice, is_tag};
 use crate::pull::check_property_filter;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 use crate::together;
-use crate::view;
 use crate::want::{At, SQL92, TAGS_BYTES_MAX};
 
 /// Groups that one client names at most.
 const GROUPS_MAX: usize = 10_000;
 /// Topics that it subscribes to in one of them, at most.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = GROUPS_MAX;
-/// A longer body is read on another thread.
-const BODY_ON_WORKER_MAX: usize = 64 << 10;
 /// Bytes of conditions that are compiled on a network worker.
 const CONDITIONS_ON_WORKER_MAX: usize = 16 << 10;
 
@@ -58,19 +54,9 @@ pub(crate) fn beat(
     let offer = together::offer(session, &broker.settings.load(), request)?;
     let (reply_to, language, version) = (request.reply_to(), request.header.language.name(), request.header.version);
     let who = Who { language, version, reply_to, offer };
-    if request.body.len() <= BODY_ON_WORKER_MAX {
-        let said: Heartbeat = body(request)?;
-        return heard(broker, session, &said, who, out);
-    }
-    // A copy: the buffer holds the whole burst.
-    let bytes = Bytes::copy_from_slice(request.body);
-    let read = move |_: &Store| read_body::<Heartbeat>(&bytes);
-    view::at(At::Filter, broker, session, read, move |broker, session, said, out| {
-        let heard = said.and_then(|said| heard(broker, session, &said, who, out));
-        if let Err(refusal) = heard {
-            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-        }
-    })
+    // A long one is carried out beside (`beside`), where reading it holds up nobody.
+    let said: Heartbeat = body(request)?;
+    heard(broker, session, &said, who, out)
 }
 
 /// Who sends a heartbeat, and what its answer says besides.

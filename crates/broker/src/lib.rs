@@ -8,6 +8,7 @@ mod acknowledgements;
 mod admin;
 mod append;
 mod assignment;
+mod beside;
 mod blocking;
 mod broker;
 mod clients;

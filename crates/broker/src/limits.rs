@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use net::{Budget, Held, ListenerTag, PlaceFigures, Places};
 
+use crate::beside;
 use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
 
@@ -134,6 +135,8 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("popLeases", broker.pops.leases().to_string()),
         ("popLeasesMax", settings.pop_leases_max.to_string()),
         ("waitingPops", broker.pops.rooms.waiting().to_string()),
+        ("longRequestsWaiting", broker.beside.waiting().to_string()),
+        ("longRequestsWaitingMax", beside::WAITING_MAX.to_string()),
         ("maxPopPollingSize", settings.max_pop_polling_size.to_string()),
         ("openHalfMessagesMax", settings.open_half_messages_max.to_string()),
         ("repeatedSends", broker.repeats.count().to_string()),

@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use env::{Clock, TimeMs};
+use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use protocol::body::DataVersion;
 use protocol::names;
@@ -161,6 +162,10 @@ impl Entry {
     fn change(&self, queue_id: i32, offset: Option<i64>) -> Change<'_> {
         let committed_at = TimeMs(self.committed_at.load(Ordering::Relaxed));
         Change { topic: &self.key.topic, group: &self.key.group, queue_id, offset, committed_at }
+    }
+
+    fn has_committed(&self) -> bool {
+        self.slots.read().iter().any(|slot| slot.committed.load(Ordering::Relaxed) >= 0)
     }
 
     fn committed(&self) -> BTreeMap<i32, i64> {
@@ -345,6 +350,15 @@ impl Offsets {
         self.names(|key| (*key.group == *group).then_some(&key.topic))
     }
 
+    /// The same for all groups.
+    pub(crate) fn topics_by_group(&self) -> HashMap<Arc<str>, BTreeSet<Arc<str>>> {
+        let mut topics = HashMap::<_, BTreeSet<_>>::new();
+        for (key, _) in self.table.pin().iter().filter(|(_, entry)| entry.has_committed()) {
+            topics.entry(Arc::clone(&key.group)).or_default().insert(Arc::clone(&key.topic));
+        }
+        topics
+    }
+
     /// The topics that any group has offsets in.
     fn topics(&self) -> BTreeSet<Arc<str>> {
         self.names(|key| Some(&key.topic))
@@ -389,6 +403,11 @@ impl Offsets {
     /// Forgets a topic, for all groups.
     pub fn forget_topic(&self, topic: &str) {
         self.forget(|key| *key.topic == *topic);
+    }
+
+    /// How many groups have come some way, each counted by topic.
+    pub(crate) fn len(&self) -> usize {
+        self.table.pin().values().filter(|entry| entry.has_committed()).count()
     }
 
     /// Everything, as RocketMQ's JSON holds it.
@@ -540,8 +559,9 @@ impl Offsets {
 
     fn names<'a>(&self, pick: impl Fn(&Key) -> Option<&Arc<str>> + 'a) -> BTreeSet<Arc<str>> {
         let table = self.table.pin();
-        let with_offsets = table.iter().filter(|(_, entry)| !entry.committed().is_empty());
-        with_offsets.filter_map(|(key, _)| pick(key).cloned()).collect()
+        // The name first: it costs less than a look at all queues.
+        let picked = table.iter().filter_map(|(key, entry)| Some((pick(key)?, entry)));
+        picked.filter(|(_, entry)| entry.has_committed()).map(|(name, _)| Arc::clone(name)).collect()
     }
 
     fn unset(&self, group: &str, topic: &str, queue_id: i32) {

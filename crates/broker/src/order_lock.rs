@@ -6,10 +6,10 @@
 //! hold for all of the 60 s, nobody consumes the queues meanwhile, and what the group sends back goes to dead letters.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 use env::Clock;
-use hashbrown::HashMap;
 use net::{Outgoing, Request};
 use parking_lot::Mutex;
 use protocol::body::{LockBatch, LockBatchReply, MessageQueue};
@@ -23,6 +23,9 @@ use crate::refusal::Refusal;
 
 /// Locks that a broker keeps. Clients name the queues, so without a bound a client that makes up names would fill the memory.
 const LOCKS_MAX: usize = 1_000_000;
+
+/// About so many locks are looked at before others get their turn.
+const EXPIRED_AT_ONCE: usize = 1_000;
 
 /// Longest name of a broker in a lock, in bytes.
 const BROKER_NAME_MAX: usize = 255;
@@ -55,13 +58,13 @@ impl Lock {
 struct Locks {
     /// How long a lock holds without being renewed.
     live: Duration,
-    groups: HashMap<Box<str>, BTreeMap<MessageQueue, Lock>>,
+    groups: BTreeMap<Box<str>, BTreeMap<MessageQueue, Lock>>,
     count: usize,
 }
 
 impl Locks {
     fn new(live: Duration) -> Locks {
-        Locks { live, groups: HashMap::new(), count: 0 }
+        Locks { live, groups: BTreeMap::new(), count: 0 }
     }
 
     /// Locks or renews as many of the queues as it can, and says which.
@@ -137,14 +140,29 @@ impl Locks {
         self.groups.get(group).is_some_and(|held| held.values().any(holds))
     }
 
-    /// Forgets locks that nobody has renewed.
-    fn expire(&mut self, now: Duration) {
-        let live = self.live;
-        self.groups.retain(|_, held| {
+    /// Forgets locks that nobody has renewed, of some groups behind this one. Returns the last of them, until there is none left.
+    fn expire(&mut self, now: Duration, behind: Option<&str>) -> Option<Box<str>> {
+        let (live, from) = (self.live, behind.map_or(Bound::Unbounded, Bound::Excluded));
+        let (mut last, mut looked) = (None, 0);
+        let (mut empty, mut gone) = (Vec::new(), 0);
+        for (group, held) in self.groups.range_mut::<str, _>((from, Bound::Unbounded)) {
+            if looked >= EXPIRED_AT_ONCE {
+                break;
+            }
+            let before = held.len();
             held.retain(|_, lock| lock.is_held(now, live));
-            !held.is_empty()
-        });
-        self.count = self.groups.values().map(BTreeMap::len).sum();
+            gone += before - held.len();
+            looked += before.max(1);
+            if held.is_empty() {
+                empty.push(group.clone());
+            }
+            last = Some(group.clone());
+        }
+        self.count -= gone;
+        for group in empty {
+            self.groups.remove(&group);
+        }
+        last
     }
 }
 
@@ -186,7 +204,15 @@ impl OrderLocks {
 
     /// Forgets what nobody renews; called by the housekeeping task.
     pub(crate) fn expire(&self) {
-        self.locks.lock().expire(self.clock.elapsed());
+        let now = self.clock.elapsed();
+        let mut last = None;
+        // Ends with the last group. Clients that lock queues come in between.
+        loop {
+            last = self.locks.lock().expire(now, last.as_deref());
+            if last.is_none() {
+                return;
+            }
+        }
     }
 }
 
@@ -271,7 +297,7 @@ mod tests {
         locks.leave("G", "a");
         assert!(!locks.holds_any("G", at(45_002)));
         assert!(locks.lock("G", "c", queues(&[1]), at(90_000)).is_empty());
-        locks.expire(at(90_001));
+        locks.expire(at(90_001), None);
         assert_eq!((locks.count, locks.groups.len()), (0, 0));
     }
 
@@ -325,10 +351,27 @@ mod tests {
     }
 
     #[test]
+    fn locks_of_many_groups_expire_in_pieces_and_those_that_are_renewed_stay() {
+        let (clock, hand) = Clock::manual(TimeMs(0));
+        let locks = OrderLocks::new(60_000, clock);
+        let groups = EXPIRED_AT_ONCE * 3 / 2;
+        for group in 0..groups {
+            locks.lock(&format!("G{group}"), "a", queues(&[0, 1]));
+        }
+        hand.advance(at(50_000));
+        locks.lock("G7", "a", queues(&[1]));
+        hand.advance(at(10_001));
+        assert!(locks.locks.lock().expire(at(0), None).is_some(), "a piece is not all");
+        locks.expire();
+        let left = locks.locks.lock();
+        assert_eq!((left.count, left.groups.len()), (1, 1));
+    }
+
+    #[test]
     fn what_has_expired_leaves_nothing_behind() {
         let mut locks = Locks::new(at(60_000));
         locks.lock("G", "a", queues(&[0, 1]), at(0));
-        locks.expire(at(60_001));
+        locks.expire(at(60_001), None);
         assert_eq!(locks.count, 0);
         assert!(locks.groups.is_empty());
     }

@@ -2,21 +2,19 @@
 
 use std::sync::Arc;
 
-use net::{Request, SharedSlice};
+use net::{Outgoing, Request, SharedSlice};
 use protocol::code::ResponseCode;
 use protocol::request::{QueryMessage, QueryMessageReply};
 use store::{KeyKind, KeyMatch, KeyQuery};
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::session::Session;
-use crate::view::at_length;
 
 /// Apache's name for a look-up by tag (`indexType`); `K` and `U` are looked up alike.
 const TAG: &str = "T";
 
 /// 12.
-pub(crate) fn by_key(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<(), Refusal> {
+pub(crate) fn by_key(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = QueryMessage::decode(&request.header.fields)?;
     if broker.store.options().index.is_none() {
         let remark = "messages cannot be looked up by key: messageIndexEnable is false";
@@ -35,36 +33,22 @@ pub(crate) fn by_key(broker: &Broker, session: &mut Session, request: &Request<'
         begin: asked.begin_timestamp,
         end: asked.end_timestamp,
     };
-    let reply_to = request.reply_to();
-    at_length(
-        broker,
-        session,
-        move |store| store.query(&query),
-        move |_, _, found, out| {
-            let refusal = match found {
-                Ok(answer) if !answer.found.is_empty() => {
-                    let fields = QueryMessageReply {
-                        index_last_update_timestamp: answer.index_timestamp,
-                        index_last_update_phyoffset: answer.index_offset,
-                    };
-                    let bytes = answer.found.iter().map(|found| found.bytes().len()).sum();
-                    let parts = answer.found.into_iter().map(part);
-                    return out.reply_shared(reply_to, ResponseCode::Success, None, &fields, bytes, parts);
-                }
-                Ok(answer) if answer.is_cut => Refusal::new(
-                    ResponseCode::QueryNotFound,
-                    "can not find message, and too many have this key to look at all of them: narrow the time range"
-                        .to_owned(),
-                ),
-                Ok(_) => Refusal::new(
-                    ResponseCode::QueryNotFound,
-                    "can not find message, maybe time range not correct".to_owned(),
-                ),
-                Err(error) => Refusal::failed(error),
-            };
-            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-        },
-    )
+    let answer = broker.store.query(&query).map_err(Refusal::failed)?;
+    if answer.found.is_empty() {
+        let remark = match answer.is_cut {
+            true => "can not find message, and too many have this key to look at all of them: narrow the time range",
+            false => "can not find message, maybe time range not correct",
+        };
+        return Err(Refusal::new(ResponseCode::QueryNotFound, remark));
+    }
+    let fields = QueryMessageReply {
+        index_last_update_timestamp: answer.index_timestamp,
+        index_last_update_phyoffset: answer.index_offset,
+    };
+    let bytes = answer.found.iter().map(|found| found.bytes().len()).sum();
+    let parts = answer.found.into_iter().map(part);
+    out.reply_shared(request.reply_to(), ResponseCode::Success, None, &fields, bytes, parts);
+    Ok(())
 }
 
 fn part(found: KeyMatch) -> SharedSlice {

@@ -25,6 +25,7 @@ use protocol::sys_flag::perm;
 use tokio::sync::{Notify, watch};
 
 use crate::broker::Broker;
+use crate::upkeep::beside;
 
 /// The id of a master, which every broker of ours is until there is replication.
 const BROKER_ID: i64 = 0;
@@ -197,7 +198,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
         let registered = tokio::select! {
             biased;
             _ = stop.changed() => return,
-            registered = look_and_register(&broker, &server.address, &owed, &mut seen, is_known) => registered,
+            registered = look_and_register(&broker, &server.address, owed, &mut seen, is_known) => registered,
         };
         match registered {
             Ok(Registered { order_topics, connection: came_by, remark }) => {
@@ -212,7 +213,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
                     seen.remark(&server.address, remark);
                 }
                 if let Some(order_topics) = order_topics {
-                    mark_order_topics(&broker, &order_topics);
+                    beside(&broker, move |broker| mark_order_topics(broker, &order_topics)).await;
                 }
                 let ended = async {
                     match connection {
@@ -298,13 +299,13 @@ impl Seen {
 
 /// Registers once; before everything is told, looks who is in the routes.
 async fn look_and_register(
-    broker: &Broker,
+    broker: &Arc<Broker>,
     address: &str,
-    owed: &Owed,
+    owed: Owed,
     seen: &mut Seen,
     is_known: bool,
 ) -> Result<Registered, RegisterError> {
-    if *owed == Owed::Everything
+    if owed == Owed::Everything
         && let Some(other) = other_in_routes(broker, address).await?
     {
         seen.other(address, other, is_known);
@@ -341,38 +342,49 @@ fn other_of(route: &TopicRoute, cluster: &str, broker_name: &str, own: &str) -> 
     known.broker_addrs.get(&BROKER_ID).filter(|address| *address != own).cloned()
 }
 
-/// Registers once.
-async fn register(broker: &Broker, address: &str, owed: &Owed) -> Result<Registered, RegisterError> {
-    let settings = broker.settings.load_full();
-    let timeout = Duration::from_millis(settings.register_broker_timeout_mills);
-    let topics = match owed {
-        Owed::Everything => broker.topics.all().iter().map(|topic| TopicConfig::clone(&topic.config())).collect(),
+/// What is told, in the pieces in which it is.
+fn pieces(broker: &Broker, owed: Owed) -> Vec<Vec<TopicConfig>> {
+    let settings = broker.settings.load();
+    match owed {
+        Owed::Everything => {
+            let topics: Vec<TopicConfig> =
+                broker.topics.all().iter().map(|topic| TopicConfig::clone(&topic.config())).collect();
+            match settings.enable_split_registration {
+                true => topics.chunks(settings.split_registration_size.max(1)).map(<[TopicConfig]>::to_vec).collect(),
+                false => vec![topics],
+            }
+        }
         Owed::Topics(names) => {
             let found = names.iter().filter_map(|name| broker.topics.get(name));
-            found.map(|topic| TopicConfig::clone(&topic.config())).collect::<Vec<_>>()
+            vec![found.map(|topic| TopicConfig::clone(&topic.config())).collect()]
         }
-    };
-    let mut registered = Registered::default();
-    if topics.is_empty() {
-        return Ok(registered);
     }
-    let pieces = match owed {
-        Owed::Everything if settings.enable_split_registration => {
-            topics.chunks(settings.split_registration_size.max(1)).map(<[TopicConfig]>::to_vec).collect()
-        }
-        Owed::Everything | Owed::Topics(_) => vec![topics],
-    };
+}
+
+/// The body for a piece, and whether it is compressed.
+fn encoded(broker: &Broker, piece: Vec<TopicConfig>, version: DataVersion) -> Result<(Vec<u8>, bool), RegisterError> {
+    let settings = broker.settings.load();
+    let mut body = body_of(piece, version, settings.broker_permission);
+    add_mappings(broker, &mut body.topics);
+    let bytes = body.to_json();
+    if settings.compressed_register || bytes.len() > PLAIN_BYTES_MAX {
+        return Ok((body.to_compressed()?, true));
+    }
+    Ok((bytes, false))
+}
+
+/// Registers once. Bodies are made beside the network workers: a broker may have very many topics.
+async fn register(broker: &Arc<Broker>, address: &str, owed: Owed) -> Result<Registered, RegisterError> {
+    let settings = broker.settings.load_full();
+    let timeout = Duration::from_millis(settings.register_broker_timeout_mills);
+    let mut pieces = beside(broker, move |broker| pieces(broker, owed)).await;
+    pieces.retain(|piece| !piece.is_empty());
+    let mut registered = Registered::default();
     let broker_addr = told_address(&settings.broker_ip1, broker.advertised);
     let count = pieces.len();
     for (place, piece) in pieces.into_iter().enumerate() {
         let version = version_of_piece(broker.topics.version(), count - 1 - place);
-        let mut body = body_of(piece, version, settings.broker_permission);
-        add_mappings(broker, &mut body.topics);
-        let mut bytes = body.to_json();
-        let compressed = settings.compressed_register || bytes.len() > PLAIN_BYTES_MAX;
-        if compressed {
-            bytes = body.to_compressed()?;
-        }
+        let (bytes, compressed) = beside(broker, move |broker| encoded(broker, piece, version)).await?;
         let fields = RegisterBroker {
             broker_name: &settings.broker_name,
             broker_addr: &broker_addr,

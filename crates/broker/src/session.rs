@@ -2,10 +2,11 @@
 //!
 //! A session belongs to its connection's task; nobody else touches it. Others reach the connection through its handle.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use net::{Connection, Frames, KeptBack, Outgoing, ReplyTo};
+use protocol::code::ResponseCode;
 use store::{LogSlice, Watermark};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ use crate::hold::{Errand, Inbox, LetGo};
 use crate::late_subscription::Question;
 use crate::refusal::Refusal;
 use crate::topics::Topic;
+use crate::{beside, heartbeat};
 
 /// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.
 pub(crate) const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,6 +40,48 @@ pub(crate) enum Late {
     Send,
     /// These requests are refused.
     Refuse(Vec<ReplyTo>),
+}
+
+/// What a request that is carried out on another thread needs of its connection's session. It does not hold the inbox: answers that lie there
+/// hold the turn that this waits for, and must go with the connection.
+pub(crate) struct Apart {
+    connection: Connection<Work>,
+    inbox: Weak<Inbox>,
+    parts_max: usize,
+    asked: ReplyTo,
+}
+
+impl Apart {
+    /// A session that shares the connection and the inbox, and knows nothing else. What the answer has to wait for, and what is remembered
+    /// of it, goes back by [`Session::take_over`]. None if the connection is gone.
+    pub(crate) fn open(self) -> Option<Session> {
+        Some(Session {
+            inbox: self.inbox.upgrade()?,
+            sends: Sends::new(0),
+            errands: Vec::new(),
+            slices: Vec::new(),
+            questions: Vec::new(),
+            parts_max: self.parts_max,
+            last_topic: None,
+            durable_after: 0,
+            on_device_after: 0,
+            may_be_late: false,
+            asked: Some(self.asked),
+            steps: 0,
+            owed: Vec::new(),
+            owing: Arc::new(Semaphore::new(0)),
+            kept_back: self.connection.kept_back(),
+            connection: self.connection,
+        })
+    }
+}
+
+/// What a request that was carried out on another thread leaves to its connection's session.
+pub(crate) struct Done {
+    durable_after: u64,
+    on_device_after: u64,
+    may_be_late: bool,
+    parts_max: usize,
 }
 
 /// Replies that must not leave before the journal has come so far.
@@ -132,10 +176,48 @@ impl Session {
         }
     }
 
+    /// For one request that is carried out on another thread.
+    pub(crate) fn apart(&self, asked: ReplyTo) -> Apart {
+        Apart {
+            connection: self.connection.clone(),
+            inbox: Arc::downgrade(&self.inbox),
+            parts_max: self.parts_max,
+            asked,
+        }
+    }
+
+    /// What is left of a session that was [`apart`](Session::apart).
+    pub(crate) fn done(&self) -> Done {
+        let Session { durable_after, on_device_after, may_be_late, parts_max, .. } = *self;
+        Done { durable_after, on_device_after, may_be_late, parts_max }
+    }
+
+    /// Goes on where a request that was carried out elsewhere has come to. In [`Session::answering`].
+    pub(crate) fn take_over(&mut self, done: &Done) {
+        self.durable_after(done.durable_after);
+        self.on_device_after(done.on_device_after);
+        self.may_be_late |= done.may_be_late;
+        self.parts_max = done.parts_max;
+    }
+
+    /// Whether somebody still waits for the answer under way. For steps of long ones: a peer that has ended, and a broker that stops, do not.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.connection.is_closed()
+    }
+
+    /// The same, as the refusal that ends it.
+    pub(crate) fn check_wanted(&self) -> Result<(), Refusal> {
+        if self.is_wanted() {
+            return Ok(());
+        }
+        Err(Refusal::new(ResponseCode::SystemError, "[GANTRY]given up: the connection is ending, or the broker stops"))
+    }
+
     pub(crate) fn close(mut self, broker: &Broker) {
         self.sends.give_up(broker);
         broker.limits.closed(self.connection.listener());
-        crate::heartbeat::closed(broker, self.connection.id());
+        let id = self.connection.id();
+        beside::at_the_end(broker, id, broker.clients.has_crowd(), move |broker| heartbeat::closed(broker, id));
         broker.hold.forget(&self.inbox);
     }
 

@@ -191,13 +191,7 @@ async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
                 "the wall clock was set; timer messages, leases and what else is due at a time go with it"
             );
         }
-        broker.order_locks.expire();
-        let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
-        broker.pops.rooms.sweep(Duration::from_secs(idle));
-        broker.routes.expire(broker.clock.now());
-        tend_conditions(&broker);
-        heartbeat::close_silent(&broker);
-        heartbeat::tell_late(&broker);
+        beside(&broker, tidy).await;
     }
 }
 
@@ -210,6 +204,17 @@ fn tell_behind(broker: &Broker) {
             "the wall clock is behind the newest message of the log; messages are stored with the time of that one until the clock has come so far"
         );
     }
+}
+
+/// Each looks through a table.
+fn tidy(broker: &Broker) {
+    broker.order_locks.expire();
+    let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
+    broker.pops.rooms.sweep(Duration::from_secs(idle));
+    broker.routes.expire(broker.clock.now());
+    tend_conditions(broker);
+    heartbeat::close_silent(broker);
+    heartbeat::tell_late(broker);
 }
 
 fn tell(minute: &Minute) {
@@ -257,7 +262,10 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
 }
 
 /// Does what takes time with large tables on a thread that serves no connection.
-async fn beside<T: Send + 'static>(broker: &Arc<Broker>, work: impl FnOnce(&Broker) -> T + Send + 'static) -> T {
+pub(crate) async fn beside<T: Send + 'static>(
+    broker: &Arc<Broker>,
+    work: impl FnOnce(&Broker) -> T + Send + 'static,
+) -> T {
     let broker = Arc::clone(broker);
     match blocking::spawn(move || work(&broker)).await {
         Ok(done) => done,

@@ -94,16 +94,6 @@ pub(crate) fn in_the_cold<T: Send + 'static>(
     elsewhere(broker, session, Store::cold_read, read, then)
 }
 
-/// The same for what operators ask and may take seconds: consumers do not wait behind it.
-pub(crate) fn at_length<T: Send + 'static>(
-    broker: &Broker,
-    session: &Session,
-    read: impl FnOnce(&Store) -> T + Send + 'static,
-    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
-) -> Result<(), Refusal> {
-    elsewhere(broker, session, Store::query_read, read, then)
-}
-
 /// The same where a read of messages goes on, unless its connection is over by then.
 pub(crate) fn at<T: Send + 'static>(
     at: At,

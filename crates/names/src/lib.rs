@@ -4,6 +4,7 @@
 //! ([`RouteTable`], the time is an argument); [`Names`] puts it behind one lock and answers requests. Routes are asked for far
 //! more often than they change, so their JSON is kept until the table changes.
 
+mod beside;
 mod configuration;
 mod kv;
 mod limits;

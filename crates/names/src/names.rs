@@ -3,8 +3,8 @@
 //! One lock guards the route table; it is held for a look-up or a change in memory, never while waiting. A task expires silent
 //! brokers. A broker's registration ends with the connection that it came by, unless we end that because we stop.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -23,7 +23,7 @@ use crate::limits::{Limits, Unfit};
 use crate::options::Options;
 use crate::route::RouteCache;
 use crate::routes::{Departure, MinBrokerIdChange, RouteTable, TableSize, Unregistration};
-use crate::{lists, register, route};
+use crate::{beside, lists, register, route};
 
 /// A running name server.
 pub struct Names {
@@ -31,6 +31,10 @@ pub struct Names {
     pub(crate) options: ArcSwap<Options>,
     /// Lets one change of the settings at a time through to their file.
     pub(crate) changing: tokio::sync::Mutex<Unwritten>,
+    /// The turn of requests that are carried out beside the network workers.
+    pub(crate) beside: Arc<tokio::sync::Mutex<()>>,
+    /// For work that outlives the call that begins it.
+    pub(crate) myself: Weak<Names>,
     /// Lets one compressed registration at a time unfold.
     pub(crate) unfolding: Arc<tokio::sync::Mutex<()>>,
     pub(crate) clock: Clock,
@@ -90,7 +94,9 @@ impl Names {
     /// Reads the key-value settings. `calls` says how brokers are called. [`Names::expire`] has to be run beside.
     pub fn new(options: Options, calls: ClientOptions, clock: Clock) -> Result<Arc<Names>, KvError> {
         let kv = Arc::new(KvConfig::load(&options.kv_config_path, &Limits::of(&options))?);
-        Ok(Arc::new(Names {
+        Ok(Arc::new_cyclic(|myself| Names {
+            beside: Arc::default(),
+            myself: Weak::clone(myself),
             changing: tokio::sync::Mutex::default(),
             unfolding: Arc::default(),
             options: ArcSwap::from_pointee(options),
@@ -129,7 +135,13 @@ impl Names {
         loop {
             let pause = Duration::from_millis(self.options.load().scan_not_active_broker_interval.max(1));
             tokio::time::sleep(pause).await;
-            self.tidy();
+            // It looks through the table, which may be large.
+            let names = Arc::clone(&self);
+            if let Err(error) = tokio::task::spawn_blocking(move || names.tidy()).await
+                && let Ok(panic) = error.try_into_panic()
+            {
+                std::panic::resume_unwind(panic);
+            }
         }
     }
 
@@ -189,10 +201,21 @@ impl Names {
 
     async fn answer(&self, session: &mut Session, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
         match asked.header.code {
+            request::REGISTER_BROKER => register::broker(self, session, asked, out).await,
+            request::PUT_KV_CONFIG => lists::put_kv(self, asked, out).await,
+            request::DELETE_KV_CONFIG => lists::delete_kv(self, asked, out).await,
+            request::UPDATE_NAMESRV_CONFIG => crate::configuration::update(self, asked, out).await,
+            _ if beside::is_wanted_for(asked) => beside::answer(self, session, asked, out).await,
+            _ => self.answer_here(asked, out),
+        }
+    }
+
+    /// Answers what waits for nothing, on the thread that its code has in [`protocol::code::REQUESTS`].
+    pub(crate) fn answer_here(&self, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+        match asked.header.code {
             request::GET_ROUTEINFO_BY_TOPIC => route::of_topic(self, asked, out),
             request::GET_BROKER_CLUSTER_INFO => route::clusters(self, asked, out),
             request::GET_BROKER_MEMBER_GROUP => route::members(self, asked, out),
-            request::REGISTER_BROKER => register::broker(self, session, asked, out).await,
             request::UNREGISTER_BROKER => register::unregister(self, asked, out),
             request::BROKER_HEARTBEAT => register::heartbeat(self, asked, out),
             request::QUERY_DATA_VERSION => register::data_version(self, asked, out),
@@ -206,11 +229,8 @@ impl Names {
             | request::GET_UNIT_TOPIC_LIST
             | request::GET_HAS_UNIT_SUB_TOPIC_LIST
             | request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST => lists::topics(self, asked, out),
-            request::PUT_KV_CONFIG => lists::put_kv(self, asked, out).await,
             request::GET_KV_CONFIG => lists::get_kv(self, asked, out),
-            request::DELETE_KV_CONFIG => lists::delete_kv(self, asked, out).await,
             request::GET_KVLIST_BY_NAMESPACE => lists::list_kv(self, asked, out),
-            request::UPDATE_NAMESRV_CONFIG => crate::configuration::update(self, asked, out).await,
             request::GET_NAMESRV_CONFIG => crate::configuration::get(self, asked, out),
             code => {
                 Err(Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported")))

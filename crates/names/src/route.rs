@@ -72,7 +72,13 @@ fn no_route(topic: &str) -> Refusal {
 
 fn kept(names: &Names, topic: &str) -> Option<Kept> {
     let routes = names.routes.routes.pin();
-    let table = names.table.read();
+    let table = match (names.table.try_read(), routes.get(topic)) {
+        (Some(table), _) => table,
+        // It is being changed, which may take a while in a large one. What was kept until then answers as well as if it had been asked for a
+        // moment ago.
+        (None, Some(kept)) => return Some(kept.clone()),
+        (None, None) => names.table.read(),
+    };
     let generation = table.generation();
     // After the generation, which grows when they change: what is kept under it was made with these settings or later ones.
     let options = names.options.load();

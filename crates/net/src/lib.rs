@@ -30,7 +30,7 @@ pub use detached::{Detached, over};
 pub use listener::{Listener, ListenerOptions, Port};
 pub use outgoing::{Answered, Arrival, COPIED_BELOW_BYTES, Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use places::{PlaceFigures, Places};
-pub use service::{Burst, Request, Service};
+pub use service::{Burst, OwnedRequest, Request, Service};
 #[doc(hidden)]
 pub use stream::Bytewise;
 pub use tls::{ClientAuth, ClientTls, ServerCheck, TlsError, TlsMode, TlsSettings};

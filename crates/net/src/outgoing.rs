@@ -356,6 +356,27 @@ impl Outgoing {
         self.answered(to, code);
     }
 
+    /// The same with a body that nobody else needs: a large one is written from where it lies.
+    pub fn reply_owned(
+        &mut self,
+        to: ReplyTo,
+        code: ResponseCode,
+        remark: Option<&str>,
+        fields: &dyn EncodeFields,
+        body: Vec<u8>,
+    ) {
+        if body.len() < SHARE_FROM_BYTES {
+            return self.reply(to, code, remark, fields, &body);
+        }
+        if to.is_oneway {
+            return;
+        }
+        self.reply_head(to, code, remark, fields, body.len());
+        self.owned_bytes += body.len();
+        self.put_lent(Lent::Bytes(body.into()));
+        self.answered(to, code);
+    }
+
     /// Answers a request with a body of `body_len` bytes that lies in several places; writes nothing if it was oneway.
     ///
     /// Slices that continue each other become one; small ones are copied, large ones written from where they lie.

@@ -58,6 +58,8 @@ pub trait Service: Send + Sync + 'static {
 pub struct Request<'a> {
     /// Its header, borrowed from the read buffer.
     pub header: Header<'a>,
+    /// The bytes of that header.
+    pub head: &'a [u8],
     /// How the header was written, and so how the reply's will be.
     pub serialization: Serialization,
     /// Its body. A clone shares the read buffer of the whole burst: copy what you keep for long.
@@ -70,6 +72,40 @@ impl Request<'_> {
     /// What a reply needs to know, free of the borrow.
     pub fn reply_to(&self) -> ReplyTo {
         reply_to(&self.header, self.serialization, self.came)
+    }
+
+    /// The bytes of header and body.
+    pub fn bytes(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+}
+
+/// A copy of a request that outlives its burst: it is carried out on another thread.
+#[derive(Debug)]
+pub struct OwnedRequest {
+    head: Box<[u8]>,
+    serialization: Serialization,
+    body: Bytes,
+    came: Arrival,
+}
+
+impl OwnedRequest {
+    /// A copy.
+    pub fn of(request: &Request<'_>) -> OwnedRequest {
+        OwnedRequest {
+            head: request.head.into(),
+            serialization: request.serialization,
+            body: Bytes::copy_from_slice(request.body),
+            came: request.came,
+        }
+    }
+
+    /// Lends the request. Fails only if it was never one: its header was read before.
+    pub fn lend<R>(&self, f: impl FnOnce(&Request<'_>) -> R) -> Result<R, HeaderError> {
+        let mut scratch = HeaderScratch::new();
+        let header = header::decode(&self.head, self.serialization, &mut scratch)?;
+        let OwnedRequest { head, serialization, body, came } = self;
+        Ok(f(&Request { header, head, serialization: *serialization, body, came: *came }))
     }
 }
 
@@ -143,11 +179,8 @@ impl<'c> Burst<'c> {
             // lives. On the branches that loop, the header is dropped before the next reborrow. The borrow checker refuses
             // exactly this shape (a conditional return of a borrow inside a loop), so the lifetime is cut by hand.
             let scratch = unsafe { &mut *std::ptr::from_mut::<HeaderScratch>(self.scratch) };
-            match header::decode(
-                &self.frames[start + layout.header.start..start + layout.header.end],
-                layout.serialization,
-                scratch,
-            ) {
+            let head = start + layout.header.start..start + layout.header.end;
+            match header::decode(&self.frames[head.clone()], layout.serialization, scratch) {
                 Err(error) => {
                     self.broken = Some(error);
                     self.at = self.frames.len();
@@ -163,7 +196,7 @@ impl<'c> Burst<'c> {
                 }
                 Ok(header) => {
                     let (serialization, came) = (layout.serialization, self.came);
-                    return Some(Request { header, serialization, body: &self.body, came });
+                    return Some(Request { header, head: &self.frames[head], serialization, body: &self.body, came });
                 }
             }
         }

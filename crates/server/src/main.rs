@@ -8,6 +8,7 @@
 mod beginning;
 mod command_line;
 mod log;
+mod lookout;
 mod machine;
 mod memory;
 mod metrics;

@@ -76,8 +76,6 @@ pub struct StoreOptions {
     pub cold_read_threads: usize,
     /// Reads that may wait for those threads; and as many that take the processor's time may wait for theirs.
     pub cold_reads_max: usize,
-    /// The same of questions that may take long, and of which nobody waits who consumes: on a thread of their own.
-    pub queries_max: usize,
     /// Files of consume queues that may be open at once.
     pub queue_descriptors_max: usize,
     /// Units of consume queues that wait to be written, in bytes, at which they are written early. If they cannot be, the
@@ -120,7 +118,6 @@ impl StoreOptions {
             hot_bytes: 1 << 30,
             cold_read_threads: 2,
             cold_reads_max: 4096,
-            queries_max: 256,
             queue_descriptors_max: QUEUE_DESCRIPTORS,
             queue_buffered_bytes: 4 << 20,
             light_queues_max: None,

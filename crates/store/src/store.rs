@@ -2,7 +2,7 @@
 //! ends the threads.
 //!
 //! Threads: `segments` (prepare.rs), `commit` (pool.rs, where there is a pool), `flush` (flush.rs), `queues` and `checkpoint` (threads.rs: write units, bring them to the device), `index`
-//! (index/), `governor` (governor.rs), `retention` (retention.rs), `journal`, `cold-N`, `query-0`. Closing stops them in that order of need: nothing is flushed before it is written.
+//! (index/), `governor` (governor.rs), `retention` (retention.rs), `journal`, `cold-N`. Closing stops them in that order of need: nothing is flushed before it is written.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -153,8 +153,6 @@ pub struct Store {
     /// Shared with the thread `index`, which must not keep the store alive.
     journal: Arc<Journal>,
     cold: Arc<ColdReads>,
-    /// Questions of operators, which may take seconds: consumers that read cold data do not wait behind them.
-    queries: Arc<ColdReads>,
     /// Reads by conditions that take long: neither who serves sockets nor who waits for the device is held up by them.
     filters: Arc<ColdReads>,
     checkpoint: Mutex<Checkpoint>,
@@ -460,11 +458,6 @@ impl Store {
     /// Runs a read that may wait for the device, on a thread of its own.
     pub fn cold_read(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
         self.cold.submit(read)
-    }
-
-    /// The same for what may take seconds, on another thread.
-    pub fn query_read(&self, read: ColdRead) -> Result<(), ColdReadRefused> {
-        self.queries.submit(read)
     }
 
     /// The same for what takes the processor's time, not the device's: it is to look at what is in memory only.

@@ -137,7 +137,8 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
     let groups = std::mem::take(&mut table.subscription_group_table);
     table.subscription_group_table = piece(groups, asked.group_seq, asked.max_group_num);
     let fields = GetAllGroupsReply { total_group_num: Some(total) };
-    out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &fastjson::to_vec(&table, Dialect::FastJson));
+    let body = fastjson::to_vec(&table, Dialect::FastJson);
+    out.reply_owned(request.reply_to(), ResponseCode::Success, None, &fields, body);
     Ok(())
 }
 

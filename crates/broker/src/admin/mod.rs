@@ -1,7 +1,7 @@
 //! What operators and tools ask for, a file for each subject.
 //!
-//! Handlers run on the connection's task like any other; what they read are snapshots. A change goes to the journal first, and its
-//! answer leaves when the journal is written.
+//! What they read are snapshots. A change goes to the journal first, and its answer leaves when the journal is written. Those whose work
+//! grows with a table run beside the network workers (`beside`).
 
 pub(crate) mod access;
 pub(crate) mod attributes;
@@ -52,7 +52,7 @@ pub(crate) fn reply_ok(request: &Request<'_>, out: &mut Outgoing) {
 
 /// Success with a JSON body, in the dialect that Java tools read.
 pub(crate) fn reply_json<T: Serialize>(request: &Request<'_>, out: &mut Outgoing, body: &T) {
-    out.reply(request.reply_to(), ResponseCode::Success, None, &(), &fastjson::to_vec(body, Dialect::FastJson));
+    out.reply_owned(request.reply_to(), ResponseCode::Success, None, &(), fastjson::to_vec(body, Dialect::FastJson));
 }
 
 /// Entries that 21 and 201 send in one piece to who asks for pieces without saying how large.

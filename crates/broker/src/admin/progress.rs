@@ -1,6 +1,6 @@
 //! How far groups are behind: 208, 303, 317.
 //!
-//! Offsets are in memory; the times of messages may lie on the disk, so a cold-read thread puts the answer together.
+//! Offsets are in memory; the times of messages may lie on the disk. All three run beside the network workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use net::{Outgoing, Request};
 use protocol::body::{BrokerConsumeStats, ConsumeOffset, ConsumeStats, ConsumeTimeSpans, MessageQueue, QueueTimeSpan};
 use protocol::code::ResponseCode;
-use protocol::fastjson::{self, Dialect};
+use protocol::fastjson::QueueMap;
 use protocol::request::{GetBrokerConsumeStats, GetConsumeStats, QueryConsumeTimeSpan};
 use store::{ConsumeQueue, Store};
 
+use crate::admin::reply_json;
 use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
 use crate::pop::origin_topic;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::view;
 
 /// One queue that a group consumes, before the time is known.
 struct Progress {
@@ -31,7 +31,7 @@ pub(crate) fn of_group(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
-    _: &mut Outgoing,
+    out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let asked = GetConsumeStats::decode(&request.header.fields)?;
     let group = asked.consumer_group;
@@ -44,19 +44,13 @@ pub(crate) fn of_group(
         (_, None) => subscribed(broker, group, broker.offsets.topics_of(group)),
     };
     let consume_tps = topics.iter().map(|topic| broker.stats.consume_tps(group, topic)).sum();
-    let progress: Vec<Progress> = topics.iter().flat_map(|topic| progress(broker, group, topic)).collect();
-    let reply_to = request.reply_to();
-    view::at_length(
-        broker,
-        session,
-        move |store| ConsumeStats {
-            consume_tps,
-            offset_table: progress.into_iter().map(|queue| timed(store, queue)).collect(),
-        },
-        move |_, _, stats, out| {
-            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&stats, Dialect::FastJson));
-        },
-    )
+    let mut offset_table = BTreeMap::new();
+    for topic in &topics {
+        offset_table
+            .extend(progress(broker, session, group, topic)?.into_iter().map(|queue| timed(&broker.store, queue)));
+    }
+    reply_json(request, out, &ConsumeStats { consume_tps, offset_table: QueueMap(offset_table) });
+    Ok(())
 }
 
 /// Of a group that is connected, only what it subscribes to counts.
@@ -69,8 +63,10 @@ fn subscribed(broker: &Broker, group: &str, topics: BTreeSet<Arc<str>>) -> BTree
     }
 }
 
-fn progress(broker: &Broker, group: &str, topic: &str) -> Vec<Progress> {
-    let Some(found) = broker.topics.get(topic) else { return Vec::new() };
+/// Of each queue of a topic that a group reads.
+fn progress(broker: &Broker, session: &Session, group: &str, topic: &str) -> Result<Vec<Progress>, Refusal> {
+    session.check_wanted()?;
+    let Some(found) = broker.topics.get(topic) else { return Ok(Vec::new()) };
     let broker_name = broker.settings.load().broker_name.clone();
     let read_queues = found.config().read_queue_nums;
     // Of a static topic a group may have its offset in another physical queue of the same logical one, perhaps on another broker.
@@ -88,7 +84,7 @@ fn progress(broker: &Broker, group: &str, topic: &str) -> Vec<Progress> {
                 offset,
             }
         });
-    progress.collect()
+    Ok(progress.collect())
 }
 
 /// Adds when the last consumed message was stored.
@@ -114,52 +110,36 @@ pub(crate) fn of_all(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
-    _: &mut Outgoing,
+    out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let asked = GetBrokerConsumeStats::decode(&request.header.fields)?;
-    let mut groups = Vec::new();
+    let mut stats = BrokerConsumeStats { broker_addr: broker.advertised.to_string(), ..BrokerConsumeStats::default() };
+    // One look through the offsets for all groups: a look for each would be the square of their number.
+    let mut topics_of = broker.offsets.topics_by_group();
     for group in broker.groups.all() {
-        let mut topics = Vec::new();
-        for topic in subscribed(broker, &group.name, broker.offsets.topics_of(&group.name)) {
+        session.check_wanted()?;
+        let mut of_topics = Vec::new();
+        for topic in subscribed(broker, &group.name, topics_of.remove(&group.name).unwrap_or_default()) {
             let Some(found) = broker.topics.get(&topic) else { continue };
             if asked.is_order && !found.config().order {
                 continue;
             }
-            let tps = broker.stats.consume_tps(&group.name, &topic);
-            let progress = progress(broker, &group.name, &topic);
+            let consume_tps = broker.stats.consume_tps(&group.name, &topic);
+            let progress = progress(broker, session, &group.name, &topic)?;
             if !progress.is_empty() {
-                topics.push((tps, progress));
+                let offset_table = progress.into_iter().map(|queue| timed(&broker.store, queue)).collect();
+                of_topics.push(ConsumeStats { consume_tps, offset_table });
             }
         }
-        groups.push((group.name.to_string(), topics));
+        for offset in of_topics.iter().flat_map(|stats: &ConsumeStats| stats.offset_table.values()) {
+            stats.total_diff += offset.broker_offset - offset.consumer_offset;
+            stats.total_inflight_diff += offset.pull_offset - offset.consumer_offset;
+        }
+        stats.consume_stats_list.push(BTreeMap::from([(group.name.to_string(), of_topics)]));
     }
-    let broker_addr = broker.advertised.to_string();
-    let reply_to = request.reply_to();
-    view::at_length(
-        broker,
-        session,
-        move |store| {
-            let mut stats = BrokerConsumeStats { broker_addr, ..BrokerConsumeStats::default() };
-            for (group, topics) in groups {
-                let of_topics: Vec<ConsumeStats> = topics
-                    .into_iter()
-                    .map(|(consume_tps, progress)| ConsumeStats {
-                        consume_tps,
-                        offset_table: progress.into_iter().map(|queue| timed(store, queue)).collect(),
-                    })
-                    .collect();
-                for offset in of_topics.iter().flat_map(|stats| stats.offset_table.values()) {
-                    stats.total_diff += offset.broker_offset - offset.consumer_offset;
-                    stats.total_inflight_diff += offset.pull_offset - offset.consumer_offset;
-                }
-                stats.consume_stats_list.push(BTreeMap::from([(group, of_topics)]));
-            }
-            stats
-        },
-        move |_, _, stats, out| {
-            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&stats, Dialect::FastJson));
-        },
-    )
+    session.check_wanted()?;
+    reply_json(request, out, &stats);
+    Ok(())
 }
 
 /// 303: from when the messages are that a group has consumed, and that it has not.
@@ -167,34 +147,32 @@ pub(crate) fn time_spans(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
-    _: &mut Outgoing,
+    out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let asked = QueryConsumeTimeSpan::decode(&request.header.fields)?;
     if broker.topics.get(asked.topic).is_none() {
         return Err(Refusal::new(ResponseCode::TopicNotExist, format!("topic[{}] not exist", asked.topic)));
     }
-    let progress = progress(broker, asked.group, asked.topic);
-    let reply_to = request.reply_to();
     let now = broker.clock.now();
-    view::at_length(
-        broker,
-        session,
-        move |store| {
-            let spans = progress.into_iter().map(|Progress { message_queue, queue, offset }| {
-                let time = |at: i64| queue.as_ref().map_or(0, |queue| store_time(store, queue, at));
-                let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
-                let min_time_stamp = time(min);
-                let max_time_stamp = time(max - 1);
-                let consumed = offset.consumer_offset;
-                let consume_time_stamp = if consumed > 0 { time(consumed - 1) } else { min_time_stamp };
-                // Behind by the age of the next message, if there is one.
-                let delay_time = if consumed < max { now.0 - time(consumed) } else { 0 };
-                QueueTimeSpan { consume_time_stamp, delay_time, max_time_stamp, message_queue, min_time_stamp }
-            });
-            ConsumeTimeSpans { consume_time_span_set: spans.collect() }
-        },
-        move |_, _, spans, out| {
-            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&spans, Dialect::FastJson));
-        },
-    )
+    let mut consume_time_span_set = Vec::new();
+    for Progress { message_queue, queue, offset } in progress(broker, session, asked.group, asked.topic)? {
+        session.check_wanted()?;
+        let time = |at: i64| queue.as_ref().map_or(0, |queue| store_time(&broker.store, queue, at));
+        let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
+        let min_time_stamp = time(min);
+        let max_time_stamp = time(max - 1);
+        let consumed = offset.consumer_offset;
+        let consume_time_stamp = if consumed > 0 { time(consumed - 1) } else { min_time_stamp };
+        // Behind by the age of the next message, if there is one.
+        let delay_time = if consumed < max { now.0 - time(consumed) } else { 0 };
+        consume_time_span_set.push(QueueTimeSpan {
+            consume_time_stamp,
+            delay_time,
+            max_time_stamp,
+            message_queue,
+            min_time_stamp,
+        });
+    }
+    reply_json(request, out, &ConsumeTimeSpans { consume_time_span_set });
+    Ok(())
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use net::{Outgoing, Request};
 use protocol::body::{ConsumeQueueUnit, CorrectionOffsets, QueryConsumeQueueReply};
 use protocol::code::ResponseCode;
-use protocol::fastjson::{self, Dialect};
 use protocol::request::{FieldError, QueryConsumeQueue, QueryCorrectionOffset};
 use protocol::tags;
 use store::{ConsumeQueue, QueueError, Unit};
@@ -16,8 +15,6 @@ use crate::admin::topics::ends;
 use crate::broker::Broker;
 use crate::clients::ClientSubscription;
 use crate::refusal::Refusal;
-use crate::session::Session;
-use crate::view;
 use crate::want::SQL92;
 
 /// Units in one answer: some 4 MB of JSON, a quarter of what a frame holds.
@@ -36,12 +33,7 @@ pub(crate) fn name<'a>(field: &str, text: &'a str) -> Result<&'a str, Refusal> {
 /// 321: units of a consume queue, and how a group filters them.
 ///
 /// An index outside the queue is a success without a body, as in Apache, whose tools look at the remark then.
-pub(crate) fn units(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
+pub(crate) fn units(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = QueryConsumeQueue::decode(&request.header.fields)?;
     let topic = name("topic", asked.topic.ok_or(FieldError::Missing { name: "topic" })?)?;
     let group = asked.consumer_group.map(|group| name("consumerGroup", group)).transpose()?;
@@ -79,22 +71,9 @@ pub(crate) fn units(
         subscription_data: subscription,
     };
     let (from, count) = (asked.index.unsigned_abs(), usize::try_from(asked.count).unwrap_or(0));
-    view::in_the_cold(
-        broker,
-        session,
-        move |_| read(&queue, from, count),
-        move |_, _, found, out| match found {
-            Ok(units) => {
-                reply.queue_data = units.iter().map(shown).collect();
-                let body = fastjson::to_vec(&reply, Dialect::FastJson);
-                out.reply(reply_to, ResponseCode::Success, None, &(), &body);
-            }
-            Err(error) => {
-                let refusal = Refusal::failed(error);
-                out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-            }
-        },
-    )
+    reply.queue_data = read(&queue, from, count).map_err(Refusal::failed)?.iter().map(shown).collect();
+    reply_json(request, out, &reply);
+    Ok(())
 }
 
 fn read(queue: &Arc<ConsumeQueue>, from: u64, count: usize) -> Result<Vec<Unit>, QueueError> {

@@ -14,14 +14,14 @@ use protocol::fastjson::{self, Dialect};
 use protocol::header::Language;
 use protocol::names;
 use protocol::request::ResetOffset;
-use store::{Boundary, ConsumeQueue, Store};
+use store::{Boundary, ConsumeQueue};
 
 use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
 use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
-use crate::{lite, upkeep, view};
+use crate::{lite, upkeep};
 
 /// Clients before this (3.0.7) do not know request 220.
 const VERSION_WITH_RESET: i32 = 28;
@@ -84,15 +84,9 @@ pub(crate) fn reset(
     let all = queues(broker, &topic);
     if !is_on_server {
         order.queues = all.into_iter().take_while(|(id, _)| *id < config.write_queue_nums).collect();
-        return view::at_length(
-            broker,
-            session,
-            move |store| {
-                let found = by_time(store, &order);
-                (order, found)
-            },
-            on_clients,
-        );
+        let targets = by_time(broker, session, &order)?;
+        on_clients(broker, &order, targets, out);
+        return Ok(());
     }
     if broker.groups.get(wanted.group).is_none() {
         return Err(Refusal::new(
@@ -105,7 +99,7 @@ pub(crate) fn reset(
     if order.queues.is_empty() {
         return Err(Refusal::new(ResponseCode::SystemError, "No queues to reset."));
     }
-    match wanted.offset.filter(|offset| *offset >= 0) {
+    let targets = match wanted.offset.filter(|offset| *offset >= 0) {
         Some(offset) => {
             for (_, queue) in &order.queues {
                 let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
@@ -114,26 +108,20 @@ pub(crate) fn reset(
                     return Err(Refusal::new(ResponseCode::SystemError, remark));
                 }
             }
-            let targets = order.queues.iter().map(|(id, _)| (*id, offset)).collect();
-            on_server(broker, session, (order, targets), out);
-            Ok(())
+            order.queues.iter().map(|(id, _)| (*id, offset)).collect()
         }
-        None => view::at_length(
-            broker,
-            session,
-            move |store| {
-                let found = by_time(store, &order);
-                (order, found)
-            },
-            on_server,
-        ),
-    }
+        None => by_time(broker, session, &order)?,
+    };
+    on_server(broker, session, &order, &targets, out);
+    Ok(())
 }
 
 /// Where each queue stood at the time that is asked for.
-fn by_time(store: &Store, order: &Order) -> BTreeMap<i32, i64> {
+fn by_time(broker: &Broker, session: &Session, order: &Order) -> Result<BTreeMap<i32, i64>, Refusal> {
+    let store = &broker.store;
     let mut targets = BTreeMap::new();
     for (id, queue) in &order.queues {
+        session.check_wanted()?;
         let target = match queue {
             None => 0,
             Some(queue) if order.timestamp == TO_THE_END => store.visible_end(queue) as i64,
@@ -147,16 +135,11 @@ fn by_time(store: &Store, order: &Order) -> BTreeMap<i32, i64> {
         };
         targets.insert(*id, target);
     }
-    targets
+    Ok(targets)
 }
 
-fn on_server(
-    broker: &Broker,
-    session: &mut Session,
-    (order, targets): (Order, BTreeMap<i32, i64>),
-    out: &mut Outgoing,
-) {
-    for (queue_id, offset) in &targets {
+fn on_server(broker: &Broker, session: &mut Session, order: &Order, targets: &BTreeMap<i32, i64>, out: &mut Outgoing) {
+    for (queue_id, offset) in targets {
         broker.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
     }
     upkeep::put_offsets(&broker.store, &broker.offsets);
@@ -166,16 +149,16 @@ fn on_server(
     if names::lite_parts(&order.topic).is_some() {
         lite::offer(broker, &order.group, &order.topic);
     }
-    reply(broker, &order, &targets, out);
+    reply(broker, order, targets, out);
 }
 
-fn on_clients(broker: &Broker, _: &mut Session, (order, targets): (Order, BTreeMap<i32, i64>), out: &mut Outgoing) {
-    let Order { topic, group, .. } = &order;
+fn on_clients(broker: &Broker, order: &Order, targets: BTreeMap<i32, i64>, out: &mut Outgoing) {
+    let Order { topic, group, .. } = order;
     let mut chosen = BTreeMap::new();
     for (queue_id, target) in targets {
         let Some(committed) = broker.offsets.committed(group, topic, queue_id) else {
             let remark = format!("THe consumer group <{group}> not exist");
-            return refuse(&order, ResponseCode::SystemError, &remark, out);
+            return refuse(order, ResponseCode::SystemError, &remark, out);
         };
         chosen.insert(queue_id, if order.is_force { target } else { target.min(committed) });
     }
@@ -184,18 +167,18 @@ fn on_clients(broker: &Broker, _: &mut Session, (order, targets): (Order, BTreeM
         let remark = format!(
             "Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}"
         );
-        return refuse(&order, ResponseCode::ConsumerNotOnline, &remark, out);
+        return refuse(order, ResponseCode::ConsumerNotOnline, &remark, out);
     };
     if let Some(old) = consumers.members().iter().find(|member| member.client.version < VERSION_WITH_RESET) {
         let remark = format!("the client does not support this feature. version={}", old.client.version);
-        return refuse(&order, ResponseCode::SystemError, &remark, out);
+        return refuse(order, ResponseCode::SystemError, &remark, out);
     }
     // What clients commit then is wanted, also behind the end that a crash left.
     chosen.keys().for_each(|queue_id| broker.offsets.forget_end(group, topic, *queue_id));
     for member in consumers.members() {
-        tell(broker, &order, &chosen, &member.client.connection);
+        tell(broker, order, &chosen, &member.client.connection);
     }
-    reply(broker, &order, &chosen, out);
+    reply(broker, order, &chosen, out);
 }
 
 fn tell(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, connection: &Connection<Work>) {

@@ -5,32 +5,26 @@ use std::collections::BTreeMap;
 use net::{Outgoing, Request};
 use protocol::body::{DataVersion, DelayOffsets, KvTable};
 use protocol::code::ResponseCode;
-use protocol::fastjson::{self, Dialect};
 use protocol::request::ViewBrokerStats;
-use store::Store;
 
 use crate::admin::reply_json;
 use crate::admin::topics::ends;
 use crate::broker::Broker;
 use crate::falls::Cause;
 use crate::refusal::Refusal;
-use crate::session::Session;
 use crate::stats::Stat;
-use crate::view;
 
 /// Ordinal and name of the RocketMQ version that we answer as.
 const VERSION_NAME: &str = "V5_3_3";
 
 /// 28: everything at a glance.
-pub(crate) fn info(broker: &Broker, session: &Session, request: &Request<'_>) -> Result<(), Refusal> {
-    let reply_to = request.reply_to();
-    // The oldest record, which says since when there is something, may have to come from the disk.
-    let read = |store: &Store| store.about_record_cold(store.min_offset(), |oldest| oldest.store_timestamp());
-    view::in_the_cold(broker, session, read, move |broker, _, stored, out| {
-        // One that cannot be read has no time; the rest of the answer is not its fault.
-        let table = KvTable { table: table(broker, stored.ok().flatten()) };
-        out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&table, Dialect::FastJson));
-    })
+pub(crate) fn info(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    // The oldest record, which says since when there is something, may have to come from the disk. One that cannot be read has no time; the
+    // rest of the answer is not its fault.
+    let store = &broker.store;
+    let earliest = store.about_record_cold(store.min_offset(), |oldest| oldest.store_timestamp());
+    reply_json(request, out, &KvTable { table: table(broker, earliest.ok().flatten()) });
+    Ok(())
 }
 
 fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {

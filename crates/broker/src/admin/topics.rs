@@ -9,14 +9,14 @@ use protocol::body::{
     TopicFilterType, TopicList, TopicOffset, TopicStatsTable,
 };
 use protocol::code::ResponseCode;
-use protocol::fastjson::{self, Dialect};
+use protocol::fastjson::{self, Dialect, QueueMap};
 use protocol::names;
 use protocol::request::{
     CreateTopic, DeleteTopic, GetAllTopicConfig, GetAllTopicConfigReply, GetTopicConfig, GetTopicStats,
     QueryTopicConsumeByWho,
 };
 use protocol::sys_flag::perm;
-use store::{ConsumeQueue, Store};
+use store::ConsumeQueue;
 
 use crate::admin::progress::store_time;
 use crate::admin::{attributes, body, piece, reply_json, reply_ok};
@@ -28,7 +28,7 @@ use crate::session::Session;
 use crate::static_topic::accept;
 use crate::stats::Stat;
 use crate::topics::{Changed, QUEUES_MAX, Topic};
-use crate::{upkeep, view};
+use crate::upkeep;
 
 /// All that a topic can permit, as Apache's `PermName.isValid` has it. Apache's broker does not ask that, and keeps any number.
 const PERM_MAX: i32 = perm::READ | perm::WRITE | perm::INHERIT;
@@ -203,16 +203,9 @@ pub(crate) fn delete(
         reply_ok(request, out);
         return Ok(());
     }
-    let reply_to = request.reply_to();
-    let removed = view::at_length(broker, session, Store::remove_deleted, move |_, session, (), out| {
-        session.durable_after(position);
-        out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
-    });
-    if removed.is_err() {
-        // Many reads wait for the device. The thread that writes queues removes the files too.
-        session.durable_after(position);
-        reply_ok(request, out);
-    }
+    broker.store.remove_deleted();
+    session.durable_after(position);
+    reply_ok(request, out);
     Ok(())
 }
 
@@ -260,7 +253,8 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
         topic_config_table,
     };
     let fields = GetAllTopicConfigReply { total_topic_num: Some(total) };
-    out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &fastjson::to_vec(&body, Dialect::FastJson));
+    let body = fastjson::to_vec(&body, Dialect::FastJson);
+    out.reply_owned(request.reply_to(), ResponseCode::Success, None, &fields, body);
     Ok(())
 }
 
@@ -284,7 +278,7 @@ pub(crate) fn stats(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
-    _: &mut Outgoing,
+    out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let topic = GetTopicStats::decode(&request.header.fields)?.topic;
     let Some(found) = broker.topics.get(topic) else {
@@ -292,24 +286,17 @@ pub(crate) fn stats(
     };
     let broker_name = broker.settings.load().broker_name.clone();
     let topic_put_tps = broker.stats.window(Stat::TopicPutNums, topic).map_or(0.0, |windows| windows.stats_minute.tps);
-    let queues = queues(broker, &found);
-    let reply_to = request.reply_to();
-    view::at_length(
-        broker,
-        session,
-        move |store| {
-            let offsets = queues.into_iter().map(|(queue_id, queue)| {
-                let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
-                let last_update_timestamp = queue.as_ref().map_or(0, |queue| store_time(store, queue, max - 1));
-                let offset = TopicOffset { last_update_timestamp, max_offset: max, min_offset: min };
-                (MessageQueue { broker_name: broker_name.clone(), queue_id, topic: found.name().to_owned() }, offset)
-            });
-            TopicStatsTable { offset_table: offsets.collect(), topic_put_tps }
-        },
-        move |_, _, table, out| {
-            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&table, Dialect::FastJson));
-        },
-    )
+    let mut offset_table = BTreeMap::new();
+    for (queue_id, queue) in queues(broker, &found) {
+        session.check_wanted()?;
+        let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
+        let last_update_timestamp = queue.as_ref().map_or(0, |queue| store_time(&broker.store, queue, max - 1));
+        let offset = TopicOffset { last_update_timestamp, max_offset: max, min_offset: min };
+        let queue = MessageQueue { broker_name: broker_name.clone(), queue_id, topic: found.name().to_owned() };
+        offset_table.insert(queue, offset);
+    }
+    reply_json(request, out, &TopicStatsTable { offset_table: QueueMap(offset_table), topic_put_tps });
+    Ok(())
 }
 
 /// Queue ids that can be read or written, with the queue where it has ever been used.

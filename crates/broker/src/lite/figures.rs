@@ -9,7 +9,6 @@ use protocol::body::{
     ParentTopicInfo, SubscriptionGroupConfig, TopicConfig, TopicOffset,
 };
 use protocol::code::ResponseCode;
-use protocol::fastjson::{self, Dialect};
 use protocol::names;
 use protocol::request::{GetLiteClientInfo, GetLiteGroupInfo, GetLiteTopicInfo, GetParentTopicInfo};
 use store::{ConsumeQueue, Store};
@@ -19,8 +18,6 @@ use super::{LiteGroup, bound_groups, expiration_minutes, is_parent, parents};
 use crate::admin::reply_json;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::session::Session;
-use crate::view;
 
 /// Lite topics of one client, and lite topics with most to do, that are shown at most.
 const SHOWN_MAX: usize = 10_000;
@@ -66,7 +63,7 @@ pub(crate) fn of_broker(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
         group_meta: bound_groups(broker),
         lite_subscription_count: count(subscriptions),
         max_lmq_num: count(broker.store_settings.load().max_lmq_consume_queue_num),
-        offset_table_size: count(broker.offsets.table().len()),
+        offset_table_size: count(broker.offsets.len()),
         store_type: Some("default".to_owned()),
         topic_meta: parents(broker),
     };
@@ -98,12 +95,7 @@ fn store_time(store: &Store, queue: &ConsumeQueue, offset: u64) -> i64 {
 }
 
 /// 200076.
-pub(crate) fn of_lite_topic(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    _: &mut Outgoing,
-) -> Result<(), Refusal> {
+pub(crate) fn of_lite_topic(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetLiteTopicInfo::decode(&request.header.fields)?;
     let (parent_topic, lite_topic) = (asked.parent_topic.unwrap_or_default(), asked.lite_topic.unwrap_or_default());
     parent(broker, parent_topic)?;
@@ -117,26 +109,13 @@ pub(crate) fn of_lite_topic(
         subscriber: Some(subscribers(broker, parent_topic, &name)),
         topic_offset: None,
     };
-    let reply_to = request.reply_to();
-    view::in_the_cold(
-        broker,
-        session,
-        move |store| {
-            queue.map_or_else(TopicOffset::default, |queue| {
-                let max = queue.max_offset();
-                let last = max.checked_sub(1).map_or(0, |last| store_time(store, &queue, last));
-                TopicOffset {
-                    last_update_timestamp: last,
-                    max_offset: max as i64,
-                    min_offset: queue.min_offset() as i64,
-                }
-            })
-        },
-        move |_, _, offset, out| {
-            info.topic_offset = Some(offset);
-            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&info, Dialect::FastJson));
-        },
-    )
+    info.topic_offset = Some(queue.map_or_else(TopicOffset::default, |queue| {
+        let max = queue.max_offset();
+        let last = max.checked_sub(1).map_or(0, |last| store_time(&broker.store, &queue, last));
+        TopicOffset { last_update_timestamp: last, max_offset: max as i64, min_offset: queue.min_offset() as i64 }
+    }));
+    reply_json(request, out, &info);
+    Ok(())
 }
 
 /// Who subscribes to a lite topic; a group that gets all of them stands there as `*`.
@@ -178,12 +157,7 @@ pub(crate) fn of_client(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
 }
 
 /// 200078: of one lite topic, or of all that a group has ever consumed.
-pub(crate) fn of_group(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    _: &mut Outgoing,
-) -> Result<(), Refusal> {
+pub(crate) fn of_group(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetLiteGroupInfo::decode(&request.header.fields)?;
     let config = group(broker, asked.group)?;
     let Some(parent) = LiteGroup::of(&config).parent() else {
@@ -197,19 +171,11 @@ pub(crate) fn of_group(
         ..LiteGroupInfo::default()
     };
     let committed = |queue: &str| broker.offsets.committed(asked.group, queue, 0);
-    let reply_to = request.reply_to();
-    let reply = move |info: &LiteGroupInfo, out: &mut Outgoing| {
-        out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(info, Dialect::FastJson));
-    };
     if let Some(lite_topic) = lite_topic {
         let name = names::lite_queue(parent, lite_topic);
         let found = broker.store.existing_queue(&name, 0).map(|queue| (queue, committed(&name)));
-        return view::in_the_cold(
-            broker,
-            session,
-            move |store| one_lite_topic(store, found, info),
-            move |_, _, info, out| reply(&info, out),
-        );
+        reply_json(request, out, &one_lite_topic(&broker.store, found, info));
+        return Ok(());
     }
     let topics = broker.offsets.topics_of(asked.group).into_iter();
     let of_parent = topics.filter(|queue| names::lite_parts(queue).is_some_and(|(of, _)| of == parent));
@@ -218,12 +184,8 @@ pub(crate) fn of_group(
         .filter(|(queue, committed)| queue.max_offset() as i64 > *committed)
         .collect();
     let top = usize::try_from(asked.top_k).unwrap_or(0).min(SHOWN_MAX);
-    view::in_the_cold(
-        broker,
-        session,
-        move |store| most_behind(store, behind, top, info),
-        move |_, _, info, out| reply(&info, out),
-    )
+    reply_json(request, out, &most_behind(&broker.store, behind, top, info));
+    Ok(())
 }
 
 fn one_lite_topic(

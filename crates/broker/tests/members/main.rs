@@ -12,6 +12,7 @@ mod conditions;
 mod lite;
 mod lite_pops;
 mod lite_races;
+mod long_requests;
 mod relaying;
 mod replicas;
 mod replying;

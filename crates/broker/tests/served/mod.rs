@@ -1,5 +1,5 @@
 //! A broker behind a port of loopback, in this process, with threads as the server has them; and a client that is a socket and no more.
-#![allow(dead_code, reason = "the test and the bench use their parts")]
+#![allow(dead_code, reason = "the tests and the bench use their parts")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,7 +25,7 @@ pub struct Served {
     pub store: Arc<Store>,
     pub broker: Arc<Broker>,
     address: SocketAddr,
-    _runtime: Runtime,
+    pub runtime: Runtime,
     _dir: TempDir,
 }
 
@@ -53,7 +53,7 @@ impl Served {
             tokio::spawn(listener.run(std::future::pending()));
             (store, broker, address)
         });
-        Served { store, broker, address, _runtime: runtime, _dir: dir }
+        Served { store, broker, address, runtime, _dir: dir }
     }
 
     pub fn until_parked(&self, pulls: usize) {

@@ -1,10 +1,12 @@
+use std::sync::mpsc;
+
 use bytes::BytesMut;
 use env::{ManualClock, TimeMs};
 use net::Detached;
 use protocol::body::{RegisterBrokerBody, TopicConfig};
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
-use protocol::request::RegisterBroker;
+use protocol::request::{GetRouteInfo, RegisterBroker};
 use tokio::runtime::Handle;
 
 use super::*;
@@ -81,4 +83,40 @@ async fn a_name_server_that_stops_tells_no_slave_that_its_master_is_gone() {
         let told = tasks.num_alive_tasks() - before;
         assert_eq!((told, replicas(&names)), if is_stopping { (0, 2) } else { (1, 1) });
     }
+}
+
+#[tokio::test]
+async fn routes_that_are_kept_are_answered_while_the_table_changes_and_a_list_of_it_waits() {
+    let (names, _) = name_server(Options::default());
+    let _broker = registered(&names, "m", 0).await;
+    let ask = |code: i32, fields: &dyn EncodeFields| {
+        let mut frame = BytesMut::new();
+        write_frame(&mut frame, Serialization::Json, &Head { code, ..Head::default() }, fields, 0);
+        frame.freeze()
+    };
+    let of_a = GetRouteInfo { topic: "A", accept_standard_json_only: None, zone_mode: None, zone_name: None };
+    let route = || ask(request::GET_ROUTEINFO_BY_TOPIC, &of_a);
+    let list = || ask(request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER, &());
+    let open = || Detached::open(Arc::clone(&names), ([127, 0, 0, 1], 40_001).into());
+    let before = open().serve(&route()).await.to_vec();
+
+    // A change that takes until the test says so.
+    let ((held, is_held), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
+    let changing = {
+        let names = Arc::clone(&names);
+        std::thread::spawn(move || {
+            let _table = names.table.write();
+            held.send(()).unwrap();
+            released.recv_timeout(Duration::from_secs(30))
+        })
+    };
+    is_held.recv().unwrap();
+    let (mut lists, asked) = (open(), list());
+    let listing = tokio::spawn(async move { lists.serve(&asked).await.to_vec() });
+    tokio::task::yield_now().await;
+    assert_eq!(open().serve(&route()).await.to_vec(), before);
+    release.send(()).unwrap();
+    assert!(changing.join().unwrap().is_ok(), "the route waited for the change");
+    let listed = listing.await.unwrap();
+    assert!(String::from_utf8_lossy(&listed).contains("\"A\""), "{}", String::from_utf8_lossy(&listed));
 }

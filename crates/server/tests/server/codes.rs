@@ -135,7 +135,7 @@ async fn ask(client: &Client, address: &str, code: i32, expected: Answer) -> Res
 #[test]
 fn every_code_of_rocketmq_is_in_the_table() {
     let ours: Vec<i32> = answers().into_keys().collect();
-    let all: Vec<i32> = REQUESTS.iter().map(|(code, _)| *code).collect();
+    let all: Vec<i32> = REQUESTS.iter().map(|row| row.code).collect();
     assert_eq!(ours, all);
 }
 
@@ -166,7 +166,7 @@ fn shown(answer: Answer) -> String {
 }
 
 fn table() -> String {
-    let names: BTreeMap<i32, &str> = REQUESTS.iter().copied().collect();
+    let names: BTreeMap<i32, &str> = REQUESTS.iter().map(|row| (row.code, row.name)).collect();
     let mut table = "| code | name | broker | name server |\n| --- | --- | --- | --- |\n".to_owned();
     for (code, (broker, server)) in answers() {
         writeln!(table, "| {code} | {} | {} | {} |", names[&code], shown(broker), shown(server)).unwrap();

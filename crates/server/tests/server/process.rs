@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use crate::support::{PATIENCE, Running, fails, gantry};
 use bytes::Bytes;
 use net::{Client, ClientOptions};
+use protocol::body::{SubscriptionGroupConfig, SubscriptionGroupList};
 use protocol::code::request;
+use protocol::fastjson::{self, Dialect};
 use protocol::record::{self, Scanned};
-use protocol::request::{PullMessage, SendMessage};
+use protocol::request::{GetBrokerConsumeStats, PullMessage, SendMessage, UpdateConsumerOffset};
 
 #[test]
 fn it_says_where_it_is_and_ends_in_good_order() {
@@ -33,6 +35,45 @@ fn it_says_where_it_is_and_ends_in_good_order() {
         assert!(store.join("config/topics.json").exists());
         assert!(said.contains("unregistered"), "{said}");
     }
+}
+
+/// Groups that have come some way in a topic: what 317 looks at.
+async fn make_groups(client: &Client, broker: &str, count: usize) {
+    let group =
+        |at: usize| SubscriptionGroupConfig { group_name: format!("G{at}"), ..SubscriptionGroupConfig::default() };
+    let groups = SubscriptionGroupList { group_config_list: (0..count).map(group).collect() };
+    let body = Bytes::from(fastjson::to_vec(&groups, Dialect::FastJson));
+    let code = request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST;
+    assert_eq!(client.call(broker, code, &(), body, PATIENCE).await.unwrap().code, 0);
+    for at in 0..count {
+        let group = format!("G{at}");
+        let fields = UpdateConsumerOffset { consumer_group: &group, topic: "TBW102", queue_id: 0, commit_offset: 0 };
+        let answer = client.call(broker, request::UPDATE_CONSUMER_OFFSET, &fields, Bytes::new(), PATIENCE).await;
+        assert_eq!(answer.unwrap().code, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_no_long_request() {
+    const ASKED: usize = 60;
+    let data = tempfile::tempdir().unwrap();
+    let running = Running::server(data.path());
+    let broker = running.address("broker").to_owned();
+    let client = Client::new(ClientOptions::default());
+    make_groups(&client, &broker, 2_000).await;
+    let mut asked = tokio::task::JoinSet::new();
+    for _ in 0..ASKED {
+        let (client, broker) = (client.clone(), broker.clone());
+        asked.spawn(async move {
+            let fields = GetBrokerConsumeStats { is_order: false };
+            client.call(&broker, request::GET_BROKER_CONSUME_STATS, &fields, Bytes::new(), PATIENCE).await
+        });
+    }
+    let first = asked.join_next().await.unwrap().unwrap().unwrap();
+    assert_eq!(first.code, 0, "{:?}", first.remark);
+    let (code, said) = tokio::task::spawn_blocking(move || running.end("-TERM")).await.unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("does not end"), "{said}");
 }
 
 const TOPIC: &str = "load";

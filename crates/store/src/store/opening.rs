@@ -186,15 +186,12 @@ impl Store {
         unsynced.clear();
         let (cold, mut threads) =
             ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
-        let (queries, query_threads) = ColdReads::start("query", 1, shared.options.queries_max)?;
-        threads.extend(query_threads);
         let (filters, filter_threads) = ColdReads::start("filter", 1, shared.options.cold_reads_max)?;
         threads.extend(filter_threads);
         let store = Arc::new(Store {
             shared: Arc::clone(&shared),
             journal: Arc::new(journal),
             cold,
-            queries,
             filters,
             checkpointed: AtomicI64::new(checkpoint.last()),
             checkpoint: Mutex::new(checkpoint),

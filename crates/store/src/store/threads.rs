@@ -286,7 +286,6 @@ impl Store {
             return false;
         }
         self.cold.stop();
-        self.queries.stop();
         self.filters.stop();
         let Shared { segments_bell, flush_bell, governor_bell, retention_bell, checkpoint_bell, .. } = &*self.shared;
         for bell in [segments_bell, flush_bell, governor_bell, retention_bell, checkpoint_bell] {

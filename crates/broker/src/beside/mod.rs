@@ -1,0 +1,170 @@
+//! Requests that are carried out beside the network workers, because of what they may cost ([`Runs`]): on threads that serve no
+//! connection, one request of a connection at a time.
+//!
+//! Two queues, so that a client whose heartbeat is long does not wait behind operators' questions. The answer comes back through the
+//! connection's inbox, and the next request of that connection begins when its task has taken it: a peer that asks without reading has
+//! one answer in memory, not all. Nobody waits for a request whose connection ends, so it is given up then: before it begins, or between
+//! two steps of a long one ([`Session::is_wanted`]).
+
+mod queue;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::{Outgoing, OwnedRequest, Request};
+use parking_lot::Mutex;
+use protocol::code::{ResponseCode, Runs, request_runs};
+use tokio::task::JoinSet;
+
+pub(crate) use self::queue::WAITING_MAX;
+use self::queue::{FairQueue, Turn};
+use crate::blocking;
+use crate::broker::Broker;
+use crate::hold::Errand;
+use crate::refusal::{Refusal, SOON};
+use crate::session::Session;
+use crate::view::Unanswered;
+use crate::vital::vital;
+
+/// A request of so many bytes is small: reading it and doing what it says take well under a millisecond.
+const SMALL_BYTES: usize = 16 << 10;
+/// Requests of operators are carried out one at a time for so many processors.
+const PROCESSORS_EACH: usize = 4;
+
+/// Longer than a step of a request takes that nobody waits for any more.
+const LAST_STEP: Duration = Duration::from_secs(5);
+
+/// What waits for a thread.
+struct Work(Box<Piece>);
+
+type Piece = dyn FnOnce(&Broker, Turn<Work>) + Send;
+
+/// The two queues.
+pub(crate) struct Beside {
+    clients: Arc<FairQueue<Work>>,
+    operators: Arc<FairQueue<Work>>,
+    /// The tasks that take from them. Guards nothing else.
+    tasks: Mutex<JoinSet<()>>,
+}
+
+impl Beside {
+    pub(crate) fn new() -> Beside {
+        Beside { clients: Arc::new(FairQueue::new()), operators: Arc::new(FairQueue::new()), tasks: Mutex::default() }
+    }
+
+    /// Starts the tasks that take from the queues.
+    pub(crate) fn start(&self, broker: &Arc<Broker>) {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        // A simulated run must not depend on the machine.
+        let at_once = if store::turns::are_given() { 1 } else { (processors / PROCESSORS_EACH).max(1) };
+        let mut tasks = self.tasks.lock();
+        tasks.spawn(vital("long requests of clients", run(Arc::clone(broker), Arc::clone(&self.clients))));
+        for _ in 0..at_once {
+            tasks.spawn(vital("requests of operators", run(Arc::clone(broker), Arc::clone(&self.operators))));
+        }
+    }
+
+    /// How many requests wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.clients.waiting() + self.operators.waiting()
+    }
+
+    /// Drops what waits, and waits for what is under way: connections have ended by now, and with them what their requests still do.
+    pub(crate) async fn stop(&self) {
+        self.clients.stop();
+        self.operators.stop();
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_STEP, ended).await.is_err() {
+            tracing::warn!("a long request does not end, going on without");
+        }
+    }
+}
+
+async fn run(broker: Arc<Broker>, queue: Arc<FairQueue<Work>>) {
+    // Ends when the queue is stopped.
+    while let Some((Work(work), turn)) = queue.next().await {
+        let broker = Arc::clone(&broker);
+        // A panic is in the log, and the asker was told.
+        let _ = blocking::spawn(move || work(&broker, turn)).await;
+    }
+}
+
+/// Whether a request is too much for the network worker.
+pub(crate) fn is_wanted_for(broker: &Broker, request: &Request<'_>) -> bool {
+    match request_runs(request.header.code) {
+        Runs::OnWorker | Runs::Unserved => false,
+        Runs::BySize => request.bytes() > SMALL_BYTES || broker.clients.has_crowd(),
+        Runs::Beside => true,
+    }
+}
+
+/// Has a request carried out beside.
+pub(crate) fn hand_over(broker: &Broker, session: &Session, request: &Request<'_>, out: &mut Outgoing) {
+    if let Err(refusal) = submit(broker, session, request) {
+        out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+    }
+}
+
+fn submit(broker: &Broker, session: &Session, request: &Request<'_>) -> Result<(), Refusal> {
+    let queue = match request_runs(request.header.code) {
+        Runs::Beside => &broker.beside.operators,
+        Runs::OnWorker | Runs::BySize | Runs::Unserved => &broker.beside.clients,
+    };
+    let (owned, bytes) = (OwnedRequest::of(request), request.bytes());
+    let reply_to = request.reply_to();
+    let apart = session.apart(reply_to);
+    let debt = session.inbox.owe();
+    let work = move |broker: &Broker, turn: Turn<Work>| {
+        let Some(mut own) = apart.open() else { return };
+        let inbox = Arc::clone(&own.inbox);
+        let unanswered = Unanswered::new(&inbox, Some(reply_to));
+        let mut out = Outgoing::new();
+        if let Err(refusal) = own.check_wanted().and_then(|()| check_room(&own)) {
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+        } else if owned.lend(|request| broker.answer(&mut own, request, &mut out)).is_err() {
+            out.reply(reply_to, ResponseCode::SystemError, Some("[GANTRY]the header cannot be read again"), &(), &[]);
+        }
+        drop(unanswered);
+        let frames = out.take();
+        // What was computed is given, however much others have filled meanwhile.
+        let laid = own.connection.lay_aside(frames.memory_bytes()).ok();
+        // Not with the session: an inbox must not hold itself.
+        let (asked, done) = (Some(reply_to), own.done());
+        inbox.push(Errand::then_gather(asked, move |broker, session, out| {
+            session.answering(broker, asked, out, |session, out| {
+                session.take_over(&done);
+                out.extend(frames);
+            });
+            drop((laid, turn));
+        }));
+        drop(debt);
+    };
+    let pushed = queue.push(session.connection.id(), bytes, Work(Box::new(work)));
+    pushed.map_err(|full| Refusal::busy(format!("[GANTRY]broker busy, {full}"), SOON))
+}
+
+/// Replies that nobody reads fill the memory: no more is computed for a peer that has its share of them.
+fn check_room(session: &Session) -> Result<(), Refusal> {
+    match session.connection.lay_aside(0) {
+        Ok(laid) => {
+            drop(laid);
+            Ok(())
+        }
+        Err(many) => Err(Refusal::busy(many, SOON)),
+    }
+}
+
+/// Ends what a connection was: behind its requests that are still carried out, and beside if it is a lot.
+pub(crate) fn at_the_end(
+    broker: &Broker,
+    connection: u64,
+    is_a_lot: bool,
+    work: impl FnOnce(&Broker) + Send + 'static,
+) {
+    let queue = &broker.beside.clients;
+    if !is_a_lot && !queue.has(connection) {
+        return work(broker);
+    }
+    queue.push_last(connection, Work(Box::new(move |broker, _| work(broker))));
+}
