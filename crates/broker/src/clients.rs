@@ -25,6 +25,12 @@ pub(crate) const CROWD: usize = 1_000;
 /// Groups that one connection is remembered to produce for.
 const PRODUCES_MAX: usize = 10_000;
 
+/// Groups that a connection consumes in, over all of its heartbeats.
+pub(crate) const CONSUMES_MAX: usize = 10_000;
+
+/// What the subscriptions of all groups may take: some two million of them by a few tags each.
+pub(crate) const SUBSCRIPTION_BYTES_MAX: usize = 512 << 20;
+
 /// What a client says of itself in a heartbeat, and where it comes from.
 #[derive(Clone, Debug)]
 pub struct Client<C> {
@@ -77,12 +83,45 @@ pub struct ClientSubscription {
     want: OnceLock<Option<Arc<Want>>>,
     /// As the client sent it.
     pub data: SubscriptionData,
+    _counted: Counted,
+}
+
+/// Bytes of all subscriptions that are kept.
+#[derive(Clone, Debug, Default)]
+struct SubscriptionBytes(Arc<AtomicUsize>);
+
+/// A part of them, as long as it is kept. Relaxed: the sum stands alone.
+#[derive(Debug)]
+struct Counted {
+    all: SubscriptionBytes,
+    bytes: usize,
+}
+
+impl SubscriptionBytes {
+    fn count(&self, bytes: usize) -> Counted {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Counted { all: self.clone(), bytes }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What a subscription takes, about: its texts twice, since it is compiled too.
+fn bytes_of(data: &SubscriptionData) -> usize {
+    let tags = data.tags_set.iter().map(|tag| tag.len() + size_of::<String>()).sum::<usize>();
+    let texts = data.topic.len() + data.expression_type.len() + tags + size_of_val(&*data.sub_string);
+    size_of::<ClientSubscription>() + 2 * (texts + data.code_set.len() * size_of::<i32>())
 }
 
 impl ClientSubscription {
-    fn new(data: SubscriptionData) -> ClientSubscription {
+    fn new(data: SubscriptionData, all: &SubscriptionBytes) -> ClientSubscription {
+        let counted = all.count(bytes_of(&data));
         let (version, expression_type) = (data.sub_version, data.expression_type.clone());
-        ClientSubscription { version, expression_type, want: OnceLock::new(), data }
+        ClientSubscription { version, expression_type, want: OnceLock::new(), data, _counted: counted }
     }
 
     /// What to leave out; `None`: nothing, or an expression that cannot be compiled.
@@ -243,6 +282,8 @@ pub(crate) struct Beaten<C> {
     pub(crate) must_resend: bool,
     /// There is something that was not known before.
     pub(crate) is_news: bool,
+    /// What it subscribes to was not taken: all clients together may not have more.
+    pub(crate) is_full: bool,
     pub(crate) notice: Option<Notice<C>>,
 }
 
@@ -267,6 +308,7 @@ pub struct Clients<C> {
     crowds: AtomicUsize,
     /// Guards every change of the tables; holds the groups of each connection.
     changing: Mutex<HashMap<u64, Places>>,
+    subscribed: SubscriptionBytes,
 }
 
 impl<C: Clone> Clients<C> {
@@ -277,6 +319,7 @@ impl<C: Clone> Clients<C> {
             by_id: papaya::HashMap::with_hasher(foldhash::fast::RandomState::default()),
             crowds: AtomicUsize::new(0),
             changing: Mutex::default(),
+            subscribed: SubscriptionBytes::default(),
         }
     }
 
@@ -346,11 +389,16 @@ impl<C: Clone> Clients<C> {
         {
             member.hear(now);
             let must_resend = beat.without_sub && !group.has_subscriptions();
-            return Beaten { must_resend, is_news: false, notice: None };
+            return Beaten { must_resend, is_news: false, is_full: false, notice: None };
         }
         let mut places = self.changing.lock();
         let before = self.consumers(name);
-        let group = updated(before.as_deref(), client, beat, now);
+        let place = places.entry(client.connection_id).or_default();
+        let is_one_more = !place.consumes.contains(name) && place.consumes.len() >= CONSUMES_MAX;
+        if is_one_more || !self.has_room_for(before.as_deref(), beat) {
+            return Beaten { must_resend: false, is_news: false, is_full: true, notice: None };
+        }
+        let group = updated(before.as_deref(), client, beat, now, &self.subscribed);
         let has_come = before.as_ref().is_none_or(|before| before.at(client.connection_id).is_none());
         let has_other_topics = before.as_ref().map_or(group.has_subscriptions(), |before| {
             before.subscriptions.len() != group.subscriptions.len()
@@ -365,10 +413,25 @@ impl<C: Clone> Clients<C> {
         let is_news = has_come || has_other_topics;
         let tells = is_news && beat.may_notify && !group.is_broadcasting();
         let notice = tells.then(|| Notice { group: Arc::clone(&group.name), members: group.members.clone() });
-        places.entry(client.connection_id).or_default().consumes.insert(Arc::clone(&group.name));
+        place.consumes.insert(Arc::clone(&group.name));
         self.count(before.as_ref().map_or(0, |before| before.members.len()), group.members.len());
         self.consumers.pin().insert(Arc::clone(&group.name), Arc::new(group));
-        Beaten { must_resend, is_news, notice }
+        Beaten { must_resend, is_news, is_full: false, notice }
+    }
+
+    /// Whether what a group subscribes to anew finds room.
+    fn has_room_for(&self, before: Option<&ConsumerGroup<C>>, beat: &Beat<'_>) -> bool {
+        let is_new = |data: &&SubscriptionData| {
+            let known = before.and_then(|before| before.subscriptions.get(data.topic.as_str()));
+            known.is_none_or(|known| known.version < data.sub_version)
+        };
+        let new: usize = beat.data.subscription_data_set.iter().filter(is_new).map(bytes_of).sum();
+        new == 0 || beat.without_sub || self.subscription_bytes().saturating_add(new) <= SUBSCRIPTION_BYTES_MAX
+    }
+
+    /// What the subscriptions of all groups take.
+    pub(crate) fn subscription_bytes(&self) -> usize {
+        self.subscribed.0.load(Ordering::Relaxed)
     }
 
     /// A member says what it subscribes to, between heartbeats: what is newer than what is known replaces it.
@@ -381,7 +444,7 @@ impl<C: Clone> Clients<C> {
             if let Some(known) = subscriptions.get_mut(data.topic.as_str())
                 && known.version < data.sub_version
             {
-                *known = Arc::new(ClientSubscription::new(data));
+                *known = Arc::new(ClientSubscription::new(data, &self.subscribed));
             }
         }
         let after = ConsumerGroup { subscriptions, ..ConsumerGroup::clone(&before) };
@@ -532,6 +595,7 @@ fn updated<C: Clone>(
     client: &Client<C>,
     beat: &Beat<'_>,
     now: Duration,
+    subscribed: &SubscriptionBytes,
 ) -> ConsumerGroup<C> {
     let data = beat.data;
     let known = before.map(|before| &before.subscriptions);
@@ -541,7 +605,7 @@ fn updated<C: Clone>(
         let compile = |data: &SubscriptionData| match known.and_then(|known| known.get(data.topic.as_str())) {
             // Of two members that differ, the one that subscribed last is right: the other has not been restarted yet.
             Some(known) if known.version >= data.sub_version => Arc::clone(known),
-            Some(_) | None => Arc::new(ClientSubscription::new(data.clone())),
+            Some(_) | None => Arc::new(ClientSubscription::new(data.clone(), subscribed)),
         };
         data.subscription_data_set.iter().map(|data| (data.topic.as_str().into(), compile(data))).collect()
     };

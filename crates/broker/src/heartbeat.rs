@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use filter::Expression;
 use net::{Connection, Outgoing, ReplyTo, Request};
-use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat};
+use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat, SubscriptionData};
 use protocol::code::{ResponseCode, request};
 use protocol::names;
 use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, OfferTogether, UnregisterClient};
@@ -18,7 +18,7 @@ use protocol::tags::Subscription;
 
 use crate::admin::{body, reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::clients::{Beat, CLIENT_ID_MAX, Client, ConsumerGroup, Notice, is_tag};
+use crate::clients::{self, Beat, CLIENT_ID_MAX, CONSUMES_MAX, Client, ConsumerGroup, Notice, is_tag};
 use crate::pull::check_property_filter;
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
@@ -42,6 +42,30 @@ fn check_groups(said: &Heartbeat) -> Result<(), Refusal> {
         "a client names at most {GROUPS_MAX} groups, and as many topics for one of them; this one names {most}"
     );
     Err(Refusal::new(ResponseCode::InvalidParameter, remark))
+}
+
+/// The bytes of one subscription's texts. The longest conditions that are known have some dozen KiB.
+const SUBSCRIPTION_BYTES_MAX: usize = 64 << 10;
+
+/// No text of a subscription is as long as it likes.
+pub(crate) fn check_subscription(group: &str, data: &SubscriptionData) -> Result<(), Refusal> {
+    let tags = data.tags_set.iter().map(String::len).sum();
+    let codes = data.code_set.len() * size_of::<i32>();
+    let topic_max = names::DERIVED_TOPIC_MAX;
+    let texts = [
+        ("topic", data.topic.len(), topic_max),
+        ("expressionType", data.expression_type.len(), 64),
+        ("subString", data.sub_string.len(), SUBSCRIPTION_BYTES_MAX),
+        ("tagsSet", tags, SUBSCRIPTION_BYTES_MAX),
+        ("codeSet", codes, SUBSCRIPTION_BYTES_MAX),
+    ];
+    for (field, bytes, max) in texts {
+        if bytes > max {
+            let remark = format!("{field} of a subscription of group {group} has {bytes} bytes, the limit is {max}");
+            return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+        }
+    }
+    Ok(())
 }
 
 /// 34: a client lives, and says what it produces and consumes.
@@ -76,6 +100,9 @@ fn heard(
 ) -> Result<(), Refusal> {
     check_client_id(&said.client_id)?;
     check_groups(said)?;
+    for data in &said.consumer_data_set {
+        data.subscription_data_set.iter().try_for_each(|one| check_subscription(&data.group_name, one))?;
+    }
     let settings = broker.settings.load();
     let connection = &session.connection;
     let client = Client {
@@ -105,6 +132,15 @@ fn heard(
         let beaten = broker.clients.consume(&client, &beat, now);
         if let Some(group) = broker.clients.consumers(&data.group_name) {
             hear_conditions(broker, group);
+        }
+        if beaten.is_full {
+            let remark = format!(
+                "group {} is not taken: a connection consumes in {CONSUMES_MAX} groups at most, and all subscriptions take {} of {} bytes",
+                data.group_name,
+                broker.clients.subscription_bytes(),
+                clients::SUBSCRIPTION_BYTES_MAX
+            );
+            return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
         }
         is_sub_change |= beaten.must_resend;
         if beaten.is_news {
@@ -281,6 +317,31 @@ pub(crate) fn tell_late(broker: &Broker) {
     for name in groups {
         if let Some(group) = broker.clients.consumers(&name) {
             tell_now(&Notice { group: Arc::clone(&name), members: group.members().to_vec() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_of_a_subscription_is_as_long_as_it_likes() {
+        let said = |data: SubscriptionData| check_subscription("G", &data).map_err(|refusal| refusal.remark);
+        let short = SubscriptionData { topic: "T".to_owned(), sub_string: "*".to_owned(), ..Default::default() };
+        assert_eq!(said(short.clone()), Ok(()));
+        let long = "x".repeat(SUBSCRIPTION_BYTES_MAX + 1);
+        assert_eq!(
+            said(SubscriptionData { sub_string: long.clone(), ..short.clone() }),
+            Err("subString of a subscription of group G has 65537 bytes, the limit is 65536".to_owned())
+        );
+        for odd in [
+            SubscriptionData { topic: "t".repeat(256), ..short.clone() },
+            SubscriptionData { expression_type: "e".repeat(65), ..short.clone() },
+            SubscriptionData { tags_set: [long].into_iter().collect(), ..short.clone() },
+            SubscriptionData { code_set: vec![0; 16_385], ..short },
+        ] {
+            assert!(said(odd).is_err());
         }
     }
 }

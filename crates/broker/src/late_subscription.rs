@@ -17,7 +17,7 @@ use protocol::request::{GetConsumerRunningInfo, PullMessage, PullReply};
 
 use crate::admin::relay::VERSION_WITH_ANSWERS;
 use crate::broker::Broker;
-use crate::heartbeat::SUBSCRIPTIONS_MAX;
+use crate::heartbeat::{SUBSCRIPTIONS_MAX, check_subscription};
 use crate::hold::{Aside, Errand};
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
@@ -103,7 +103,8 @@ fn heard(
     subscriptions: Option<Vec<SubscriptionData>>,
     out: &mut Outgoing,
 ) {
-    if let Some(subscriptions) = subscriptions {
+    if let Some(mut subscriptions) = subscriptions {
+        subscriptions.retain(|one| check_subscription(group, one).is_ok());
         broker.clients.subscribe(group, session.connection.id(), subscriptions);
     }
     let Some(place) = session.questions.iter().position(|question| question.group == *group) else { return };

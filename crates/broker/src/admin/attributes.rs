@@ -9,11 +9,14 @@ use protocol::code::ResponseCode;
 use crate::durability::{FLUSH_DISK_TYPE, FLUSH_DISK_TYPES};
 use crate::refusal::Refusal;
 
+/// Bytes of a value that may be anything.
+const TEXT_BYTES_MAX: usize = 1024;
+
 /// What an attribute may be.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     OneOf(&'static [&'static str]),
-    /// Anything.
+    /// Anything that is not too long.
     Text,
     /// Between two numbers.
     Number(i64, i64),
@@ -140,6 +143,10 @@ impl Attribute {
             Kind::Number(least, most) if !value.parse::<i64>().is_ok_and(|number| (least..=most).contains(&number)) => {
                 return Err(wrong(format!("value is not in range({least}, {most}): {name}={value}")));
             }
+            Kind::Text if value.len() > TEXT_BYTES_MAX => {
+                let bytes = value.len();
+                return Err(wrong(format!("value of {name} has {bytes} bytes, the limit is {TEXT_BYTES_MAX}")));
+            }
             Kind::OneOf(_) | Kind::Number(..) | Kind::Text => {}
         }
         match self.only {
@@ -185,6 +192,16 @@ mod tests {
         assert_eq!(altered(true, &[], "+flush.disk.type=SYNC_FLUSH"), Ok(map(&durable)));
         assert_eq!(altered(false, &durable, "-flush.disk.type"), Ok(map(&[])));
         assert_eq!(altered(false, &current, ""), Ok(map(&current)));
+    }
+
+    #[test]
+    fn a_text_is_not_as_long_as_it_likes() {
+        let bind = |bytes: usize| {
+            let changes = map(&[("+lite.bind.topic", &"x".repeat(bytes))]);
+            alter(OF_GROUPS, true, &map(&[]), &changes).map_err(|refusal| refusal.remark)
+        };
+        assert!(bind(TEXT_BYTES_MAX).is_ok());
+        assert_eq!(bind(1025), Err("value of lite.bind.topic has 1025 bytes, the limit is 1024".to_owned()));
     }
 
     #[test]

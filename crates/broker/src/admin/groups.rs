@@ -21,6 +21,8 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::upkeep;
 
+/// Bytes of a group's configuration as JSON: subscriptions, intervals of retries and attributes have any number of entries in it.
+const CONFIG_BYTES_MAX: usize = 64 << 10;
 /// More queues of a retry topic, or more retries, are a mistake.
 const RETRIES_MAX: i32 = 65_536;
 
@@ -64,6 +66,13 @@ fn checked(broker: &Broker, config: SubscriptionGroupConfig) -> Result<Subscript
         if number > RETRIES_MAX {
             return Err(invalid(format!("{field}={number} of group {} is more than {RETRIES_MAX}", config.group_name)));
         }
+    }
+    let bytes = serde_json::to_vec(&config).map_or(0, |text| text.len());
+    if bytes > CONFIG_BYTES_MAX {
+        let name = &config.group_name;
+        return Err(invalid(format!(
+            "the configuration of group {name} has {bytes} bytes, the limit is {CONFIG_BYTES_MAX}"
+        )));
     }
     let before = broker.groups.get(&config.group_name).map(|group| group.config.load_full());
     if broker.groups.is_light(&config.group_name) && before.as_deref() != Some(&config) {

@@ -158,9 +158,9 @@ fn producers_come_and_go() {
 
 #[test]
 fn an_expression_without_codes_is_compiled_here() {
-    let compiled = ClientSubscription::new(subscription("T", 1, "A || B", &[]));
+    let compiled = ClientSubscription::new(subscription("T", 1, "A || B", &[]), &SubscriptionBytes::default());
     assert_eq!([64, 65, 66].map(|code| wants(&compiled, code)), [false, true, true]);
-    assert!(ClientSubscription::new(subscription("T", 1, "*", &[5])).want().is_none());
+    assert!(ClientSubscription::new(subscription("T", 1, "*", &[5]), &SubscriptionBytes::default()).want().is_none());
 }
 
 fn wants(subscription: &ClientSubscription, code: i64) -> bool {
@@ -224,4 +224,36 @@ fn a_client_that_names_another_group_each_time_is_remembered_for_so_many() {
     assert_eq!(clients.all_producers().len(), PRODUCES_MAX);
     clients.closed(1);
     assert!(clients.all_producers().is_empty());
+}
+
+#[test]
+fn a_connection_consumes_in_a_bounded_number_of_groups_over_all_its_heartbeats() {
+    let clients = Clients::new();
+    let (me, other) = (client(1, "a"), client(2, "b"));
+    let named = |number: usize| ConsumerData { group_name: format!("G{number}"), ..data(&[]) };
+    for number in 0..CONSUMES_MAX {
+        assert!(!clients.consume(&me, &beat(&named(number)), NOW).is_full);
+    }
+    let one_more = named(CONSUMES_MAX);
+    assert!(clients.consume(&me, &beat(&one_more), NOW).is_full);
+    assert!(clients.consumers(&one_more.group_name).is_none());
+    // What it is in goes on, and others have their own.
+    assert!(!clients.consume(&me, &beat(&named(0)), NOW).is_full);
+    assert!(!clients.consume(&other, &beat(&one_more), NOW).is_full);
+    clients.leave(1, None, Some("G0"), true);
+    assert!(!clients.consume(&me, &beat(&one_more), NOW).is_full);
+}
+
+#[test]
+fn subscriptions_beyond_what_all_clients_may_have_are_not_taken_and_known_ones_live_on() {
+    let clients = Clients::new();
+    let known = data(&[subscription("T", 1, "A", &[65])]);
+    assert!(!clients.consume(&client(1, "a"), &beat(&known), NOW).is_full);
+    let others = clients.subscribed.count(SUBSCRIPTION_BYTES_MAX - clients.subscription_bytes());
+    let newer = data(&[subscription("T", 2, "B", &[66])]);
+    assert!(clients.consume(&client(1, "a"), &beat(&newer), NOW).is_full);
+    assert_eq!(clients.subscription("G", "T").unwrap().version, 1);
+    assert!(!clients.consume(&client(2, "b"), &beat(&known), NOW).is_full, "it brings nothing new");
+    drop(others);
+    assert!(!clients.consume(&client(1, "a"), &beat(&newer), NOW).is_full);
 }

@@ -20,6 +20,9 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::tables::{self, Keeper};
 
+/// Pairs of topic and group that a mode is set for; `defaultMessageRequestMode` holds for all others.
+const MODES_MAX: usize = 100_000;
+
 /// What was set.
 pub(crate) struct Modes {
     /// By topic and group. Guards the order of its journal puts too, which never wait.
@@ -52,6 +55,12 @@ impl Modes {
         table.insert((mode.topic.clone(), mode.consumer_group.clone()), mode);
         self.changes.fetch_add(1, Ordering::Relaxed);
         position
+    }
+
+    /// Whether there is room for one more, if this is one more.
+    fn has_room_for(&self, topic: &str, group: &str) -> bool {
+        let table = self.table.lock();
+        table.len() < MODES_MAX || table.contains_key(&(topic.to_owned(), group.to_owned()))
     }
 
     /// How a group gets the messages of a topic, and how many members share a queue when it pops.
@@ -136,6 +145,10 @@ pub(crate) fn set(
         return Err(Refusal::topic_not_exist(&wanted.topic));
     }
     broker.groups.find(&wanted.consumer_group)?;
+    if !broker.pops.modes.has_room_for(&wanted.topic, &wanted.consumer_group) {
+        let remark = format!("mode of group {}: {MODES_MAX} modes are set, which is the limit", wanted.consumer_group);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
     session.durable_after(broker.pops.modes.set(wanted));
     reply_ok(request, out);
     Ok(())
