@@ -88,7 +88,7 @@ async fn a_name_server_that_stops_tells_no_slave_that_its_master_is_gone() {
 #[tokio::test]
 async fn routes_that_are_kept_are_answered_while_the_table_changes_and_a_list_of_it_waits() {
     let (names, _) = name_server(Options::default());
-    let _broker = registered(&names, "m", 0).await;
+    let _broker = registered(&names, "127.0.0.1:1", 0).await;
     let ask = |code: i32, fields: &dyn EncodeFields| {
         let mut frame = BytesMut::new();
         write_frame(&mut frame, Serialization::Json, &Head { code, ..Head::default() }, fields, 0);
