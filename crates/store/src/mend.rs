@@ -102,7 +102,7 @@ impl Store {
                 true if from < queue.min_offset() || from >= queue.max_offset() => return Ok(read.read),
                 true if !may_wait => return Ok(UnitsRead::Cold(0)),
                 true => Some(0),
-                false => self.first_untrue(queue, &spans[..read.in_files])?,
+                false => self.first_untrue(queue, &spans[..read.in_files]),
             };
             let Some(damaged) = damaged.map(|index| read.first + index as u64).filter(|place| tried != Some(*place))
             else {
@@ -128,21 +128,18 @@ impl Store {
         }
     }
 
-    fn first_untrue(&self, queue: &ConsumeQueue, spans: &[Span]) -> Result<Option<usize>, StoreError> {
-        for (index, span) in spans.iter().enumerate() {
-            if span.unit.is_message() && span.unit.at >= self.min_offset() && !self.is_true(queue, span)? {
-                return Ok(Some(index));
-            }
-        }
-        Ok(None)
+    fn first_untrue(&self, queue: &ConsumeQueue, spans: &[Span]) -> Option<usize> {
+        let is_there = |span: &Span| span.unit.is_message() && span.unit.at >= self.min_offset();
+        spans.iter().position(|span| is_there(span) && !self.is_true(queue, span))
     }
 
-    /// Whether the record that a unit leads to is its own. May wait for the device.
-    pub(crate) fn is_true(&self, queue: &ConsumeQueue, span: &Span) -> Result<bool, StoreError> {
+    /// Whether the record that a unit leads to is its own. May wait for the device. A record that the device does not give says nothing against
+    /// its unit: the reader meets the failure at the record, which costs it that one message and not all behind it.
+    pub(crate) fn is_true(&self, queue: &ConsumeQueue, span: &Span) -> bool {
         let Span { unit, base, count } = *span;
-        let Some(segment) = self.shared.log.segment_at(unit.at.0) else { return Ok(false) };
-        let bytes = segment.record_bytes(unit.at.0)?;
-        let Some(view) = view_of(&bytes) else { return Ok(false) };
+        let Some(segment) = self.shared.log.segment_at(unit.at.0) else { return false };
+        let Ok(bytes) = segment.record_bytes(unit.at.0) else { return true };
+        let Some(view) = view_of(&bytes) else { return false };
         let place = QueuePlace {
             topic: queue.topic(),
             queue_id: queue.id(),
@@ -154,7 +151,7 @@ impl Store {
         };
         let is_there = view.log_offset() == unit.at.0 && view.total_size() == unit.size as usize;
         let is_whole = !queue.is_batch() || view.message_count() == count;
-        Ok(is_there && is_whole && says(&view, base, &place))
+        is_there && is_whole && says(&view, base, &place)
     }
 
     /// Writes the unit at a place anew, and those beside it that are not true either, from what the log has. May wait for the device, for as long as
@@ -200,7 +197,7 @@ impl Store {
         let in_memory = queue.memory_begins();
         let true_at = |place: u64| -> Result<Option<Span>, StoreError> {
             let Some(span) = queue.span_at_place(place)?.filter(|span| !span.unit.is_blank()) else { return Ok(None) };
-            let is_true = place >= in_memory || !span.unit.is_message() || self.is_true(queue, &span)?;
+            let is_true = place >= in_memory || !span.unit.is_message() || self.is_true(queue, &span);
             Ok(is_true.then_some(span))
         };
         if true_at(place)?.is_some() {
