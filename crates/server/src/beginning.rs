@@ -212,18 +212,20 @@ mod tests {
 
     #[test]
     fn a_store_beside_a_mistyped_one_is_found_also_one_with_a_blank_at_its_end() {
-        let folder = tempfile::tempdir().unwrap();
+        let own = tempfile::tempdir().unwrap();
+        // A step down: stores beside the temporary folder are other tests'.
+        let folder = own.path().join("data");
         for name in ["store", "store "] {
-            make(&folder.path().join(name), &["commitlog/00000000000000000000", "config/topics.json"]);
+            make(&folder.join(name), &["commitlog/00000000000000000000", "config/topics.json"]);
         }
-        make(&folder.path().join("other"), &["commitlog/readme"]);
-        let new = beginning(folder.path().join("stroe"));
+        make(&folder.join("other"), &["commitlog/readme"]);
+        let new = beginning(folder.join("stroe"));
         assert!(new.is_new() && new.to_string() == "new");
-        assert_eq!(new.other_stores("/nowhere"), [folder.path().join("store"), folder.path().join("store ")]);
-        let above = beginning(folder.path().to_owned());
+        assert_eq!(new.other_stores("/nowhere"), [folder.join("store"), folder.join("store ")]);
+        let above = beginning(folder.clone());
         assert_eq!(above.other_stores("/nowhere").len(), 2);
-        let below = beginning(folder.path().join("store/store"));
-        assert_eq!(below.other_stores("/nowhere"), [folder.path().join("store")]);
+        let below = beginning(folder.join("store/store"));
+        assert_eq!(below.other_stores("/nowhere"), [folder.join("store")]);
     }
 
     #[test]
