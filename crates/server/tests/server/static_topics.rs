@@ -235,6 +235,8 @@ async fn the_tool_shows_logical_queues_and_how_far_groups_are_in_them() {
     assert!(!progress.contains("broker-a"), "physical queues are not what the group reads: {progress}");
     let printed = cluster.admin(&["printMsg", "-t", T]).await;
     assert!(printed.contains("minOffset=0, maxOffset=10001"), "{printed}");
+    // Offsets go to a group that is there.
+    cluster.admin(&["updateSubGroup", "-c", "DefaultCluster", "-g", "Other"]).await;
     let cloned = cluster.admin(&["cloneGroupOffset", "-s", "G", "-d", "Other", "-t", T]).await;
     assert_eq!(row(&cloned)[..3], [LOGICAL, "0", "2"]);
     client.stop().await;

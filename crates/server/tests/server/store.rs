@@ -516,9 +516,10 @@ fn after_a_kill_the_configuration_can_be_written_without_serving() {
     let files = said["config"].as_array().unwrap();
     assert!(files.iter().all(|file| file["countsAtNextStart"] == false), "{said}");
     // What another broker writes wins, and is seen to.
-    fs::write(root.join("config/topics.json"), r#"{"topicConfigTable":{}}"#).unwrap();
+    let other = r#"{"topicConfigTable":{"other":{"topicName":"other","readQueueNums":2,"writeQueueNums":2,"perm":6}}}"#;
+    fs::write(root.join("config/topics.json"), other).unwrap();
     let (_, said) = run("inspect", &root, &[]);
-    assert!(said.contains("topics.json: 0 entries; counts at the next start"), "{said}");
+    assert!(said.contains("topics.json: 1 entr") && said.contains("counts at the next start"), "{said}");
     let again = Running::server(folder.path());
     assert_eq!(again.end("-TERM").0, Some(0));
 }
