@@ -24,6 +24,7 @@ import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /** What a broker shows Prometheus, as far as dashboards and alerts name it: metrics, their types, and the labels of each. */
@@ -139,7 +140,8 @@ final class MetricsPage {
         });
         consumer.start();
         var timed = new Message(topic, "timed".getBytes(StandardCharsets.UTF_8));
-        timed.setDelayTimeMs(1_000);
+        // A client of 4.x has no setter for it.
+        MessageAccessor.putProperty(timed, "TIMER_DELAY_MS", "1000");
         transactions.send(timed);
         for (var end : List.of(LocalTransactionState.COMMIT_MESSAGE, LocalTransactionState.ROLLBACK_MESSAGE, LocalTransactionState.UNKNOW)) {
             transactions.sendMessageInTransaction(new Message(topic, end.name().getBytes(StandardCharsets.UTF_8)), end);
