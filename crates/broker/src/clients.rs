@@ -323,12 +323,12 @@ impl<C: Clone> Clients<C> {
         }
     }
 
-    /// Whether a group has so many members that a request which looks at all of them takes long.
+    /// Whether any group has more than [`CROWD`] members: a request that looks at all of them takes long.
     pub(crate) fn has_crowd(&self) -> bool {
         self.crowds.load(Ordering::Relaxed) > 0
     }
 
-    /// Under `changing`: a group had so many members, and has so many now.
+    /// Notes that a group has grown or shrunk across [`CROWD`] members. The caller holds `changing`.
     fn count(&self, before: usize, after: usize) {
         match (before > CROWD, after > CROWD) {
             (false, true) => self.crowds.fetch_add(1, Ordering::Relaxed),

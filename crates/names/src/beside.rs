@@ -10,7 +10,7 @@ use protocol::code::{ResponseCode, Runs, request_runs};
 
 use crate::names::{Names, Refusal, Session};
 
-/// A request of so many bytes is small.
+/// Requests up to this many bytes count as small and stay on the network worker.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// Whether a request is too much for the network worker.

@@ -26,9 +26,9 @@ use crate::session::Session;
 use crate::view::Unanswered;
 use crate::vital::vital;
 
-/// A request of so many bytes is small: reading it and doing what it says take well under a millisecond.
+/// Requests up to this many bytes count as small and stay on the network worker.
 const SMALL_BYTES: usize = 16 << 10;
-/// Requests of operators are carried out one at a time for so many processors.
+/// Processors for each request that is carried out beside the workers at the same time.
 const PROCESSORS_EACH: usize = 4;
 
 /// Longer than a step of a request takes that nobody waits for any more.
