@@ -3,7 +3,10 @@ SHELL := /bin/bash
 export PATH := $(PATH):$(HOME)/.cargo/bin
 BINARY := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: run build release test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin
+# The static binary that packages carry, built by `make musl`.
+MUSL := $(BINARY)/x86_64-unknown-linux-musl/release/gantry
+
+.PHONY: run build release test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin image packages-test
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -96,3 +99,14 @@ compare:
 compare-kafka:
 	scripts/setup test
 	bench/compare-kafka
+
+# The container images (docs/install.md): an OCI layout and archives for `docker load`, in target/image.
+image: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+image: musl
+	scripts/setup image
+	packaging/image/make --binary $(MUSL) --out $(BINARY)/image $(ARGS)
+
+# Packages, made, installed and run as a user does it: images in runc, the Debian package in a fresh root. Needs root.
+packages-test: musl
+	scripts/setup packages
+	tests/packages/run --binary $(MUSL)

@@ -1,4 +1,5 @@
-# What the suites of tests/run share: the count, and a server of their own. Sourced by it; expects $target and $binary.
+# What the suites of tests/run share: the count, Apache's jars, and a server of their own. Sourced by it and by tests/packages; expects $target, $here (this
+# folder) and $binary.
 
 passed=0
 failed=0
@@ -72,4 +73,14 @@ stop_gantry() {
     return 1
   fi
   rm -rf "$work/store"
+}
+
+# The jars of a real Apache RocketMQ, in $target/apache/4 or 5.
+jars() { # 4|5
+  local folder=$target/apache/$1 versions
+  versions=$(cksum <"$here/apache/pom.xml")
+  [ "$(cat "$folder/.complete" 2>/dev/null)" != "$versions" ] || return 0
+  # Jars of another version beside these would be on the class path too.
+  rm -rf "$folder"
+  mvn -q -B -f "$here/apache/pom.xml" -P"$1" dependency:copy-dependencies -Dtarget="$target" && echo "$versions" >"$folder/.complete"
 }
