@@ -1,9 +1,15 @@
 #!/bin/sh
 # The start script of the broker images of RocketMQ's operator: what the operator says in the environment wins over
-# conf/broker-common.conf, which it mounts. It writes no file, so the root may be read-only.
+# conf/broker-common.conf, which it mounts.
 here=$(dirname "$0")
 common=$ROCKETMQ_HOME/conf/broker-common.conf
-[ ! -e "$common" ] || set -- -c "$common" "$@"
+if [ -e "$common" ]; then
+  # A copy, as the operator's own script makes one: changes of a running broker are written into it, and the mount is read-only.
+  # A root that is read-only too has no room for it; then changes are in force until the broker stops.
+  file=$ROCKETMQ_HOME/conf/broker.conf
+  cp "$common" "$file" 2>/dev/null || file=$common
+  set -- -c "$file" "$@"
+fi
 put() { # key value
   [ -z "$2" ] || settings="$settings --set $1=$2"
 }
