@@ -4,7 +4,7 @@ container.py BUNDLE --layout FOLDER --tag TAG --unpacked BUNDLE --netns PATH --h
   --env KEY=VALUE          as in a manifest
   --mount SOURCE:TO[:ro]   a file or folder of this machine, or the name of a volume
   --command                the words take the place of the entry point (Kubernetes' command) and do not follow it (its args, Docker's command)
-  --compose FILE SERVICE   environment, volumes and command of that service
+  --compose FILE SERVICE   environment, volumes, command and memory limit of that service
   --writable               the root can be written
 The last line that it prints is the command of the service's health check, a word a line, if it has one.
 """
@@ -42,7 +42,7 @@ index = json.loads((options.layout / "index.json").read_bytes())
 (manifest,) = [m for m in index["manifests"] if m["annotations"]["org.opencontainers.image.ref.name"] == str(options.tag)]
 image = blob(blob(manifest["digest"])["config"]["digest"])["config"]
 
-health = None
+health, memory = None, None
 if options.compose:
     import yaml
 
@@ -54,6 +54,7 @@ if options.compose:
     options.words = shlex.split(service["command"])
     options.env += service.get("environment", [])
     options.mount += service.get("volumes", [])
+    memory = service.get("mem_limit")
     health = service.get("healthcheck", {}).get("test")
 
 config = json.loads((options.unpacked / "config.json").read_bytes())
@@ -80,6 +81,9 @@ def in_root(path):
     return in_root(os.readlink(found)) if found.is_symlink() else found
 
 
+if memory:
+    assert memory.endswith("g"), f"{memory} is not in GiB"
+    config["linux"].setdefault("resources", {})["memory"] = {"limit": int(memory[:-1]) << 30}
 mounts = [f"{options.hosts}:/etc/hosts:ro"] + options.mount
 # An engine makes a volume where the image declares one and nobody mounts anything.
 mounts += [f"anonymous-{to.strip('/')}:{to}" for to in image.get("Volumes", {}) if not any(to in mount.split(":")[1:] for mount in mounts)]

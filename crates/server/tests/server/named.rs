@@ -8,7 +8,7 @@ use crate::support::Running;
 fn script(name: &str) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/bin").join(name));
     command.env("GANTRY", env!("CARGO_BIN_EXE_gantry")).env("RUST_LOG", "info");
-    for name in ["NAMESRV_ADDR", "ROCKETMQ_HOME", "JAVA_OPT", "JAVA_OPT_EXT", "RMQ_NUMA_NODE"] {
+    for name in ["NAMESRV_ADDR", "ROCKETMQ_HOME", "JAVA_OPT", "JAVA_OPT_EXT", "RMQ_NUMA_NODE", "GANTRY_CONF_FOLDER"] {
         command.env_remove(name);
     }
     command
@@ -62,6 +62,34 @@ fn what_is_set_is_printed_as_by_rocketmqs_letters() {
 fn what_this_version_does_not_have_is_refused_and_a_program_that_is_not_there_is_named() {
     let (code, said) = ended(script("mqbroker").arg("--enable-proxy"));
     assert!(code == Some(2) && said.contains("--enable-proxy: this version has no proxy"), "{said}");
+    for (name, what) in [("mqproxy", "this version has no proxy"), ("mqcontroller", "this version has no controller")] {
+        let (code, said) = ended(&mut script(name));
+        assert!(code == Some(2) && said.contains(what), "{said}");
+    }
     let (code, said) = ended(script("mqbroker").env("GANTRY", "/no/such/program").env("PATH", "/usr/bin:/bin"));
     assert!(code == Some(127) && said.contains("set GANTRY"), "{said}");
+}
+
+#[test]
+fn a_command_of_mqadmin_is_found_whatever_its_case() {
+    let (code, said) = ended(script("mqadmin").args(["updatetopic", "--help"]));
+    assert!(code == Some(0) && said.contains("Usage: gantry admin updateTopic"), "{said}");
+    let (code, said) = ended(script("mqadmin").arg("noSuchCommand"));
+    assert!(code != Some(0) && said.contains("noSuchCommand"), "{said}");
+    let (code, said) = ended(&mut script("mqadmin"));
+    assert!(code != Some(0) && said.contains("Usage: gantry admin"), "{said}");
+}
+
+#[test]
+fn a_folder_of_files_is_used_where_no_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("broker.conf"), "brokerName=by-the-folder\n").unwrap();
+    let folder_name = folder.path().to_str().unwrap();
+    let (code, said) = ended(script("mqbroker").arg("-m").env("GANTRY_CONF_FOLDER", folder_name));
+    assert!(code == Some(0) && said.contains("by-the-folder"), "{said}");
+    let other = folder.path().join("other.conf");
+    std::fs::write(&other, "brokerName=by-name\n").unwrap();
+    let (code, said) =
+        ended(script("mqbroker").args(["-c", other.to_str().unwrap(), "-m"]).env("GANTRY_CONF_FOLDER", folder_name));
+    assert!(code == Some(0) && said.contains("by-name") && !said.contains("by-the-folder"), "{said}");
 }
