@@ -170,6 +170,7 @@ impl Broker {
         broker.transactions.load(&broker.store, &broker.offsets, timeout_ms, kept_ms, broker.clock.now().0)?;
         pop::settle_revived(&broker)?;
         pop::take_over(&broker).await?;
+        broker.pops.begin(broker.clock.now().0);
         transaction::mend(&broker).await.map_err(StartError::Refused)?;
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));

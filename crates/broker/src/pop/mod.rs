@@ -299,10 +299,12 @@ impl Pops {
         }
     }
 
-    /// At a start: when the last pop of the process before was.
-    fn begin(&self) {
+    /// At a start, before anybody pops: finds when the last pop of the process before was, and goes back with the clock if that is ahead of it. Not by
+    /// the first look of a task, before which time may pass, that would count as less to go back.
+    pub(crate) fn begin(&self, now: i64) {
         let popped_at = self.ledger.lock().latest_pop().into_iter().chain(self.orders.latest_pop());
         popped_at.for_each(|at| _ = self.latest.fetch_max(at, Ordering::Relaxed));
+        self.go_with_the_clock(0, now);
     }
 
     /// Goes back with the clock, which was set back by so much as far as anybody has seen, and by as much at least as the latest pop is ahead of it.

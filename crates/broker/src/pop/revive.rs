@@ -58,7 +58,6 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
         partly: Vec::new(),
     };
     let mut steps = Steps::new(&broker.clock);
-    pops.begin();
     while !pops.is_stopping.load(Ordering::Acquire) {
         work.settle(&broker);
         let seen = steps.back().unwrap_or(0);

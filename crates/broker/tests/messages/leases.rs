@@ -206,3 +206,19 @@ async fn a_lease_of_a_time_when_the_clock_was_a_day_ahead_ends_in_time() {
         }
     }
 }
+
+// On one thread no task of a start runs before the test waits for something.
+#[tokio::test]
+async fn a_lease_goes_back_with_the_clock_at_a_start_however_late_its_tasks_run() {
+    let (setup, hand) = standing();
+    let broker = start(setup.clone()).await;
+    broker.put("T", 0, "", "0").await;
+    let order = PopMessage { queue_id: 0, ..from("T", 60_000) };
+    hand.set_by(DAY_MS);
+    assert_eq!(pop(&broker, &order).await.bodies(), ["0"]);
+    let image = broker.image();
+    hand.set_by(-DAY_MS);
+    let crashed = start_on(setup, image).await;
+    hand.advance(Duration::from_secs(60));
+    assert_eq!(pop_any(&crashed, &order).await.bodies(), ["0"]);
+}
