@@ -38,7 +38,6 @@ const MEMBERS_MAX: usize = 3;
 
 /// A tenth of the stock client's times, as all others here.
 const HEARTBEAT_MS: i64 = 3_000;
-const RPC_MS: i64 = 1_000;
 /// `channelExpiredTimeout` and `rocketmq.broker.rebalance.lockMaxLiveTime`.
 const EXPIRED_MS: u32 = 12_000;
 const LOCK_MS: u32 = 6_000;
@@ -63,6 +62,8 @@ const GROUPS: [Group; 2] =
 /// What a seed decides for all of its story.
 struct Rules {
     weather: Weather,
+    /// How long an answer may take.
+    rpc_ms: i64,
     suspend_ms: i64,
     /// Pulls say how far the group has come.
     pulls_commit: bool,
@@ -100,6 +101,8 @@ impl Rules {
         let work_ms_max = world.pick(&[5, 100]);
         Rules {
             weather,
+            // Answers to pulls take seconds there: who gave up each connection after one would read the same messages for ever.
+            rpc_ms: if is_narrow && latency_ms_max == 200 { 5_000 } else { 1_000 },
             suspend_ms,
             pulls_commit: world.one_in(2),
             work_ms_max,

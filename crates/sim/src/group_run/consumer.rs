@@ -20,7 +20,7 @@ use self::working::finish;
 use super::history::{Queue, Topic};
 use super::line::{Event, Line};
 use super::register::{NONE, Written};
-use super::{Around, GROUPS, HEARTBEAT_MS, Order, RPC_MS, TOPIC};
+use super::{Around, GROUPS, HEARTBEAT_MS, Order, TOPIC};
 use crate::network::Link;
 use crate::served::Answer;
 
@@ -202,7 +202,7 @@ impl Consumer {
             producer_group: None,
             consumer_group: Some(self.group().name),
         };
-        let _ = self.line.ask(around, (request::UNREGISTER_CLIENT, 500), &fields, &[], Asked::Leave);
+        let _ = self.line.ask_within(around, (request::UNREGISTER_CLIENT, 500), &fields, &[], Asked::Leave);
     }
 
     pub fn step(&mut self, around: &mut Around<'_>) {
@@ -248,8 +248,7 @@ impl Consumer {
         if now >= self.rebalance_at {
             self.rebalance_at = now + REBALANCE_MS;
             let fields = GetConsumerList { consumer_group: self.group().name };
-            let what = (request::GET_CONSUMER_LIST_BY_GROUP, RPC_MS);
-            let _ = self.line.ask(around, what, &fields, &[], Asked::Members);
+            let _ = self.line.ask(around, request::GET_CONSUMER_LIST_BY_GROUP, &fields, &[], Asked::Members);
         }
         if now >= self.lock_at && self.in_order() {
             self.lock_at = now + LOCK_EVERY_MS;
@@ -283,7 +282,7 @@ impl Consumer {
         };
         let said = Heartbeat { client_id: self.name.clone(), consumer_data_set: vec![data], ..Heartbeat::default() };
         let body = to_vec(&said, Dialect::FastJson);
-        let _ = self.line.ask(around, (request::HEART_BEAT, RPC_MS), &(), &body, Asked::Heartbeat);
+        let _ = self.line.ask(around, request::HEART_BEAT, &(), &body, Asked::Heartbeat);
     }
 
     fn answered(&mut self, around: &mut Around<'_>, asked: Asked, answer: &Answer) {

@@ -97,8 +97,21 @@ impl<A> Line<A> {
         std::mem::take(&mut self.waiting).into_values().map(|(_, asked)| asked).collect()
     }
 
-    /// Sends a request; `timeout_ms` is how long the answer may take. Gives `asked` back if there is no connection.
+    /// Sends a request, whose answer may take as long as the rules say. Gives `asked` back if there is no connection.
     pub fn ask(
+        &mut self,
+        around: &mut Around<'_>,
+        code: i32,
+        fields: &dyn EncodeFields,
+        body: &[u8],
+        asked: A,
+    ) -> Result<(), A> {
+        let timeout_ms = around.rules.rpc_ms;
+        self.ask_within(around, (code, timeout_ms), fields, body, asked)
+    }
+
+    /// The same, with how long the answer may take.
+    pub fn ask_within(
         &mut self,
         around: &mut Around<'_>,
         (code, timeout_ms): (i32, i64),

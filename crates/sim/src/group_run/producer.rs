@@ -7,7 +7,7 @@ use protocol::properties::{PropertiesWriter, name};
 use protocol::request::SendMessage;
 
 use super::line::{Event, Line};
-use super::{Around, HEARTBEAT_MS, QUEUES, RPC_MS, TOPIC};
+use super::{Around, HEARTBEAT_MS, QUEUES, TOPIC};
 use crate::log_run::body;
 use crate::verdict::Verdict;
 
@@ -112,7 +112,7 @@ impl Producer {
             let producer_data_set = vec![ProducerData { group_name: "shops".to_owned() }];
             let said = Heartbeat { client_id: self.name.clone(), producer_data_set, ..Heartbeat::default() };
             let body = to_vec(&said, Dialect::FastJson);
-            let _ = self.line.ask(around, (request::HEART_BEAT, RPC_MS), &(), &body, Asked::Heartbeat);
+            let _ = self.line.ask(around, request::HEART_BEAT, &(), &body, Asked::Heartbeat);
         } else if around.now >= self.next_at {
             self.send(around);
         }
@@ -144,7 +144,7 @@ impl Producer {
         let (at, name) = (around.now, &self.name);
         around.report.tell(|| format!("at {at} {name} sends {id} to {TOPIC}/{queue}, try {tries}"));
         let body = body(draft.id, draft.bytes);
-        let _ = self.line.ask(around, (request::SEND_MESSAGE_V2, RPC_MS), &fields, &body, Asked::Send);
+        let _ = self.line.ask(around, request::SEND_MESSAGE_V2, &fields, &body, Asked::Send);
     }
 
     /// Takes up a new message.

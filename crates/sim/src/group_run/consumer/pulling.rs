@@ -6,7 +6,7 @@ use protocol::request::{PullMessage, QueryConsumerOffset, UpdateConsumerOffset};
 use protocol::sys_flag::pull;
 
 use super::super::history::Queue;
-use super::super::{Around, GROUPS, RPC_MS};
+use super::super::{Around, GROUPS};
 use super::{Asked, Consumer, Held, LATE_MS, PULL_LATER_MS, Undone, topic_name};
 use crate::reading::id_of;
 use crate::served::Answer;
@@ -42,7 +42,7 @@ impl Consumer {
             is_sent
         } else {
             let asked = Asked::Commit { queue, written };
-            self.line.ask(around, (request::UPDATE_CONSUMER_OFFSET, RPC_MS), &fields, &[], asked).is_ok()
+            self.line.ask(around, request::UPDATE_CONSUMER_OFFSET, &fields, &[], asked).is_ok()
         };
         if !is_sent {
             around.history.register(self.group, queue).may_happen(written, now);
@@ -72,7 +72,7 @@ impl Consumer {
                     set_zero_if_not_found: Some(false),
                 };
                 let asked = Asked::Offset { queue, term, at: now };
-                let _ = self.line.ask(around, (request::QUERY_CONSUMER_OFFSET, RPC_MS), &fields, &[], asked);
+                let _ = self.line.ask(around, request::QUERY_CONSUMER_OFFSET, &fields, &[], asked);
                 continue;
             };
             if held.undone.len() >= UNDONE_MAX {
@@ -95,7 +95,7 @@ impl Consumer {
             };
             let asked = Asked::Pull { queue, term, from, life: around.life, commit };
             let what = (request::PULL_MESSAGE, around.rules.suspend_ms * 2);
-            if let Err(Asked::Pull { .. }) = self.line.ask(around, what, &fields, &[], asked) {
+            if let Err(Asked::Pull { .. }) = self.line.ask_within(around, what, &fields, &[], asked) {
                 held_pull_later(self.held.get_mut(&queue), now);
             }
         }

@@ -7,7 +7,7 @@ use protocol::code::request;
 use protocol::fastjson::{Dialect, to_vec};
 
 use super::super::history::{Queue, Topic};
-use super::super::{Around, GROUPS, QUEUES, RPC_MS};
+use super::super::{Around, GROUPS, QUEUES};
 use super::{Asked, Consumer, Held, topic_name};
 
 impl Consumer {
@@ -66,7 +66,7 @@ impl Consumer {
         around.report.tell(|| format!("at {now} {name} of {group} lets go of {queue:?}"));
         if held.locked.is_some() {
             let body = lock_body(&self.name, self.group, &[queue]);
-            let _ = self.line.ask(around, (request::UNLOCK_BATCH_MQ, RPC_MS), &(), &body, Asked::Unlock);
+            let _ = self.line.ask(around, request::UNLOCK_BATCH_MQ, &(), &body, Asked::Unlock);
         }
     }
 
@@ -75,7 +75,7 @@ impl Consumer {
             return;
         }
         let body = lock_body(&self.name, self.group, &queues);
-        let _ = self.line.ask(around, (request::LOCK_BATCH_MQ, RPC_MS), &(), &body, Asked::Lock { queues });
+        let _ = self.line.ask(around, request::LOCK_BATCH_MQ, &(), &body, Asked::Lock { queues });
     }
 }
 

@@ -4,7 +4,7 @@ use protocol::code::request;
 use protocol::request::SendBack;
 
 use super::super::history::{Begun, Queue};
-use super::super::{Around, GROUPS, RPC_MS, TOPIC};
+use super::super::{Around, GROUPS, TOPIC};
 use super::{Asked, Consumer, Held};
 
 impl Consumer {
@@ -45,8 +45,7 @@ impl Consumer {
                     broker_name: None,
                 };
                 let asked = Asked::Back { queue, term, offset, id };
-                let what = (request::CONSUMER_SEND_MSG_BACK, RPC_MS);
-                if self.line.ask(around, what, &fields, &[], asked).is_err()
+                if self.line.ask(around, request::CONSUMER_SEND_MSG_BACK, &fields, &[], asked).is_err()
                     && let Some(undone) = self.of_term(queue, term).and_then(|held| held.undone.get_mut(&offset))
                 {
                     undone.done_at = Some(now + 500);
