@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use broker::{Broker, PageOptions, ProcessFigures};
@@ -17,6 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tracing::{debug, info};
 
+use crate::ports;
 use crate::threads::WORKER_NAME;
 
 /// Who asks for the page sends some hundred bytes, at once.
@@ -53,7 +54,7 @@ pub async fn prepare(settings: &Settings) -> anyhow::Result<Option<Exporter>> {
                 Some(host) => host,
                 None => settings.net()?.bind_address.to_string(),
             };
-            let listener = TcpListener::bind((host.as_str(), asked.port)).await.with_context(|| {
+            let listener = listen((host.as_str(), asked.port)).await.with_context(|| {
                 let [host_from, port_from] = ["metricsPromExporterHost", "metricsPromExporterPort"].map(|key| settings.origin(key));
                 let port = asked.port;
                 format!(
@@ -67,6 +68,20 @@ pub async fn prepare(settings: &Settings) -> anyhow::Result<Option<Exporter>> {
     };
     let options = PageOptions { labels: asked.labels.0, label_sets_max: asked.label_sets_max };
     Ok(Some(Exporter { way, options }))
+}
+
+/// Listens, as soon as a process that ends has given the port back.
+async fn listen(address: (&str, u16)) -> io::Result<TcpListener> {
+    let since = Instant::now();
+    // Ends with the port, another error, or the patience.
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && since.elapsed() < ports::PATIENCE => {
+                tokio::time::sleep(ports::LOOK_AGAIN).await;
+            }
+            bound => return bound,
+        }
+    }
 }
 
 impl Exporter {
@@ -239,6 +254,18 @@ fn faults(stat: &str) -> Option<(&str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_page_has_its_port_as_soon_as_a_process_that_ends_has_given_it_back() {
+        let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = holder.local_addr().unwrap().port();
+        let ending = tokio::spawn(async move {
+            tokio::time::sleep(3 * ports::LOOK_AGAIN).await;
+            drop(holder);
+        });
+        assert_eq!(listen(("127.0.0.1", port)).await.unwrap().local_addr().unwrap().port(), port);
+        ending.await.unwrap();
+    }
 
     #[test]
     fn a_threads_line_says_whose_it_is_and_how_often_he_waited_for_a_device() {

@@ -17,12 +17,12 @@ pub const VIP_BELOW: u16 = 2;
 const TRIES: usize = 64;
 
 /// How long a port that is taken is asked for again: a process that was killed gives its own back when the system has taken its memory.
-const PATIENCE: Duration = Duration::from_secs(3);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub const PATIENCE: Duration = Duration::from_secs(3);
+pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The name server's port.
-pub fn for_names(bind: IpAddr, wanted: u16) -> anyhow::Result<Port> {
-    patiently((bind, wanted).into()).with_context(|| taken("name server", bind, wanted))
+/// The name server's port; `from` says who wants it.
+pub fn for_names(bind: IpAddr, wanted: u16, from: &str) -> anyhow::Result<Port> {
+    patiently((bind, wanted).into()).with_context(|| taken("name server", bind, wanted, from))
 }
 
 /// Binds an address as soon as a process that ends has given it back.
@@ -40,27 +40,30 @@ fn patiently(address: SocketAddr) -> io::Result<Port> {
     }
 }
 
-/// The broker's port, and its VIP port if there is one two below.
-pub fn for_broker(bind: IpAddr, wanted: u16) -> anyhow::Result<(Port, Option<Port>)> {
+/// The broker's port, and its VIP port if there is one two below; `from` says who wants it.
+pub fn for_broker(bind: IpAddr, wanted: u16, from: &str) -> anyhow::Result<(Port, Option<Port>)> {
     let mut last = None;
     // The one below a port that the kernel chose may be somebody's who does not listen yet: then both are chosen anew.
     let (tries, bind_vip): (_, fn(SocketAddr) -> _) =
         if wanted == 0 { (TRIES, Port::bind_free) } else { (1, patiently) };
     for _ in 0..tries {
-        let main = patiently((bind, wanted).into()).with_context(|| taken("broker", bind, wanted))?;
+        let main = patiently((bind, wanted).into()).with_context(|| taken("broker", bind, wanted, from))?;
         let Some(vip_port) = main.local_addr().port().checked_sub(VIP_BELOW).filter(|port| *port > 0) else {
             return Ok((main, None));
         };
         match bind_vip((bind, vip_port).into()) {
             Ok(vip) => return Ok((main, Some(vip))),
-            Err(error) => last = Some(anyhow::Error::new(error).context(taken("broker's VIP channel", bind, vip_port))),
+            Err(error) => {
+                let what = taken("broker's VIP channel, two below its port", bind, vip_port, from);
+                last = Some(anyhow::Error::new(error).context(what));
+            }
         }
     }
     Err(last.unwrap_or_else(|| anyhow::anyhow!("no free port was found")))
 }
 
-fn taken(what: &str, bind: IpAddr, port: u16) -> String {
-    format!("cannot listen on {} for the {what}", SocketAddr::from((bind, port)))
+fn taken(what: &str, bind: IpAddr, port: u16, from: &str) -> String {
+    format!("cannot listen on {} for the {what} ({from})", SocketAddr::from((bind, port)))
 }
 
 #[cfg(test)]
@@ -75,9 +78,10 @@ mod tests {
     fn a_port_in_use_is_named() {
         let holder = TcpListener::bind((LOCAL, 0)).unwrap();
         let port = holder.local_addr().unwrap().port();
-        let error = for_names(LOCAL, port).unwrap_err();
+        let error = for_names(LOCAL, port, "listenPort, default").unwrap_err();
         let said = format!("{error:#}");
         assert!(said.contains(&format!("127.0.0.1:{port}")) && said.contains("in use"), "{said}");
+        assert!(said.contains("(listenPort, default)"), "{said}");
     }
 
     #[test]
@@ -85,7 +89,9 @@ mod tests {
         let holder = TcpListener::bind((LOCAL, 0)).unwrap();
         let port = holder.local_addr().unwrap().port();
         assert!(Port::bind((LOCAL, port).into()).is_err());
-        let asking = std::thread::spawn(move || for_names(LOCAL, port).map(|port| port.local_addr().port()));
+        let asking = std::thread::spawn(move || {
+            for_names(LOCAL, port, "listenPort, default").map(|port| port.local_addr().port())
+        });
         drop(holder);
         assert_eq!(asking.join().unwrap().unwrap(), port);
         let holder = TcpListener::bind((LOCAL, 0)).unwrap();
@@ -94,20 +100,20 @@ mod tests {
             std::thread::park_timeout(3 * LOOK_AGAIN);
             drop(holder);
         });
-        assert_eq!(for_broker(LOCAL, taken).unwrap().0.local_addr().port(), taken);
+        assert_eq!(for_broker(LOCAL, taken, "listenPort, default").unwrap().0.local_addr().port(), taken);
         ending.join().unwrap();
     }
 
     #[test]
     fn a_free_port_comes_with_its_vip_port() {
-        let (main, vip) = for_broker(LOCAL, 0).unwrap();
+        let (main, vip) = for_broker(LOCAL, 0, "listenPort, default").unwrap();
         assert_eq!(vip.unwrap().local_addr().port() + VIP_BELOW, main.local_addr().port());
     }
 
     #[test]
     fn a_free_port_is_given_to_nobody_else_before_it_is_listened_at() {
         // So many that some would be given twice if they were let go.
-        let held: Vec<_> = (0..300).map(|_| for_broker(LOCAL, 0).unwrap()).collect();
+        let held: Vec<_> = (0..300).map(|_| for_broker(LOCAL, 0, "listenPort, default").unwrap()).collect();
         let ports: Vec<Port> = held.into_iter().flat_map(|(main, vip)| [main, vip.unwrap()]).collect();
         let numbers: BTreeSet<u16> = ports.iter().map(|port| port.local_addr().port()).collect();
         assert_eq!(numbers.len(), ports.len());

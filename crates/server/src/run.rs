@@ -49,9 +49,15 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
     };
     let role = order.settings.role();
     let bind = order.settings.net()?.bind_address;
-    let names_port = if role.has_names() { Some(ports::for_names(bind, order.names_port)?) } else { None };
+    let names_port = match role.has_names() {
+        true => Some(ports::for_names(bind, order.names_port.0, &order.names_port.1)?),
+        false => None,
+    };
     let broker_ports = match role.has_broker() {
-        true => Some(ports::for_broker(bind, order.settings.net()?.listen_port)?),
+        true => {
+            let from = settings::listen_port(&order.settings);
+            Some(ports::for_broker(bind, order.settings.net()?.listen_port, &from)?)
+        }
         false => None,
     };
     let metrics = if role.has_broker() { metrics::prepare(&order.settings).await? } else { None };

@@ -30,8 +30,8 @@ pub struct Order {
     pub settings: Settings,
     /// The file of `-c`: settings changed while running are written back into it.
     pub file: Option<PathBuf>,
-    /// Where the name server listens; only its own process takes the port from the settings.
-    pub names_port: u16,
+    /// Where the name server listens, and who says so; only its own process takes the port from the settings.
+    pub names_port: (u16, String),
     /// How log lines are written.
     pub log_format: LogFormat,
     /// Print and end; whether only what somebody set.
@@ -79,11 +79,16 @@ pub fn order(serve: Serve) -> anyhow::Result<Order> {
     }
     let settings = Settings::load(sources)?;
     let names_port = match names_port {
-        Some(port) => port,
-        None => settings.net()?.listen_port,
+        Some(port) => (port, "option --namesrv-port".to_owned()),
+        None => (settings.net()?.listen_port, listen_port(&settings)),
     };
     let print = (print_config || only_set).then_some(only_set && !print_config);
     Ok(Order { settings, file, names_port, log_format, print })
+}
+
+/// Who says where to listen.
+pub fn listen_port(settings: &Settings) -> String {
+    format!("listenPort, {}", settings.origin("listenPort"))
 }
 
 /// The settings of a broker whose store is to be looked at: its property file, if there is one, and where the store is, if that is said.
