@@ -6,7 +6,7 @@ BINARY := $(or $(CARGO_TARGET_DIR),target)
 # The static binary that packages carry, built by `make musl`.
 MUSL := $(BINARY)/x86_64-unknown-linux-musl/release/gantry
 
-.PHONY: run build release test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin image packages-test
+.PHONY: run build release test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin image deb packages-test
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -105,6 +105,11 @@ image: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null |
 image: musl
 	scripts/setup image
 	packaging/image/make --binary $(MUSL) --out $(BINARY)/image $(ARGS)
+
+# The Debian package (docs/install.md), in target/deb.
+deb: musl
+	scripts/setup deb
+	packaging/deb/make --binary $(MUSL) --out $(BINARY)/deb $(ARGS)
 
 # Packages, made, installed and run as a user does it: images in runc, the Debian package in a fresh root. Needs root.
 packages-test: musl
