@@ -6,7 +6,7 @@ BINARY := $(or $(CARGO_TARGET_DIR),target)
 # The static binary that packages carry, built by `make musl`.
 MUSL := $(BINARY)/x86_64-unknown-linux-musl/release/gantry
 
-.PHONY: run build release test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin image deb packages-test
+.PHONY: run build release test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin musl install image deb packages-test
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -21,6 +21,19 @@ build:
 release:
 	scripts/setup build
 	cargo build --release -p server --bin gantry
+
+# The same without a library of the machine, for any Linux of this processor: what packages carry.
+musl:
+	scripts/setup musl
+	CC_x86_64_unknown_linux_musl=musl-gcc cargo build --release --target x86_64-unknown-linux-musl -p server --bin gantry
+
+# Puts the program, RocketMQ's names for its commands, manual pages and completions below DESTDIR and PREFIX. PROGRAM=… takes another one than `make
+# release` builds. Builds nothing that is there, so that root need not: make release && sudo make install
+PREFIX ?= /usr/local
+PROGRAM ?= $(BINARY)/release/gantry
+install:
+	[ -x $(PROGRAM) ] || $(MAKE) release
+	packaging/install $(PROGRAM) "$(DESTDIR)$(PREFIX)"
 
 # Our own tests, then stock clients and real Apache brokers against the binary.
 test: unit

@@ -41,7 +41,7 @@ use crate::order_lock::OrderLocks;
 use crate::placement::Placement;
 use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
-use crate::register::Registry;
+use crate::register::{self, Identity, Registry};
 use crate::repeats::Repeats;
 use crate::routes::Routes;
 use crate::session::{Session, Work};
@@ -315,6 +315,21 @@ impl Broker {
     /// Lets request 28 show what requests hold, and how many connections there are. For whoever opens the ports.
     pub fn show(&self, budget: Arc<Budget>, places: Arc<net::Places>) {
         self.limits.show(budget, places);
+    }
+
+    /// Whether clients may have heard of this broker: one name server at least has registered it since its start, or there are none.
+    pub fn has_registered(&self) -> bool {
+        self.registry.has_registered()
+    }
+
+    /// As what name servers know it.
+    pub fn identity(&self) -> Identity {
+        let settings = self.settings.load();
+        Identity {
+            cluster_name: settings.broker_cluster_name.clone(),
+            broker_name: settings.broker_name.clone(),
+            broker_id: register::BROKER_ID,
+        }
     }
 
     /// Leaves the name servers, while everybody is served on. `stop` does it if nobody did.

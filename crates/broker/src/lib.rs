@@ -73,5 +73,6 @@ pub use journal::options as journal_options;
 pub use metrics::{PageOptions, ProcessFigures};
 pub use protect::retention;
 pub use refusal::Refusal;
+pub use register::Identity;
 pub use session::{Session, Work};
 pub use topics::{Topic, Topics, batch_topics};

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +29,7 @@ use crate::broker::Broker;
 use crate::upkeep::beside;
 
 /// The id of a master, which every broker of ours is until there is replication.
-const BROKER_ID: i64 = 0;
+pub(crate) const BROKER_ID: i64 = 0;
 /// The first pause after a failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// The longest pause while there is no connection: clients have no route from a name server that has just started.
@@ -72,7 +73,20 @@ struct Server {
 /// The name servers of this broker.
 pub(crate) struct Registry {
     servers: Vec<Arc<Server>>,
+    /// One of them at least knew this broker since its start. Relaxed: it stands alone.
+    has_registered: AtomicBool,
     pub(crate) client: Client,
+}
+
+/// As what name servers know a broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// `brokerClusterName`.
+    pub cluster_name: String,
+    /// `brokerName`.
+    pub broker_name: String,
+    /// `brokerId`: 0 is a master.
+    pub broker_id: i64,
 }
 
 /// What a registration came to.
@@ -122,12 +136,18 @@ impl Registry {
         let server = |address: &String| {
             Arc::new(Server { address: address.clone(), owed: Mutex::new(Owed::Everything), changed: Notify::new() })
         };
-        Registry { servers: addresses.into_iter().map(server).collect(), client: Client::new(calls) }
+        let servers = addresses.into_iter().map(server).collect();
+        Registry { servers, has_registered: AtomicBool::new(false), client: Client::new(calls) }
     }
 
     /// The addresses, each once.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
         self.servers.iter().map(|server| server.address.as_str())
+    }
+
+    /// Whether clients may have heard of this broker: one name server at least has registered it since its start, or there are none.
+    pub(crate) fn has_registered(&self) -> bool {
+        self.servers.is_empty() || self.has_registered.load(Ordering::Relaxed)
     }
 
     /// A topic has changed.
@@ -206,6 +226,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
                 // Nothing was told if none of the topics that had changed is there any more.
                 connection = came_by.or(connection);
                 if !is_known {
+                    broker.registry.has_registered.store(true, Ordering::Relaxed);
                     tracing::info!(name_server = server.address, "registered");
                 }
                 (is_known, has_complained, pause) = (true, false, pause.min(PAUSE_UNCONNECTED_MAX));

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::environment;
 use crate::key::{Default, Role, State};
 use crate::keys;
 use crate::properties::Line;
@@ -68,10 +69,7 @@ impl fmt::Display for Finding {
 }
 
 pub(crate) fn unknown(role: Role, path: &Path, line: &Line) -> Finding {
-    let says = match keys::nearest(role, &line.key) {
-        Some(key) => format!("not a key of RocketMQ; ignored (did you mean {}?)", key.name),
-        None => "not a key of RocketMQ; ignored".to_owned(),
-    };
+    let says = keys::says_unknown(role, &line.key);
     Finding { value: None, ..Finding::of_line(Weight::Warning, path, line, says) }
 }
 
@@ -95,7 +93,9 @@ pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
     for key in keys::TABLES.iter().flat_map(|table| table.iter()) {
         let is_this = keys::find(settings.role(), key.name).is_some_and(|found| found.section == key.section);
         let Some(value) = settings.given(key.name).filter(|_| is_this) else { continue };
-        if matches!(settings.origin(key.name), Origin::Environment(_)) {
+        // Of RocketMQ's own variables people have more than one process needs.
+        if matches!(settings.origin(key.name), Origin::Environment(variable) if !variable.starts_with(environment::PREFIX))
+        {
             continue;
         }
         let is_default = matches!(key.default, Default::Value(default) if key.kind.same(value, default));

@@ -1,8 +1,9 @@
 //! The table of configuration keys, where each value came from, and what is wrong with a file.
 //!
-//! Reads RocketMQ's own property files under its own names. Pure but for [`Machine::read`] and [`file`], the one writer of property files: whoever starts a process reads files and
+//! Reads RocketMQ's own property files under its own names. Pure but for [`Machine::read`], [`environment::read`] and [`file`], the one writer of property files: whoever starts a process reads files and
 //! environment and hands them in as [`Sources`]. Nothing is taken silently: a key without effect is a [`Finding`].
 
+pub mod environment;
 pub mod file;
 mod finding;
 pub mod key;

@@ -1,13 +1,14 @@
 //! All settings of a process, in layers, each value with its origin.
 //!
-//! Layers, each winning over those before: defaults, environment (`NAMESRV_ADDR`, `ROCKETMQ_HOME`), the file, the TLS file, what
-//! operators changed at the name server, the command line. That the file wins over the environment is RocketMQ's order. Loading is pure: what the machine knows (its name,
-//! its address) comes in through [`Machine`].
+//! Layers, each winning over those before: defaults, RocketMQ's variables of the environment, the file, the TLS file, what operators
+//! changed at the name server, `GANTRY_SET_<key>`, the command line. That the file wins over RocketMQ's variables is RocketMQ's order. Loading is pure:
+//! what the machine knows (its name, its address) comes in through [`Machine`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::environment;
 use crate::finding::{self, Finding, Weight};
 use crate::key::{Default, Key, Kind, Role, Section, State};
 use crate::keys;
@@ -35,7 +36,7 @@ pub struct Sources {
     pub tls_file: Option<SourceFile>,
     /// The file that `configStorePath` names, if it is there: live keys of the name server that operators changed.
     pub changed_file: Option<SourceFile>,
-    /// Variables of the environment that RocketMQ reads.
+    /// Variables of the environment that mean something here ([`environment::read`](crate::environment::read)).
     pub environment: BTreeMap<String, String>,
     /// Key, value, and the option that said so.
     pub command_line: Vec<(String, String, String)>,
@@ -67,7 +68,7 @@ pub enum Origin {
     /// Nobody.
     Default,
     /// A variable of the environment.
-    Environment(&'static str),
+    Environment(String),
     /// A line of a file.
     File {
         /// The file.
@@ -236,7 +237,7 @@ enum Takes {
 }
 
 #[derive(Clone, Debug)]
-struct Given {
+pub(crate) struct Given {
     value: String,
     origin: Origin,
     /// What it says to Java, if that is something else.
@@ -244,7 +245,7 @@ struct Given {
 }
 
 impl Given {
-    fn new(value: String, origin: Origin) -> Given {
+    pub(crate) fn new(value: String, origin: Origin) -> Given {
         Given { value, origin, of_java: None }
     }
 }
@@ -279,11 +280,7 @@ impl Settings {
         let (given, lowered, findings) = (HashMap::new(), HashMap::new(), Vec::new());
         let mut settings = Settings { role, given, lowered, findings, has_file, data, machine };
         let mut refused = Vec::new();
-        for (variable, key) in [("NAMESRV_ADDR", "namesrvAddr"), ("ROCKETMQ_HOME", "rocketmqHome")] {
-            if let Some(value) = environment.get(variable).filter(|value| !value.is_empty()) {
-                settings.given.insert(key, Given::new(value.clone(), Origin::Environment(variable)));
-            }
-        }
+        settings.given.extend(environment::below_file(role, &environment, has_file));
         let files = [(file, Takes::Everything), (tls_file, Takes::Tls), (changed_file, Takes::LiveOfNames)];
         for (file, takes) in files {
             if let Some(file) = file
@@ -292,6 +289,9 @@ impl Settings {
                 refused.push(error);
             }
         }
+        let (given, ignored) = environment::above_file(role, &environment);
+        settings.given.extend(given);
+        settings.findings.extend(ignored);
         for (name, value, option) in command_line {
             match find(role, &name) {
                 Ok(key) => drop(settings.given.insert(key.name, Given::new(value, Origin::CommandLine(option)))),

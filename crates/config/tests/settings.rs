@@ -339,7 +339,7 @@ fn the_file_wins_over_the_environment_and_the_command_line_over_both() {
     layers.environment.insert("NAMESRV_ADDR".to_owned(), "env:9876".to_owned());
     let settings = Settings::load(layers.clone()).unwrap();
     assert_eq!(settings.broker().unwrap().namesrv_addr, ["env:9876"]);
-    assert_eq!(settings.origin("namesrvAddr"), Origin::Environment("NAMESRV_ADDR"));
+    assert_eq!(settings.origin("namesrvAddr"), Origin::Environment("NAMESRV_ADDR".to_owned()));
 
     layers.file.as_mut().unwrap().text.push_str("namesrvAddr=file:9876\n");
     let settings = Settings::load(layers.clone()).unwrap();
@@ -351,6 +351,46 @@ fn the_file_wins_over_the_environment_and_the_command_line_over_both() {
     let printed = settings.print(true);
     assert!(printed.contains("namesrvAddr=here:9876") && printed.contains("# option -n"), "{printed}");
     assert!(printed.contains("brokerName=file") && printed.contains("# broker.conf:1"), "{printed}");
+}
+
+#[test]
+fn variables_of_containers_set_keys_and_what_does_nothing_is_named() {
+    let mut layers = sources(Role::Broker, "brokerName=file\nbrokerIP1=192.0.2.1\n");
+    let variables = [
+        ("BROKER_NAME", "operator"),
+        ("BROKER_ID", "0"),
+        ("BROKER_CLUSTER_NAME", "its-cluster"),
+        ("POD_IP", "10.0.0.7"),
+        ("GANTRY_SET_brokerIP1", "10.0.0.8"),
+        ("GANTRY_SET_TLS_SERVER_MODE", "disabled"),
+        ("GANTRY_SET_brokerNam", "x"),
+        ("JAVA_OPT_EXT", "-Xmx8g -Drocketmq.broker.diskSpaceWarningLevelRatio=0.9"),
+    ];
+    layers.environment.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let settings = Settings::load(layers.clone()).unwrap();
+    let from = |name: &str| (settings.text(name), settings.origin(name).to_string());
+    assert_eq!(from("brokerName"), ("file".to_owned(), "broker.conf:1".to_owned()));
+    assert_eq!(from("brokerClusterName"), ("its-cluster".to_owned(), "environment BROKER_CLUSTER_NAME".to_owned()));
+    assert_eq!(from("brokerIP1"), ("10.0.0.8".to_owned(), "environment GANTRY_SET_brokerIP1".to_owned()));
+    assert_eq!(from("tls.server.mode").0, "disabled");
+    let unknown = about(&settings, "GANTRY_SET_brokerNam");
+    assert!(unknown.weight == Weight::Warning && unknown.says.contains("did you mean brokerName?"), "{unknown}");
+    let heap = about(&settings, "JAVA_OPT_EXT");
+    assert!(heap.says.contains("ignored") && heap.says.contains("-Drocketmq…") && heap.value.is_none(), "{heap}");
+
+    layers.command_line.push(("brokerIP1".to_owned(), "10.0.0.9".to_owned(), "--set".to_owned()));
+    assert_eq!(Settings::load(layers.clone()).unwrap().text("brokerIP1"), "10.0.0.9");
+    layers.environment.insert("BROKER_ID".to_owned(), "one".to_owned());
+    let refused = Settings::load(layers).unwrap_err().to_string();
+    assert!(refused.contains("brokerId=one") && refused.contains("environment BROKER_ID"), "{refused}");
+
+    // The same variables beside a name server, and where nobody else is to be served.
+    let mut layers = sources(Role::Names, "listenPort=9876\n");
+    layers.environment.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(Settings::load(layers).unwrap().origin("brokerName"), Origin::Default);
+    let mut layers = Sources { data: Some("./data".into()), ..Sources::new(Role::Server, machine()) };
+    layers.environment.insert("POD_IP".to_owned(), "10.0.0.7".to_owned());
+    assert_eq!(Settings::load(layers).unwrap().text("brokerIP1"), "127.0.0.1");
 }
 
 #[test]

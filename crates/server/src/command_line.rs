@@ -77,7 +77,9 @@ pub enum Command {
     Serve(Serve),
     Admin(cli::admin::AdminArgs),
     Bench(bench::BenchArgs),
+    Completion(cli::pages::CompletionArgs),
     Doctor(cli::doctor::DoctorArgs),
+    Man(cli::pages::ManArgs),
     Profile(cli::profile::ProfileArgs),
     Store(cli::store::StoreArgs),
 }

@@ -12,6 +12,8 @@ mod lookout;
 mod machine;
 mod memory;
 mod metrics;
+mod notify;
+mod pages;
 mod ports;
 mod run;
 mod settings;
@@ -58,12 +60,16 @@ fn disk_of(folder: &Path) -> anyhow::Result<bench::Disk> {
 fn start(command: Command) -> anyhow::Result<ExitCode> {
     let serve = match command {
         Command::Admin(admin) => {
-            return cli::admin::run(admin, CommandLine::command()).map(|()| ExitCode::SUCCESS);
+            return cli::admin::run(admin).map(|()| ExitCode::SUCCESS);
         }
         Command::Bench(bench) => {
             machine::raise_open_files();
             return bench::execute(bench, disk_of);
         }
+        Command::Completion(completion) => {
+            return cli::pages::completion(completion, CommandLine::command()).map(|()| ExitCode::SUCCESS);
+        }
+        Command::Man(man) => return cli::pages::man(man, CommandLine::command()).map(|()| ExitCode::SUCCESS),
         Command::Doctor(doctor) => return Ok(cli::doctor::run(doctor)),
         Command::Profile(profile) => {
             machine::raise_open_files();

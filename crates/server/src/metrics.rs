@@ -1,30 +1,20 @@
-//! Metrics, where somebody asks for them: `GET /metrics` on a port of its own (`metricsExporterType=PROM`), or lines of the log (`LOG`).
-//!
-//! One page without parameters, so HTTP is a dozen lines here: a request's head is read, an answer is written, the connection ends.
+//! Metrics, where somebody asks for them: a page of the HTTP port (`metricsExporterType=PROM`, `pages.rs`), or lines of the log (`LOG`).
 
-use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use broker::{Broker, PageOptions, ProcessFigures};
 use config::{MetricsExporter, Settings};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{debug, info};
 
-use crate::ports;
+use crate::pages::{self, Serving, Told};
 use crate::threads::WORKER_NAME;
-
-/// Who asks for the page sends some hundred bytes, at once.
-const HEAD_BYTES_MAX: usize = 8 << 10;
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that are answered at a time; others wait to be accepted.
-const AT_ONCE: usize = 4;
 
 /// A metric with very many values would be a line that nobody can read.
 const LINE_BYTES_MAX: usize = 16 << 10;
@@ -36,16 +26,25 @@ pub struct Exporter {
 }
 
 enum Way {
-    Page(TcpListener),
+    Page { address: SocketAddr, pages: Pages },
     Log { every: Duration },
 }
 
-/// Metrics that are given out.
-pub struct Exporting {
+/// The pages, and what they tell of.
+pub struct Pages {
+    told: watch::Sender<Told>,
     task: JoinHandle<()>,
 }
 
-/// Listens, if the settings ask for that. Nobody is answered before [`Exporter::begin`].
+/// Metrics that are given out.
+pub enum Exporting {
+    /// By pages.
+    Page(Pages),
+    /// By lines of the log.
+    Log(JoinHandle<()>),
+}
+
+/// Listens, if the settings ask for that. Until [`Exporter::begin`] the pages say that the store is being opened.
 pub async fn prepare(settings: &Settings) -> anyhow::Result<Option<Exporter>> {
     let asked = settings.metrics()?;
     let way = match asked.exporter {
@@ -54,14 +53,15 @@ pub async fn prepare(settings: &Settings) -> anyhow::Result<Option<Exporter>> {
                 Some(host) => host,
                 None => settings.net()?.bind_address.to_string(),
             };
-            let listener = listen((host.as_str(), asked.port)).await.with_context(|| {
+            let listener = pages::listen((host.as_str(), asked.port)).await.with_context(|| {
                 let [host_from, port_from] = ["metricsPromExporterHost", "metricsPromExporterPort"].map(|key| settings.origin(key));
                 let port = asked.port;
                 format!(
                     "cannot listen on {host} port {port} (metricsPromExporterHost, {host_from}; metricsPromExporterPort, {port_from})"
                 )
             })?;
-            Way::Page(listener)
+            let (address, (told, seen)) = (listener.local_addr()?, watch::channel(Told::Opening));
+            Way::Page { address, pages: Pages { told, task: tokio::spawn(pages::serve(listener, seen)) } }
         }
         MetricsExporter::Log => Way::Log { every: Duration::from_millis(asked.log_every_ms) },
         MetricsExporter::Disable | MetricsExporter::OtlpGrpc => return Ok(None),
@@ -70,50 +70,44 @@ pub async fn prepare(settings: &Settings) -> anyhow::Result<Option<Exporter>> {
     Ok(Some(Exporter { way, options }))
 }
 
-/// Listens, as soon as a process that ends has given the port back.
-async fn listen(address: (&str, u16)) -> io::Result<TcpListener> {
-    let since = Instant::now();
-    // Ends with the port, another error, or the patience.
-    loop {
-        match TcpListener::bind(address).await {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && since.elapsed() < ports::PATIENCE => {
-                tokio::time::sleep(ports::LOOK_AGAIN).await;
+impl Exporter {
+    /// Gives them out from now on.
+    pub fn begin(self, broker: &Arc<Broker>) -> Exporting {
+        let serving = Arc::new(Serving { broker: Arc::clone(broker), options: self.options });
+        match self.way {
+            Way::Page { address, pages } => {
+                pages.told.send_replace(Told::Serving(serving));
+                info!(%address, "metrics are served at /metrics");
+                Exporting::Page(pages)
             }
-            bound => return bound,
+            Way::Log { every } => Exporting::Log(tokio::spawn(log(every, serving))),
         }
     }
 }
 
-impl Exporter {
-    /// Gives them out from now on.
-    pub fn begin(self, broker: &Arc<Broker>) -> anyhow::Result<Exporting> {
-        let (broker, options) = (Arc::clone(broker), Arc::new(self.options));
-        let task = match self.way {
-            Way::Page(listener) => {
-                let address = listener.local_addr()?;
-                info!(%address, "metrics are served at /metrics");
-                tokio::spawn(accept(listener, broker, options))
-            }
-            Way::Log { every } => tokio::spawn(log(every, broker, options)),
-        };
-        Ok(Exporting { task })
-    }
-}
-
 impl Exporting {
+    /// The broker is about to end: whoever asks is told.
+    pub fn stops(&self) {
+        match self {
+            Exporting::Page(pages) => drop(pages.told.send_replace(Told::Stopping)),
+            Exporting::Log(_) => {}
+        }
+    }
+
     /// Gives out no more.
     pub async fn close(self) {
-        self.task.abort();
+        let (Exporting::Page(Pages { task, .. }) | Exporting::Log(task)) = self;
+        task.abort();
         // Whatever it says, it has let go of the broker.
-        let _ = self.task.await;
+        let _ = task.await;
     }
 }
 
 /// A line for each metric, again and again.
-async fn log(every: Duration, broker: Arc<Broker>, options: Arc<PageOptions>) {
+async fn log(every: Duration, serving: Arc<Serving>) {
     loop {
         tokio::time::sleep(every).await;
-        match page(&broker, &options).await {
+        match page(&serving).await {
             Ok(page) => each_metric(&page, |metric, values, left_out| {
                 if left_out > 0 {
                     info!(metric, %values, left_out, "metrics");
@@ -148,71 +142,11 @@ fn each_metric(page: &str, mut show: impl FnMut(&str, &str, usize)) {
     }
 }
 
-async fn page(broker: &Arc<Broker>, options: &Arc<PageOptions>) -> anyhow::Result<String> {
-    let (broker, options) = (Arc::clone(broker), Arc::clone(options));
+/// The page.
+pub async fn page(serving: &Arc<Serving>) -> Result<String, tokio::task::JoinError> {
+    let serving = Arc::clone(serving);
     // The oldest message, and `/proc`, are read there.
-    Ok(tokio::task::spawn_blocking(move || broker.metrics(process_figures(), &options)).await?)
-}
-
-async fn accept(listener: TcpListener, broker: Arc<Broker>, options: Arc<PageOptions>) {
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
-    let mut answers = tokio::task::JoinSet::new();
-    loop {
-        // Never closed.
-        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                let (broker, options) = (Arc::clone(&broker), Arc::clone(&options));
-                answers.spawn(async move {
-                    let answered = tokio::time::timeout(PATIENCE, answer(stream, &broker, &options)).await;
-                    if let Ok(Err(error)) = answered {
-                        debug!(%from, %error, "metrics were not read");
-                    }
-                    drop(turn);
-                });
-                while answers.try_join_next().is_some() {}
-            }
-            // No descriptor is left, as a rule: there will be one.
-            Err(error) => {
-                debug!(%error, "cannot accept a connection for metrics");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn answer(mut stream: TcpStream, broker: &Arc<Broker>, options: &Arc<PageOptions>) -> anyhow::Result<()> {
-    let Some(path) = path_of(&mut stream).await? else {
-        return write(&mut stream, "400 Bad Request", "GET /metrics\n").await;
-    };
-    if path != "/metrics" {
-        return write(&mut stream, "404 Not Found", "GET /metrics\n").await;
-    }
-    write(&mut stream, "200 OK", &page(broker, options).await?).await
-}
-
-/// What is asked for; none if that is no whole request for a page.
-async fn path_of(stream: &mut TcpStream) -> io::Result<Option<String>> {
-    let mut head = Vec::new();
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        if head.len() > HEAD_BYTES_MAX || stream.read_buf(&mut head).await? == 0 {
-            return Ok(None);
-        }
-    }
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let mut words = std::str::from_utf8(line).unwrap_or_default().split(' ');
-    let path = (words.next() == Some("GET")).then(|| words.next()).flatten();
-    Ok(path.map(|path| path.split('?').next().unwrap_or_default().to_owned()))
-}
-
-async fn write(stream: &mut TcpStream, status: &str, body: &str) -> anyhow::Result<()> {
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
-    Ok(stream.shutdown().await?)
+    tokio::task::spawn_blocking(move || serving.broker.metrics(process_figures(), &serving.options)).await
 }
 
 /// Threads that append, besides tokio's workers: that of the write pool.
@@ -254,18 +188,6 @@ fn faults(stat: &str) -> Option<(&str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn the_page_has_its_port_as_soon_as_a_process_that_ends_has_given_it_back() {
-        let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = holder.local_addr().unwrap().port();
-        let ending = tokio::spawn(async move {
-            tokio::time::sleep(3 * ports::LOOK_AGAIN).await;
-            drop(holder);
-        });
-        assert_eq!(listen(("127.0.0.1", port)).await.unwrap().local_addr().unwrap().port(), port);
-        ending.await.unwrap();
-    }
 
     #[test]
     fn a_threads_line_says_whose_it_is_and_how_often_he_waited_for_a_device() {

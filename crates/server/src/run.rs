@@ -25,6 +25,7 @@ use crate::beginning::Beginning;
 use crate::machine::Descriptors;
 use crate::memory::Memory;
 use crate::metrics::{self, Exporter, Exporting};
+use crate::notify;
 use crate::ports;
 use crate::settings::{self, Order};
 
@@ -87,6 +88,7 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
     say_ready(names.as_ref().map(|names| names.at), broker.as_ref().map(|broker| broker.advertised.as_str()));
     let store = broker.as_ref().map(|broker| broker.beginning.to_string());
     info!(took_ms = began.elapsed().as_millis() as u64, version = env!("CARGO_PKG_VERSION"), store, "ready");
+    notify::tell("READY=1");
 
     // A port that nobody serves any more looks like a broker that hangs: better to end, and be started again.
     let bug = tokio::select! {
@@ -99,6 +101,7 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
             Some(bug)
         }
     };
+    notify::tell("STOPPING=1");
     let ending = async {
         let ended = match broker {
             Some(broker) => broker.stop().await,
@@ -370,7 +373,7 @@ impl RunningBroker {
                 options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
                 listeners.push((listen(port, options, &broker)?, tag));
             }
-            let metrics = metrics.map(|exporter| exporter.begin(&broker)).transpose()?;
+            let metrics = metrics.map(|exporter| exporter.begin(&broker));
             // All of them are listened at by now: nobody is served by a broker that does not come to be.
             let mut ports = Ports::new();
             for (listener, tag) in listeners {
@@ -399,6 +402,9 @@ impl RunningBroker {
     async fn stop(self) -> anyhow::Result<()> {
         let RunningBroker { broker, store, ports, metrics, .. } = self;
         let began = Instant::now();
+        if let Some(metrics) = &metrics {
+            metrics.stops();
+        }
         // First, so that clients look elsewhere while their last requests are answered.
         broker.unregister().await;
         if let Some(metrics) = metrics {

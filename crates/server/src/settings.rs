@@ -1,6 +1,5 @@
 //! From the command line to an order: which processes to run, with which settings.
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -65,7 +64,7 @@ pub fn order(serve: Serve) -> anyhow::Result<Order> {
     for (key, value) in set {
         sources.command_line.push((key, value, "--set".to_owned()));
     }
-    sources.environment = environment();
+    sources.environment = config::environment::read();
     if let Some(path) = &file {
         sources.file = Some(read(path)?);
     }
@@ -104,7 +103,7 @@ pub fn of_store(file: Option<&Path>, store: Option<&Path>) -> anyhow::Result<Set
             "--store",
         );
     }
-    sources.environment = environment();
+    sources.environment = config::environment::read();
     sources.file = file.map(read).transpose()?;
     Ok(Settings::load(sources)?)
 }
@@ -113,11 +112,6 @@ fn say(sources: &mut Sources, key: &str, value: Option<impl ToString>, option: &
     if let Some(value) = value {
         sources.command_line.push((key.to_owned(), value.to_string(), option.to_owned()));
     }
-}
-
-fn environment() -> BTreeMap<String, String> {
-    let read = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
-    ["NAMESRV_ADDR", "ROCKETMQ_HOME"].into_iter().filter_map(read).collect()
 }
 
 fn read(path: &Path) -> Result<SourceFile, FileError> {
@@ -371,9 +365,13 @@ mod tests {
     fn serve(line: &[&str]) -> Serve {
         match CommandLine::parse_from(line).command {
             Command::Serve(serve) => serve,
-            Command::Admin(_) | Command::Bench(_) | Command::Doctor(_) | Command::Profile(_) | Command::Store(_) => {
-                panic!("not a server")
-            }
+            Command::Admin(_)
+            | Command::Bench(_)
+            | Command::Completion(_)
+            | Command::Doctor(_)
+            | Command::Man(_)
+            | Command::Profile(_)
+            | Command::Store(_) => panic!("not a server"),
         }
     }
 

@@ -1,8 +1,7 @@
 //! The table of commands: RocketMQ's name, the file and struct that holds its options and does it, and what it does.
 
 use anyhow::Result;
-use clap::{Args, Command, Subcommand};
-use clap_complete::Shell;
+use clap::Subcommand;
 
 use super::session::Session;
 use super::*;
@@ -17,8 +16,6 @@ macro_rules! commands {
                 #[command(name = $name)]
                 $command(Box<$family::$command>),
             )*)*
-            /// Print the completion script of a shell
-            Completion(Completion),
         }
 
         /// The families in which the help lists them: a title, and each command with what it does.
@@ -29,8 +26,6 @@ macro_rules! commands {
             pub(super) async fn run(self, session: &Session) -> Result<()> {
                 match self {
                     $($( AdminCommand::$command(command) => command.run(session).await, )*)*
-                    // It has to do with no server, so it is done before there is a session.
-                    AdminCommand::Completion(_) => Ok(()),
                 }
             }
         }
@@ -166,24 +161,6 @@ pub(super) fn families() -> String {
         }
         text.push('\n');
     }
-    text += &format!("Shells:\n  {:width$}  Print the completion script of a shell", "completion");
+    text.truncate(text.trim_end().len());
     text
-}
-
-/// Print the completion script of a shell
-#[derive(Debug, Args)]
-pub struct Completion {
-    /// Which shell
-    shell: Shell,
-}
-
-impl Completion {
-    /// Writes the script of the whole program to standard output.
-    pub(super) fn run(&self, mut program: Command) -> Result<()> {
-        let name = program.get_name().to_owned();
-        let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut program, name, &mut script);
-        env::print(format_args!("{}", String::from_utf8_lossy(&script)))?;
-        Ok(())
-    }
 }

@@ -47,7 +47,7 @@ mod words;
 
 use std::path::PathBuf;
 
-use clap::{Args, Command};
+use clap::Args;
 use client::ClientError;
 use commands::AdminCommand;
 use output::Output;
@@ -93,14 +93,11 @@ pub struct AdminArgs {
     command: AdminCommand,
 }
 
-/// Runs one command. `program` is the whole command line, for shell completion.
+/// Runs one command.
 ///
 /// The error is one sentence with its causes. What was shown before it stays shown.
-pub fn run(args: AdminArgs, program: Command) -> anyhow::Result<()> {
+pub fn run(args: AdminArgs) -> anyhow::Result<()> {
     let AdminArgs { names, credentials, json, command } = args;
-    if let AdminCommand::Completion(completion) = command {
-        return completion.run(program);
-    }
     let credentials = credentials::credentials(credentials.as_deref(), std::env::var_os("ROCKETMQ_HOME"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let names = names.filter(|names| !names.trim().is_empty());

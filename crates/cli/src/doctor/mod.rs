@@ -176,7 +176,7 @@ fn patient(of: OfArgs) -> anyhow::Result<Patient> {
     };
     order.set.extend(set);
     order.set.extend(namesrv_addr.map(|servers| ("namesrvAddr".to_owned(), servers)));
-    let target = Target::read(&order, environment(), Machine::read());
+    let target = Target::read(&order, environment(pid), Machine::read());
     Patient::new(Host::real(), target, server, pid)
 }
 
@@ -192,10 +192,10 @@ fn order_of(pid: i32) -> anyhow::Result<Order> {
     }
 }
 
-/// Variables that a start reads.
-fn environment() -> BTreeMap<String, String> {
-    let read = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
-    ["NAMESRV_ADDR", "ROCKETMQ_HOME"].into_iter().filter_map(read).collect()
+/// Variables that a running server was started with; without one, those that a start would read here.
+fn environment(pid: Option<i32>) -> BTreeMap<String, String> {
+    let of_server = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok());
+    of_server.map_or_else(config::environment::read, |environ| config::environment::of_process(&environ))
 }
 
 #[cfg(test)]

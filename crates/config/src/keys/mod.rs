@@ -91,6 +91,14 @@ pub fn nearest(role: Role, name: &str) -> Option<&'static Key> {
         .map(|(_, key)| key)
 }
 
+/// What a start says of a name that is no key.
+pub(crate) fn says_unknown(role: Role, name: &str) -> String {
+    match nearest(role, name) {
+        Some(key) => format!("not a key of RocketMQ; ignored (did you mean {}?)", key.name),
+        None => "not a key of RocketMQ; ignored".to_owned(),
+    }
+}
+
 /// How many letters have to be put in, taken out or changed to get from one word to the other.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();

@@ -78,8 +78,14 @@ fn prometheus_reads_what_was_sent_and_what_memory_is_for() {
     assert_eq!((sizes.kind.as_str(), sizes.samples.len()), ("histogram", 9));
     assert!(sizes.samples.iter().all(|(_, (labels, _))| labels["message_type"] == "normal"));
     assert_eq!(value(&page, "rocketmq_message_size_count{", "topic=\"counted\""), 7.0);
+    runtime.block_on(until("the broker is registered", async || ask(port, "GET /healthz/ready").0.contains(" 200 ")));
+    assert_eq!(ask(port, "GET /healthz/live").1, "live\n");
+    let role: serde_json::Value = serde_json::from_str(&ask(port, "GET /role").1).unwrap();
+    let own =
+        serde_json::json!({"role": "master", "clusterName": "DefaultCluster", "brokerName": "counter", "brokerId": 0});
+    assert_eq!(role, own);
     assert!(ask(port, "GET /other").0.starts_with("HTTP/1.1 404"));
-    assert!(ask(port, "POST /metrics").0.starts_with("HTTP/1.1 400"));
+    assert!(ask(port, "POST /metrics").0.starts_with("HTTP/1.1 405"));
     let (code, said) = running.end("-TERM");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("metricsLabel: \"topic:mine\" is left out: metrics have that label themselves"), "{said}");

@@ -288,8 +288,12 @@ fn the_settings_in_force_are_printed_with_their_origins() {
     let path = folder.path().join("broker.conf");
     std::fs::write(&path, "# a\nbrokerName=broker-a\n").unwrap();
     let run = |arguments: &[&str]| {
-        let output = gantry(arguments).env("NAMESRV_ADDR", "ns:9876").output().unwrap();
+        let mut command = gantry(arguments);
+        command.env("NAMESRV_ADDR", "ns:9876").env("GANTRY_SET_maxMessageSize", "1M").env("JAVA_OPT", "-Xms8g");
+        let output = command.output().unwrap();
         assert!(output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("JAVA_OPT: sets up a Java machine"), "{said}");
         String::from_utf8(output.stdout).unwrap()
     };
     let path = path.to_str().unwrap();
@@ -300,8 +304,9 @@ fn the_settings_in_force_are_printed_with_their_origins() {
     assert!(origin("brokerName=broker-a ").ends_with("broker.conf:2"));
     assert!(origin("namesrvAddr=ns:9876 ").ends_with("environment NAMESRV_ADDR"));
     assert!(origin("listenPort=12345 ").ends_with("option --set"));
-    assert!(origin("maxMessageSize=4194304 ").ends_with("default"));
-    assert_eq!(run(&["broker", "-c", path, "-m"]).lines().count(), 2);
+    assert!(origin("maxMessageSize=1M ").ends_with("environment GANTRY_SET_maxMessageSize"));
+    assert!(origin("fileReservedTime=72 ").ends_with("default"));
+    assert_eq!(run(&["broker", "-c", path, "-m"]).lines().count(), 3);
 }
 
 #[test]
@@ -347,4 +352,24 @@ fn broker_and_name_server_run_apart_and_log_json() {
     assert!(said.contains("without access control"), "{said}");
     assert!(root.join("commitlog").exists());
     assert_eq!(names.end("-INT").0, Some(0));
+}
+
+#[test]
+fn a_service_manager_is_told_when_the_server_is_ready_and_when_it_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let heard = || {
+        let mut said = [0; 64];
+        let count = manager.recv(&mut said).unwrap();
+        String::from_utf8(said[..count].to_vec()).unwrap()
+    };
+    let data = folder.path().join("data");
+    let arguments = ["server", "--data", data.to_str().unwrap(), "--namesrv-port", "0", "--broker-port", "0"];
+    let running = Running::start(gantry(&arguments).env("NOTIFY_SOCKET", &path));
+    assert_eq!(heard(), "READY=1");
+    let (code, said) = running.end("-TERM");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(heard(), "STOPPING=1");
 }

@@ -27,7 +27,7 @@ pub fn with_failing_files(data: &Path, injected: &str, files: &[&str], settings:
     for setting in settings {
         command.args(["--set", setting]);
     }
-    command.env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
+    super::without_environment(&mut command);
     Running::start(&mut command)
 }
 

@@ -21,8 +21,17 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The binary with these arguments, and nothing of what our own environment says of name servers and homes.
 pub fn gantry(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
-    command.args(arguments).env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
+    without_environment(command.args(arguments));
     command
+}
+
+/// Leaves out what this machine's environment says to a server, and sets the level of the log.
+pub fn without_environment(command: &mut Command) {
+    let of_keys = config::environment::OF_KEYS.map(|(variable, _)| variable);
+    for variable in of_keys.iter().chain(&config::environment::OF_JAVA).chain(&["NOTIFY_SOCKET"]) {
+        command.env_remove(variable);
+    }
+    command.env("RUST_LOG", "info");
 }
 
 /// Waits until it is so; what that is, is said when [`PATIENCE`] is over.
