@@ -32,7 +32,7 @@ musl:
 PREFIX ?= /usr/local
 PROGRAM ?= $(BINARY)/release/gantry
 install:
-	[ -x $(PROGRAM) ] || $(MAKE) release
+	[ -x $(PROGRAM) ] || [ $(origin PROGRAM) != file ] || $(MAKE) release
 	packaging/install $(PROGRAM) "$(DESTDIR)$(PREFIX)"
 
 # Our own tests, then stock clients and real Apache brokers against the binary.

@@ -322,7 +322,7 @@ impl Broker {
         self.registry.has_registered()
     }
 
-    /// As what name servers know it.
+    /// The identity that is registered at name servers.
     pub fn identity(&self) -> Identity {
         let settings = self.settings.load();
         Identity {

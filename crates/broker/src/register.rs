@@ -73,12 +73,12 @@ struct Server {
 /// The name servers of this broker.
 pub(crate) struct Registry {
     servers: Vec<Arc<Server>>,
-    /// One of them at least knew this broker since its start. Relaxed: it stands alone.
+    /// At least one name server has registered this broker since its start. Relaxed: it stands alone.
     has_registered: AtomicBool,
     pub(crate) client: Client,
 }
 
-/// As what name servers know a broker.
+/// The identity that a broker registers at name servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// `brokerClusterName`.

@@ -1,6 +1,6 @@
 //! What operators do from a terminal. [`admin`] takes the commands and letters of RocketMQ's `mqadmin`; [`doctor`] looks for what could
 //! make a broker slow, unsafe or unreachable; [`profile`] shows where a running server spends its processor time; [`store`] looks at a
-//! store that no broker has open, checks and mends it; [`pages`] writes what installations have of the command line.
+//! store that no broker has open, checks and mends it; [`pages`] writes manual pages and completions.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "both panic when their reader has gone: env::say")]
 

@@ -1,7 +1,8 @@
 //! What variables of the environment say, as people set them for containers.
 //!
-//! Those of RocketMQ and of its operator stand for one key each, and the file wins over them, as in RocketMQ. `GANTRY_SET_<key>` sets any key and wins over
-//! the file. Variables that set up a Java machine are named as ignored: a heap size that seems to count is worse than none.
+//! Those of RocketMQ and of its operator stand for one key each, and the file wins over them: RocketMQ's order for its own two. `GANTRY_SET_<key>`
+//! sets any key and wins over the file. Variables that set up a Java machine are named as ignored: a heap size that seems to count is worse than
+//! none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -46,7 +47,10 @@ fn of(variables: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String,
     };
     variables
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, value)| counts(name) && !value.trim().is_empty())
+        .filter(|(name, _)| counts(name))
+        .map(|(name, value)| (name, value.trim().to_owned()))
+        // One that is to set a key and has no value is a mistake, which is named.
+        .filter(|(name, value)| !value.is_empty() || name.starts_with(PREFIX))
         .collect()
 }
 
@@ -65,10 +69,24 @@ pub(crate) fn below_file(
     )
 }
 
+/// Variables over which a line of the file wins.
+pub(crate) fn overridden(environment: &BTreeMap<String, String>, origin: impl Fn(&str) -> Origin) -> Vec<Finding> {
+    let overridden = |(variable, key): (&str, &str)| {
+        let by = origin(key);
+        let is_so = environment.contains_key(variable) && matches!(by, Origin::File { .. });
+        is_so.then(|| Finding {
+            weight: Weight::Note,
+            ..ignored(variable.to_owned(), format!("{key} stands in the property file too ({by}), which wins"))
+        })
+    };
+    OF_KEYS.into_iter().filter_map(overridden).collect()
+}
+
 /// Keys that `GANTRY_SET_<key>` sets, and what there is to say of the variables that do nothing.
 pub(crate) fn above_file(
     role: Role,
     environment: &BTreeMap<String, String>,
+    has_file: bool,
 ) -> (HashMap<&'static str, Given>, Vec<Finding>) {
     let (mut given, mut findings) = (HashMap::new(), Vec::new());
     let set = |(variable, value): (&String, &String)| Some((variable.strip_prefix(PREFIX)?.to_owned(), value.clone()));
@@ -77,10 +95,18 @@ pub(crate) fn above_file(
     // The spelling of the property file wins over another one of the same key.
     for (name, value) in loose.into_iter().chain(exact) {
         let variable = format!("{PREFIX}{name}");
+        if value.is_empty() {
+            findings.push(ignored(variable, "has no value; ignored".to_owned()));
+            continue;
+        }
         match keys::find(role, &name).or_else(|| almost(role, &name)) {
             Some(key) => drop(given.insert(key.name, Given::new(value, Origin::Environment(variable)))),
             None => findings.push(ignored(variable, keys::says_unknown(role, &name))),
         }
+    }
+    if !has_file && role.has_broker() && environment.contains_key("POD_IP") {
+        let says = "counts with a property file (-c) only: without one nobody but this machine is served; ignored";
+        findings.push(ignored("POD_IP".to_owned(), says.to_owned()));
     }
     for variable in OF_JAVA {
         let Some(value) = environment.get(variable) else { continue };
@@ -103,11 +129,7 @@ fn ignored(variable: String, says: String) -> Finding {
 fn almost(role: Role, name: &str) -> Option<&'static Key> {
     let bare = |name: &str| name.replace(['_', '.', '-'], "").to_ascii_lowercase();
     let wanted = bare(name);
-    keys::TABLES
-        .iter()
-        .flat_map(|table| table.iter())
-        .filter(|key| role.reads(key.section))
-        .find(|key| bare(key.name) == wanted)
+    keys::of(role).find(|key| bare(key.name) == wanted)
 }
 
 #[cfg(test)]
@@ -127,6 +149,9 @@ mod tests {
 
     #[test]
     fn a_key_is_found_without_its_dots_and_case_and_no_two_keys_are_alike_then() {
+        for key in keys::of(Role::Broker) {
+            assert_eq!(almost(Role::Broker, key.name).map(|found| found.name), Some(key.name));
+        }
         for (name, key) in [("TLS_SERVER_MODE", "tls.server.mode"), ("BROKER_IP1", "brokerIP1")] {
             assert_eq!(almost(Role::Broker, name).map(|key| key.name), Some(key));
         }

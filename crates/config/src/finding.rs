@@ -93,7 +93,7 @@ pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
     for key in keys::TABLES.iter().flat_map(|table| table.iter()) {
         let is_this = keys::find(settings.role(), key.name).is_some_and(|found| found.section == key.section);
         let Some(value) = settings.given(key.name).filter(|_| is_this) else { continue };
-        // Of RocketMQ's own variables people have more than one process needs.
+        // Nothing is said of RocketMQ's own variables: people set the same ones for all processes.
         if matches!(settings.origin(key.name), Origin::Environment(variable) if !variable.starts_with(environment::PREFIX))
         {
             continue;

@@ -289,7 +289,9 @@ impl Settings {
                 refused.push(error);
             }
         }
-        let (given, ignored) = environment::above_file(role, &environment);
+        let overridden = environment::overridden(&environment, |key| settings.origin(key));
+        settings.findings.extend(overridden);
+        let (given, ignored) = environment::above_file(role, &environment, has_file);
         settings.given.extend(given);
         settings.findings.extend(ignored);
         for (name, value, option) in command_line {

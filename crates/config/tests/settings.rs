@@ -376,6 +376,8 @@ fn variables_of_containers_set_keys_and_what_does_nothing_is_named() {
     let unknown = about(&settings, "GANTRY_SET_brokerNam");
     assert!(unknown.weight == Weight::Warning && unknown.says.contains("did you mean brokerName?"), "{unknown}");
     let heap = about(&settings, "JAVA_OPT_EXT");
+    let file_wins = about(&settings, "BROKER_NAME");
+    assert!(file_wins.weight == Weight::Note && file_wins.says.contains("(broker.conf:1), which wins"), "{file_wins}");
     assert!(heap.says.contains("ignored") && heap.says.contains("-Drocketmq…") && heap.value.is_none(), "{heap}");
 
     layers.command_line.push(("brokerIP1".to_owned(), "10.0.0.9".to_owned(), "--set".to_owned()));
@@ -387,10 +389,17 @@ fn variables_of_containers_set_keys_and_what_does_nothing_is_named() {
     // The same variables beside a name server, and where nobody else is to be served.
     let mut layers = sources(Role::Names, "listenPort=9876\n");
     layers.environment.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
-    assert_eq!(Settings::load(layers).unwrap().origin("brokerName"), Origin::Default);
+    layers.environment.insert("GANTRY_SET_BROKER_NAME".to_owned(), "x".to_owned());
+    let settings = Settings::load(layers).unwrap();
+    assert!(settings.origin("namesrvAddr") == Origin::Default);
+    assert!(about(&settings, "brokerName").says.contains("not read by a name server"));
     let mut layers = Sources { data: Some("./data".into()), ..Sources::new(Role::Server, machine()) };
     layers.environment.insert("POD_IP".to_owned(), "10.0.0.7".to_owned());
-    assert_eq!(Settings::load(layers).unwrap().text("brokerIP1"), "127.0.0.1");
+    layers.environment.insert("GANTRY_SET_namesrvAddr".to_owned(), String::new());
+    let settings = Settings::load(layers).unwrap();
+    assert_eq!(settings.text("brokerIP1"), "127.0.0.1");
+    assert!(about(&settings, "POD_IP").says.contains("-c"));
+    assert!(about(&settings, "GANTRY_SET_namesrvAddr").says.contains("no value"));
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Exporter {
 }
 
 impl Exporting {
-    /// The broker is about to end: whoever asks is told.
+    /// The pages answer 503 from now on: the broker stops.
     pub fn stops(&self) {
         match self {
             Exporting::Page(pages) => drop(pages.told.send_replace(Told::Stopping)),
@@ -98,7 +98,7 @@ impl Exporting {
     pub async fn close(self) {
         let (Exporting::Page(Pages { task, .. }) | Exporting::Log(task)) = self;
         task.abort();
-        // Whatever it says, it has let go of the broker.
+        // A page that is being written may hold on to the broker for a moment, which does no harm.
         let _ = task.await;
     }
 }

@@ -3,15 +3,21 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 use tracing::warn;
 
-/// Tells it, if there is one that wants to know.
-pub fn tell(what: &str) {
+/// How long a service manager may take to read what it was told before.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tells it, if there is one that wants to know; on a thread of its own, since its queue may be full.
+pub fn tell(what: &'static str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    if let Err(error) = send(socket.as_encoded_bytes(), what) {
-        warn!(%error, what, "the service manager was not told");
-    }
+    drop(tokio::task::spawn_blocking(move || {
+        if let Err(error) = send(socket.as_encoded_bytes(), what) {
+            warn!(%error, what, "the service manager was not told: it does not see that the start, or the stop, goes on");
+        }
+    }));
 }
 
 fn send(socket: &[u8], what: &str) -> std::io::Result<()> {
@@ -21,8 +27,7 @@ fn send(socket: &[u8], what: &str) -> std::io::Result<()> {
         Some(_) | None => SocketAddr::from_pathname(String::from_utf8_lossy(socket).as_ref())?,
     };
     let told = UnixDatagram::unbound()?;
-    // One that does not read is no reason to wait.
-    told.set_nonblocking(true)?;
+    told.set_write_timeout(Some(PATIENCE))?;
     told.send_to_addr(what.as_bytes(), &address).map(drop)
 }
 

@@ -25,8 +25,12 @@ use crate::{metrics, ports};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A request's head: hyper takes no smaller limit.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// Connections that are answered at a time; others wait to be accepted.
-const AT_ONCE: usize = 4;
+/// How long a request's head may take: silent connections must not keep a probe waiting.
+const HEAD_PATIENCE: Duration = Duration::from_secs(2);
+/// Connections at a time; others wait to be accepted.
+const AT_ONCE: usize = 64;
+/// Pages of metrics that are written at a time.
+const METRICS_AT_ONCE: usize = 4;
 
 /// What there is to find, for an address that is none of the pages.
 const INDEX: &str = "GET /metrics, /healthz/live, /healthz/ready or /role\n";
@@ -87,7 +91,7 @@ pub async fn serve(listener: TcpListener, told: watch::Receiver<Told>) {
             Ok((stream, from)) => {
                 let answer = http1::Builder::new()
                     .timer(TokioTimer::new())
-                    .header_read_timeout(PATIENCE)
+                    .header_read_timeout(HEAD_PATIENCE)
                     .max_buf_size(HEAD_BYTES_MAX)
                     .title_case_headers(true)
                     .keep_alive(false)
@@ -109,7 +113,15 @@ pub async fn serve(listener: TcpListener, told: watch::Receiver<Told>) {
     }
 }
 
+/// What the pages are made from.
+#[derive(Clone)]
+struct Source {
+    told: watch::Receiver<Told>,
+    turns: Arc<Semaphore>,
+}
+
 fn router(told: watch::Receiver<Told>) -> Router {
+    let source = Source { told, turns: Arc::new(Semaphore::new(METRICS_AT_ONCE)) };
     Router::new()
         .route("/metrics", get(page_of_metrics))
         .route("/healthz", get(ready))
@@ -118,7 +130,7 @@ fn router(told: watch::Receiver<Told>) -> Router {
         .route("/role", get(role))
         .fallback(async || (StatusCode::NOT_FOUND, INDEX))
         .method_not_allowed_fallback(async || (StatusCode::METHOD_NOT_ALLOWED, INDEX))
-        .with_state(told)
+        .with_state(source)
 }
 
 /// Why a page cannot be given now.
@@ -130,7 +142,9 @@ impl IntoResponse for Unavailable {
     }
 }
 
-async fn page_of_metrics(State(told): State<watch::Receiver<Told>>) -> Response {
+async fn page_of_metrics(State(Source { told, turns }): State<Source>) -> Response {
+    // Never closed.
+    let _turn = turns.acquire().await;
     let told = told.borrow().clone();
     let serving = match told.serving() {
         Ok(serving) => serving,
@@ -145,7 +159,7 @@ async fn page_of_metrics(State(told): State<watch::Receiver<Told>>) -> Response 
 
 /// Ready to be sent to: the store is open, the ports are served, and a name server has told clients so. A name server that goes later makes no broker
 /// unready: clients go on with what they know.
-async fn ready(State(told): State<watch::Receiver<Told>>) -> Response {
+async fn ready(State(Source { told, .. }): State<Source>) -> Response {
     let told = told.borrow().clone();
     match told.serving() {
         Ok(serving) if serving.broker.has_registered() => "ready\n".into_response(),
@@ -154,7 +168,7 @@ async fn ready(State(told): State<watch::Receiver<Told>>) -> Response {
     }
 }
 
-async fn role(State(told): State<watch::Receiver<Told>>) -> Response {
+async fn role(State(Source { told, .. }): State<Source>) -> Response {
     let told = told.borrow().clone();
     match told.serving() {
         Ok(serving) => {

@@ -407,11 +407,11 @@ impl RunningBroker {
         }
         // First, so that clients look elsewhere while their last requests are answered.
         broker.unregister().await;
+        ports.close().await;
+        let written = broker.stop().await;
         if let Some(metrics) = metrics {
             metrics.close().await;
         }
-        ports.close().await;
-        let written = broker.stop().await;
         drop(broker);
         end(move || store.close()).await?;
         info!(took_ms = began.elapsed().as_millis() as u64, "store closed");

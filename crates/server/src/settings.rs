@@ -68,9 +68,7 @@ pub fn order(serve: Serve) -> anyhow::Result<Order> {
     if let Some(path) = &file {
         sources.file = Some(read(path)?);
     }
-    if file.is_some() || sources.command_line.iter().any(|(key, _, _)| key == "tls.config.file") {
-        sources.tls_file = tls_file(&sources)?;
-    }
+    sources.tls_file = tls_file(&sources)?;
     sources.changed_file = changed_file(&sources)?;
     if file.is_none() {
         // Nobody who starts this with no configuration has asked to be reachable from elsewhere.
@@ -78,7 +76,7 @@ pub fn order(serve: Serve) -> anyhow::Result<Order> {
     }
     let settings = Settings::load(sources)?;
     let names_port = match names_port {
-        Some(port) => (port, "option --namesrv-port".to_owned()),
+        Some(port) => (port, "--namesrv-port".to_owned()),
         None => (settings.net()?.listen_port, listen_port(&settings)),
     };
     let print = (print_config || only_set).then_some(only_set && !print_config);
@@ -133,6 +131,7 @@ fn tls_file(sources: &Sources) -> anyhow::Result<Option<SourceFile>> {
     let (settings, _) = Settings::read(sources.clone());
     let path = PathBuf::from(settings.text("tls.config.file"));
     match settings.given("tls.config.file") {
+        None if sources.file.is_none() => Ok(None),
         None => Ok(read_if_there(&path)?),
         Some(_) => Ok(Some(read(&path).map_err(|error| settings.refused("tls.config.file", error.to_string()))?)),
     }

@@ -194,8 +194,16 @@ fn order_of(pid: i32) -> anyhow::Result<Order> {
 
 /// Variables that a running server was started with; without one, those that a start would read here.
 fn environment(pid: Option<i32>) -> BTreeMap<String, String> {
-    let of_server = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/environ")).ok());
-    of_server.map_or_else(config::environment::read, |environ| config::environment::of_process(&environ))
+    let Some(pid) = pid else { return config::environment::read() };
+    match std::fs::read(format!("/proc/{pid}/environ")) {
+        Ok(environ) => config::environment::of_process(&environ),
+        Err(error) => {
+            env::say_aside!(
+                "the environment of process {pid} cannot be read, so settings from it are left out: {error}"
+            );
+            BTreeMap::new()
+        }
+    }
 }
 
 #[cfg(test)]

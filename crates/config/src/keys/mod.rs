@@ -65,12 +65,17 @@ pub const TABLES: &[&[Key]] = &[
 
 /// The key called `name`, as `role` understands it: its own sections first, then the others.
 pub fn find(role: Role, name: &str) -> Option<&'static Key> {
+    of(role).find(|key| key.name == name)
+}
+
+/// All keys; of several with one name the one that a process of this role means is the first.
+pub(crate) fn of(role: Role) -> impl Iterator<Item = &'static Key> {
     // A name server's `configStorePath` is not the controller's; in one process the broker's file decides what a name means.
     let first: &[&[Key]] = match role {
         Role::Server | Role::Broker => &[],
         Role::Names => &[names::NAMES, net::SERVER_SIDE],
     };
-    first.iter().chain(TABLES).flat_map(|table| table.iter()).find(|key| key.name == name)
+    first.iter().chain(TABLES).flat_map(|table| table.iter())
 }
 
 /// The name by which RocketMQ reads a key, if it does not read this spelling of it.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::asking::Asking;
-use crate::support::{PATIENCE, Running, gantry, until};
+use crate::support::{PATIENCE, Running, gantry, until, without_environment};
 use bytes::Bytes;
 use net::{Client, ClientOptions};
 use protocol::code::request;
@@ -27,7 +27,7 @@ fn start_with_few_descriptors(data: &Path, settings: &[&str]) -> Running {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &OPEN_FILES.to_string()]);
     command.arg(inside.get_program()).args(inside.get_args());
-    command.env_remove("NAMESRV_ADDR").env_remove("ROCKETMQ_HOME").env("RUST_LOG", "info");
+    without_environment(&mut command);
     Running::start(&mut command)
 }
 

@@ -91,3 +91,24 @@ fn a_folder_of_files_is_used_where_no_file_is_named() {
         ended(script("mqbroker").args(["-c", other.to_str().unwrap(), "-m"]).env("GANTRY_CONF_FOLDER", folder_name));
     assert!(code == Some(0) && said.contains("by-name") && !said.contains("by-the-folder"), "{said}");
 }
+
+#[test]
+fn an_installation_has_the_program_its_names_pages_and_completions() {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("usr");
+    let install = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/install");
+    let (code, said) = ended(Command::new(install).arg(env!("CARGO_BIN_EXE_gantry")).arg(&prefix));
+    assert_eq!(code, Some(0), "{said}");
+    let mut command = Command::new(prefix.join("bin/mqadmin"));
+    without_environment(&mut command);
+    let (code, said) = ended(command.env_remove("GANTRY").args(["topicList", "--help"]));
+    assert!(code == Some(0) && said.contains("Usage: gantry admin topicList"), "{said}");
+    let page = std::fs::read_to_string(prefix.join("share/man/man1/gantry-admin-topicList.1")).unwrap();
+    assert!(page.contains("topicList"), "{page}");
+    let completions =
+        ["bash-completion/completions/gantry", "zsh/site-functions/_gantry", "fish/vendor_completions.d/gantry.fish"];
+    for file in completions {
+        let script = std::fs::read_to_string(prefix.join("share").join(file)).unwrap();
+        assert!(script.contains("updateTopic"), "{file}");
+    }
+}

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::{Running, fails, gantry};
+use crate::support::{Running, fails, gantry, without_environment};
 
 /// `gantry admin` at a broker.
 fn admin(running: &Running, words: &[&str]) -> Output {
@@ -87,7 +87,7 @@ fn a_file_that_is_a_mount_of_its_own_is_written_in_place() {
     let in_namespace = |words: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", mounted, "sh", path.to_str().unwrap()]).args(words);
-        command.env_remove("NAMESRV_ADDR").env("RUST_LOG", "info");
+        without_environment(&mut command);
         command
     };
     if !in_namespace(&["true"]).status().is_ok_and(|status| status.success()) {

@@ -31,6 +31,11 @@ pub fn without_environment(command: &mut Command) {
     for variable in of_keys.iter().chain(&config::environment::OF_JAVA).chain(&["NOTIFY_SOCKET"]) {
         command.env_remove(variable);
     }
+    let of_settings = std::env::vars_os().map(|(name, _)| name);
+    let of_settings = of_settings.filter(|name| name.to_string_lossy().starts_with(config::environment::PREFIX));
+    for name in of_settings {
+        command.env_remove(name);
+    }
     command.env("RUST_LOG", "info");
 }
 
