@@ -1,7 +1,8 @@
 //! The table of configuration keys, where each value came from, and what is wrong with a file.
 //!
-//! Reads RocketMQ's own property files under its own names. Pure but for [`Machine::read`], [`environment::read`] and [`file`], the one writer of property files: whoever starts a process reads files and
-//! environment and hands them in as [`Sources`]. Nothing is taken silently: a key without effect is a [`Finding`].
+//! Reads RocketMQ's own property files under its own names. A process that starts reads files and environment, and hands
+//! them in as [`Sources`]. Only [`Machine::read`], [`environment::read`] and [`file`], the one writer of property files, ask
+//! the system. Nothing is taken silently: a key without effect is a [`Finding`].
 
 pub mod environment;
 pub mod file;
