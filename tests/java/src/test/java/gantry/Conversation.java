@@ -2,6 +2,7 @@ package gantry;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -25,14 +26,27 @@ final class Conversation implements AutoCloseable {
         "(?i).*(timestamp|storetime|borntime|poptime|dataversion.*|counter|version|tps|avgpt|sum|delaytime|lasttime|createtime|boottime|time)$");
 
     final Server server;
-    private final Wire broker;
-    private final Wire names;
+    private Wire broker;
+    private Wire names;
     private final Map<String, Map<String, String>> answers = new LinkedHashMap<>();
 
-    Conversation(Server server) throws Exception {
+    Conversation(Server server) {
         this.server = server;
-        broker = new Wire(server.brokerPort);
-        names = new Wire(server.namesrvPort);
+    }
+
+    /** Connects with the first question: a server may close a connection that says nothing, and the other server is asked first. */
+    private Wire broker() throws IOException {
+        if (broker == null) {
+            broker = new Wire(server.brokerPort);
+        }
+        return broker;
+    }
+
+    private Wire names() throws IOException {
+        if (names == null) {
+            names = new Wire(server.namesrvPort);
+        }
+        return names;
     }
 
     RemotingCommand broker(String label, int code, Map<String, String> fields) throws Exception {
@@ -44,21 +58,21 @@ final class Conversation implements AutoCloseable {
     }
 
     RemotingCommand broker(String label, int code, Map<String, String> fields, byte[] body) throws Exception {
-        return note(label, broker.call(code, fields, body));
+        return note(label, broker().call(code, fields, body));
     }
 
     RemotingCommand names(String label, int code, Map<String, String> fields) throws Exception {
-        return note(label, names.call(code, fields, null));
+        return note(label, names().call(code, fields, null));
     }
 
     /** Asks until the answer is as wanted; only the last one counts. */
-    RemotingCommand brokerUntil(String label, int code, Map<String, String> fields, Predicate<RemotingCommand> wanted) {
-        return note(label, until(label, broker, code, fields, wanted));
+    RemotingCommand brokerUntil(String label, int code, Map<String, String> fields, Predicate<RemotingCommand> wanted) throws IOException {
+        return note(label, until(label, broker(), code, fields, wanted));
     }
 
     /** The same of an answer whose body is numbers of eight bytes, here by their names. */
-    RemotingCommand numbersUntil(String label, int code, List<String> numbers, Predicate<ByteBuffer> wanted) {
-        var answer = until(label, broker, code, Map.of(), last -> last.getBody() != null && wanted.test(ByteBuffer.wrap(last.getBody())));
+    RemotingCommand numbersUntil(String label, int code, List<String> numbers, Predicate<ByteBuffer> wanted) throws IOException {
+        var answer = until(label, broker(), code, Map.of(), last -> last.getBody() != null && wanted.test(ByteBuffer.wrap(last.getBody())));
         var body = ByteBuffer.wrap(answer.getBody());
         var text = new StringBuilder("{\"bytes\":").append(body.remaining());
         numbers.forEach(number -> text.append(",\"").append(number).append("\":").append(body.getLong()));
@@ -66,8 +80,8 @@ final class Conversation implements AutoCloseable {
         return note(label, answer);
     }
 
-    RemotingCommand namesUntil(String label, int code, Map<String, String> fields, Predicate<RemotingCommand> wanted) {
-        return note(label, until(label, names, code, fields, wanted));
+    RemotingCommand namesUntil(String label, int code, Map<String, String> fields, Predicate<RemotingCommand> wanted) throws IOException {
+        return note(label, until(label, names(), code, fields, wanted));
     }
 
     private static RemotingCommand until(String label, Wire wire, int code, Map<String, String> fields, Predicate<RemotingCommand> wanted) {
@@ -136,7 +150,8 @@ final class Conversation implements AutoCloseable {
     }
 
     private String named(String text) {
-        return text.replace("127.0.0.1:" + broker.socket.getLocalPort(), "CLIENT").replace("127.0.0.1:" + server.namesrvPort, "NAMESERVER").replace("127.0.0.1:" + server.brokerPort, "BROKER")
+        String ours = broker == null ? text : text.replace("127.0.0.1:" + broker.socket.getLocalPort(), "CLIENT");
+        return ours.replace("127.0.0.1:" + server.namesrvPort, "NAMESERVER").replace("127.0.0.1:" + server.brokerPort, "BROKER")
             .replace("127.0.0.1:" + (server.brokerPort + 1), "HA").replace(String.format("7F000001%08X", server.brokerPort), "BROKER")
             .replace(server.root.toString(), "ROOT");
     }
@@ -167,7 +182,10 @@ final class Conversation implements AutoCloseable {
 
     @Override
     public void close() throws Exception {
-        broker.close();
-        names.close();
+        for (Wire wire : new Wire[] {broker, names}) {
+            if (wire != null) {
+                wire.close();
+            }
+        }
     }
 }
