@@ -6,6 +6,7 @@
 //! durability waits on a [`Watermark`].
 
 mod batch;
+mod by_time;
 mod checkpoint;
 mod closed;
 mod cold;

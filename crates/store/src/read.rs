@@ -10,7 +10,7 @@ use protocol::{LogOffset, names};
 use crate::error::StoreError;
 use crate::governor::Governor;
 use crate::mend::{Mend, leads_to};
-use crate::queue_log::{Boundary, ConsumeQueue, Span, SpansRead, Unit, UnitsRead};
+use crate::queue_log::{ConsumeQueue, Span, SpansRead, Unit, UnitsRead};
 use crate::recovery::whole_record_after;
 use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
@@ -386,7 +386,7 @@ impl Store {
     }
 
     /// Whether a unit that leads to no byte of the log is one of those that retention is about to take: then those before it do not lead further.
-    fn is_removed(&self, queue: &ConsumeQueue, place: u64, unit: &Unit) -> bool {
+    pub(crate) fn is_removed(&self, queue: &ConsumeQueue, place: u64, unit: &Unit) -> bool {
         if unit.at >= self.min_offset() {
             return false;
         }
@@ -411,20 +411,6 @@ impl Store {
         let near = self.near_from();
         let kept = self.shared.governor.as_ref().map_or(0, Governor::kept_from);
         near.max(self.shared.opened_at).max(kept)
-    }
-
-    /// The queue offset for a store time, as RocketMQ searches it. May wait for the device.
-    pub fn offset_by_time(&self, queue: &ConsumeQueue, timestamp: i64, boundary: Boundary) -> Result<u64, StoreError> {
-        let mut failed = Ok(());
-        let store_time = |unit: &Unit| match self.store_time_of(unit) {
-            Ok(time) => time,
-            Err(error) => {
-                failed = Err(error);
-                None
-            }
-        };
-        let found = queue.offset_by_time(timestamp, boundary, self.min_offset(), store_time)?;
-        failed.map(|()| found)
     }
 
     /// When the record of a unit was stored, none if it cannot be told. May wait for the device.

@@ -158,7 +158,7 @@ proptest! {
             queue.push_record(unit(n as u64), count, now);
         }
         for boundary in [Boundary::Lower, Boundary::Upper] {
-            let found = queue.offset_by_time(timestamp, boundary, LogOffset(0), |_| None).unwrap();
+            let found = queue.offset_by_time(timestamp, boundary, LogOffset(0), |_| Ok(None), |_| None).unwrap();
             prop_assert_eq!(found, by_time(&model, timestamp, boundary));
         }
     }

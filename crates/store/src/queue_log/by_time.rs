@@ -21,14 +21,15 @@ pub enum Boundary {
 impl ConsumeQueue {
     /// The offset for a store time. May wait for the device.
     ///
-    /// `store_time` reads the time from a record in the log, `None` if it cannot; `min_log_offset` is the log's lower end.
-    /// As in RocketMQ: a time after the newest message gives the end (lower) or the newest message (upper); a time before
+    /// `unit_at` reads the unit of an offset of an ordinary queue, or gives one that stands for it where that is damaged; `store_time` reads
+    /// the time from a record in the log, `None` if it cannot; `min_log_offset` is the log's lower end. As in RocketMQ: a time after the newest message gives the end (lower) or the newest message (upper); a time before
     /// the oldest gives the first unit of its file (lower) or 0 (upper); an unreadable record on the way gives 0.
     pub fn offset_by_time(
         &self,
         timestamp: i64,
         boundary: Boundary,
         min_log_offset: LogOffset,
+        unit_at: impl Fn(u64) -> Result<Option<Unit>, QueueError>,
         mut store_time: impl FnMut(&Unit) -> Option<i64>,
     ) -> Result<u64, QueueError> {
         if self.is_batch() {
@@ -39,7 +40,7 @@ impl ConsumeQueue {
             return Ok(0);
         }
         let mut time_at = |offset: u64| -> Result<Option<i64>, QueueError> {
-            Ok(self.unit_at(offset)?.and_then(|unit| store_time(&unit)))
+            Ok(unit_at(offset)?.and_then(|unit| store_time(&unit)))
         };
         let file = self.file_by_time(timestamp, boundary, (first_file, next), &mut time_at)?;
         let Some(file) = file else { return Ok(0) };
@@ -63,7 +64,7 @@ impl ConsumeQueue {
         // RocketMQ reads its way through the run.
         let mut is_unreadable = false;
         let found = self.first_that(floor, end, |offset| {
-            let unit = self.unit_at(offset)?;
+            let unit = unit_at(offset)?;
             let Some(unit) = unit.filter(|unit| !unit.is_blank() && unit.at >= min_log_offset) else {
                 return Ok(false);
             };

@@ -393,7 +393,7 @@ fn a_queue_at_rest_needs_no_more_than_300_bytes() {
 
 fn by_time(queue: &ConsumeQueue, times: &[i64], timestamp: i64, boundary: Boundary) -> u64 {
     let read = |unit: &Unit| times.get((unit.at.0 / 100) as usize).copied();
-    queue.offset_by_time(timestamp, boundary, LogOffset(0), read).unwrap()
+    queue.offset_by_time(timestamp, boundary, LogOffset(0), |offset| queue.unit_at(offset), read).unwrap()
 }
 
 #[test]
@@ -413,12 +413,13 @@ fn search_by_time_answers_as_apache_does() {
     assert_eq!(both(30), (3, 4));
     assert_eq!(both(31), (5, 4));
     assert_eq!(both(9), (0, 0));
-    let unreadable = queue.offset_by_time(20, Boundary::Lower, LogOffset(0), |unit| match unit.at.0 {
+    let time = |unit: &Unit| match unit.at.0 {
         0 => Some(10),
         400 => Some(30),
         _inner => None,
-    });
-    assert_eq!(unreadable.unwrap(), 0);
+    };
+    let unit_at = |offset| queue.unit_at(offset);
+    assert_eq!(queue.offset_by_time(20, Boundary::Lower, LogOffset(0), unit_at, time).unwrap(), 0);
 }
 
 proptest! {

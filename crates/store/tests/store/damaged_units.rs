@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use store::queue_log::UnitsRead;
-use store::{ReadLimits, ReadStatus, Store};
+use store::{Boundary, ReadLimits, ReadStatus, Store};
 
 use crate::support::*;
 
@@ -168,5 +168,83 @@ fn where_the_log_has_lost_the_record_too_the_rest_is_served_and_it_is_looked_for
             assert_eq!(numbers, (0..250).filter(|number| *number != 10).collect::<Vec<_>>(), "{what}");
         }
         assert_eq!(store.damaged_units(), 1, "{what}");
+    }
+}
+
+/// When message 0 was stored; each one came a second after the one before.
+const FIRST_AT: i64 = 1_700_000_000_000;
+
+/// As `closed`, with a second between messages.
+fn closed_with_times() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    for number in 0..250 {
+        let now = FIRST_AT + number as i64 * 1000;
+        append_at(&store, now, TOPIC, 0, &body(number));
+        append_at(&store, now, TOPIC, 1, b"beside it");
+    }
+    store.close().unwrap();
+    dir
+}
+
+/// Where a search by the time of a message leads: the first one that is not older, and the last one that is not younger.
+fn found_by_time_of(store: &Store, message: u64) -> [u64; 2] {
+    let queue = store.existing_queue(TOPIC, 0).unwrap();
+    [Boundary::Lower, Boundary::Upper]
+        .map(|boundary| store.offset_by_time(&queue, FIRST_AT + message as i64 * 1000, boundary).unwrap())
+}
+
+/// Messages, some of which a search by time looks at on its way to others: the ends of files, and what halves them.
+const ON_THE_WAY: [u64; 9] = [0, 49, 50, 99, 100, 149, 150, 199, 225];
+
+#[test]
+fn a_search_by_time_is_not_misled_by_a_damaged_unit() {
+    for (what, damage) in DAMAGES {
+        for message in ON_THE_WAY {
+            let dir = closed_with_times();
+            change(dir.path(), message, damage);
+            let (store, _) = open(dir.path());
+            for wanted in ON_THE_WAY.into_iter().chain([30, 130, 210, 249]) {
+                assert_eq!(found_by_time_of(&store, wanted), [wanted; 2], "unit {message} {what}: from {wanted}");
+            }
+            assert!(store.damaged_units() <= 1, "unit {message} {what}");
+            store.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_search_by_time_is_not_misled_by_units_that_lead_to_older_or_younger_records() {
+    let dir = closed_with_times();
+    let unit_of = |queue: u32, message: u64| {
+        let bytes = std::fs::read(queue_file(dir.path(), TOPIC, queue, message / 100 * 2000)).unwrap();
+        bytes[message as usize % 100 * 20..][..20].to_vec()
+    };
+    for (message, other) in [(50, unit_of(0, 3)), (150, unit_of(1, 249)), (199, unit_of(0, 4)), (225, unit_of(1, 5))] {
+        change(dir.path(), message, |unit| unit.copy_from_slice(&other));
+    }
+    let (store, _) = open(dir.path());
+    for wanted in 0..250 {
+        assert_eq!(found_by_time_of(&store, wanted), [wanted; 2]);
+    }
+    assert_eq!(store.damaged_units(), 4);
+    assert_eq!(read_all(&store, TOPIC, 0).len(), 250);
+}
+
+#[test]
+fn where_the_log_has_lost_the_record_too_a_search_by_time_goes_by_the_messages_beside_it() {
+    for (what, damage) in DAMAGES {
+        for message in [1, 50, 99, 150] {
+            let dir = closed_with_times();
+            let (path, place) = unit_bytes(dir.path(), message);
+            let unit = std::fs::read(path).unwrap()[place as usize..][..8].try_into().unwrap();
+            let at = u64::from_be_bytes(unit);
+            overwrite(&segment_path(dir.path(), at / SEGMENT * SEGMENT), at % SEGMENT + 4, &[7; 4]);
+            change(dir.path(), message, damage);
+            let (store, _) = open(dir.path());
+            for wanted in (1..250).step_by(7).filter(|wanted| !(message..=message + 1).contains(wanted)) {
+                assert_eq!(found_by_time_of(&store, wanted), [wanted; 2], "unit {message} {what}: from {wanted}");
+            }
+        }
     }
 }
