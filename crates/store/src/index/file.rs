@@ -20,12 +20,14 @@ use crate::disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use crate::error::StoreError;
 
 const HEADER_BYTES: u64 = 40;
-const SLOT_BYTES: u64 = 4;
-const ENTRY_BYTES: u64 = 20;
+pub(super) const SLOT_BYTES: u64 = 4;
+pub(super) const ENTRY_BYTES: u64 = 20;
 /// Slots are read and written by this many bytes, the system's page on most machines.
 const PAGE_BYTES: u64 = 4096;
 /// Slots that are looked through at once after a crash.
 const MEND_BYTES: usize = 256 << 10;
+/// Entries that are read at once where a chain of them is broken: a page.
+const ENTRIES_AT_ONCE: u32 = 204;
 
 /// How large the files are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +43,11 @@ impl Shape {
         self.entry_at(self.entries)
     }
 
-    fn slot_at(slot: u32) -> u64 {
+    pub(super) fn slot_at(slot: u32) -> u64 {
         HEADER_BYTES + SLOT_BYTES * u64::from(slot)
     }
 
-    fn entry_at(&self, number: u32) -> u64 {
+    pub(super) fn entry_at(&self, number: u32) -> u64 {
         Shape::slot_at(self.slots) + ENTRY_BYTES * u64::from(number)
     }
 }
@@ -107,11 +109,11 @@ pub(crate) struct Key {
 
 /// An entry that a query came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    hash: u32,
-    at: u64,
+pub(super) struct Entry {
+    pub hash: u32,
+    pub at: u64,
     seconds: i32,
-    before: u32,
+    pub before: u32,
 }
 
 impl Entry {
@@ -124,7 +126,7 @@ impl Entry {
         bytes
     }
 
-    fn decode(bytes: &[u8; ENTRY_BYTES as usize]) -> Entry {
+    pub fn decode(bytes: &[u8; ENTRY_BYTES as usize]) -> Entry {
         Entry {
             hash: u32::from_be_bytes(part(bytes, 0)),
             at: u64::from_be_bytes(part(bytes, 4)),
@@ -171,6 +173,8 @@ pub(crate) struct IndexFile {
     written: Mutex<Header>,
     /// A put has begun and not ended, so slots may lead to entries that do not count. Relaxed: one thread writes.
     is_torn: AtomicBool,
+    /// A query has met damage in it, and a line says so. Relaxed: two lines do no harm.
+    is_named: AtomicBool,
 }
 
 impl IndexFile {
@@ -199,7 +203,15 @@ impl IndexFile {
 
     fn new(path: PathBuf, file: Arc<dyn DiskFile>, shape: Shape, header: Header) -> IndexFile {
         let (header, written) = (Mutex::new(header), Mutex::new(header));
-        IndexFile { path, file, shape, header, written, is_torn: AtomicBool::new(false) }
+        IndexFile {
+            path,
+            file,
+            shape,
+            header,
+            written,
+            is_torn: AtomicBool::new(false),
+            is_named: AtomicBool::new(false),
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -387,6 +399,8 @@ impl IndexFile {
 
     /// Shows where records lie that may have the key and may have been stored from `begin` to `end` (both in ms, and both
     /// included), newest first, until `visit` wants no more or `entries_left` have been looked at. Says whether it wants more.
+    ///
+    /// One damaged entry, or slot, hides none but its own: the chain is taken up again behind it.
     pub fn find(
         &self,
         hash: u32,
@@ -396,27 +410,87 @@ impl IndexFile {
         visit: &mut dyn FnMut(u64) -> Result<bool, StoreError>,
     ) -> Result<bool, StoreError> {
         let start = self.header().begin_timestamp;
-        let mut slot = [0; SLOT_BYTES as usize];
-        self.file.read_at(&mut slot, Shape::slot_at(self.slot_of(hash))).map_err(self.failed("read"))?;
-        let mut number = u32::from_be_bytes(slot);
+        let slot = self.slot_of(hash);
+        let mut bytes = [0; SLOT_BYTES as usize];
+        self.file.read_at(&mut bytes, Shape::slot_at(slot)).map_err(self.failed("read"))?;
+        let mut number = u32::from_be_bytes(bytes);
+        // The last entry that was one of the slot's.
+        let mut known = u32::MAX;
+        let mut is_behind_begin = false;
+        // Each turn spends an entry.
         while number > 0 && *entries_left > 0 {
-            let Some(entry) = self.entry(number)? else { break };
             *entries_left -= 1;
+            let entry = self.entry(number)?;
+            let Some(entry) = entry.filter(|entry| self.is_of_slot(number, entry, slot)) else {
+                number = self.behind_damage(slot, known, number, entry, entries_left)?;
+                continue;
+            };
+            known = number;
+            number = entry.before;
             let from = start.saturating_add(i64::from(entry.seconds).saturating_mul(1000));
             // An entry knows seconds, so it stands for all of the second that begins there.
-            if from.saturating_add(999) < begin {
+            let was_behind_begin = std::mem::replace(&mut is_behind_begin, from.saturating_add(999) < begin);
+            // Times do not rise along the chain. A single one that is too early may be damaged, and its record says when it was stored.
+            if is_behind_begin && was_behind_begin {
                 break;
             }
             if entry.hash == hash && from <= end && !visit(entry.at)? {
                 return Ok(false);
             }
-            // A chain only leads to older entries; one that does not is damaged.
-            if entry.before >= number {
-                break;
-            }
-            number = entry.before;
         }
         Ok(true)
+    }
+
+    /// Whether an entry belongs to a chain: that of its slot, which only leads to older entries.
+    fn is_of_slot(&self, number: u32, entry: &Entry, slot: u32) -> bool {
+        entry.before < number && self.slot_of(entry.hash) == slot
+    }
+
+    /// Where the chain of a slot goes on, 0 if nowhere: the entry `number`, to which the entry `known` or the slot itself leads, is not of it.
+    fn behind_damage(
+        &self,
+        slot: u32,
+        known: u32,
+        number: u32,
+        entry: Option<Entry>,
+        entries_left: &mut usize,
+    ) -> Result<u32, StoreError> {
+        // What a put that failed half-way has left is no damage.
+        if !self.is_torn() && !self.is_named.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                path = %self.path.display(),
+                key = number,
+                "the key index is damaged: some messages may not be found by key; `gantry store repair --index` builds it again from the log"
+            );
+        }
+        // The way to it may be right, and so its own.
+        if let Some(before) = entry.map(|entry| entry.before).filter(|before| (1..number).contains(before))
+            && self.entry(before)?.is_some_and(|entry| self.is_of_slot(before, &entry, slot))
+        {
+            return Ok(before);
+        }
+        let mut bytes = [0; ENTRIES_AT_ONCE as usize * ENTRY_BYTES as usize];
+        let mut end = known.min(self.header().next);
+        // Each turn looks at some entries before the last ones.
+        while end > 1 && *entries_left > 0 {
+            let count = (end - 1).min(ENTRIES_AT_ONCE).min(u32::try_from(*entries_left).unwrap_or(u32::MAX));
+            let first = end - count;
+            let bytes = &mut bytes[..count as usize * ENTRY_BYTES as usize];
+            if self.file.read_at(bytes, self.shape.entry_at(first)).map_err(self.failed("read"))? < bytes.len() {
+                return Ok(0);
+            }
+            *entries_left -= count as usize;
+            let entries = bytes.as_chunks::<{ ENTRY_BYTES as usize }>().0;
+            let found = (first..end).zip(entries).rev().find(|(number, raw)| {
+                let entry = Entry::decode(raw);
+                self.is_of_slot(*number, &entry, slot)
+            });
+            if let Some((found, _)) = found {
+                return Ok(found);
+            }
+            end = first;
+        }
+        Ok(0)
     }
 }
 

@@ -5,6 +5,7 @@
 //! from the log.
 
 mod ahead;
+mod check;
 mod file;
 mod follow;
 mod keys;
@@ -20,6 +21,7 @@ use tracing::warn;
 
 pub use self::ahead::MessageKeys;
 pub(crate) use self::ahead::{Ahead, Hasher};
+pub(crate) use self::check::check_chains;
 pub(crate) use self::file::Header;
 pub(crate) use self::file::Shape;
 use self::file::{IndexFile, Key};

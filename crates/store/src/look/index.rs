@@ -1,17 +1,19 @@
-//! Files of the key index: their heads.
+//! Files of the key index: their heads, and for `verify` the chains of their keys.
 
 use std::path::PathBuf;
 
 use super::Finding;
 use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
-use crate::index::{Header, IndexOptions, Shape, is_index_file};
+use crate::index::{Header, IndexOptions, Shape, check_chains, is_index_file};
 use crate::options::StoreOptions;
 
 const EFFECT: &str = "messages that it should lead to are not found by key; nothing else";
+/// Of one file so many keys and slots are named; the rest is counted.
+const NAMED: u64 = 3;
 const REMEDY: &str = "gantry store repair --index builds the index again from the log";
 
-/// The head of a file of the key index.
+/// A file of the key index, as its head says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexFileSurvey {
     /// The file.
@@ -59,7 +61,7 @@ pub(super) fn survey(options: &StoreOptions, disk: &dyn Disk) -> Result<Vec<Inde
     Ok(found)
 }
 
-/// Whether the heads are plausible.
+/// Whether the heads are plausible, and whether each key is where a look for it comes by. Records are not read for it.
 pub(super) fn verify(
     options: &StoreOptions,
     disk: &dyn Disk,
@@ -99,6 +101,24 @@ pub(super) fn verify(
         let [begin, end] = file.times;
         if file.keys > 0 && begin > end {
             wrong(0, format!("says that its first key is of {begin} and its last of {end}"));
+        }
+        let (mut count, was_killed) = (0, options.root.join("abort").exists());
+        let mut tell_key = |at: u64, what: String| {
+            count += 1;
+            if count <= NAMED {
+                wrong(at, what);
+            }
+        };
+        let [begin_timestamp, end_timestamp] = file.times;
+        let [begin_offset, end_offset] = file.offsets;
+        let (used_slots, next) = (file.used_slots, file.keys.saturating_add(1));
+        let header = Header { begin_timestamp, end_timestamp, begin_offset, end_offset, used_slots, next };
+        let checked = disk
+            .open(&file.path, OpenHow::Read)
+            .and_then(|opened| check_chains(&*opened, shape, &header, was_killed, &mut tell_key));
+        checked.map_err(|source| StoreError::Disk { doing: "read", path: file.path.clone(), source })?;
+        if count > NAMED {
+            wrong(0, format!("{count} of its keys and slots in all are damaged"));
         }
     }
     Ok(keys)

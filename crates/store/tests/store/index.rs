@@ -7,6 +7,7 @@ use env::TimeMs;
 use protocol::batch::InnerMessage;
 use protocol::record::{self, INNER_BASE_PLACE};
 use protocol::sys_flag;
+use store::look::{Known, Look};
 use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
 use crate::support::{
@@ -336,4 +337,105 @@ fn of_the_same_log_the_index_has_the_bytes_that_apache_gives_it() {
     let apaches = include_bytes!("../data/apache-index/index.bin");
     let at = ours.iter().zip(apaches).position(|(ours, theirs)| ours != theirs);
     assert_eq!((at, ours.len()), (None, apaches.len()));
+}
+
+/// A store that was closed with 30 messages, one a second, each with a key of its own (`k7`) and one that all have; the options of that, and its one
+/// index file with the bytes of it. Slots are so many that no two of the keys share one.
+fn closed_with_keys(dir: &Path) -> (StoreOptions, std::path::PathBuf, Vec<u8>) {
+    let index = IndexOptions { slots: SLOTS as u32, entries: 1000, ..IndexOptions::at(dir.join("index")) };
+    let options = StoreOptions { index: Some(index), ..options(dir) };
+    let store = open_as(&options).0;
+    for number in 0..30 {
+        send(&store, NOW + number * 1000, &number.to_string(), &format!("KEYS\u{1}all k{number}\u{2}"));
+    }
+    store.close().unwrap();
+    let file = std::fs::read_dir(dir.join("index")).unwrap().next().unwrap().unwrap().path();
+    let bytes = std::fs::read(&file).unwrap();
+    (options, file, bytes)
+}
+
+const SLOTS: usize = 10_007;
+/// Where slots and entries begin in a file of the index.
+const SLOTS_AT: usize = 40;
+const ENTRIES_AT: usize = SLOTS_AT + SLOTS * 4;
+
+/// What `gantry store verify` says of the index.
+fn verified(options: &StoreOptions) -> Vec<String> {
+    let mut findings = Vec::new();
+    let look = Look::stopped(options.clone()).unwrap();
+    look.verify(&Known::default(), &mut |finding| findings.push(finding), &mut |_, _| {}).unwrap();
+    let dir = options.root.join("index");
+    findings.into_iter().filter(|finding| finding.file.starts_with(&dir)).map(|finding| finding.what).collect()
+}
+
+/// The numbers of `0..30`, the newest first, but for some.
+fn all_but(missing: &[i32]) -> Vec<String> {
+    (0..30).rev().filter(|number| !missing.contains(number)).map(|number: i32| number.to_string()).collect()
+}
+
+#[test]
+fn a_damaged_entry_of_the_index_hides_no_message_but_its_own_and_verify_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (options, file, whole) = closed_with_keys(dir.path());
+    assert_eq!(verified(&options), [""; 0]);
+    // Two entries for each message, numbered from 1.
+    for entry in [1, 2, 31, 60] {
+        let own = (entry as i32 - 1) / 2;
+        for byte in 0..20 {
+            let place = ENTRIES_AT + entry * 20 + byte;
+            overwrite(&file, place as u64, &[whole[place] ^ 1]);
+            // Hash and way to the entry before. Whether a record lies there is not looked at, nor when it was stored.
+            let is_found_by_verify = !(4..16).contains(&byte);
+            if is_found_by_verify {
+                assert!(!verified(&options).is_empty(), "entry {entry}, byte {byte}");
+            }
+            let store = open_as(&options).0;
+            let of_all = find(&store, "all");
+            assert!(of_all == all_but(&[]) || of_all == all_but(&[own]), "entry {entry}, byte {byte}: {of_all:?}");
+            for number in 0..30 {
+                let found = find(&store, &format!("k{number}"));
+                let is_hidden = found.is_empty() && number == own;
+                assert!(
+                    is_hidden || found == [number.to_string()],
+                    "entry {entry}, byte {byte}: {number} gave {found:?}"
+                );
+            }
+            store.close().unwrap();
+            overwrite(&file, place as u64, &[whole[place]]);
+        }
+    }
+    assert_eq!(verified(&options), [""; 0]);
+}
+
+#[test]
+fn damaged_slots_of_the_index_hide_no_message_and_verify_names_them() {
+    // The lowest and the highest byte of each slot that is used.
+    for byte in [3, 0] {
+        let dir = tempfile::tempdir().unwrap();
+        let (options, file, mut bytes) = closed_with_keys(dir.path());
+        let slots = &mut bytes[SLOTS_AT..ENTRIES_AT];
+        slots.chunks_exact_mut(4).filter(|slot| slot.iter().any(|byte| *byte != 0)).for_each(|slot| slot[byte] ^= 1);
+        std::fs::write(&file, &bytes).unwrap();
+        let found = verified(&options);
+        assert_eq!(found.len(), 4, "three and the sum: {found:?}");
+        assert!(found[3].starts_with("31 of its keys and slots"), "{found:?}");
+        let store = open_as(&options).0;
+        assert_eq!(find(&store, "all"), all_but(&[]));
+        for number in 0..30 {
+            assert_eq!(find(&store, &format!("k{number}")), [number.to_string()], "byte {byte}");
+        }
+    }
+}
+
+#[test]
+fn an_entry_of_the_index_whose_time_is_too_early_does_not_end_the_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let (options, file, _) = closed_with_keys(dir.path());
+    for entry in [41, 42] {
+        // Message 20 seems to be as old as the file.
+        overwrite(&file, (ENTRIES_AT + entry * 20 + 12) as u64, &[0; 4]);
+    }
+    let store = open_as(&options).0;
+    let found = ask(&store, KeyKind::Key, "all", NOW + 10_000, i64::MAX);
+    assert_eq!(found, all_but(&[])[..20]);
 }
