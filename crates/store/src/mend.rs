@@ -102,7 +102,7 @@ impl Store {
                 true if from < queue.min_offset() || from >= queue.max_offset() => return Ok(read.read),
                 true if !may_wait => return Ok(UnitsRead::Cold(0)),
                 true => Some(0),
-                false => self.first_untrue(queue, &spans[..read.in_files]),
+                false => self.first_untrue(queue, read.first, &spans[..read.in_files]),
             };
             let Some(damaged) = damaged.map(|index| read.first + index as u64).filter(|place| tried != Some(*place))
             else {
@@ -128,9 +128,9 @@ impl Store {
         }
     }
 
-    fn first_untrue(&self, queue: &ConsumeQueue, spans: &[Span]) -> Option<usize> {
-        let is_there = |span: &Span| span.unit.is_message() && span.unit.at >= self.min_offset();
-        spans.iter().position(|span| is_there(span) && !self.is_true(queue, span))
+    fn first_untrue(&self, queue: &ConsumeQueue, first: u64, spans: &[Span]) -> Option<usize> {
+        let is_there = |span: &Span, place| span.unit.is_message() && !self.is_removed(queue, place, &span.unit);
+        spans.iter().zip(first..).position(|(span, place)| is_there(span, place) && !self.is_true(queue, span))
     }
 
     /// Whether the record that a unit leads to is its own. May wait for the device. A record that the device does not give says nothing against

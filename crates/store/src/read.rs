@@ -390,8 +390,8 @@ impl Store {
         if unit.at >= self.min_offset() {
             return false;
         }
-        let before = place.checked_sub(1).filter(|before| queue.places().contains(before));
-        let before = before.and_then(|before| queue.span_at_place(before).ok().flatten());
+        // Those that are gone from the queue stay in its file, and say so of the first one too.
+        let before = place.checked_sub(1).and_then(|before| queue.span_at_place(before).ok().flatten());
         !before.is_some_and(|before| before.unit.is_message() && before.unit.at > unit.at)
     }
 

@@ -88,6 +88,45 @@ fn units_that_never_reached_the_device_take_none_before_them_along() {
     assert_run(&store, 0..370);
 }
 
+/// Nobody wrote the queue after that, others went on, and the check-point is a second later than its last message.
+#[test]
+fn a_quiet_queue_whose_last_units_never_reached_the_device_has_them_again() {
+    for loss in ["units", "file"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path());
+        let early = 1_700_000_000_000;
+        for number in 0..200 {
+            append_at(&store, early, TOPIC, 0, &body(number));
+            append_at(&store, early, TOPIC, 1, &body(number));
+        }
+        assert!(store.end().0 > 2 * SEGMENT, "the third file begins with early messages");
+        (200..220).for_each(|number| _ = append_at(&store, early + 100_000, TOPIC, 1, &body(number)));
+        (200..250).for_each(|number| _ = append_at(&store, early + 101_000, TOPIC, 0, &body(number)));
+        store.close().unwrap();
+        let image = image(dir.path());
+        std::fs::write(image.path().join("abort"), "").unwrap();
+        // Nor does anybody say how the store was closed.
+        forget_journal(image.path());
+        let last = queue_file(image.path(), TOPIC, 1, 200 * 20);
+        let lost = match loss {
+            "units" => {
+                overwrite(&last, 10 * 20, &[0; 10 * 20]);
+                10
+            }
+            _file => {
+                std::fs::remove_file(last).unwrap();
+                20
+            }
+        };
+        let (store, found) = open(image.path());
+        assert_eq!(found.units_added, lost, "{loss}");
+        assert!(found.records_scanned < 300, "{loss}: {} records were read again", found.records_scanned);
+        let expected: Vec<_> = (0..220).map(|number| (number, body(number))).collect();
+        assert!(read_all(&store, TOPIC, 1) == expected, "{loss}");
+        assert_run(&store, 0..250);
+    }
+}
+
 #[test]
 fn garbage_behind_the_tail_is_zeroed() {
     for garbage in [

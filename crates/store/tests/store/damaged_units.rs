@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use store::look::{Known, Look};
 use store::queue_log::UnitsRead;
 use store::{Boundary, ReadLimits, ReadStatus, Store};
 
@@ -246,5 +247,24 @@ fn where_the_log_has_lost_the_record_too_a_search_by_time_goes_by_the_messages_b
                 assert_eq!(found_by_time_of(&store, wanted), [wanted; 2], "unit {message} {what}: from {wanted}");
             }
         }
+    }
+}
+
+#[test]
+fn a_tag_that_changed_in_a_unit_is_found_by_verify() {
+    let dir = closed();
+    let findings = || {
+        let mut findings = Vec::new();
+        let look = Look::stopped(options(dir.path())).unwrap();
+        look.verify(&Known::default(), &mut |finding| findings.push(finding.what), &mut |_, _| {}).unwrap();
+        findings
+    };
+    assert_eq!(findings(), [""; 0]);
+    for byte in 12..20 {
+        change(dir.path(), 10, |unit| unit[byte] ^= 0x10);
+        let found = findings();
+        assert_eq!(found.len(), 1, "byte {byte}: {found:?}");
+        assert!(found[0].starts_with("unit 10 of orders/0") && found[0].contains("tag hash"), "{found:?}");
+        change(dir.path(), 10, |unit| unit[byte] ^= 0x10);
     }
 }

@@ -92,6 +92,46 @@ fn expired_files_go_at_their_hour_and_the_queues_follow() {
     assert_eq!(store.queue(TOPIC, 0).unwrap().min_offset(), min);
 }
 
+/// What becomes of the unit of the first message that retention has left, while nobody has the store open.
+const DAMAGES: &[(&str, fn(&mut [u8]))] = &[
+    ("leads beyond the log's end", |unit| unit[3] ^= 1),
+    ("leads to what retention took", |unit| unit[..8].fill(0)),
+    ("is longer than the log", |unit| unit[8] ^= 0x40),
+    ("is zeros", |unit| unit.fill(0)),
+];
+
+#[test]
+fn the_first_message_that_retention_has_left_is_found_though_its_unit_is_damaged() {
+    for (what, damage) in DAMAGES {
+        // Consumers read messages, and tasks of the broker units.
+        for by_units in [false, true] {
+            let kept = kept(|_| {});
+            let old_end = kept.old_files() * SEGMENT;
+            eventually("units in files", || queue_file(kept.dir.path(), TOPIC, 0, 4000).exists());
+            kept.advance(4 * HOUR);
+            eventually("deletion", || kept.store.min_offset().0 == old_end);
+            let queue = kept.store.queue(TOPIC, 0).unwrap();
+            eventually("the queue's lower end", || queue.unit_at(queue.min_offset()).unwrap().unwrap().at.0 == old_end);
+            let (min, whole) = (queue.min_offset(), read_all(&kept.store, TOPIC, 0));
+            assert!(!min.is_multiple_of(100), "units of messages that are gone stand before it");
+            kept.store.close().unwrap();
+            let (path, at) = (queue_file(kept.dir.path(), TOPIC, 0, min / 100 * 2000), min % 100 * 20);
+            let mut unit = std::fs::read(&path).unwrap()[at as usize..at as usize + 20].to_vec();
+            damage(&mut unit);
+            overwrite(&path, at, &unit);
+            let (store, _) = open(kept.dir.path());
+            let queue = store.queue(TOPIC, 0).unwrap();
+            assert_eq!(queue.min_offset(), min, "{what}");
+            if by_units {
+                let mut units = Vec::new();
+                store.units(&queue, min, 1, true, &mut units).unwrap();
+                assert_eq!(units.first().map(|unit| unit.at.0), Some(old_end), "{what}");
+            }
+            assert!(read_all(&store, TOPIC, 0) == whole, "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_disk_above_its_ratio_lets_expired_files_go_at_any_hour() {
     let kept = kept(|_| {});
