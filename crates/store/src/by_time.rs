@@ -1,5 +1,6 @@
-//! From a store time to an offset. A damaged unit on the way would send the search to the wrong side, and a consumer past messages that it never got: so
-//! each unit that a file gave is held against its record, and mended where it is not true.
+//! From a store time to an offset. A damaged unit on the way would send the search to the wrong
+//! side, and a consumer past messages that it never got: so each unit that a file gave is held
+//! against its record, and mended where it is not true.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -21,7 +22,11 @@ impl Store {
                 // The search comes to its end, and nobody looks at what it found.
                 return Ok(None);
             }
-            match self.unit_in_time(queue, offset) {
+            let unit = match queue.is_batch() {
+                true => self.mend_in_time(queue, offset).map(|()| None),
+                false => self.unit_in_time(queue, offset),
+            };
+            match unit {
                 Ok(unit) => Ok(unit),
                 Err(StoreError::Queue(error)) => Err(error),
                 Err(error) => {
@@ -41,8 +46,9 @@ impl Store {
         failed.into_inner().map_or(Ok(found), Err)
     }
 
-    /// The unit that says when the message of an offset was stored: its own, or where the log has lost its record, the next one behind it, or before it
-    /// if there is none behind. None if there is none near.
+    /// The unit that says when the message of an offset was stored: its own, or where the log has
+    /// lost its record, the next one behind it, or before it if there is none behind. None if there
+    /// is none near.
     fn unit_in_time(&self, queue: &ConsumeQueue, offset: u64) -> Result<Option<Unit>, StoreError> {
         let mut place = offset;
         for _ in 0..LOOKED_AT {
@@ -61,11 +67,14 @@ impl Store {
         Ok(None)
     }
 
-    /// The unit at a place of an ordinary queue, mended if it was damaged; or the place to go on at, where the log has lost its record.
+    /// The unit at a place of an ordinary queue, mended if it was damaged; or the place to go on
+    /// at, where the log has lost its record.
     fn stored_unit(&self, queue: &ConsumeQueue, place: u64) -> Result<ControlFlow<Option<Unit>, u64>, StoreError> {
+        // Asked before the read: what is in memory is as it was pushed, and may be in a file a
+        // moment later.
+        let is_in_memory = place >= queue.memory_begins();
         let unit = queue.unit_at(place)?;
-        // What is in memory is as it was pushed.
-        if !queue.has_unit_of(place) || place >= queue.memory_begins() || unit.is_some_and(|unit| unit.is_blank()) {
+        if !queue.has_unit_of(place) || is_in_memory || unit.is_some_and(|unit| unit.is_blank()) {
             return Ok(Break(unit));
         }
         if let Some(unit) = unit {
@@ -73,9 +82,7 @@ impl Store {
                 let is_timed = self.store_time_of(&unit)?.is_some();
                 return Ok(if is_timed { Break(Some(unit)) } else { Continue(place + 1) });
             }
-            let is_in_pool = unit.at.0 >= self.shared.log.readable_to(u64::MAX) && unit.end() <= queue.log_end();
-            let is_own = || self.is_true(queue, &Span { unit, base: place, count: 1 });
-            if is_in_pool || self.is_removed(queue, place, &unit) || is_own() {
+            if self.is_sound_unit(queue, place, &Span { unit, base: place, count: 1 }) {
                 return Ok(Break(Some(unit)));
             }
         }
@@ -83,5 +90,25 @@ impl Store {
             Mend::Lost(next) => Continue(next.max(place + 1)),
             Mend::Done | Mend::Removed => Break(queue.unit_at(place)?),
         })
+    }
+
+    /// Mends the unit at a place of a queue of batches, if it is damaged.
+    fn mend_in_time(&self, queue: &ConsumeQueue, place: u64) -> Result<(), StoreError> {
+        if !queue.places().contains(&place) || place >= queue.memory_begins() {
+            return Ok(());
+        }
+        let is_sound = |span: Span| !span.unit.is_message() || self.is_sound_unit(queue, place, &span);
+        if !queue.span_at_place(place)?.is_some_and(is_sound) {
+            self.mend(queue, place)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the unit at a place leads to its record: in the log, in the write pool, or where
+    /// retention took it a moment ago.
+    fn is_sound_unit(&self, queue: &ConsumeQueue, place: u64, span: &Span) -> bool {
+        let unit = &span.unit;
+        let is_in_pool = unit.at.0 >= self.shared.log.readable_to(u64::MAX) && unit.end() <= queue.log_end();
+        is_in_pool || self.is_removed(queue, place, unit) || self.is_true(queue, span)
     }
 }

@@ -1,4 +1,5 @@
-//! Whether the chains of an index file are whole. One pass over its entries tells, since each says which one was the newest of its slot before it.
+//! Whether the chains of an index file are whole. One pass over its entries tells, since each says
+//! which one was the newest of its slot before it.
 
 use std::io;
 
@@ -10,11 +11,13 @@ const ENTRIES_AT_ONCE: u32 = 12_800;
 /// Slots read at once, as many bytes.
 const SLOTS_AT_ONCE: u32 = 64_000;
 const _: () = assert!(ENTRIES_AT_ONCE as u64 * ENTRY_BYTES == SLOTS_AT_ONCE as u64 * SLOT_BYTES);
-/// Files of more slots are not looked at: the newest entry of each is kept meanwhile, here in 256 MiB. By default there are 5,000,000.
+/// Files of more slots are not looked at: the newest entry of each is kept meanwhile, here in 256
+/// MiB. By default there are 5,000,000.
 const SLOTS_MAX: u32 = 64 << 20;
 
-/// Tells what is wrong with the entries that the header counts and with the slots that lead to them, and at which byte. The file has the length of
-/// its shape. `may_lead_on`: a process was killed, and a start takes back what slots know beyond the header's count.
+/// Tells what is wrong with the entries that the header counts and with the slots that lead to
+/// them, and at which byte. The file has the length of its shape. `may_lead_on`: a process was
+/// killed, and a start takes back what slots know beyond the header's count.
 pub(crate) fn check_chains(
     file: &dyn DiskFile,
     shape: Shape,
@@ -54,7 +57,8 @@ pub(crate) fn check_chains(
             }
         }
     }
-    // The number of the entry to which a slot leads, as far as the header counts them; none if that cannot be told.
+    // The number of the entry to which a slot leads, as far as the header counts them; none if that
+    // cannot be told.
     let counted = |slot: u32, found: u32| -> io::Result<Option<u32>> {
         let mut number = found;
         // Each turn goes down.

@@ -430,7 +430,8 @@ impl IndexFile {
             let from = start.saturating_add(i64::from(entry.seconds).saturating_mul(1000));
             // An entry knows seconds, so it stands for all of the second that begins there.
             let was_behind_begin = std::mem::replace(&mut is_behind_begin, from.saturating_add(999) < begin);
-            // Times do not rise along the chain. A single one that is too early may be damaged, and its record says when it was stored.
+            // Times do not rise along the chain. A single one that is too early may be damaged, and
+            // its record says when it was stored.
             if is_behind_begin && was_behind_begin {
                 break;
             }
@@ -446,7 +447,8 @@ impl IndexFile {
         entry.before < number && self.slot_of(entry.hash) == slot
     }
 
-    /// Where the chain of a slot goes on, 0 if nowhere: the entry `number`, to which the entry `known` or the slot itself leads, is not of it.
+    /// Where the chain of a slot goes on, 0 if nowhere: the entry `number`, to which the entry
+    /// `known` or the slot itself leads, is not of it.
     fn behind_damage(
         &self,
         slot: u32,

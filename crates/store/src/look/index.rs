@@ -61,7 +61,8 @@ pub(super) fn survey(options: &StoreOptions, disk: &dyn Disk) -> Result<Vec<Inde
     Ok(found)
 }
 
-/// Whether the heads are plausible, and whether each key is where a look for it comes by. Records are not read for it.
+/// Whether the heads are plausible, and whether each key is where a look for it comes by. Records
+/// are not read for it.
 pub(super) fn verify(
     options: &StoreOptions,
     disk: &dyn Disk,

@@ -45,8 +45,10 @@ pub struct Verified {
 }
 
 impl Look {
-    /// Reads the whole log and holds queues and timers against it, committed offsets against the queues, heads of the index and the
-    /// journal's word of a stop against its ends, and the keys of the index against each other. Shows findings as they come, and how far the log is read, in bytes of all.
+    /// Reads the whole log and holds queues and timers against it, committed offsets against the
+    /// queues, heads of the index and the journal's word of a stop against its ends, and the keys
+    /// of the index against each other. Shows findings as they come, and how far the log is read,
+    /// in bytes of all.
     pub fn verify(
         &self,
         tables: &Known,

@@ -271,16 +271,24 @@ impl ConsumeQueue {
         self.batches.as_ref().map_or_else(|| self.max_offset(), |batches| batches.next.load(Ordering::Acquire))
     }
 
-    /// The offset for a store time, by the rules of RocketMQ's batch queue: of the last file that begins with that time or an earlier
-    /// one, its last batch if that is not younger, else the first batch that is not older. For the upper boundary, where RocketMQ's
-    /// search may end anywhere, the last batch that is not younger.
-    pub(super) fn batch_by_time(&self, timestamp: i64, boundary: Boundary) -> Result<u64, QueueError> {
+    /// The offset for a store time, by the rules of RocketMQ's batch queue: of the last file that
+    /// begins with that time or an earlier one, its last batch if that is not younger, else the
+    /// first batch that is not older. For the upper boundary, where RocketMQ's search may end
+    /// anywhere, the last batch that is not younger. Each place is shown to `look` before it is
+    /// read.
+    pub(super) fn batch_by_time(
+        &self,
+        timestamp: i64,
+        boundary: Boundary,
+        look: &dyn Fn(u64) -> Result<(), QueueError>,
+    ) -> Result<u64, QueueError> {
         let (first, next) = (self.first_file.load(Ordering::Acquire), self.next_place());
         let min = self.min_offset();
         if next <= first {
             return Ok(min);
         }
         let unit = |place: u64| -> Result<Option<BatchUnit>, QueueError> {
+            look(place)?;
             Ok(match self.raw_in(place, true)? {
                 Raw::Unit(raw) => BatchUnit::decode(&raw),
                 Raw::Nothing | Raw::Cold => None,

@@ -21,9 +21,12 @@ pub enum Boundary {
 impl ConsumeQueue {
     /// The offset for a store time. May wait for the device.
     ///
-    /// `unit_at` reads the unit of an offset of an ordinary queue, or gives one that stands for it where that is damaged; `store_time` reads
-    /// the time from a record in the log, `None` if it cannot; `min_log_offset` is the log's lower end. As in RocketMQ: a time after the newest message gives the end (lower) or the newest message (upper); a time before
-    /// the oldest gives the first unit of its file (lower) or 0 (upper); an unreadable record on the way gives 0.
+    /// `unit_at` reads the unit of an offset, or gives one that stands for it where that is
+    /// damaged; of a queue of batches it is shown each place before that is read, and may mend it.
+    /// `store_time` reads the time from a record in the log, `None` if it cannot; `min_log_offset`
+    /// is the log's lower end. As in RocketMQ: a time after the newest message gives the end
+    /// (lower) or the newest message (upper); a time before the oldest gives the first unit of its
+    /// file (lower) or 0 (upper); an unreadable record on the way gives 0.
     pub fn offset_by_time(
         &self,
         timestamp: i64,
@@ -33,7 +36,7 @@ impl ConsumeQueue {
         mut store_time: impl FnMut(&Unit) -> Option<i64>,
     ) -> Result<u64, QueueError> {
         if self.is_batch() {
-            return self.batch_by_time(timestamp, boundary);
+            return self.batch_by_time(timestamp, boundary, &|place| unit_at(place).map(|_| ()));
         }
         let (first_file, next) = (self.first_file.load(Ordering::Acquire), self.max_offset());
         if next <= first_file {

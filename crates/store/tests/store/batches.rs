@@ -266,3 +266,31 @@ fn a_damaged_unit_of_a_batch_hides_no_message_and_gives_no_other_one() {
         }
     }
 }
+
+#[test]
+fn a_search_by_time_in_a_queue_of_batches_is_not_misled_by_a_unit_that_leads_nowhere() {
+    type Damage = fn(&mut [u8]);
+    let damages: [Damage; 3] = [|unit| unit.fill(0), |unit| unit[3] ^= 1, |unit| unit[..38].fill(0xff)];
+    for damage in damages {
+        for number in [10, 30, 39, 50] {
+            let dir = tempfile::tempdir().unwrap();
+            let (store, _) = open_batches(dir.path());
+            append_records(&store, 0..70);
+            store.close().unwrap();
+            drop(store);
+            let file = format!("batchconsumequeue/{TOPIC}/0/{:020}", number / 20 * 20 * 46);
+            let (path, at) = (dir.path().join(file), number % 20 * 46);
+            let mut unit = std::fs::read(&path).unwrap()[at..at + 46].to_vec();
+            damage(&mut unit);
+            overwrite(&path, at as u64, &unit);
+            let (store, _) = open_batches(dir.path());
+            let queue = store.existing_queue(TOPIC, 0).unwrap();
+            for wanted in 0..70 {
+                let found = store.offset_by_time(&queue, 1_700_000_000_000 + wanted as i64, Boundary::Lower).unwrap();
+                assert_eq!(found, base_of(wanted), "unit {number}: from {wanted}");
+            }
+            assert_eq!(store.damaged_units(), 1, "unit {number}");
+            store.close().unwrap();
+        }
+    }
+}

@@ -88,7 +88,8 @@ fn units_that_never_reached_the_device_take_none_before_them_along() {
     assert_run(&store, 0..370);
 }
 
-/// Nobody wrote the queue after that, others went on, and the check-point is a second later than its last message.
+/// Nobody wrote the queue after that, others went on, and the check-point is a second later than
+/// its last message.
 #[test]
 fn a_quiet_queue_whose_last_units_never_reached_the_device_has_them_again() {
     for loss in ["units", "file"] {

@@ -188,14 +188,16 @@ fn closed_with_times() -> tempfile::TempDir {
     dir
 }
 
-/// Where a search by the time of a message leads: the first one that is not older, and the last one that is not younger.
+/// Where a search by the time of a message leads: the first one that is not older, and the last one
+/// that is not younger.
 fn found_by_time_of(store: &Store, message: u64) -> [u64; 2] {
     let queue = store.existing_queue(TOPIC, 0).unwrap();
     [Boundary::Lower, Boundary::Upper]
         .map(|boundary| store.offset_by_time(&queue, FIRST_AT + message as i64 * 1000, boundary).unwrap())
 }
 
-/// Messages, some of which a search by time looks at on its way to others: the ends of files, and what halves them.
+/// Messages, some of which a search by time looks at on its way to others: the ends of files, and
+/// what halves them.
 const ON_THE_WAY: [u64; 9] = [0, 49, 50, 99, 100, 149, 150, 199, 225];
 
 #[test]

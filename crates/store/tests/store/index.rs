@@ -339,8 +339,9 @@ fn of_the_same_log_the_index_has_the_bytes_that_apache_gives_it() {
     assert_eq!((at, ours.len()), (None, apaches.len()));
 }
 
-/// A store that was closed with 30 messages, one a second, each with a key of its own (`k7`) and one that all have; the options of that, and its one
-/// index file with the bytes of it. Slots are so many that no two of the keys share one.
+/// A store that was closed with 30 messages, one a second, each with a key of its own (`k7`) and
+/// one that all have; the options of that, and its one index file with the bytes of it. Slots are
+/// so many that no two of the keys share one.
 fn closed_with_keys(dir: &Path) -> (StoreOptions, std::path::PathBuf, Vec<u8>) {
     let index = IndexOptions { slots: SLOTS as u32, entries: 1000, ..IndexOptions::at(dir.join("index")) };
     let options = StoreOptions { index: Some(index), ..options(dir) };
@@ -384,7 +385,8 @@ fn a_damaged_entry_of_the_index_hides_no_message_but_its_own_and_verify_names_it
         for byte in 0..20 {
             let place = ENTRIES_AT + entry * 20 + byte;
             overwrite(&file, place as u64, &[whole[place] ^ 1]);
-            // Hash and way to the entry before. Whether a record lies there is not looked at, nor when it was stored.
+            // Hash and way to the entry before. Whether a record lies there is not looked at, nor
+            // when it was stored.
             let is_found_by_verify = !(4..16).contains(&byte);
             if is_found_by_verify {
                 assert!(!verified(&options).is_empty(), "entry {entry}, byte {byte}");
