@@ -40,13 +40,14 @@ pub fn of_process(environ: &[u8]) -> BTreeMap<String, String> {
     of(text.split('\0').filter_map(|one| one.split_once('=')).map(|(name, value)| (name.into(), value.into())))
 }
 
-/// Those of `variables` that mean something here, if they have a value.
+/// Those of `variables` that mean something here, if they have a value. One that is not UTF-8 is kept with U+FFFD in the place of the bytes that
+/// are not: no key takes that, so the start names it.
 fn of(variables: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
     let counts = |name: &str| {
         OF_KEYS.iter().any(|(of_key, _)| *of_key == name) || OF_JAVA.contains(&name) || name.starts_with(PREFIX)
     };
     variables
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
         .filter(|(name, _)| counts(name))
         .map(|(name, value)| (name, value.trim().to_owned()))
         // One that is to set a key and has no value is a mistake, which is named.
@@ -134,6 +135,9 @@ fn almost(role: Role, name: &str) -> Option<&'static Key> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -145,6 +149,27 @@ mod tests {
             of_process(b"POD_IP=10.0.0.7\0HOME=/root\0"),
             BTreeMap::from([("POD_IP".into(), "10.0.0.7".into())])
         );
+    }
+
+    #[test]
+    fn a_variable_that_is_not_utf_8_is_named_and_not_passed_over() {
+        let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+        let environment = of([
+            (text(b"GANTRY_SET_brokerName"), text(b"a\xff")),
+            (text(b"GANTRY_SET_broker\xffName"), text(b"a")),
+            (text(b"BROKER_CLUSTER_NAME"), text(b"\xe4")),
+        ]
+        .into_iter());
+        let machine = crate::Machine { host_name: "a".into(), address: [127, 0, 0, 1].into(), home: "/".into() };
+        let sources = crate::Sources { environment, ..crate::Sources::new(Role::Broker, machine) };
+        let (settings, refused) = crate::Settings::read(sources);
+        let refused: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        for variable in ["GANTRY_SET_brokerName", "BROKER_CLUSTER_NAME"] {
+            let named = |line: &String| line.contains(&format!("(environment {variable}) is not UTF-8"));
+            assert!(refused.iter().any(named), "{variable}: {refused:?}");
+        }
+        let unknown = |finding: &Finding| finding.key.starts_with("GANTRY_SET_broker\u{fffd}Name");
+        assert!(settings.findings().iter().any(unknown), "{:?}", settings.findings());
     }
 
     #[test]

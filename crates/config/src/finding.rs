@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::environment;
-use crate::key::{Default, Role, State};
+use crate::key::{Default, Kind, Role, Section, State};
 use crate::keys;
 use crate::properties::Line;
 use crate::settings::{ConfigError, Origin, Settings, is_secret};
@@ -115,6 +115,34 @@ pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
         findings.push(Finding::in_force(weight, settings, key.name, says));
     }
     findings
+}
+
+/// Used keys with nothing behind them, for which the default counts. Apache's broker does the same only where its setter fails: a number or a
+/// word. An empty switch is false to it, and an empty text is a text.
+pub(crate) fn without_value(settings: &mut Settings) {
+    for key in keys::TABLES.iter().flat_map(|table| table.iter()) {
+        let is_this = keys::find(settings.role(), key.name).is_some_and(|found| found.section == key.section);
+        let is_used = key.state == State::Used && settings.role().reads(key.section);
+        if !is_this || !is_used || !settings.is_without_value(key.name) {
+            continue;
+        }
+        let default = settings.text(key.name);
+        let is_apaches = !matches!(key.section, Section::Machine | Section::Limits | Section::Journal | Section::Old);
+        let (weight, beside) = match key.kind {
+            Kind::Text if default.is_empty() => continue,
+            // The machine's memory may lower the default of a limit.
+            Kind::Number { .. } | Kind::Bool | Kind::OneOf(_) | Kind::Text if !is_apaches => {
+                (Weight::Note, String::new())
+            }
+            Kind::Number { .. } | Kind::OneOf(_) => (Weight::Note, format!(", {default}, as by Apache")),
+            Kind::Bool if default.eq_ignore_ascii_case("false") => (Weight::Note, ", false, as by Apache".to_owned()),
+            Kind::Bool => (Weight::Warning, format!(", {default}; Apache reads it as false")),
+            Kind::Text => (Weight::Warning, format!(", {default}; Apache takes the empty text")),
+        };
+        let says = format!("has no value: its default is used{beside}");
+        let finding = Finding::in_force(weight, settings, key.name, says);
+        settings.add_finding(finding);
+    }
 }
 
 /// Values that are taken and yet deserve a sentence; answers with those that must not be taken.

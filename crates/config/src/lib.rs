@@ -19,7 +19,7 @@ mod values;
 pub use finding::{Finding, Weight};
 pub use key::Role;
 pub use machine::Machine;
-pub use settings::{Change, ConfigError, ConfigErrors, Origin, Settings, SourceFile, Sources};
+pub use settings::{AboveFile, Change, ConfigError, ConfigErrors, Origin, Settings, SourceFile, Sources};
 pub use typed::{
     BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, Labels, MemorySettings, MetricsExporter,
     MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,

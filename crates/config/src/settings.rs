@@ -236,7 +236,7 @@ enum Takes {
     LiveOfNames,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     value: String,
     origin: Origin,
@@ -250,6 +250,25 @@ impl Given {
     }
 }
 
+/// What options and `GANTRY_SET_` variables say. Each start takes it whatever the file says, so a change that goes into the file loses to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AboveFile(HashMap<&'static str, Given>);
+
+impl AboveFile {
+    /// Why the next start does not take `value` of `key` from the file, and what to do; none if it comes to the same value.
+    pub fn overrides(&self, key: &Key, value: &str) -> Option<String> {
+        let above = self.0.get(key.name).filter(|above| !key.kind.same(&above.value, value))?;
+        let (name, origin) = (key.name, &above.origin);
+        let what = match is_secret(name) {
+            true => "its value".to_owned(),
+            false => format!("\"{}\"", above.value),
+        };
+        Some(format!(
+            "{name}: the next start takes {what} from {origin}, which overrides the file; change or remove it there to keep this change"
+        ))
+    }
+}
+
 /// The settings of a process.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -257,6 +276,7 @@ pub struct Settings {
     given: HashMap<&'static str, Given>,
     /// Defaults of this process that are not the table's.
     lowered: HashMap<&'static str, String>,
+    above_file: AboveFile,
     findings: Vec<Finding>,
     pub(crate) has_file: bool,
     pub(crate) data: Option<PathBuf>,
@@ -278,7 +298,8 @@ impl Settings {
         let Sources { role, file, tls_file, changed_file, environment, command_line, data, machine } = sources;
         let has_file = file.is_some();
         let (given, lowered, findings) = (HashMap::new(), HashMap::new(), Vec::new());
-        let mut settings = Settings { role, given, lowered, findings, has_file, data, machine };
+        let above_file = AboveFile::default();
+        let mut settings = Settings { role, given, lowered, above_file, findings, has_file, data, machine };
         let mut refused = Vec::new();
         settings.given.extend(environment::below_file(role, &environment, has_file));
         let files = [(file, Takes::Everything), (tls_file, Takes::Tls), (changed_file, Takes::LiveOfNames)];
@@ -291,19 +312,21 @@ impl Settings {
         }
         let overridden = environment::overridden(&environment, |key| settings.origin(key));
         settings.findings.extend(overridden);
-        let (given, ignored) = environment::above_file(role, &environment, has_file);
-        settings.given.extend(given);
+        let (mut above, ignored) = environment::above_file(role, &environment, has_file);
         settings.findings.extend(ignored);
         for (name, value, option) in command_line {
             match find(role, &name) {
-                Ok(key) => drop(settings.given.insert(key.name, Given::new(value, Origin::CommandLine(option)))),
+                Ok(key) => drop(above.insert(key.name, Given::new(value, Origin::CommandLine(option)))),
                 Err(error) => refused.push(error),
             }
         }
+        settings.given.extend(above.iter().map(|(name, given)| (*name, given.clone())));
+        settings.above_file = AboveFile(above);
         for error in settings.check() {
             settings.put_aside(error, &mut refused);
         }
         settings.findings.extend(finding::of_state(&settings));
+        finding::without_value(&mut settings);
         for error in finding::lint(&mut settings) {
             settings.put_aside(error, &mut refused);
         }
@@ -461,6 +484,16 @@ impl Settings {
     /// What somebody set `name` to; nothing if it is left to its default or set to nothing.
     pub fn given(&self, name: &str) -> Option<&str> {
         self.given.get(name).map(|given| given.value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// Does `name` stand there with nothing behind it?
+    pub(crate) fn is_without_value(&self, name: &str) -> bool {
+        self.given.get(name).is_some_and(|given| given.value.is_empty())
+    }
+
+    /// What overrides the file at each start.
+    pub fn above_file(&self) -> &AboveFile {
+        &self.above_file
     }
 
     /// Who set `name`.

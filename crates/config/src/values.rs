@@ -29,6 +29,9 @@ const LABEL_BYTES_MAX: usize = 63;
 
 /// Why this value of the key `name` can never work.
 pub(crate) fn objection(name: &str, value: &str) -> Option<String> {
+    if value.contains(char::REPLACEMENT_CHARACTER) {
+        return Some("not UTF-8: U+FFFD stands for bytes that are no letter".to_owned());
+    }
     if let Some(c) = value.chars().find(|c| c.is_ascii_control() && *c != '\t') {
         return Some(format!("no text: it holds the control character U+{:04X}", u32::from(c)));
     }

@@ -460,6 +460,63 @@ fn a_live_setting_changes_and_others_say_why_not() {
 }
 
 #[test]
+fn a_change_that_the_next_start_takes_from_elsewhere_than_the_file_says_from_where() {
+    let mut layers = sources(Role::Broker, "maxMessageSize=1024\nbrokerPermission=6\n");
+    layers.environment.insert("GANTRY_SET_MAX_MESSAGE_SIZE".to_owned(), "2048".to_owned());
+    layers.environment.insert("NAMESRV_ADDR".to_owned(), "env:9876".to_owned());
+    layers.command_line.push(("transactionTimeOut".to_owned(), "6000".to_owned(), "--set".to_owned()));
+    layers.command_line.push(("tls.client.keyPassword".to_owned(), "secret".to_owned(), "--set".to_owned()));
+    let mut settings = Settings::load(layers).unwrap();
+    let said = |settings: &Settings, name: &str, value: &str| {
+        settings.above_file().overrides(keys::find(Role::Broker, name).unwrap(), value)
+    };
+    let origin = "environment GANTRY_SET_MAX_MESSAGE_SIZE";
+    for _ in 0..2 {
+        let told = said(&settings, "maxMessageSize", "4096").unwrap();
+        assert!(told.contains("\"2048\"") && told.contains(origin), "{told}");
+        settings.set("maxMessageSize", "4096").unwrap();
+    }
+    assert!(said(&settings, "transactionTimeOut", "7000").unwrap().contains("option --set"));
+    // The same value is kept, and what stands below the file or in it alone does not override it.
+    assert_eq!(said(&settings, "maxMessageSize", "2K"), None);
+    assert_eq!(said(&settings, "brokerPermission", "4"), None);
+    assert_eq!(said(&settings, "namesrvAddr", "other:9876"), None);
+    let secret = said(&settings, "tls.client.keyPassword", "other").unwrap();
+    assert!(!secret.contains("secret") && secret.contains("its value"), "{secret}");
+}
+
+#[test]
+fn a_used_key_without_a_value_is_named_with_its_line_and_what_counts() {
+    let settings = load(
+        "# one\nlistenPort=\nflushDiskType=\nautoCreateTopicEnable=\nreadOnlyCommitLogStorePaths=\nbrokerName= \n\
+         namesrvAddr=\nsendMessageThreadPoolNums=\nparkedPullsMax=\nrejectTransactionMessage=\n",
+    );
+    assert_eq!(settings.broker().unwrap().listen_port, 10911);
+    let said = |key| {
+        let finding = about(&settings, key);
+        (finding.line(), finding.weight, finding.says.as_str())
+    };
+    let by_apache = "has no value: its default is used, 10911, as by Apache";
+    assert_eq!(said("listenPort"), (Some(2), Weight::Note, by_apache));
+    assert_eq!(said("flushDiskType").1, Weight::Note);
+    let switch = "has no value: its default is used, true; Apache reads it as false";
+    assert_eq!(said("autoCreateTopicEnable"), (Some(4), Weight::Warning, switch));
+    let text = "has no value: its default is used, box; Apache takes the empty text";
+    assert_eq!(said("brokerName"), (Some(6), Weight::Warning, text));
+    assert!(said("parkedPullsMax").2.ends_with(" is used"));
+    assert_eq!(said("rejectTransactionMessage").1, Weight::Note);
+    // Empty is what these are by default, and the last is not used.
+    let named = |key: &str| settings.findings().iter().any(|finding| finding.key == key);
+    for key in ["readOnlyCommitLogStorePaths", "namesrvAddr", "sendMessageThreadPoolNums"] {
+        assert!(!named(key), "{key}: {:?}", settings.findings());
+    }
+    let mut layers = sources(Role::Broker, "");
+    layers.command_line.push(("haListenPort".to_owned(), String::new(), "--set".to_owned()));
+    let settings = Settings::load(layers).unwrap();
+    assert!(about(&settings, "haListenPort").says.contains("its default is used, 10912"));
+}
+
+#[test]
 fn a_key_is_called_used_exactly_if_a_struct_is_made_from_it() {
     let mut read: Vec<&str> = [
         BrokerSettings::KEYS,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use config::file::{self, FileError};
 use net::{Outgoing, Request};
 use protocol::code::ResponseCode;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::names::{Names, Refusal, ok};
 use crate::options::{SettingError, Updated};
@@ -49,7 +49,7 @@ pub(crate) async fn update(names: &Names, asked: &Request<'_>, out: &mut Outgoin
     let text = std::str::from_utf8(asked.body).map_err(|error| failed(&error))?;
     // Held until the file is written, so that two changes come into force and into the file in one order.
     let mut unwritten = names.changing.lock().await;
-    let Updated { options, changes, remarks } = names.options.load().updated(text)?;
+    let Updated { options, changes, mut remarks, overridden } = names.options.load().updated(text)?;
     let path = options.config_store_path.clone();
     let keys: Vec<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
     let keys = keys.join(", ");
@@ -65,6 +65,10 @@ pub(crate) async fn update(names: &Names, asked: &Request<'_>, out: &mut Outgoin
             return Err(Refusal::new(ResponseCode::SystemError, remark));
         }
         unwritten.0.clear();
+    }
+    if !overridden.is_empty() {
+        warn!(reason = overridden.join("; "), keys, "changed settings do not hold after the next start");
+        remarks.extend(overridden);
     }
     let remark = (!remarks.is_empty()).then(|| remarks.join("; "));
     out.reply(asked.reply_to(), ResponseCode::Success, remark.as_deref(), &(), &[]);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use config::key::{Default as KeyDefault, Section, State};
-use config::{ConfigError, Role, keys, properties};
+use config::{AboveFile, ConfigError, Role, keys, properties};
 
 /// How a value is written in a property file.
 trait Setting: Sized {
@@ -95,11 +95,13 @@ macro_rules! options {
         #[derive(Clone, Debug, PartialEq)]
         pub struct Options {
             $( $(#[$doc])* pub $field: $kind, )*
+            /// What each start takes whatever the file says.
+            pub above_file: AboveFile,
         }
 
         impl Default for Options {
             fn default() -> Options {
-                Options { $( $field: $default, )* }
+                Options { $( $field: $default, )* above_file: AboveFile::default() }
             }
         }
 
@@ -191,13 +193,15 @@ pub struct Updated {
     pub changes: Vec<(String, String)>,
     /// What is to be said beside success.
     pub remarks: Vec<String>,
+    /// The same of changes that the next start does not take from the file.
+    pub overridden: Vec<String>,
 }
 
 impl Options {
     /// The settings after a change from afar, a property file. Either all of it holds or none.
     pub fn updated(&self, text: &str) -> Result<Updated, SettingError> {
         let mut options = self.clone();
-        let (mut changes, mut remarks) = (Vec::new(), Vec::new());
+        let (mut changes, mut remarks, mut overridden) = (Vec::new(), Vec::new(), Vec::new());
         for properties::Line { key, value, .. } in properties::parse(text)? {
             let name = key.as_str();
             if ALWAYS_BLACK_LISTED.contains(&name)
@@ -208,12 +212,14 @@ impl Options {
             match may_change(name, &value)? {
                 None => {
                     options.set(name, &value)?;
+                    let key = keys::find(Role::Names, name);
+                    overridden.extend(key.and_then(|key| self.above_file.overrides(key, value.trim())));
                 }
                 Some(why) => remarks.push(format!("{name} has no effect: {why}")),
             }
             changes.push((key, value));
         }
-        Ok(Updated { options, changes, remarks })
+        Ok(Updated { options, changes, remarks, overridden })
     }
 }
 
@@ -273,6 +279,23 @@ mod tests {
             assert!(matches!(options.updated(refused), Err(SettingError::NotTaken(_))), "{refused}");
         }
         assert_eq!(options.updated("enableTopicList=false\nkvConfigPath=/etc/passwd"), Err(SettingError::BlackListed));
+    }
+
+    #[test]
+    fn a_change_that_an_option_overrides_at_the_next_start_says_so() {
+        let machine = config::Machine { host_name: "a".into(), address: [127, 0, 0, 1].into(), home: "/".into() };
+        let mut sources = config::Sources::new(Role::Names, machine);
+        sources.command_line.push(("orderMessageEnable".to_owned(), "false".to_owned(), "--set".to_owned()));
+        let above_file = config::Settings::load(sources).unwrap().above_file().clone();
+        let options = Options { above_file, ..Options::default() };
+        let updated = options.updated("orderMessageEnable=true\nneedWaitForService=true").unwrap();
+        assert_eq!(updated.overridden.len(), 1, "{:?}", updated.overridden);
+        let said = &updated.overridden[0];
+        assert!(said.starts_with("orderMessageEnable: the next start takes \"false\" from option --set"), "{said}");
+        // It is as true of the next change, and not of one to the same value.
+        let again = updated.options.updated("orderMessageEnable=true").unwrap();
+        assert_eq!(again.overridden.len(), 1);
+        assert!(again.options.updated("orderMessageEnable=FALSE").unwrap().overridden.is_empty());
     }
 
     #[test]

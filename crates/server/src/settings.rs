@@ -215,7 +215,7 @@ pub fn tell(order: &Order) {
 /// The name server's options: it keeps its own table, which is fed with the settings that it knows.
 pub fn names_options(order: &Order) -> anyhow::Result<names::Options> {
     let settings = &order.settings;
-    let mut options = names::Options::default();
+    let mut options = names::Options { above_file: settings.above_file().clone(), ..names::Options::default() };
     for key in config::keys::TABLES.iter().flat_map(|table| table.iter()) {
         if key.section != config::key::Section::Names || key.state != config::key::State::Used {
             continue;

@@ -100,7 +100,7 @@ pub(crate) fn update(
     if changes.iter().any(|(key, _)| is_black(&black_list, key)) {
         return Err(Refusal::new(ResponseCode::NoPermission, "Can not update config in black list."));
     }
-    let (told, remark) = {
+    let (told, remark, overridden) = {
         let mut state = broker.configuration.state.lock();
         let (settings, broker_settings, store_settings) = changed(&state.settings, &changes)
             .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
@@ -125,7 +125,7 @@ pub(crate) fn update(
         }
         let tell = |key: &str| format!("{key}={} (was {})", state.settings.shown(key), before.shown(key));
         let told: Vec<String> = changes.iter().map(|(key, _)| tell(key)).collect();
-        (told, otherwise_than_asked(&state.settings, &changes))
+        (told, otherwise_than_asked(&state.settings, &changes), overridden(&state.settings, &changes))
     };
     tracing::info!(peer = %session.connection.peer(), changes = told.join(", "), "settings changed by request");
     let mut position = 0;
@@ -151,6 +151,13 @@ pub(crate) fn update(
         session.durable_after(position);
         out.reply(reply_to, ResponseCode::Success, Some(&remark), &(), &[]);
         return Ok(());
+    };
+    let remark = match overridden {
+        None => remark,
+        Some(overridden) => {
+            tracing::warn!(reason = overridden, keys, "changed settings do not hold after the next start");
+            Some(remark.map_or_else(|| overridden.clone(), |remark| format!("{remark}; {overridden}")))
+        }
     };
     let (inbox, asked) = (Arc::clone(&session.inbox), session.asked());
     let debt = inbox.owe();
@@ -199,6 +206,18 @@ fn otherwise_than_asked(settings: &Settings, changes: &[(String, String)]) -> Op
             KeyState::Accepted(why) | KeyState::NotNeeded(why) | KeyState::Off(why) | KeyState::Refused(why) => {
                 Some(format!("{key} has no effect: {why}"))
             }
+        })
+        .collect();
+    (!sentences.is_empty()).then(|| sentences.join("; "))
+}
+
+/// What is said beside success of settings that the next start does not take from the file.
+fn overridden(settings: &Settings, changes: &[(String, String)]) -> Option<String> {
+    let sentences: Vec<String> = changes
+        .iter()
+        .filter_map(|(key, value)| {
+            let key = keys::find(Role::Broker, key).filter(|key| key.state == KeyState::Used)?;
+            settings.above_file().overrides(key, value)
         })
         .collect();
     (!sentences.is_empty()).then(|| sentences.join("; "))

@@ -178,6 +178,49 @@ fn a_name_server_keeps_changes_as_a_broker_does() {
 }
 
 #[test]
+fn a_change_that_an_option_or_a_variable_overrides_at_the_next_start_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broker.conf");
+    let before = format!(
+        "brokerIP1=127.0.0.1\nbrokerPermission=6\ntransactionTimeOut=6000\nmaxMessageSize=4194304\nstorePathRootDir={}\n",
+        folder.path().join("store").display()
+    );
+    fs::write(&path, &before).unwrap();
+    let start = || {
+        let words = [broker_with(&path), ["--set", "transactionTimeOut=8000"].map(str::to_owned).to_vec()].concat();
+        let mut command = gantry(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        Running::start(command.env("HOME", folder.path().join("home")).env("GANTRY_SET_brokerPermission", "6"))
+    };
+    let running = start();
+    for (key, value, wins) in [
+        ("brokerPermission", "4", "the next start takes \"6\" from environment GANTRY_SET_brokerPermission"),
+        ("transactionTimeOut", "7000", "the next start takes \"8000\" from option --set"),
+    ] {
+        let told = set(&running, key, value);
+        assert!(told.status.success() && text(&told.stdout).contains(wins), "{}", text(&told.stdout));
+        assert_eq!(in_force(&running, key), value);
+    }
+    let told = set(&running, "maxMessageSize", "2048");
+    assert!(told.status.success() && !text(&told.stdout).contains("next start"), "{}", text(&told.stdout));
+    let after = before
+        .replace("brokerPermission=6", "brokerPermission=4")
+        .replace("transactionTimeOut=6000", "transactionTimeOut=7000")
+        .replace("maxMessageSize=4194304", "maxMessageSize=2048");
+    assert_eq!(fs::read_to_string(&path).unwrap(), after);
+    let (code, log) = running.end("-TERM");
+    assert_eq!(code, Some(0));
+    let warned = |line: &&str| line.contains("changed settings do not hold after the next start");
+    assert_eq!(log.lines().filter(warned).count(), 2, "{log}");
+    // And so it is.
+    let running = start();
+    assert_eq!(
+        (in_force(&running, "brokerPermission"), in_force(&running, "maxMessageSize")),
+        ("6".to_owned(), "2048".to_owned())
+    );
+    assert_eq!(running.end("-TERM").0, Some(0));
+}
+
+#[test]
 fn a_change_of_a_broker_without_a_file_is_said_to_be_forgotten() {
     let data = tempfile::tempdir().unwrap();
     let running = Running::server(data.path());
