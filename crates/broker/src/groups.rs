@@ -24,6 +24,8 @@ use crate::tables::{self, Keeper};
 
 /// Groups that a broker keeps: any client can make one by naming it.
 const GROUPS_MAX: usize = 1_000_000;
+/// Pairs of group and topic with something forbidden: neither has to be there, so any client can name any number.
+const FORBIDDEN_MAX: usize = 100_000;
 /// The bit of a forbidden table that stands for reading.
 const READ_FORBIDDEN: i32 = 1 << 2;
 
@@ -41,10 +43,12 @@ pub(crate) type Forbidden = BTreeMap<String, BTreeMap<String, i32>>;
 /// All groups of this broker.
 pub struct Groups {
     table: papaya::HashMap<Arc<str>, Arc<Group>, Hashing>,
+    max: usize,
     /// Guards every change of `table` and `forbidden`, and with it the order of changes in the journal.
     changing: Mutex<()>,
     /// Bits by `group@topic`. Nearly always empty, so every pull only looks at `has_forbidden`.
     forbidden: RwLock<HashMap<Box<str>, i32>>,
+    forbidden_max: usize,
     /// Relaxed: a pull that races with the prohibition may come first.
     has_forbidden: AtomicBool,
     version: ArcSwap<DataVersion>,
@@ -61,8 +65,10 @@ impl Groups {
     pub(crate) fn load(store: &Arc<Store>, clock: Clock, creates_missing: bool) -> Groups {
         let groups = Groups {
             table: papaya::HashMap::with_hasher(hashing::new()),
+            max: GROUPS_MAX,
             changing: Mutex::new(()),
             forbidden: RwLock::default(),
+            forbidden_max: FORBIDDEN_MAX,
             has_forbidden: AtomicBool::new(false),
             version: ArcSwap::from_pointee(DataVersion::default()),
             creates_missing: AtomicBool::new(creates_missing),
@@ -118,9 +124,9 @@ impl Groups {
         if !may_create || names::check_group(name).is_err() {
             return Err(Refusal::group_not_exist(name));
         }
-        if self.table.len() >= GROUPS_MAX {
+        if self.table.len() >= self.max {
             let remark =
-                format!("subscription group not exist, {name}, and not created: this broker has {GROUPS_MAX} groups");
+                format!("subscription group not exist, {name}, and not created: this broker has {} groups", self.max);
             return Err(Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark));
         }
         Ok(self.create_missing(name, || plain(name)))
@@ -141,18 +147,39 @@ impl Groups {
         self.table.len()
     }
 
+    /// Refuses so many new groups if that is too many.
+    pub(crate) fn check_room_for(&self, new: usize) -> Result<(), Refusal> {
+        if new == 0 || self.len() + new <= self.max {
+            return Ok(());
+        }
+        let remark =
+            format!("{new} more groups are not created: this broker has {}, the limit is {}", self.len(), self.max);
+        Err(Refusal::new(ResponseCode::SystemError, remark))
+    }
+
     /// Whether an operator has forbidden the group to read the topic.
     pub fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
         self.has_forbidden.load(Ordering::Relaxed) && self.forbidden_bits(group, topic) & READ_FORBIDDEN != 0
     }
 
     /// Forbids or allows the group to read the topic. Returns the journal position of the change.
-    pub fn set_readable(&self, group: &str, topic: &str, is_readable: bool) -> u64 {
+    ///
+    /// # Errors
+    /// If as much is forbidden as may be.
+    pub fn set_readable(&self, group: &str, topic: &str, is_readable: bool) -> Result<u64, Refusal> {
         let _changing = self.changing.lock();
         let before = self.forbidden_bits(group, topic);
         let after = if is_readable { before & !READ_FORBIDDEN } else { before | READ_FORBIDDEN };
+        let count = self.forbidden.read().len();
+        if before == 0 && after != 0 && count >= self.forbidden_max {
+            let remark = format!(
+                "group {group} is not forbidden to read topic {topic}: {count} pairs of group and topic are, the limit is {}",
+                self.forbidden_max
+            );
+            return Err(Refusal::new(ResponseCode::SystemError, remark));
+        }
         self.put_forbidden(group, topic, after);
-        self.bump()
+        Ok(self.bump())
     }
 
     /// What groups may not do.
@@ -319,4 +346,48 @@ impl Table for ForbiddenTable {
 /// A group as Apache makes them when nobody says more.
 fn plain(name: &str) -> SubscriptionGroupConfig {
     SubscriptionGroupConfig { group_name: name.to_owned(), ..SubscriptionGroupConfig::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{StoreEnv, StoreOptions};
+
+    use super::*;
+
+    fn groups(max: usize, forbidden_max: usize) -> (Groups, Arc<Store>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
+        let groups = Groups::load(&store, Clock::real(), true);
+        let max = groups.len() + max;
+        (Groups { max, forbidden_max, ..groups }, store, dir)
+    }
+
+    #[test]
+    fn a_broker_that_is_full_of_groups_refuses_one_more_and_keeps_those_it_has() {
+        let (groups, store, _dir) = groups(2, 1);
+        assert!(groups.check_room_for(2).is_ok());
+        assert!(groups.check_room_for(3).unwrap_err().remark.contains("3 more groups are not created"));
+        groups.find("a").unwrap();
+        groups.put(plain("b"));
+        assert!(groups.check_room_for(1).is_err() && groups.check_room_for(0).is_ok());
+        assert!(groups.find("c").is_err() && groups.find("a").is_ok());
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn as_many_pairs_are_forbidden_as_may_be_and_one_that_is_allowed_again_makes_room() {
+        let (groups, store, _dir) = groups(1, 2);
+        groups.set_readable("nobody", "t", false).unwrap();
+        groups.set_readable("nobody", "u", false).unwrap();
+        let refused = groups.set_readable("nobody", "v", false).unwrap_err();
+        assert!(refused.remark.contains("the limit is 2"), "{}", refused.remark);
+        assert!(!groups.is_read_forbidden("nobody", "v"));
+        // What is forbidden already stays so, and what is not takes no room.
+        groups.set_readable("nobody", "u", false).unwrap();
+        groups.set_readable("nobody", "w", true).unwrap();
+        groups.set_readable("nobody", "t", true).unwrap();
+        groups.set_readable("nobody", "v", false).unwrap();
+        assert!(groups.is_read_forbidden("nobody", "v") && !groups.is_read_forbidden("nobody", "t"));
+        store.close().unwrap();
+    }
 }

@@ -405,6 +405,11 @@ impl Offsets {
         self.forget(|key| *key.topic == *topic);
     }
 
+    /// How many pairs of group and topic are kept.
+    pub(crate) fn rows(&self) -> usize {
+        self.table.len()
+    }
+
     /// How many groups have come some way, each counted by topic.
     pub(crate) fn len(&self) -> usize {
         self.table.pin().values().filter(|entry| entry.has_committed()).count()

@@ -34,6 +34,7 @@ pub(crate) fn create(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let config = checked(broker, body(request)?)?;
+    check_room(broker, std::slice::from_ref(&config))?;
     put(broker, session, config);
     reply_ok(request, out);
     Ok(())
@@ -51,11 +52,18 @@ pub(crate) fn create_all(
     for config in wanted.group_config_list {
         checked_all.push(checked(broker, config)?);
     }
+    check_room(broker, &checked_all)?;
     for config in checked_all {
         put(broker, session, config);
     }
     reply_ok(request, out);
     Ok(())
+}
+
+/// Refuses new groups beyond what a broker keeps.
+fn check_room(broker: &Broker, configs: &[SubscriptionGroupConfig]) -> Result<(), Refusal> {
+    let names: BTreeSet<&str> = configs.iter().map(|config| config.group_name.as_str()).collect();
+    broker.groups.check_room_for(names.into_iter().filter(|name| broker.groups.get(name).is_none()).count())
 }
 
 /// The configuration as it will be. On the way in, attributes are changes; on the way out, they are what is left.
@@ -214,7 +222,7 @@ pub(crate) fn forbid(
         let bad = |error: names::NameError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
         names::check_group(wanted.group).map_err(bad)?;
         names::check_topic(wanted.topic).map_err(bad)?;
-        session.durable_after(broker.groups.set_readable(wanted.group, wanted.topic, is_readable));
+        session.durable_after(broker.groups.set_readable(wanted.group, wanted.topic, is_readable)?);
     }
     let reply = GroupForbidden {
         group: wanted.group.to_owned(),

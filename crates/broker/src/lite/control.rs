@@ -16,6 +16,7 @@ use super::dispatch::{hand_on, offer};
 use super::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::admin::{body, reply_ok};
 use crate::broker::Broker;
+use crate::heartbeat::check_client_id;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::wall_time::steady_ms;
@@ -57,6 +58,8 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<Subscription
             return Err(illegal(format!("{field} is blank")));
         }
     }
+    // Kept as long as the client repeats it.
+    check_client_id(&change.client_id).map_err(|refusal| illegal(refusal.remark))?;
     let is_added = match change.action {
         LiteSubscriptionAction::PartialAdd | LiteSubscriptionAction::CompleteAdd => true,
         LiteSubscriptionAction::PartialRemove | LiteSubscriptionAction::CompleteRemove => false,
@@ -80,6 +83,7 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<Subscription
         return Err(illegal("subscribe lite operation is not supported for this group"));
     }
     if is_wildcard && is_added {
+        names::check_topic(&change.topic).map_err(|error| illegal(error.to_string()))?;
         return Ok((config, vec![wildcard(&change.topic, &change.group)]));
     }
     let mut queues = Vec::with_capacity(change.lite_topic_set.len());

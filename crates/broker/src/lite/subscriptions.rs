@@ -55,6 +55,8 @@ pub(crate) enum QuotaError {
         "lite subscription quota exceeded {limit}: all clients have {active} subscriptions (maxLiteSubscriptionCount)"
     )]
     All { active: usize, limit: usize },
+    #[error("lite subscription quota exceeded {limit}: there are as many clients (maxLiteSubscriptionCount)")]
+    Clients { limit: usize },
     #[error("lite subscription quota exceeded {limit}: this client would have {wanted} (lite.sub.client.quota)")]
     Client { wanted: usize, limit: usize },
 }
@@ -137,7 +139,7 @@ impl<C: Clone> Subscriptions<C> {
         let known = self.clients.get(client.id).map(|known| &known.queues);
         let is_new = |queue: &&String| known.is_none_or(|known| !known.contains(queue.as_str()));
         let new = queues.iter().filter(is_new).collect::<BTreeSet<_>>().len();
-        self.check(new, known.map_or(0, BTreeSet::len) + new, quota)?;
+        self.check(client.id, new, known.map_or(0, BTreeSet::len) + new, quota)?;
         let group = self.hear(client, connection);
         let mut excluded = Vec::new();
         for queue in queues {
@@ -162,7 +164,7 @@ impl<C: Clone> Subscriptions<C> {
         let new = wanted.iter().filter(|queue| known.is_none_or(|known| !known.contains(**queue))).count();
         let gone: Vec<Arc<str>> =
             known.into_iter().flatten().filter(|queue| !wanted.contains(&***queue)).cloned().collect();
-        self.check(new.saturating_sub(gone.len()), wanted.len(), quota)?;
+        self.check(client.id, new.saturating_sub(gone.len()), wanted.len(), quota)?;
         let group = self.hear(client, connection);
         for queue in &gone {
             self.unlink(client.id, queue);
@@ -229,9 +231,13 @@ impl<C: Clone> Subscriptions<C> {
         Some(Seen { queues, count: known.queues.len(), popped_ms: known.events.popped_ms() })
     }
 
-    fn check(&self, new: usize, of_client: usize, quota: Quota) -> Result<(), QuotaError> {
+    fn check(&self, client: &str, new: usize, of_client: usize, quota: Quota) -> Result<(), QuotaError> {
         if new > 0 && self.active.saturating_add(new) > quota.all {
             return Err(QuotaError::All { active: self.active, limit: quota.all });
+        }
+        // One that subscribes to nothing is kept as well, until it is silent.
+        if self.clients.len() >= quota.all && !self.clients.contains_key(client) {
+            return Err(QuotaError::Clients { limit: quota.all });
         }
         if of_client > quota.client {
             return Err(QuotaError::Client { wanted: of_client, limit: quota.client });
@@ -379,6 +385,22 @@ mod tests {
         table.replace(who("a"), &queues(&["4", "5", "6"]), QUOTA, 1).unwrap();
         assert_eq!((table.active(), of(&table, "a")), (3, queues(&["4", "5", "6"])));
         table.add(who("a"), &queues(&["4"]), false, Quota { all: 3, client: 3 }, 1).unwrap();
+    }
+
+    #[test]
+    fn clients_that_subscribe_to_nothing_are_limited_too() {
+        let mut table = Subscriptions::new();
+        for id in ["1", "2", "3", "4"] {
+            table.add(who(id), &[], false, QUOTA, 1).unwrap();
+        }
+        table.replace(who("5"), &[], QUOTA, 1).unwrap();
+        for _ in 0..2 {
+            assert_eq!(table.add(who("6"), &[], false, QUOTA, 1).unwrap_err(), QuotaError::Clients { limit: 5 });
+            assert_eq!(table.replace(who("6"), &[], QUOTA, 1).unwrap_err(), QuotaError::Clients { limit: 5 });
+        }
+        table.replace(Client { now_ms: 50, ..who("5") }, &queues(&["x"]), QUOTA, 1).unwrap();
+        assert_eq!(table.expire(50).len(), 4);
+        table.replace(who("6"), &[], QUOTA, 1).unwrap();
     }
 
     #[test]

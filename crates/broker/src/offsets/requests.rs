@@ -138,6 +138,21 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
     Ok(())
 }
 
+/// Pairs of group and topic that have offsets, up to which they are copied to a group that is not there, as in Apache: any client can name any
+/// number of those.
+const ROWS_MAX: usize = 1_000_000;
+
+fn check_rows(rows: usize, group: &str) -> Result<(), Refusal> {
+    if rows < ROWS_MAX {
+        return Ok(());
+    }
+    let remark = format!(
+        "no offsets are copied: group {group} is not there, and {rows} pairs of group and topic have offsets, the limit is {ROWS_MAX}; \
+         create the group first"
+    );
+    Err(Refusal::new(ResponseCode::SystemError, remark))
+}
+
 /// 314: copy the offsets of a group to another.
 pub(crate) fn copy(
     broker: &Broker,
@@ -146,6 +161,11 @@ pub(crate) fn copy(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let wanted = CloneGroupOffset::decode(&request.header.fields)?;
+    let bad = |error: names::NameError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
+    names::check_group(wanted.dest_group).map_err(bad)?;
+    if broker.groups.get(wanted.dest_group).is_none() {
+        check_rows(broker.offsets.rows(), wanted.dest_group)?;
+    }
     let topics = match wanted.topic.filter(|topic| !topic.trim().is_empty()) {
         Some(topic) => [topic.into()].into(),
         None => broker.offsets.topics_of(wanted.src_group),
@@ -175,4 +195,16 @@ pub(crate) fn copy(
     session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
     reply_ok(request, out);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_to_groups_that_are_not_there_end_at_a_limit() {
+        assert!(check_rows(ROWS_MAX - 1, "g").is_ok());
+        let refused = check_rows(ROWS_MAX, "g").unwrap_err();
+        assert!(refused.remark.contains("group g is not there") && refused.remark.contains("the limit is 1000000"));
+    }
 }

@@ -251,6 +251,10 @@ async fn a_group_that_gets_all_lite_topics_names_none() {
     let fields = GetLiteTopicInfo { parent_topic: Some("Chat"), lite_topic: Some("any") };
     let topic: LiteTopicInfo = ask(&running, request::GET_LITE_TOPIC_INFO, &fields).await;
     assert_eq!(topic.subscriber, Some(vec![ClientGroup { client_id: "*".into(), group: "G".into() }]));
+    for topic in ["no topic!", &"t".repeat(1000)] {
+        let of_topic = change("COMPLETE_ADD", "c2", "G", &[], "").replace("\"Chat\"", &format!("\"{topic}\""));
+        assert_eq!(subscribe(&running, of_topic).await.0, 604, "{topic}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -262,6 +266,11 @@ async fn bad_subscriptions_are_refused_and_nothing_of_them_is_kept() {
         ("[1".to_owned(), 604, "not what it should be"),
         (change("SOMETIMES", "c", "G", &["a"], ""), 604, "SOMETIMES"),
         (change("PARTIAL_ADD", " ", "G", &["a"], ""), 604, "clientId is blank"),
+        (
+            change("PARTIAL_ADD", &"c".repeat(256), "G", &["a"], ""),
+            604,
+            "the client id has 256 bytes, the limit is 255",
+        ),
         (change("PARTIAL_ADD", "c", "no body!", &["a"], ""), 604, "not allowed to consume"),
         (change("PARTIAL_ADD", "c", "G", &["a", "b/c"], ""), 604, "\"b/c\""),
         (change("PARTIAL_ADD", "c", "G", &["a$b"], ""), 604, "\"a$b\""),
