@@ -89,6 +89,7 @@ fn each_line_of_that_file_that_does_not_do_what_it_says_is_named_once() {
     assert!(about(&settings, "brokerRole").says.contains("inSyncReplicas=1"));
     assert_eq!(about(&settings, "abortFile").weight, Weight::Note);
     assert_eq!(about(&settings, "sendMessageThreadPoolNums").line(), Some(33));
+    assert!(about(&settings, "waitTimeMillsInSendQueue").says.contains("roomTimeoutMillis"));
 }
 
 #[test]

@@ -82,7 +82,7 @@ table! {
     not_needed(COLD_READS)   "disableConsumeIfConsumerReadSlowly"     BOOL         = "false"  "block groups far behind";
     not_needed(COLD_READS)   "consumerFallbehindThreshold"            LONG         = "17179869184" "bytes behind for the above";
     not_needed(FAST_FAILURE) "brokerFastFailureEnable"                BOOL         = "true"   "expire queued requests early";
-    not_needed(FAST_FAILURE) "waitTimeMillsInSendQueue"               LONG         = "200"    "max queue wait send";
+    not_needed(SEND_WAIT)    "waitTimeMillsInSendQueue"               LONG         = "200"    "max queue wait send";
     not_needed(FAST_FAILURE) "waitTimeMillsInPullQueue"               LONG         = "5000"   "max queue wait pull";
     not_needed(FAST_FAILURE) "waitTimeMillsInLitePullQueue"           LONG         = "5000"   "max queue wait lite pull";
     not_needed(FAST_FAILURE) "waitTimeMillsInHeartbeatQueue"          LONG         = "31000"  "max queue wait heartbeat";

@@ -23,7 +23,7 @@ pub(super) const DISK_USE: &str =
 pub(super) const DLEDGER: &str = "DLedger is not supported";
 pub(super) const EXPIRY: &str = "expiry deletes one file at a time and spreads the work";
 pub(super) const EXTENSIONS: &str = "the files of extensions are neither written nor read: of messages that Apache's broker stored with them the log says the tags, so whoever filters by tags has all of these read; gantry store repair --queues -c FILE builds the queues without them";
-pub(super) const FAST_FAILURE: &str = "requests do not queue, so none can wait too long: a connection that sends faster than the disk takes is read more slowly";
+pub(super) const FAST_FAILURE: &str = "requests do not queue for thread pools, so none has to be thrown out of a queue: a connection that sends faster than the disk takes is read more slowly";
 pub(super) const FILE_PATH: &str = "the path is the one given with -c";
 pub(super) const FLUSH: &str =
     "a flush takes what has gathered while the one before it ran, so there is nothing to tune";
@@ -68,6 +68,7 @@ pub(super) const RETRY_QUEUES: &str =
     "popped messages that come again go to the first queue of the retry topic; all of its queues are read";
 pub(super) const ROCKSDB: &str = "nothing is kept in RocksDB";
 pub(super) const SEARCH: &str = "queues are found by binary search in the files that exist";
+pub(super) const SEND_WAIT: &str = "sends do not queue for a thread pool; how long one waits for room in the log before it is refused is roomTimeoutMillis";
 pub(super) const SOCKETS: &str =
     "give the key of the same meaning: serverSocketSndBufSize, serverSocketRcvBufSize or serverSocketBacklog";
 pub(super) const SOCKS: &str = "outgoing connections are made without a SOCKS proxy";
