@@ -226,6 +226,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn connections_that_say_nothing_do_not_keep_a_probe_from_its_answer() {
+        let listener = listen(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_tell, told) = watch::channel(Told::Opening);
+        let serving = tokio::spawn(serve(listener, told));
+        // More than are served at a time; one of them has begun a request and does not go on.
+        let mut silent = Vec::new();
+        for _ in 0..AT_ONCE + 8 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        silent[AT_ONCE - 1].write_all(b"GET /healthz/live HTTP/1.1\r\n").await.unwrap();
+        let probe = asked(address, "GET /healthz/live HTTP/1.1\r\nHost: x\r\n\r\n");
+        let said = tokio::time::timeout(Duration::from_secs(60), probe).await.unwrap();
+        assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("live\n"), "{said}");
+        // All were still held by their clients then.
+        drop(silent);
+        serving.abort();
+    }
+
+    #[tokio::test]
     async fn the_port_is_ours_as_soon_as_a_process_that_ends_has_given_it_back() {
         let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = holder.local_addr().unwrap().port();
