@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::TimeMs;
+use hashbrown::HashMap;
 use protocol::{light, names};
 use store::Store;
 use tokio::sync::watch;
@@ -19,9 +20,14 @@ const MINUTE_MS: i64 = 60_000;
 /// How soon a changed setting is heeded, and the shortest pause between two looks.
 const STEP: Duration = Duration::from_secs(1);
 
+/// Lite topics whose newest message has a time that is still to come, or was when it was first seen: the end behind that message, and since when it is
+/// known, by the clock that does not step. The log's times never go back, so after the clock was ahead they say nothing until it has come so far.
+type Ahead = HashMap<Arc<str>, (u64, i64)>;
+
 /// Removes lite topics and subscriptions whose time is over, until the broker stops.
 pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let (mut topics_at, mut subscriptions_at) = (broker.clock.elapsed(), broker.clock.elapsed());
+    let mut ahead = Ahead::new();
     while !*stop.borrow() {
         tokio::select! {
             biased;
@@ -43,27 +49,35 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         }
         if now.saturating_sub(topics_at) >= topics {
             topics_at = now;
-            let broker = Arc::clone(&broker);
+            let (broker, before) = (Arc::clone(&broker), std::mem::take(&mut ahead));
             // Looks at records that may be on the device only. The task cannot be cancelled here.
-            let _ = blocking::spawn(move || expire(&broker)).await;
+            ahead = blocking::spawn(move || expire(&broker, &before)).await.unwrap_or_default();
         }
     }
 }
 
-/// Removes the lite topics that have been silent for longer than their parents state.
-fn expire(broker: &Broker) {
+/// Removes the lite topics that have been silent for longer than their parents state. Takes what the last look returned.
+fn expire(broker: &Broker, before: &Ahead) -> Ahead {
+    let mut ahead = Ahead::new();
     let parents = parents(broker);
     if !parents.values().any(|minutes| *minutes > 0) {
-        return;
+        return ahead;
     }
-    let now = broker.clock.now();
+    let (now, steady) = (broker.clock.now(), steady_ms(&broker.clock));
     let min_ms = i64::try_from(broker.settings.load().min_lite_ttl).unwrap_or(i64::MAX);
     let groups = bound_groups(broker);
     for queue in broker.store.light_queue_names() {
         let Some((parent, _)) = names::lite_parts(&queue) else { continue };
         let Some(minutes) = parents.get(parent).filter(|minutes| **minutes > 0) else { continue };
         let lives_ms = min_ms.max(i64::from(*minutes) * MINUTE_MS);
-        if let Some(silent) = silence(&broker.store, &queue, now).filter(|silent| silent.ms > lives_ms) {
+        let Some(mut silent) = silence(&broker.store, &queue, now) else { continue };
+        let known = before.get(&queue).filter(|(end, _)| *end == silent.end);
+        if silent.ms < 0 || known.is_some() {
+            let since = known.map_or(steady, |(_, since)| *since);
+            ahead.insert(Arc::clone(&queue), (silent.end, since));
+            silent.ms = silent.ms.max(steady.saturating_sub(since));
+        }
+        if silent.ms > lives_ms {
             // A message that comes in this moment lets it live.
             let delete = || broker.topics.delete_light_up_to(&queue, silent.end);
             if remove(broker, &queue, groups.get(parent).into_iter().flatten().map(String::as_str), delete) {
@@ -71,9 +85,10 @@ fn expire(broker: &Broker) {
             }
         }
     }
+    ahead
 }
 
-/// How long ago the newest message of a light queue was stored, and the offset behind it.
+/// How long ago the newest message of a light queue was stored, negative if its time is still to come, and the offset behind it.
 struct Silence {
     ms: i64,
     end: u64,

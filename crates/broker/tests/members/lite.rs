@@ -338,6 +338,34 @@ async fn with_its_parent_a_lite_topic_goes_and_so_do_offsets_and_subscriptions()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_silent_lite_topic_goes_though_the_clock_was_ahead_when_its_last_message_came() {
+    const LONG_MS: i64 = 100 * 86_400_000;
+    let (setup, hand) = setup().standing();
+    let running = start(setup).await;
+    assert_eq!(make_parent(&running, "Chat", "+message.type=LITE,+lite.topic.expiration=60").await.0, 0);
+    assert_eq!(make_parent(&running, "Hall", "+message.type=LITE").await.0, 0);
+    assert_eq!(running.call(request::UPDATE_BROKER_CONFIG, &(), "liteTtlCheckInterval=100").await.code, 0);
+    hand.set_by(LONG_MS);
+    say(&running, "ahead", "1").await;
+    running.put("Hall", 0, &properties(&[("__LITE_TOPIC", "ahead")]), "for ever").await;
+    hand.set_by(-LONG_MS);
+    say(&running, "after", "1").await;
+    // It counts from the first look at it, which nobody sees: so an hour passes now and then, a few weeks at most in all.
+    let mut polls = 0;
+    for silent in ["%LMQ%$Chat$ahead", "%LMQ%$Chat$after"] {
+        until("the silent one is gone", || {
+            polls += 1;
+            if polls % 100 == 0 {
+                hand.advance(Duration::from_secs(61 * 60));
+            }
+            running.store().existing_queue(silent, 0).is_none()
+        })
+        .await;
+    }
+    assert!(running.store().existing_queue("%LMQ%$Hall$ahead", 0).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lite_topic_that_is_silent_for_longer_than_its_parent_says_goes_and_others_stay() {
     let (setup, hand) = setup().standing();
     let running = start(setup.clone()).await;
