@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -12,11 +13,15 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use broker::{Broker, PageOptions};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::debug;
 
 use crate::{metrics, ports};
@@ -25,9 +30,9 @@ use crate::{metrics, ports};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A request's head: hyper takes no smaller limit.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// How long a request's head may take: silent connections must not keep a probe waiting.
+/// How long a request's head may take.
 const HEAD_PATIENCE: Duration = Duration::from_secs(2);
-/// Connections at a time; others wait to be accepted.
+/// Connections at a time; one more takes the place of one that says nothing, or waits.
 const AT_ONCE: usize = 64;
 /// Pages of metrics that are written at a time.
 const METRICS_AT_ONCE: usize = 4;
@@ -81,28 +86,43 @@ pub async fn listen(address: (&str, u16)) -> io::Result<TcpListener> {
 
 /// Answers everybody, until it is dropped.
 pub async fn serve(listener: TcpListener, told: watch::Receiver<Told>) {
-    let service = TowerToHyperService::new(router(told));
-    let turns = Arc::new(Semaphore::new(AT_ONCE));
-    let mut answers = tokio::task::JoinSet::new();
+    serve_within(listener, told, HEAD_PATIENCE, PATIENCE).await;
+}
+
+/// A connection that is served.
+struct Open {
+    task: AbortHandle,
+    /// Its request's head has come. Relaxed: it stands alone.
+    has_asked: Arc<AtomicBool>,
+}
+
+/// The same with `head` for a request's head, and `whole` for the request and its answer.
+async fn serve_within(listener: TcpListener, told: watch::Receiver<Told>, head: Duration, whole: Duration) {
+    let pages = TowerToHyperService::new(router(told));
+    let (mut answers, mut open) = (JoinSet::new(), Vec::new());
     loop {
-        // Never closed.
-        let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, from)) => {
+                make_room(&mut answers, &mut open).await;
+                let has_asked = Arc::new(AtomicBool::new(false));
+                let (note, pages) = (Arc::clone(&has_asked), pages.clone());
+                let service = service_fn(move |request: Request<Incoming>| {
+                    note.store(true, Ordering::Relaxed);
+                    pages.call(request)
+                });
                 let answer = http1::Builder::new()
                     .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_PATIENCE)
+                    .header_read_timeout(head)
                     .max_buf_size(HEAD_BYTES_MAX)
                     .title_case_headers(true)
                     .keep_alive(false)
-                    .serve_connection(TokioIo::new(stream), service.clone());
-                answers.spawn(async move {
-                    if let Ok(Err(error)) = tokio::time::timeout(PATIENCE, answer).await {
+                    .serve_connection(TokioIo::new(stream), service);
+                let task = answers.spawn(async move {
+                    if let Ok(Err(error)) = tokio::time::timeout(whole, answer).await {
                         debug!(%from, %error, "a page was not read");
                     }
-                    drop(turn);
                 });
-                while answers.try_join_next().is_some() {}
+                open.push(Open { task, has_asked });
             }
             // No descriptor is left, as a rule: there will be one.
             Err(error) => {
@@ -111,6 +131,21 @@ pub async fn serve(listener: TcpListener, told: watch::Receiver<Told>) {
             }
         }
     }
+}
+
+/// Waits until fewer than [`AT_ONCE`] connections are served. Of those that have not asked for anything the oldest gives up its place: a probe has
+/// less patience than they.
+async fn make_room(answers: &mut JoinSet<()>, open: &mut Vec<Open>) {
+    while answers.try_join_next().is_some() {}
+    open.retain(|one| !one.task.is_finished());
+    if answers.len() < AT_ONCE {
+        return;
+    }
+    if let Some(silent) = open.iter().find(|one| !one.has_asked.load(Ordering::Relaxed)) {
+        silent.task.abort();
+    }
+    // That one, or one that has its answer.
+    answers.join_next().await;
 }
 
 /// What the pages are made from.
@@ -230,7 +265,9 @@ mod tests {
         let listener = listen(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (_tell, told) = watch::channel(Told::Opening);
-        let serving = tokio::spawn(serve(listener, told));
+        // So much patience that none of them ends by itself.
+        let hour = Duration::from_secs(3600);
+        let serving = tokio::spawn(serve_within(listener, told, hour, hour));
         // More than are served at a time; one of them has begun a request and does not go on.
         let mut silent = Vec::new();
         for _ in 0..AT_ONCE + 8 {
@@ -240,8 +277,10 @@ mod tests {
         let probe = asked(address, "GET /healthz/live HTTP/1.1\r\nHost: x\r\n\r\n");
         let said = tokio::time::timeout(Duration::from_secs(60), probe).await.unwrap();
         assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("live\n"), "{said}");
-        // All were still held by their clients then.
-        drop(silent);
+        // The oldest made room, and the newest did not have to.
+        assert!(!matches!(silent[0].read(&mut [0]).await, Ok(1..)), "it is closed");
+        let newest = silent[AT_ONCE + 7].try_read(&mut [0]);
+        assert!(newest.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock));
         serving.abort();
     }
 
