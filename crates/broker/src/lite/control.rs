@@ -17,6 +17,7 @@ use super::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::admin::{body, reply_ok};
 use crate::broker::Broker;
 use crate::heartbeat::check_client_id;
+use crate::offsets::requests::check_rows;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::wall_time::steady_ms;
@@ -94,6 +95,10 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<Subscription
         if is_blank || names::lite_parts(&queue).is_none() || protocol::light::check_name(&queue).is_err() {
             let shown: String = lite_topic.chars().take(80).collect();
             return Err(illegal(format!("\"{shown}\" of topic {} cannot be the name of a lite topic", change.topic)));
+        }
+        // An offset that is given stays when the subscription goes.
+        if is_added && change.offset_option.is_some() && broker.store.existing_queue(&queue, 0).is_none() {
+            check_rows(broker.offsets.rows(), format_args!("lite topic {lite_topic}"))?;
         }
         queues.push(queue);
     }

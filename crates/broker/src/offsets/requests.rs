@@ -138,17 +138,17 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
     Ok(())
 }
 
-/// Pairs of group and topic that have offsets, up to which they are copied to a group that is not there, as in Apache: any client can name any
-/// number of those.
+/// Pairs of group and topic that have offsets, up to which more are made for a group or a light queue that is not there, as in Apache: any client can
+/// name any number of those.
 const ROWS_MAX: usize = 1_000_000;
 
-fn check_rows(rows: usize, group: &str) -> Result<(), Refusal> {
+/// Refuses one more for `missing`, which is not there, if there are too many.
+pub(crate) fn check_rows(rows: usize, missing: impl std::fmt::Display) -> Result<(), Refusal> {
     if rows < ROWS_MAX {
         return Ok(());
     }
     let remark = format!(
-        "no offsets are copied: group {group} is not there, and {rows} pairs of group and topic have offsets, the limit is {ROWS_MAX}; \
-         create the group first"
+        "no offset is kept: {missing} is not there, and {rows} pairs of group and topic have offsets, the limit is {ROWS_MAX}"
     );
     Err(Refusal::new(ResponseCode::SystemError, remark))
 }
@@ -164,7 +164,7 @@ pub(crate) fn copy(
     let bad = |error: names::NameError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
     names::check_group(wanted.dest_group).map_err(bad)?;
     if broker.groups.get(wanted.dest_group).is_none() {
-        check_rows(broker.offsets.rows(), wanted.dest_group)?;
+        check_rows(broker.offsets.rows(), format_args!("group {}", wanted.dest_group))?;
     }
     let topics = match wanted.topic.filter(|topic| !topic.trim().is_empty()) {
         Some(topic) => [topic.into()].into(),
@@ -202,9 +202,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_to_groups_that_are_not_there_end_at_a_limit() {
-        assert!(check_rows(ROWS_MAX - 1, "g").is_ok());
-        let refused = check_rows(ROWS_MAX, "g").unwrap_err();
+    fn offsets_of_what_is_not_there_end_at_a_limit() {
+        assert!(check_rows(ROWS_MAX - 1, "group g").is_ok());
+        let refused = check_rows(ROWS_MAX, "group g").unwrap_err();
         assert!(refused.remark.contains("group g is not there") && refused.remark.contains("the limit is 1000000"));
     }
 }
