@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{CallError, Outgoing, ReplyTo, Request, Response};
-use protocol::body::{ConsumerRunningInfo, SubscriptionData};
+use net::{Outgoing, ReplyTo, Request};
+use protocol::body::ConsumerRunningInfo;
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::request::{GetConsumerRunningInfo, PullMessage, PullReply};
 
 use crate::admin::relay::VERSION_WITH_ANSWERS;
+use crate::beside::SMALL_BYTES;
 use crate::broker::Broker;
 use crate::heartbeat::{SUBSCRIPTIONS_MAX, check_subscription};
 use crate::hold::{Aside, Errand};
@@ -76,37 +77,50 @@ pub(crate) fn ask(
     session.questions.push(Question { group: Arc::clone(&group), pulls: vec![waiting] });
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
+    let (beside, connection_id) = (broker.beside.of_clients(), session.connection.id());
     tokio::spawn(async move {
         let client_id = &*member.client.client_id;
         let fields = GetConsumerRunningInfo { consumer_group: &group, client_id, jstack_enable: false };
         let connection = &member.client.connection;
         let said = connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), ANSWER).await;
-        let subscriptions = subscriptions(said);
-        inbox.push(Errand::then(move |broker, session, out| heard(broker, session, &group, subscriptions, out)));
+        let said = said.ok().filter(|said| said.code == ResponseCode::Success as i32);
+        let body = said.map(|said| said.body).unwrap_or_default();
+        if body.len() <= SMALL_BYTES {
+            inbox.push(Errand::then(move |broker, session, out| {
+                learn(broker, &group, connection_id, &body);
+                heard(broker, session, &group, out);
+            }));
+            drop(debt);
+            return;
+        }
+        // The client decides how long its answer is, so a long one is not read on a network worker.
+        let (asker, owed, asked) = (Arc::clone(&inbox), inbox.owe(), Arc::clone(&group));
+        let is_taken = beside.submit(connection_id, body.len(), move |broker| {
+            learn(broker, &asked, connection_id, &body);
+            asker.push(Errand::then(move |broker, session, out| heard(broker, session, &asked, out)));
+            drop(owed);
+        });
+        if !is_taken {
+            inbox.push(Errand::then(move |broker, session, out| heard(broker, session, &group, out)));
+        }
         drop(debt);
     });
     Ok(())
 }
 
-/// None when the client did not say, or more than a heartbeat may.
-fn subscriptions(said: Result<Response, CallError>) -> Option<Vec<SubscriptionData>> {
-    let said = said.ok().filter(|said| said.code == ResponseCode::Success as i32)?;
-    let info: ConsumerRunningInfo = fastjson::from_slice(&said.body).ok()?;
-    Some(info.subscription_set).filter(|subscriptions| subscriptions.len() <= SUBSCRIPTIONS_MAX)
+/// Takes what a client said of its subscriptions; nothing if it did not say, or more than a heartbeat may.
+fn learn(broker: &Broker, group: &str, connection_id: u64, body: &[u8]) {
+    let info = fastjson::from_slice::<ConsumerRunningInfo>(body).ok();
+    let Some(mut subscriptions) = info.map(|info| info.subscription_set).filter(|all| all.len() <= SUBSCRIPTIONS_MAX)
+    else {
+        return;
+    };
+    subscriptions.retain(|one| check_subscription(group, one).is_ok());
+    broker.clients.subscribe(group, connection_id, subscriptions);
 }
 
 /// The client has spoken, or not: its pulls come again at once, or are refused as they would have been.
-fn heard(
-    broker: &Broker,
-    session: &mut Session,
-    group: &Arc<str>,
-    subscriptions: Option<Vec<SubscriptionData>>,
-    out: &mut Outgoing,
-) {
-    if let Some(mut subscriptions) = subscriptions {
-        subscriptions.retain(|one| check_subscription(group, one).is_ok());
-        broker.clients.subscribe(group, session.connection.id(), subscriptions);
-    }
+fn heard(broker: &Broker, session: &mut Session, group: &Arc<str>, out: &mut Outgoing) {
     let Some(place) = session.questions.iter().position(|question| question.group == *group) else { return };
     let consumers = broker.clients.consumers(group);
     for waiting in session.questions.swap_remove(place).pulls {

@@ -447,15 +447,22 @@ impl Topics {
     /// Removes the queues of topics that are not in the table: leftovers of another broker, or of a topic whose deletion a crash
     /// cut short. Returns the topics.
     pub(crate) fn delete_unknown_queues(&self) -> Vec<Arc<str>> {
-        // Nobody makes a topic meanwhile, whose queues would go with the leftovers of its name.
-        let _changing = self.changing.lock();
         let Some(store) = self.keeper.store() else { return Vec::new() };
-        let mut unknown = store.topics();
         // Apache leaves light queues alone, also where they are switched off.
-        unknown.retain(|topic| !known::is_lmq(topic) && self.get(topic).is_none() && !known::is_system_topic(topic));
-        for topic in &unknown {
-            store.delete_topic(topic);
-        }
+        let is_unknown =
+            |topic: &str| !known::is_lmq(topic) && self.get(topic).is_none() && !known::is_system_topic(topic);
+        let mut unknown = store.topics();
+        unknown.retain(|topic| is_unknown(topic));
+        unknown.retain(|topic| {
+            // Nobody makes this topic meanwhile: its queues would go with the leftovers of its name. The lock is taken for one topic at
+            // a time, because a send that makes a topic waits for it on a network worker.
+            let _changing = self.changing.lock();
+            let is_left_over = is_unknown(topic);
+            if is_left_over {
+                store.delete_topic(topic);
+            }
+            is_left_over
+        });
         unknown
     }
 

@@ -165,7 +165,13 @@ fn body(code: i32) -> Vec<u8> {
         request::UPDATE_AND_CREATE_TOPIC_LIST => json(&topics(0..PIECE)),
         request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST => json(&groups(0..PIECE)),
         request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => {
-            json(&SubscriptionGroupConfig { group_name: "G0".to_owned(), ..Default::default() })
+            // Refused for its length, once it is read.
+            let attributes = (0..50_000).map(|at| (format!("+a{at}"), "x".to_owned())).collect();
+            json(&SubscriptionGroupConfig { group_name: "G0".to_owned(), attributes, ..Default::default() })
+        }
+        request::BATCH_ACK_MESSAGE => {
+            let ack = r#"{"b":"AQ==","c":"G0","it":1,"pt":1,"q":0,"r":"0","rq":0,"so":0,"t":"T0"}"#;
+            format!(r#"{{"acks":[{}]}}"#, vec![ack; 50_000].join(",")).into_bytes()
         }
         request::QUERY_ASSIGNMENT => br#"{"clientId":"c0","consumerGroup":"crowd","messageModel":"CLUSTERING","strategyName":"AVG","topic":"T0"}"#.to_vec(),
         request::SET_MESSAGE_REQUEST_MODE => br#"{"consumerGroup":"G0","mode":"POP","popShareQueueNum":0,"topic":"T0"}"#.to_vec(),

@@ -142,7 +142,7 @@ request_codes! {
     104 UNREGISTER_BROKER Beside
     105 GET_ROUTEINFO_BY_TOPIC OnWorker
     106 GET_BROKER_CLUSTER_INFO Beside
-    200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP OnWorker
+    200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP BySize
     201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG Beside
     202 GET_TOPIC_STATS_INFO Beside
     203 GET_CONSUMER_CONNECTION_LIST BySize
@@ -189,7 +189,7 @@ request_codes! {
     319 GET_NAMESRV_CONFIG OnWorker
     320 SEND_BATCH_MESSAGE OnWorker
     321 QUERY_CONSUME_QUEUE Beside
-    322 QUERY_DATA_VERSION OnWorker
+    322 QUERY_DATA_VERSION BySize
     323 RESUME_CHECK_HALF_MESSAGE OnWorker
     324 SEND_REPLY_MESSAGE OnWorker
     325 SEND_REPLY_MESSAGE_V2 OnWorker
@@ -266,7 +266,7 @@ request_codes! {
     200077 GET_LITE_CLIENT_INFO Beside
     200078 GET_LITE_GROUP_INFO Beside
     200079 TRIGGER_LITE_DISPATCH Beside
-    200151 BATCH_ACK_MESSAGE OnWorker
+    200151 BATCH_ACK_MESSAGE BySize
 }
 
 response_codes! {
@@ -334,4 +334,35 @@ response_codes! {
     2018 LiteSubscriptionQuotaExceeded LITE_SUBSCRIPTION_QUOTA_EXCEEDED
     3001 UserNotExist USER_NOT_EXIST
     3002 PolicyNotExist POLICY_NOT_EXIST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_whose_body_decides_what_they_cost_are_not_bound_to_a_network_worker() {
+        for code in [
+            request::UPDATE_AND_CREATE_TOPIC_LIST,
+            request::UPDATE_BROKER_CONFIG,
+            request::HEART_BEAT,
+            request::LOCK_BATCH_MQ,
+            request::UNLOCK_BATCH_MQ,
+            request::CHECK_CLIENT_CONFIG,
+            request::REGISTER_BROKER,
+            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            request::REGISTER_TOPIC_IN_NAMESRV,
+            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+            request::UPDATE_NAMESRV_CONFIG,
+            request::QUERY_DATA_VERSION,
+            request::QUERY_ASSIGNMENT,
+            request::SET_MESSAGE_REQUEST_MODE,
+            request::UPDATE_AND_CREATE_STATIC_TOPIC,
+            request::LITE_SUBSCRIPTION_CTL,
+            request::BATCH_ACK_MESSAGE,
+        ] {
+            let runs = request_runs(code);
+            assert!(matches!(runs, Runs::BySize | Runs::Beside), "{code} runs {runs:?}");
+        }
+    }
 }

@@ -15,6 +15,8 @@ use protocol::fastjson::{self, Dialect};
 use protocol::message_id::parse_offset_message_id;
 use protocol::request::{ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus};
 
+use crate::beside::SMALL_BYTES;
+use crate::blocking;
 use crate::broker::Broker;
 use crate::clients::Member;
 use crate::hold::{Errand, Inbox};
@@ -178,23 +180,35 @@ pub(crate) fn consumer_status(
                     .connection
                     .request(request::GET_CONSUMER_STATUS_FROM_CLIENT, &fields, Bytes::new(), LIST)
                     .await;
-                let status = answer.ok().filter(|answer| answer.code == ResponseCode::Success as i32);
-                let status = status.and_then(|answer| fastjson::from_slice::<ConsumerStatus>(&answer.body).ok());
-                (member.client.client_id.to_string(), status)
+                let answer = answer.ok().filter(|answer| answer.code == ResponseCode::Success as i32);
+                (member.client.client_id.to_string(), answer)
             });
         }
         let mut consumer_table = BTreeMap::new();
         while let Some(answer) = asked.join_next().await {
             // A client that does not answer is left out, as in Apache.
-            if let Ok((client_id, Some(status))) = answer {
+            if let Ok((client_id, Some(answer))) = answer
+                && let Some(status) = status(answer.body).await
+            {
                 consumer_table.insert(client_id, status.message_queue_table);
             }
         }
         let body = ConsumerStatus { consumer_table, ..ConsumerStatus::default() };
-        send(&asker, reply_to, ResponseCode::Success, None, &fastjson::to_vec(&body, Dialect::FastJson));
+        // Of many clients it is long, too.
+        if let Ok(body) = blocking::spawn(move || fastjson::to_vec(&body, Dialect::FastJson)).await {
+            send(&asker, reply_to, ResponseCode::Success, None, &body);
+        }
         drop(debt);
     });
     Ok(())
+}
+
+/// The offsets that a client lists. It decides how many, so a long list is not read on a network worker.
+async fn status(body: Bytes) -> Option<ConsumerStatus> {
+    if body.len() <= SMALL_BYTES {
+        return fastjson::from_slice(&body).ok();
+    }
+    blocking::spawn(move || fastjson::from_slice(&body).ok()).await.ok().flatten()
 }
 
 fn failure_code(error: &CallError) -> ResponseCode {

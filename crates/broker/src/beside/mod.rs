@@ -26,8 +26,8 @@ use crate::session::Session;
 use crate::view::Unanswered;
 use crate::vital::vital;
 
-/// Requests up to this many bytes count as small and stay on the network worker.
-const SMALL_BYTES: usize = 16 << 10;
+/// Requests, and answers of clients, up to this many bytes count as small and stay on the network worker.
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
 /// Processors for each request that is carried out beside the workers at the same time.
 const PROCESSORS_EACH: usize = 4;
 
@@ -38,6 +38,21 @@ const LAST_STEP: Duration = Duration::from_secs(5);
 struct Work(Box<Piece>);
 
 type Piece = dyn FnOnce(&Broker, Turn<Work>) + Send;
+
+/// The way to the queue of clients, for a task that does not hold the broker.
+pub(crate) struct OfClients(Arc<FairQueue<Work>>);
+
+impl OfClients {
+    /// Has something carried out in the turn of a connection, because of `bytes` that its peer sent. False if too much waits: then it
+    /// is dropped.
+    pub(crate) fn submit(&self, connection: u64, bytes: usize, work: impl FnOnce(&Broker) + Send + 'static) -> bool {
+        let work = move |broker: &Broker, turn: Turn<Work>| {
+            work(broker);
+            drop(turn);
+        };
+        self.0.push(connection, bytes, Work(Box::new(work))).is_ok()
+    }
+}
 
 /// The two queues.
 pub(crate) struct Beside {
@@ -62,6 +77,11 @@ impl Beside {
         for _ in 0..at_once {
             tasks.spawn(vital("requests of operators", run(Arc::clone(broker), Arc::clone(&self.operators))));
         }
+    }
+
+    /// See [`OfClients`].
+    pub(crate) fn of_clients(&self) -> OfClients {
+        OfClients(Arc::clone(&self.clients))
     }
 
     /// How many requests wait.

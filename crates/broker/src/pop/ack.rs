@@ -56,6 +56,7 @@ pub(crate) fn ack_batch(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
+    check_length(request.body)?;
     let batch: BatchAckBody = body(request)?;
     if batch.acks.is_empty() {
         return Err(Refusal::new(ResponseCode::NoMessage, "the batch acknowledges nothing"));
@@ -99,6 +100,17 @@ pub(crate) fn ack_batch(
     }
     reply_ok(request, out);
     Ok(())
+}
+
+/// Each pop of a batch is an object of its body, and takes far more memory than the two bytes that name an empty one.
+fn check_length(body: &[u8]) -> Result<(), Refusal> {
+    // One object is the body itself.
+    let pops = body.iter().filter(|byte| **byte == b'{').count().saturating_sub(1);
+    if pops <= BATCH_MESSAGES_MAX {
+        return Ok(());
+    }
+    let remark = format!("acks of the batch names {pops} pops, the limit is {BATCH_MESSAGES_MAX}");
+    Err(Refusal::new(ResponseCode::MessageIllegal, remark))
 }
 
 /// Distances from the start offset: the bits of a Java `BitSet`.

@@ -118,3 +118,32 @@ async fn pulls_that_wait_for_what_their_client_subscribes_to_count_among_those_t
         running.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_answer_of_a_client_lets_its_pull_come_again_like_a_short_one() {
+    for pad in [10, 100_000] {
+        let running = start(Setup::default()).await;
+        make_topic(&running, "T").await;
+        let (sender, mut asked) = mpsc::unbounded_channel();
+        let client = Client::with_inbound(ClientOptions::default(), Arc::new(Silent(sender)));
+        beat(&running, &client, "a").await;
+        let pull = async {
+            let pull = PullMessage { consumer_group: "G", sys_flag: 0, sub_version: 2, ..from("T", 0, 0) };
+            client.call(&running.address, request::PULL_MESSAGE, &pull, Bytes::new(), DEADLINE).await.unwrap()
+        };
+        let answering = async {
+            let (connection, reply_to) = timeout(DEADLINE, asked.recv()).await.unwrap().unwrap();
+            let body = format!(
+                r#"{{"subscriptionSet":[{{"topic":"T","subString":"*","subVersion":2}}],"pad":"{}"}}"#,
+                "x".repeat(pad)
+            );
+            let mut out = Outgoing::new();
+            out.reply(reply_to, ResponseCode::Success, None, &(), body.as_bytes());
+            assert!(connection.send(out.take()));
+        };
+        let (pulled, ()) = tokio::join!(pull, answering);
+        let again = (ResponseCode::PullRetryImmediately as i32, Some("SUBSCRIPTION_IS_LATEST"));
+        assert_eq!((pulled.code, pulled.remark.as_deref()), again, "{pad} bytes more");
+        running.stop().await;
+    }
+}

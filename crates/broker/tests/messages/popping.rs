@@ -488,6 +488,31 @@ async fn a_batch_acknowledges_what_its_bits_say() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_long_batch_of_acks_is_carried_out_and_one_of_too_many_pops_is_refused() {
+    let (setup, hand) = standing();
+    let broker = start(setup).await;
+    for body in ["first", "second"] {
+        broker.put("T", 0, "", body).await;
+    }
+    let found = pop(&broker, &from("T", 1500)).await;
+    let (pop_time, revive) = (found.field("popTime"), found.field("reviveQid"));
+    let first =
+        format!(r#"{{"b":"AQ==","c":"CG","it":1500,"pt":{pop_time},"q":0,"r":"0","rq":{revive},"so":0,"t":"T"}}"#);
+    let batch = |others: usize| {
+        let others = vec![r#"{"c":"CG","q":99,"t":"NO"}"#; others].join(",");
+        format!(r#"{{"acks":[{others},{first}]}}"#)
+    };
+    let refused = broker.call(request::BATCH_ACK_MESSAGE, &(), batch(65_536)).await;
+    let remark = "acks of the batch names 65537 pops, the limit is 65536";
+    assert_eq!((refused.code, refused.remark.as_deref()), (13, Some(remark)));
+    // Long enough to be carried out beside the network worker.
+    assert_eq!(broker.call(request::BATCH_ACK_MESSAGE, &(), batch(2_000)).await.code, 0);
+    hand.advance(Duration::from_millis(1500));
+    assert_eq!(pop_any(&broker, &from("T", 60_000)).await.bodies(), ["second"]);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_comes_again_stands_in_no_light_queue_a_second_time_and_a_light_queue_can_be_popped() {
     let setup = Setup { light_queues: Some("100"), ..Setup::default() };
     let broker = start(setup.clone()).await;
