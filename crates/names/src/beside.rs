@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use net::{Frames, Outgoing, OwnedRequest, Request};
-use protocol::code::{ResponseCode, Runs, request_runs};
+use protocol::code::{ResponseCode, Runs, request, request_runs};
 
 use crate::names::{Names, Refusal, Session};
 
@@ -22,6 +22,20 @@ pub(crate) fn is_wanted_for(asked: &Request<'_>) -> bool {
     }
 }
 
+/// Whether a request of those that [`Names::answer_here`] answers changes the route table.
+pub(crate) fn changes(code: i32) -> bool {
+    matches!(
+        code,
+        request::UNREGISTER_BROKER
+            | request::WIPE_WRITE_PERM_OF_BROKER
+            | request::ADD_WRITE_PERM_OF_BROKER
+            | request::DELETE_TOPIC_IN_NAMESRV
+            | request::REGISTER_TOPIC_IN_NAMESRV
+            | request::QUERY_DATA_VERSION
+            | request::BROKER_HEARTBEAT
+    )
+}
+
 /// Has a request answered on a thread that serves no connection.
 pub(crate) async fn answer(
     names: &Names,
@@ -30,7 +44,7 @@ pub(crate) async fn answer(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let given_up = "given up: the connection is ending, or the name server stops";
-    let owned = OwnedRequest::of(asked);
+    let (owned, changes) = (OwnedRequest::of(asked), changes(asked.header.code));
     let turn = Arc::clone(&names.beside).lock_owned().await;
     // Its peer may have gone while it waited, or we stop: then nobody waits for the answer.
     let Some(names) = names.myself.upgrade().filter(|_| !session.connection.is_closed()) else {
@@ -39,6 +53,10 @@ pub(crate) async fn answer(
     let work = move || -> Result<Frames, Refusal> {
         let _turn = turn;
         let mut out = Outgoing::new();
+        let (_change, _look) = match changes {
+            true => (Some(names.entry.blocking_write()), None),
+            false => (None, Some(names.entry.blocking_read())),
+        };
         let answered = owned.lend(|asked| names.answer_here(asked, &mut out));
         answered.map_err(|error| Refusal::new(ResponseCode::SystemError, error.to_string()))??;
         Ok(out.take())

@@ -14,6 +14,9 @@ use tracing::{error, info, warn};
 use crate::names::{Names, Refusal, ok};
 use crate::options::{SettingError, Updated};
 
+/// Settings of one change. All that there are fit in; more would occupy a thread that serves connections, and be repeated in the log.
+const SETTINGS_BYTES_MAX: usize = 16 << 10;
+
 /// Changes that are in force and not in the file yet, each key once.
 #[derive(Debug, Default)]
 pub(crate) struct Unwritten(Vec<(String, String)>);
@@ -46,6 +49,11 @@ pub(crate) fn get(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Res
 
 pub(crate) async fn update(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let failed = |error: &dyn std::fmt::Display| Refusal::new(ResponseCode::SystemError, error.to_string());
+    if asked.body.len() > SETTINGS_BYTES_MAX {
+        let remark =
+            format!("body: {} bytes of settings are more than the limit, {SETTINGS_BYTES_MAX}", asked.body.len());
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
     let text = std::str::from_utf8(asked.body).map_err(|error| failed(&error))?;
     // Held until the file is written, so that two changes come into force and into the file in one order.
     let mut unwritten = names.changing.lock().await;
@@ -56,8 +64,11 @@ pub(crate) async fn update(names: &Names, asked: &Request<'_>, out: &mut Outgoin
     info!(keys, "settings changed by request");
     if !changes.is_empty() {
         names.options.store(Arc::new(options));
-        // Routes look different now. Whoever sees the new generation sees the new settings.
-        names.table.write().look_again();
+        {
+            let _entry = names.entry.write().await;
+            // Routes look different now. Whoever sees the new generation sees the new settings.
+            names.table.write().look_again();
+        }
         unwritten.add(&changes);
         if let Err(why) = store(path, unwritten.0.clone()).await {
             error!(error = why, keys, "changed settings are in force, and not written");

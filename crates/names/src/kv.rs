@@ -238,7 +238,9 @@ impl KvConfig {
         let before = self.table.read().clone();
         let Some(after) = before.changed(change, limits)? else { return Ok(()) };
         file::write(&self.path, &after.text())?;
-        *self.table.write() = after;
+        // The old one goes without the lock: it may have very many entries.
+        let old = std::mem::replace(&mut *self.table.write(), after);
+        drop((before, old));
         Ok(())
     }
 }

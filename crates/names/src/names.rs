@@ -1,6 +1,7 @@
 //! The name server's state, and the one match on the request code.
 //!
-//! One lock guards the route table; it is held for a look-up or a change in memory, never while waiting. A task expires silent
+//! One lock guards the route table; it is held for a look-up or a change in memory, never while waiting. In a large table that takes long,
+//! so it is done on threads that serve no connection, and `entry` lets network workers await its end. A task expires silent
 //! brokers. A broker's registration ends with the connection that it came by, unless we end that because we stop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,7 @@ use parking_lot::RwLock;
 use protocol::code::{ResponseCode, request};
 use protocol::header::EncodeFields;
 use protocol::request::NotifyMinBrokerIdChange;
+use tokio::runtime::Handle;
 use tracing::{info, warn};
 
 use crate::configuration::Unwritten;
@@ -24,6 +26,9 @@ use crate::options::Options;
 use crate::route::RouteCache;
 use crate::routes::{Departure, MinBrokerIdChange, RouteTable, TableSize, Unregistration};
 use crate::{beside, lists, register, route};
+
+/// A table with more rows takes longer to look through than a thread that serves connections may be occupied.
+const FEW_ROWS: usize = 2_000;
 
 /// A running name server.
 pub struct Names {
@@ -39,6 +44,9 @@ pub struct Names {
     pub(crate) unfolding: Arc<tokio::sync::Mutex<()>>,
     pub(crate) clock: Clock,
     pub(crate) table: RwLock<RouteTable>,
+    /// Taken before `table`, shared for a look and alone for a change: by all that may hold the table for long, and by requests
+    /// that a network worker carries out. So a worker that has it does not block on the table.
+    pub(crate) entry: Arc<tokio::sync::RwLock<()>>,
     pub(crate) routes: RouteCache,
     pub(crate) kv: Arc<KvConfig>,
     /// Calls brokers, to tell them of an acting master: they answer that on the port where they listen.
@@ -102,6 +110,7 @@ impl Names {
             options: ArcSwap::from_pointee(options),
             clock,
             table: RwLock::new(RouteTable::default()),
+            entry: Arc::default(),
             routes: RouteCache::default(),
             kv,
             client: Client::new(calls),
@@ -137,7 +146,12 @@ impl Names {
             tokio::time::sleep(pause).await;
             // It looks through the table, which may be large.
             let names = Arc::clone(&self);
-            if let Err(error) = tokio::task::spawn_blocking(move || names.tidy()).await
+            let entry = Arc::clone(&self.entry).write_owned().await;
+            let work = move || {
+                let _entry = entry;
+                names.tidy();
+            };
+            if let Err(error) = tokio::task::spawn_blocking(work).await
                 && let Ok(panic) = error.try_into_panic()
             {
                 std::panic::resume_unwind(panic);
@@ -176,6 +190,20 @@ impl Names {
         }
     }
 
+    /// Whether the table is small and free: then a network worker may do what looks through all of it.
+    pub(crate) fn is_small(&self) -> bool {
+        self.table.try_read().is_some_and(|table| {
+            let TableSize { brokers, topics, routes } = table.size();
+            brokers.max(topics).max(routes) <= FEW_ROWS
+        })
+    }
+
+    /// Takes out the brokers that registered through a connection which is gone.
+    fn disconnect(&self, connection: u64) {
+        self.take_out("connection closed", |table| table.disconnected(connection));
+        self.table.write().forget_disconnected(connection);
+    }
+
     /// Tells the replicas of a name who has the smallest id (905).
     pub(crate) fn notify(&self, change: &MinBrokerIdChange) {
         if !self.options.load().notify_min_broker_id_changed {
@@ -205,7 +233,16 @@ impl Names {
             request::PUT_KV_CONFIG => lists::put_kv(self, asked, out).await,
             request::DELETE_KV_CONFIG => lists::delete_kv(self, asked, out).await,
             request::UPDATE_NAMESRV_CONFIG => crate::configuration::update(self, asked, out).await,
+            request::GET_ROUTEINFO_BY_TOPIC => route::of_topic(self, asked, out).await,
             _ if beside::is_wanted_for(asked) => beside::answer(self, session, asked, out).await,
+            code if beside::changes(code) => {
+                let _entry = self.entry.write().await;
+                self.answer_here(asked, out)
+            }
+            request::GET_BROKER_MEMBER_GROUP | request::GET_NAMESRV_CONFIG => {
+                let _entry = self.entry.read().await;
+                self.answer_here(asked, out)
+            }
             _ => self.answer_here(asked, out),
         }
     }
@@ -213,7 +250,6 @@ impl Names {
     /// Answers what waits for nothing, on the thread that its code has in [`protocol::code::REQUESTS`].
     pub(crate) fn answer_here(&self, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
         match asked.header.code {
-            request::GET_ROUTEINFO_BY_TOPIC => route::of_topic(self, asked, out),
             request::GET_BROKER_CLUSTER_INFO => route::clusters(self, asked, out),
             request::GET_BROKER_MEMBER_GROUP => route::members(self, asked, out),
             request::UNREGISTER_BROKER => register::unregister(self, asked, out),
@@ -266,11 +302,28 @@ impl Service for Names {
     async fn resume(&self, _session: &mut Session, _work: (), _out: &mut Outgoing) {}
 
     fn close(&self, session: Session) {
-        if session.is_broker && !self.is_stopping.load(Ordering::Relaxed) {
-            let id = session.connection.id();
-            self.take_out("connection closed", |table| table.disconnected(id));
-            self.table.write().forget_disconnected(id);
+        if !session.is_broker || self.is_stopping.load(Ordering::Relaxed) {
+            return;
         }
+        let id = session.connection.id();
+        if self.is_small()
+            && let Ok(_entry) = self.entry.try_write()
+        {
+            return self.disconnect(id);
+        }
+        let (Some(names), Ok(runtime)) = (self.myself.upgrade(), Handle::try_current()) else {
+            return self.disconnect(id);
+        };
+        // All topics are looked through for those that it served.
+        runtime.spawn(async move {
+            let entry = Arc::clone(&names.entry).write_owned().await;
+            let work = move || {
+                let _entry = entry;
+                names.disconnect(id);
+            };
+            // A panic is in the log.
+            let _ = tokio::task::spawn_blocking(work).await;
+        });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use net::{Outgoing, Request};
 use protocol::body::{DataVersion, RegisterBrokerBody, TopicRoute};
 use protocol::code::ResponseCode;
@@ -35,36 +36,6 @@ pub(crate) async fn broker(
 ) -> Result<(), Refusal> {
     let header = RegisterBroker::decode(&asked.header.fields)?;
     names.limits().broker(&header)?;
-    // Apache's checksum is the CRC without its sign bit; 0 means that the broker made none.
-    let crc = crc32fast::hash(asked.body) & 0x7FFF_FFFF;
-    if header.body_crc32 != 0 && i64::from(header.body_crc32) != i64::from(crc) {
-        return Err(Refusal::new(ResponseCode::SystemError, "crc32 not match"));
-    }
-    let unreadable = |error: &dyn std::fmt::Display| {
-        Refusal::new(ResponseCode::SystemError, format!("register broker body: {error}"))
-    };
-    let body = if asked.body.is_empty() {
-        RegisterBrokerBody::default()
-    } else if asked.header.version < VERSION_WITH_BODY {
-        let topics = fastjson::from_slice(asked.body).map_err(|error| unreadable(&error))?;
-        RegisterBrokerBody { topics, ..RegisterBrokerBody::default() }
-    } else {
-        let (body, compressed, version) = (asked.body.clone(), header.compressed, asked.header.version);
-        if compressed || body.len() > DECODED_HERE_BYTES_MAX {
-            // One after the other, because what they take while they unfold is not in anybody's budget; and beside, because
-            // whoever waits for its turn must not keep a worker from serving others. The turn ends with the work, even if the
-            // connection ends before.
-            let turn = Arc::clone(&names.unfolding).lock_owned().await;
-            let unfolded = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
-                RegisterBrokerBody::decode(&body, compressed, version)
-            });
-            unfolded.await.map_err(|panicked| unreadable(&panicked))?
-        } else {
-            RegisterBrokerBody::decode(&body, compressed, version)
-        }
-        .map_err(|error| unreadable(&error))?
-    };
     let registration = Registration {
         at: address(header.cluster_name, header.broker_addr),
         broker_name: header.broker_name.to_owned(),
@@ -74,18 +45,21 @@ pub(crate) async fn broker(
         life_ms: header.heartbeat_timeout_millis,
         acting_master: header.enable_acting_master,
         connection: session.connection.id(),
-        body,
+        body: RegisterBrokerBody::default(),
     };
-    let options = names.options.load();
-    let rules = Rules { forget_missing: options.delete_topic_with_broker_registration, limits: Limits::of(&options) };
-    let (is_new, is_changed, registered) = {
-        let mut table = names.table.write();
-        let is_new = table.version(&registration.at).is_none();
-        let is_changed = table.is_changed(&registration.at, &registration.body.topics.data_version);
-        (is_new, is_changed, table.register(names.clock.elapsed(), registration, &rules))
+    let brought = Brought {
+        body: asked.body.clone(),
+        crc: header.body_crc32,
+        is_compressed: header.compressed,
+        version: asked.header.version,
     };
-    let registered =
-        registered.map_err(|turned_down| Refusal::new(ResponseCode::SystemError, turned_down.to_string()))?;
+    let Taken { registered, is_new, is_changed } = if brought.is_long() || !names.is_small() {
+        take_beside(names, brought, registration).await?
+    } else {
+        let registration = Registration { body: brought.read()?, ..registration };
+        let _entry = names.entry.write().await;
+        take(names, registration)?
+    };
     session.is_broker = true;
     say(&header, &registered, is_new, is_changed);
     if let Some(change) = &registered.min_id_change {
@@ -95,7 +69,7 @@ pub(crate) async fn broker(
         ha_server_addr: registered.ha_address.as_deref(),
         master_addr: registered.master_address.as_deref(),
     };
-    let order_topics = match options.return_order_topic_config_to_broker {
+    let order_topics = match names.options.load().return_order_topic_config_to_broker {
         true => names.kv.list(ORDER_TOPICS),
         false => None,
     };
@@ -105,6 +79,77 @@ pub(crate) async fn broker(
         left_out.first.as_ref().map(|(topic, why)| format!("{} topics left out, first {topic}: {why}", left_out.count));
     out.reply(asked.reply_to(), ResponseCode::Success, remark.as_deref(), &reply, &order_topics.unwrap_or_default());
     Ok(())
+}
+
+/// The body of a registration, and what its header says of it.
+struct Brought {
+    body: Bytes,
+    /// 0 means that the broker made none.
+    crc: i32,
+    is_compressed: bool,
+    version: i32,
+}
+
+impl Brought {
+    fn is_long(&self) -> bool {
+        self.is_compressed || self.body.len() > DECODED_HERE_BYTES_MAX
+    }
+
+    fn read(&self) -> Result<RegisterBrokerBody, Refusal> {
+        // Apache's checksum is the CRC without its sign bit.
+        let crc = crc32fast::hash(&self.body) & 0x7FFF_FFFF;
+        if self.crc != 0 && i64::from(self.crc) != i64::from(crc) {
+            return Err(Refusal::new(ResponseCode::SystemError, "crc32 not match"));
+        }
+        if self.body.is_empty() {
+            return Ok(RegisterBrokerBody::default());
+        }
+        if self.version < VERSION_WITH_BODY {
+            let topics = fastjson::from_slice(&self.body).map_err(|error| unreadable(&error))?;
+            return Ok(RegisterBrokerBody { topics, ..RegisterBrokerBody::default() });
+        }
+        RegisterBrokerBody::decode(&self.body, self.is_compressed, self.version).map_err(|error| unreadable(&error))
+    }
+}
+
+fn unreadable(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(ResponseCode::SystemError, format!("register broker body: {error}"))
+}
+
+/// What became of a registration.
+struct Taken {
+    registered: Registered,
+    is_new: bool,
+    is_changed: bool,
+}
+
+fn take(names: &Names, registration: Registration) -> Result<Taken, Refusal> {
+    let options = names.options.load();
+    let rules = Rules { forget_missing: options.delete_topic_with_broker_registration, limits: Limits::of(&options) };
+    let mut table = names.table.write();
+    let is_new = table.version(&registration.at).is_none();
+    let is_changed = table.is_changed(&registration.at, &registration.body.topics.data_version);
+    let registered = table.register(names.clock.elapsed(), registration, &rules);
+    drop(table);
+    let registered =
+        registered.map_err(|turned_down| Refusal::new(ResponseCode::SystemError, turned_down.to_string()))?;
+    Ok(Taken { registered, is_new, is_changed })
+}
+
+/// Reads a long registration, or one that meets a large table, and takes it, on a thread that serves no connection.
+async fn take_beside(names: &Names, brought: Brought, registration: Registration) -> Result<Taken, Refusal> {
+    // One after the other, because what they take while they unfold is not in anybody's budget. The turn ends with the work, even if
+    // the connection ends before.
+    let turn = Arc::clone(&names.unfolding).lock_owned().await;
+    let names = names.myself.upgrade().ok_or_else(|| unreadable(&"the name server stops"))?;
+    let work = move || -> Result<Taken, Refusal> {
+        let _turn = turn;
+        let registration = Registration { body: brought.read()?, ..registration };
+        drop(brought);
+        let _entry = names.entry.blocking_write();
+        take(&names, registration)
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|panicked| unreadable(&panicked))?
 }
 
 /// Logs what a registration came to, once: brokers register again and again.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::{Outgoing, Request};
+use parking_lot::RwLockReadGuard;
 use protocol::body::{BrokerMemberGroupReply, MASTER_ID};
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
@@ -44,21 +45,26 @@ fn wants_standard(asked: &Request<'_>, flag: Option<bool>) -> bool {
     asked.header.version >= VERSION_WITH_STANDARD_JSON || flag.unwrap_or(false)
 }
 
-pub(crate) fn of_topic(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) async fn of_topic(names: &Names, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let header = GetRouteInfo::decode(&asked.header.fields)?;
-    let options = names.options.load();
-    if options.need_wait_for_service && names.clock.elapsed() < Duration::from_secs(options.wait_seconds_for_service) {
+    if !is_ready(names) {
         return Err(Refusal::new(ResponseCode::SystemError, "name server not ready"));
     }
     if let Some(zone) = header.zone_name.filter(|zone| header.zone_mode == Some(true) && !zone.trim().is_empty()) {
+        let _entry = names.entry.read().await;
         return of_zone(names, asked, header.topic, zone, out);
     }
-    let kept = kept(names, header.topic).ok_or_else(|| no_route(header.topic))?;
+    let kept = kept(names, header.topic).await.ok_or_else(|| no_route(header.topic))?;
     let body = match wants_standard(asked, header.accept_standard_json_only) {
         true => &kept.standard,
         false => &kept.fast_json,
     };
     ok(out, asked.reply_to(), &(), body)
+}
+
+fn is_ready(names: &Names) -> bool {
+    let options = names.options.load();
+    !options.need_wait_for_service || names.clock.elapsed() >= Duration::from_secs(options.wait_seconds_for_service)
 }
 
 fn no_route(topic: &str) -> Refusal {
@@ -70,15 +76,25 @@ fn no_route(topic: &str) -> Refusal {
     )
 }
 
-fn kept(names: &Names, topic: &str) -> Option<Kept> {
+async fn kept(names: &Names, topic: &str) -> Option<Kept> {
+    if let Some(kept) = kept_at_once(names, topic) {
+        return kept;
+    }
+    let _entry = names.entry.read().await;
+    look(names, topic, names.table.read())
+}
+
+/// The outer `None`: the table is being changed, and nothing is kept.
+fn kept_at_once(names: &Names, topic: &str) -> Option<Option<Kept>> {
+    match names.table.try_read() {
+        Some(table) => Some(look(names, topic, table)),
+        // A change may take a while in a large table. What was kept until then answers as well as if it had been asked for a moment ago.
+        None => names.routes.routes.pin().get(topic).cloned().map(Some),
+    }
+}
+
+fn look(names: &Names, topic: &str, table: RwLockReadGuard<'_, RouteTable>) -> Option<Kept> {
     let routes = names.routes.routes.pin();
-    let table = match (names.table.try_read(), routes.get(topic)) {
-        (Some(table), _) => table,
-        // It is being changed, which may take a while in a large one. What was kept until then answers as well as if it had been asked for a
-        // moment ago.
-        (None, Some(kept)) => return Some(kept.clone()),
-        (None, None) => names.table.read(),
-    };
     let generation = table.generation();
     // After the generation, which grows when they change: what is kept under it was made with these settings or later ones.
     let options = names.options.load();
@@ -150,7 +166,7 @@ mod tests {
     async fn routes_of_topics_that_are_gone_are_not_kept() {
         let (names, _) = name_server(Options::default());
         let _broker = registered(&names, "m:1", 0).await;
-        assert!(kept(&names, "A").is_some() && kept(&names, "B").is_some());
+        assert!(kept(&names, "A").await.is_some() && kept(&names, "B").await.is_some());
         names.table.write().delete_topic("A", None);
         names.tidy();
         assert_eq!(names.routes.routes.pin().keys().collect::<Vec<_>>(), ["B"]);

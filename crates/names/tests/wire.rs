@@ -234,3 +234,17 @@ async fn the_settings_show_the_version_and_how_close_the_name_server_is_to_its_l
         assert!(text.lines().any(|shown| shown == line), "{line}: {text}");
     }
 }
+
+#[tokio::test]
+async fn settings_and_values_that_are_too_long_are_refused_by_their_length() {
+    let served = Served::start(Options::default());
+    let peer = served.peer();
+    let text = "enableTopicList=false\n".repeat(1_000);
+    let answer = peer.ask(request::UPDATE_NAMESRV_CONFIG, &(), text.as_bytes()).await;
+    let why = "body: 22000 bytes of settings are more than the limit, 16384";
+    assert_eq!((answer.code, remark(&answer)), (ResponseCode::InvalidParameter as i32, why));
+    let long = "a:4;".repeat(100_000);
+    let put = PutKv { namespace: "ORDER_TOPIC_CONFIG", key: "T", value: &long };
+    let answer = peer.ask(request::PUT_KV_CONFIG, &put, &[]).await;
+    assert!(remark(&answer).ends_with("400000 bytes are more than kvValueBytesMax allows, 131072"), "{answer:?}");
+}
