@@ -34,6 +34,11 @@ const PROCESSORS_EACH: usize = 4;
 /// Longer than a step of a request takes that nobody waits for any more.
 const LAST_STEP: Duration = Duration::from_secs(5);
 
+/// A thread of operators' requests rests no longer than this between two of them.
+const REST_MAX: Duration = Duration::from_millis(500);
+/// Shorter rests are saved up: a timer is no finer than this.
+const REST_MIN: Duration = Duration::from_millis(2);
+
 /// What waits for a thread.
 struct Work(Box<Piece>);
 
@@ -73,9 +78,12 @@ impl Beside {
         // A simulated run must not depend on the machine.
         let at_once = if store::turns::are_given() { 1 } else { (processors / PROCESSORS_EACH).max(1) };
         let mut tasks = self.tasks.lock();
-        tasks.spawn(vital("long requests of clients", run(Arc::clone(broker), Arc::clone(&self.clients))));
+        // Nor does it rest.
+        let pace = || (!store::turns::are_given()).then(Pace::default);
+        tasks.spawn(vital("long requests of clients", run(Arc::clone(broker), Arc::clone(&self.clients), None)));
         for _ in 0..at_once {
-            tasks.spawn(vital("requests of operators", run(Arc::clone(broker), Arc::clone(&self.operators))));
+            let operators = Arc::clone(&self.operators);
+            tasks.spawn(vital("requests of operators", run(Arc::clone(broker), operators, pace())));
         }
     }
 
@@ -101,12 +109,44 @@ impl Beside {
     }
 }
 
-async fn run(broker: Arc<Broker>, queue: Arc<FairQueue<Work>>) {
+async fn run(broker: Arc<Broker>, queue: Arc<FairQueue<Work>>, mut pace: Option<Pace>) {
     // Ends when the queue is stopped.
     while let Some((Work(work), turn)) = queue.next().await {
         let broker = Arc::clone(&broker);
+        let timed = move || {
+            let began = broker.clock.elapsed();
+            work(&broker, turn);
+            broker.clock.elapsed().saturating_sub(began)
+        };
         // A panic is in the log, and the asker was told.
-        let _ = blocking::spawn(move || work(&broker, turn)).await;
+        let took = blocking::spawn(timed).await.unwrap_or_default();
+        if let Some(pace) = &mut pace
+            && let Some(rest) = pace.after(took, queue.waiting() > 0)
+        {
+            queue.rest(rest).await;
+        }
+    }
+}
+
+/// How long a thread of operators' requests rests between them.
+///
+/// A flood of questions for a large table would take a whole processor from the network workers. So the thread rests as long as it worked
+/// while others wait, and a single tool, which asks again when it has its answer, is not slowed down. A lower priority of the thread would
+/// do harm: it takes locks that the workers take, too, and would hold them for as long as it gets no processor.
+#[derive(Default)]
+struct Pace {
+    owed: Duration,
+}
+
+impl Pace {
+    /// After a request that took so long: how long to rest now.
+    fn after(&mut self, took: Duration, others_wait: bool) -> Option<Duration> {
+        if !others_wait {
+            self.owed = Duration::ZERO;
+            return None;
+        }
+        self.owed = self.owed.saturating_add(took);
+        (self.owed >= REST_MIN).then(|| std::mem::take(&mut self.owed).min(REST_MAX))
     }
 }
 
@@ -187,4 +227,22 @@ pub(crate) fn at_the_end(
         return work(broker);
     }
     queue.push_last(connection, Work(Box::new(move |broker, _| work(broker))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_questions_gets_half_of_a_thread_and_a_single_tool_all_of_it() {
+        let ms = Duration::from_millis;
+        let mut pace = Pace::default();
+        assert_eq!(pace.after(ms(100), true), Some(ms(100)));
+        assert_eq!(pace.after(ms(1), true), None, "saved up");
+        assert_eq!(pace.after(ms(1), true), Some(ms(2)));
+        assert_eq!(pace.after(ms(60_000), true), Some(REST_MAX));
+        assert_eq!(pace.after(ms(100), false), None);
+        assert_eq!((pace.after(ms(1), true), pace.after(ms(60_000), false)), (None, None));
+        assert_eq!(pace.after(ms(1), true), None, "what was saved up is forgotten when nobody waits");
+    }
 }

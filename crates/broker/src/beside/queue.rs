@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
@@ -52,6 +53,8 @@ pub(crate) struct FairQueue<W> {
     state: Mutex<State<W>>,
     /// A connection became ready, or the queue was stopped.
     changed: Notify,
+    /// The queue was stopped, for those that rest.
+    stopped: Notify,
 }
 
 /// The turn of a connection: its next piece may begin when this is dropped.
@@ -65,7 +68,7 @@ impl<W> FairQueue<W> {
     pub(super) fn new() -> FairQueue<W> {
         let (lines, ready) = (HashMap::new(), VecDeque::new());
         let state = State { lines, ready, waiting: 0, bytes: 0, is_stopped: false };
-        FairQueue { state: Mutex::new(state), changed: Notify::new() }
+        FairQueue { state: Mutex::new(state), changed: Notify::new(), stopped: Notify::new() }
     }
 
     /// Lets a piece of work wait for its turn. After [`FairQueue::stop`] it is dropped.
@@ -145,6 +148,20 @@ impl<W> FairQueue<W> {
         Some(next.map(|Piece { work, bytes }| (work, Turn { queue: Arc::clone(self), connection, bytes })))
     }
 
+    /// Waits for so long, and no longer than until [`FairQueue::stop`].
+    pub(super) async fn rest(&self, time: Duration) {
+        // Hears of a stop from here on.
+        let stopped = self.stopped.notified();
+        if self.is_stopped() {
+            return;
+        }
+        let _ = tokio::time::timeout(time, stopped).await;
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
+
     /// How many pieces wait.
     pub(super) fn waiting(&self) -> usize {
         self.state.lock().waiting
@@ -161,6 +178,7 @@ impl<W> FairQueue<W> {
         };
         drop(dropped);
         self.changed.notify_one();
+        self.stopped.notify_waiters();
     }
 
     fn is_over(&self, connection: u64, bytes: usize) {
@@ -246,6 +264,20 @@ mod tests {
         assert_eq!(queue.push(2, 1, ()), Err(Full::Bytes(BYTES_MAX + 1)), "it is still in memory");
         drop(turn);
         queue.push(2, 1, ()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_stop_ends_a_rest() {
+        let queue = Arc::new(FairQueue::<()>::new());
+        let resting = {
+            let queue = Arc::clone(&queue);
+            tokio::spawn(async move { queue.rest(Duration::from_secs(3_600)).await })
+        };
+        tokio::task::yield_now().await;
+        queue.stop();
+        let deadline = Duration::from_secs(30);
+        tokio::time::timeout(deadline, resting).await.unwrap().unwrap();
+        tokio::time::timeout(deadline, queue.rest(Duration::from_secs(3_600))).await.unwrap();
     }
 
     #[tokio::test]
