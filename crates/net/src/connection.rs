@@ -287,14 +287,24 @@ impl<W> Connection<W> {
     pub fn lay_aside(&self, bytes: usize) -> Result<LaidAside<W>, RepliesAreMany> {
         let (shared, limits) = (&self.shared, &self.shared.limits);
         let budget = &limits.budget;
-        if budget.replies_are_many() && shared.aside.load(Ordering::Relaxed) >= limits.own_bytes {
-            let (reply_bytes, used_bytes, max_bytes) = (budget.reply_bytes(), budget.used_bytes(), budget.max_bytes());
-            return Err(RepliesAreMany { reply_bytes, used_bytes, max_bytes });
+        if shared.aside.load(Ordering::Relaxed) >= limits.own_bytes {
+            self.check_long_reply()?;
         }
         let mut account = Account::new(Arc::clone(budget));
         account.is_now(bytes);
         shared.aside.fetch_add(bytes, Ordering::Relaxed);
         Ok(LaidAside { shared: Arc::clone(shared), bytes, _account: account })
+    }
+
+    /// Refused while replies of all connections hold more than they may, also where this one has nothing yet. For a reply that is far longer
+    /// than its share.
+    pub fn check_long_reply(&self) -> Result<(), RepliesAreMany> {
+        let budget = &self.shared.limits.budget;
+        if !budget.replies_are_many() {
+            return Ok(());
+        }
+        let (reply_bytes, used_bytes, max_bytes) = (budget.reply_bytes(), budget.used_bytes(), budget.max_bytes());
+        Err(RepliesAreMany { reply_bytes, used_bytes, max_bytes })
     }
 
     /// Sends frames that were made elsewhere. False when the connection is closed or its inbox is full: nothing is sent then.
@@ -522,10 +532,12 @@ mod tests {
         let (first, second) = (connection(&budget), connection(&budget));
         let little = first.lay_aside(1).unwrap();
         assert_eq!(budget.reply_bytes(), 1);
+        assert_eq!(second.check_long_reply(), Ok(()));
         let much = first.lay_aside(3 << 20).unwrap();
         let bytes = (3 << 20) + 1;
         let many = RepliesAreMany { reply_bytes: bytes, used_bytes: bytes, max_bytes: 4 << 20 };
         assert_eq!(first.lay_aside(1).unwrap_err(), many);
+        assert_eq!(second.check_long_reply(), Err(many), "also where another one has nothing");
         let own = second.lay_aside(OWN_BYTES).unwrap();
         assert!(second.lay_aside(1).is_err(), "another one has its own, and no more");
         drop(much);

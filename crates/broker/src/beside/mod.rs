@@ -28,6 +28,8 @@ use crate::vital::vital;
 
 /// Requests, and answers of clients, up to this many bytes count as small and stay on the network worker.
 pub(crate) const SMALL_BYTES: usize = 16 << 10;
+/// A longer answer is given up while replies of all connections hold more than they may.
+const LONG_ANSWER_BYTES: usize = 1 << 20;
 /// Processors for each request that is carried out beside the workers at the same time.
 const PROCESSORS_EACH: usize = 4;
 
@@ -186,7 +188,15 @@ fn submit(broker: &Broker, session: &Session, request: &Request<'_>) -> Result<(
             out.reply(reply_to, ResponseCode::SystemError, Some("[GANTRY]the header cannot be read again"), &(), &[]);
         }
         drop(unanswered);
-        let frames = out.take();
+        let mut frames = out.take();
+        // Of peers that do not read each may have its last answer, but not one of any length.
+        if frames.memory_bytes() > LONG_ANSWER_BYTES
+            && let Err(many) = own.connection.check_long_reply()
+        {
+            let refusal = Refusal::busy(many, SOON);
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+            frames = out.take();
+        }
         // What was computed is given, however much others have filled meanwhile.
         let laid = own.connection.lay_aside(frames.memory_bytes()).ok();
         // Not with the session: an inbox must not hold itself.
