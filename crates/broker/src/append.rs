@@ -22,20 +22,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::acknowledgements::Unflushed;
+use crate::answer::{recall_extra, reply_extra};
 use crate::broker::Broker;
 use crate::falls::Cause;
 use crate::hold::{Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::refusal::{Refusal, SOON};
 use crate::reply;
-use crate::send::{recall_extra, reply_extra};
 use crate::session::{Late, Session};
-use crate::static_topic::mapping::Mapping;
 use crate::static_topic::send::Logical;
 use crate::stats::MessageType;
 use crate::together::{Part, Stored};
 use crate::topics::Topic;
-use crate::transaction::Ending;
+use crate::topics::mapping::Mapping;
 
 /// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
 const GATHERED_BYTES_MAX: usize = 4 << 20;
@@ -299,6 +298,13 @@ pub(crate) enum Counted {
     Back { group: Arc<str>, topic: Arc<Topic> },
     /// One that it gave up.
     Dead { group: Arc<str>, topic: Arc<Topic> },
+}
+
+/// An end of a transaction that is in a batch: which half message, and which record of the batch says so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    pub(crate) half_offset: u64,
+    pub(crate) record: usize,
 }
 
 /// Sends of the current burst, and buffers that live on.

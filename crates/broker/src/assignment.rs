@@ -13,7 +13,7 @@ use protocol::body::{
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 
-use crate::admin::{body, reply_json};
+use crate::answer::{body, reply_json};
 use crate::broker::Broker;
 use crate::hold::Errand;
 use crate::refusal::{Refusal, SOON};

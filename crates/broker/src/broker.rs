@@ -36,7 +36,7 @@ use crate::groups::Groups;
 use crate::hold::{Errand, Hold};
 use crate::ids::Ids;
 use crate::limits::Limits;
-use crate::offsets::{Offsets, after_loss};
+use crate::offsets::{Offsets, after_loss, rows};
 use crate::order_lock::OrderLocks;
 use crate::placement::Placement;
 use crate::pop::{self, Pops};
@@ -194,7 +194,7 @@ impl Broker {
         let broker = Broker::load(start)?;
         // What lies behind the end of its queue now, a broker that takes over would believe.
         after_loss::cut(&broker);
-        upkeep::put_offsets(&broker.store, &broker.offsets);
+        rows::put(&broker.store, &broker.offsets);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         broker.exchange.export(&broker, When::Changed).await?;
         Ok(broker.exchange.export_timer_counts(&broker).await?)
@@ -221,7 +221,7 @@ impl Broker {
         topics.create_system_topics(&settings, &delay_levels);
         let groups = Groups::load(&store, clock.clone(), settings.auto_create_subscription_group);
         let offsets = Offsets::new(clock.clone());
-        upkeep::load_offsets(&store, &offsets, clock.now());
+        rows::load(&store, &offsets, clock.now());
         let timers = store_settings
             .timer_wheel_enable
             .then(|| Timers::load(&store, &topics, &store_settings, clock.now().0).map(Arc::new))
@@ -285,7 +285,7 @@ impl Broker {
         for sentence in names.found(&broker.topics) {
             tracing::warn!("{sentence}");
         }
-        upkeep::put_offsets(&broker.store, &broker.offsets);
+        rows::put(&broker.store, &broker.offsets);
         Ok(broker)
     }
 

@@ -14,9 +14,14 @@ use filter::Expression;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use protocol::body::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel, SubscriptionData};
+use protocol::code::ResponseCode;
 use protocol::tags;
 
+use crate::refusal::Refusal;
 use crate::want::{SQL92, Want};
+
+/// Clients before this (3.1.8) can neither tell their state nor be asked to consume a message.
+pub(crate) const VERSION_WITH_ANSWERS: i32 = 62;
 
 /// Longest id of a client, in bytes. Clients make them of their address, their process and a number.
 pub(crate) const CLIENT_ID_MAX: usize = 255;
@@ -626,6 +631,15 @@ fn with<C: Clone>(members: &[Arc<Member<C>>], client: &Client<C>, now: Duration)
     let mut members: Vec<_> = others.cloned().collect();
     members.push(Arc::new(Member { client: client.clone(), heard_at_ms: AtomicU64::new(ms(now)) }));
     members
+}
+
+/// What is kept of a client must not be as long as it likes.
+pub(crate) fn check_client_id(client_id: &str) -> Result<(), Refusal> {
+    if client_id.len() > CLIENT_ID_MAX {
+        let remark = format!("the client id has {} bytes, the limit is {CLIENT_ID_MAX}", client_id.len());
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

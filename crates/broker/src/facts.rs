@@ -6,8 +6,8 @@
 use protocol::properties::{self, NAME_VALUE, PROPERTY_END, name};
 use store::MessageKeys;
 
-use crate::durability::FLUSH_DISK_TYPE;
 use crate::stats::MessageType;
+use crate::topics::flush::FLUSH_DISK_TYPE;
 
 /// Characters of the longest number.
 const DIGITS: usize = 20;

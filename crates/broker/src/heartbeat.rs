@@ -16,13 +16,13 @@ use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChange
 use protocol::sys_flag;
 use protocol::tags::Subscription;
 
-use crate::admin::{body, reply_json, reply_ok};
+use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::clients::{self, Beat, CLIENT_ID_MAX, CONSUMES_MAX, Client, ConsumerGroup, Notice, is_tag};
-use crate::pull::check_property_filter;
+use crate::clients::{self, Beat, CONSUMES_MAX, Client, ConsumerGroup, Notice, is_tag};
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
 use crate::together;
+use crate::want::check_property_filter;
 use crate::want::{At, SQL92, TAGS_BYTES_MAX};
 
 /// Groups that one client names at most.
@@ -98,7 +98,7 @@ fn heard(
     who: Who,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    check_client_id(&said.client_id)?;
+    clients::check_client_id(&said.client_id)?;
     check_groups(said)?;
     for data in &said.consumer_data_set {
         data.subscription_data_set.iter().try_for_each(|one| check_subscription(&data.group_name, one))?;
@@ -172,15 +172,6 @@ fn hear_conditions(broker: &Broker, group: Arc<ConsumerGroup<Connection<Work>>>)
     let conditions = Arc::clone(&broker.conditions);
     // One that finds no room is not noted; the next heartbeat says the same.
     let _ = At::Filter.submit(&broker.store, Box::new(move || conditions.hear(&group, now)));
-}
-
-/// What is kept of a client must not be as long as it likes.
-pub(crate) fn check_client_id(client_id: &str) -> Result<(), Refusal> {
-    if client_id.len() > CLIENT_ID_MAX {
-        let remark = format!("the client id has {} bytes, the limit is {CLIENT_ID_MAX}", client_id.len());
-        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
-    }
-    Ok(())
 }
 
 /// `%RETRY%group` exists from the first heartbeat on, because consumers subscribe to it.

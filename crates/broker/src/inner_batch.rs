@@ -21,7 +21,7 @@ use crate::facts::{self, Facts};
 use crate::hold::Lane;
 use crate::light;
 use crate::refusal::Refusal;
-use crate::send::{self, illegal, too_large};
+use crate::send;
 use crate::session::Session;
 use crate::topics::Topic;
 
@@ -67,11 +67,11 @@ pub(crate) fn count_of_marked(message: &SendMessage<'_>, body: &[u8]) -> Result<
     }
     let mut found: usize = 0;
     for inner in batch::iter(body) {
-        inner.map_err(|error| illegal(format!("message {found} of the batch: {error}")))?;
+        inner.map_err(|error| Refusal::illegal(format!("message {found} of the batch: {error}")))?;
         found += 1;
     }
     if found != usize::from(stated) {
-        return Err(illegal(format!("INNER_NUM is {stated}, and the body holds {found} messages")));
+        return Err(Refusal::illegal(format!("INNER_NUM is {stated}, and the body holds {found} messages")));
     }
     Ok(stated)
 }
@@ -79,13 +79,15 @@ pub(crate) fn count_of_marked(message: &SendMessage<'_>, body: &[u8]) -> Result<
 /// What `INNER_NUM` says.
 fn stated(text: &str) -> Result<u16, Refusal> {
     let Some(stated) = properties::get(text, name::INNER_NUM) else {
-        return Err(illegal("INNER_NUM is missing: only the producer knows how many messages the batch holds"));
+        return Err(Refusal::illegal(
+            "INNER_NUM is missing: only the producer knows how many messages the batch holds",
+        ));
     };
     stated
         .parse()
         .ok()
         .and_then(|count: usize| checked(count).ok())
-        .ok_or_else(|| illegal(format!("INNER_NUM is \"{stated}\"; a batch has 1 to {} messages", i16::MAX)))
+        .ok_or_else(|| Refusal::illegal(format!("INNER_NUM is \"{stated}\"; a batch has 1 to {} messages", i16::MAX)))
 }
 
 /// A number of messages that a unit of a consume queue can state.
@@ -93,7 +95,7 @@ pub(crate) fn checked(count: usize) -> Result<u16, Refusal> {
     match i16::try_from(count) {
         Ok(count) if count > 0 => Ok(count.unsigned_abs()),
         Ok(_) | Err(_) => {
-            Err(illegal(format!("{count} messages in a batch; in a BatchCQ topic it has 1 to {}", i16::MAX)))
+            Err(Refusal::illegal(format!("{count} messages in a batch; in a BatchCQ topic it has 1 to {}", i16::MAX)))
         }
     }
 }
@@ -111,7 +113,7 @@ pub(crate) fn gather(
     Content { count, are_keys_said }: Content,
 ) -> Result<(), Refusal> {
     if light::wanted(&broker.store, facts.light, message.topic)?.is_some() || facts.lite_topic.is_some() {
-        return Err(illegal(
+        return Err(Refusal::illegal(
             "a batch that is one record stands in its own queue only; it has INNER_MULTI_DISPATCH or __LITE_TOPIC",
         ));
     }
@@ -122,7 +124,7 @@ pub(crate) fn gather(
     if sends.properties.len() > PROPERTIES_MAX {
         let bytes = sends.properties.len();
         sends.receipts.forget(uniq_key);
-        return Err(too_large(broker, request.body.len(), bytes));
+        return Err(Refusal::too_large(&broker.store_settings.load(), request.body.len(), bytes));
     }
     let is_batch_request = send::is_batch(request, message);
     let unwrap = if is_batch_request { sys_flag::NEED_UNWRAP } else { 0 };

@@ -15,9 +15,9 @@ use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::request::{GetConsumerRunningInfo, PullMessage, PullReply};
 
-use crate::admin::relay::VERSION_WITH_ANSWERS;
 use crate::beside::SMALL_BYTES;
 use crate::broker::Broker;
+use crate::clients::VERSION_WITH_ANSWERS;
 use crate::heartbeat::{SUBSCRIPTIONS_MAX, check_subscription};
 use crate::hold::{Aside, Errand};
 use crate::refusal::{Refusal, SOON};

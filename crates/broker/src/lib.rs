@@ -6,12 +6,14 @@
 
 mod acknowledgements;
 mod admin;
+mod answer;
 mod append;
 mod assignment;
 mod beside;
 mod blocking;
 mod broker;
 mod clients;
+mod cold;
 mod conditions;
 mod delay;
 mod durability;

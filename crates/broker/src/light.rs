@@ -11,7 +11,6 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use protocol::batch::InnerMessage;
-use protocol::code::ResponseCode;
 use protocol::light;
 use protocol::names;
 use protocol::properties::{self, name};
@@ -95,7 +94,7 @@ pub(crate) fn wanted<'a>(store: &Store, list: Option<&'a str>, topic: &str) -> R
     let Some(list) = list.filter(|_| store.has_light_queues() && names::takes_light_queues(topic)) else {
         return Ok(None);
     };
-    light::check(list, topic).map_err(|error| illegal(error.to_string()))?;
+    light::check(list, topic).map_err(|error| Refusal::illegal(error.to_string()))?;
     Ok(Some(list))
 }
 
@@ -130,16 +129,12 @@ pub(crate) fn check_inner(
     open(store, list, &mut properties, &mut Vec::new()).map_err(of_batch)?;
     let bytes = inner.properties.len() + 1 + properties.len();
     if bytes > PROPERTIES_MAX {
-        return Err(illegal(format!(
+        return Err(Refusal::illegal(format!(
             "message {place} of the batch has properties of {bytes} bytes, with room for its numbers in light queues; the limit is \
              {PROPERTIES_MAX}"
         )));
     }
     Ok(())
-}
-
-fn illegal(remark: String) -> Refusal {
-    Refusal::new(ResponseCode::MessageIllegal, remark)
 }
 
 /// Adds a message to a batch, in its queue and in the light queues that [`open`] opened.

@@ -9,6 +9,7 @@ mod carrier;
 mod ended;
 mod moved;
 pub(crate) mod requests;
+pub(crate) mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};

@@ -16,9 +16,9 @@ use protocol::body::{LockBatch, LockBatchReply, MessageQueue};
 use protocol::code::ResponseCode;
 use protocol::names;
 
-use crate::admin::{body, reply_json, reply_ok};
+use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::heartbeat;
+use crate::clients;
 use crate::refusal::Refusal;
 
 /// Locks that a broker keeps. Clients name the queues, so without a bound a client that makes up names would fill the memory.
@@ -230,7 +230,7 @@ pub(crate) fn lock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -
 fn check_names(group: &str, client_id: &str, queues: &[MessageQueue]) -> Result<(), Refusal> {
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
     names::check_group(group).map_err(|error| invalid(error.to_string()))?;
-    heartbeat::check_client_id(client_id)?;
+    clients::check_client_id(client_id)?;
     for queue in queues {
         names::check_topic(&queue.topic).map_err(|error| invalid(error.to_string()))?;
         if queue.broker_name.len() > BROKER_NAME_MAX {

@@ -18,6 +18,7 @@ use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store};
 
 use crate::broker::Broker;
 use crate::clients::is_tag;
+use crate::cold::Unanswered;
 use crate::groups::Group;
 use crate::hold::{Errand, Lane, Wake};
 use crate::late_subscription;
@@ -27,8 +28,7 @@ use crate::session::Session;
 use crate::static_topic;
 use crate::static_topic::pull::{Asked as Logical, OFFSET_RESET, Place};
 use crate::topics::Topic;
-use crate::view::Unanswered;
-use crate::want::{At, Effort, Reader, SQL92, Want};
+use crate::want::{At, Effort, Reader, SQL92, Want, check_property_filter};
 
 /// Why a pull is forbidden; 5.x clients read it from the answer.
 mod forbidden {
@@ -278,9 +278,9 @@ fn subscription(
         let kind = message.expression_type.unwrap_or_default();
         if !is_tag(kind) {
             check_property_filter(settings, kind)?;
-            return broker.filters.condition(expression).map(Some).map_err(|why| unparsed(&why).into());
+            return broker.filters.condition(expression).map(Some).map_err(|why| Refusal::unparsed(&why).into());
         }
-        return broker.filters.tags(expression).map_err(|why| unparsed(&why).into());
+        return broker.filters.tags(expression).map_err(|why| Refusal::unparsed(&why).into());
     }
     let Some(consumers) = broker.clients.consumers(message.consumer_group) else {
         let remark = format!("the consumer's group info not exist{SEE_FAQ}");
@@ -327,22 +327,6 @@ fn subscription(
         return Ok(Some(Arc::new(Want::Retries(consumers))));
     }
     Ok(subscription.want().cloned())
-}
-
-/// A subscription that a request brings and that cannot be read.
-pub(crate) fn unparsed(why: &str) -> Refusal {
-    Refusal::new(ResponseCode::SubscriptionParseFailed, format!("parse the consumer's subscription failed: {why}"))
-}
-
-/// Conditions on properties cost the broker a look into each message, so Apache wants them allowed; we keep its setting and its default.
-pub(crate) fn check_property_filter(settings: &BrokerSettings, kind: &str) -> Result<(), Refusal> {
-    let why = match kind {
-        SQL92 if settings.enable_property_filter => return Ok(()),
-        SQL92 => "enablePropertyFilter is false",
-        _ => "there are TAG and SQL92",
-    };
-    let remark = format!("The broker does not support consumer to filter message by {kind} ({why})");
-    Err(Refusal::new(ResponseCode::SystemError, remark))
 }
 
 /// Reads for a pull and answers it, parks it, or sends it on to a thread that may wait for the device, or to the one for filters that

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use config::StoreSettings;
 use protocol::code::ResponseCode;
 use protocol::request::FieldError;
 
@@ -37,6 +38,25 @@ impl Refusal {
     /// The request is fine, the broker is not: the world failed underneath it.
     pub fn failed(error: impl std::fmt::Display) -> Refusal {
         Refusal::new(ResponseCode::SystemError, error.to_string())
+    }
+
+    /// 13: the message itself cannot be kept.
+    pub(crate) fn illegal(remark: impl Into<String>) -> Refusal {
+        Refusal::new(ResponseCode::MessageIllegal, remark)
+    }
+
+    /// 13 in Apache's words, followed by what was found.
+    pub(crate) fn too_large(settings: &StoreSettings, body_bytes: usize, properties_bytes: usize) -> Refusal {
+        let body_bytes_max = settings.max_message_size;
+        Refusal::illegal(format!(
+            "the message is illegal, maybe msg body or properties length not matched. msg body length limit {body_bytes_max}B, msg \
+             properties length limit 32KB. The body has {body_bytes}B, the properties {properties_bytes}B"
+        ))
+    }
+
+    /// 23: a subscription that a request brings and that cannot be read.
+    pub(crate) fn unparsed(why: &str) -> Refusal {
+        Refusal::new(ResponseCode::SubscriptionParseFailed, format!("parse the consumer's subscription failed: {why}"))
     }
 
     /// 17, in Apache's words.

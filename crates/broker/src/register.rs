@@ -25,8 +25,8 @@ use protocol::request::{GetRouteInfo, RegisterBroker, UnregisterBroker};
 use protocol::sys_flag::perm;
 use tokio::sync::{Notify, watch};
 
+use crate::blocking::beside;
 use crate::broker::Broker;
-use crate::upkeep::beside;
 
 /// The id of a master, which every broker of ours is until there is replication.
 pub(crate) const BROKER_ID: i64 = 0;

@@ -19,10 +19,10 @@ use protocol::request::SendReply;
 use store::Landed;
 use tokio::time::timeout;
 
+use crate::answer::reply_extra;
 use crate::broker::Broker;
 use crate::hold::Errand;
 use crate::refusal::{Refusal, SOON};
-use crate::send::reply_extra;
 use crate::session::{JOURNAL_TIMEOUT, Session};
 use crate::together::{Asker, Stored};
 use crate::topics::Topic;

@@ -18,12 +18,13 @@ use protocol::request::{PushReply, SendMessage, SendReply};
 use protocol::sys_flag;
 use store::TagsCode;
 
+use crate::answer::reply_extra;
 use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts;
 use crate::hold::{Errand, Lane};
 use crate::refusal::Refusal;
-use crate::send::{admit, queue_of, reply_extra};
+use crate::send::{admit, queue_of};
 use crate::session::{Session, Work};
 use crate::stats::MessageType;
 use crate::topics::Topic;

@@ -15,12 +15,12 @@ use store::TagsCode;
 
 use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
+use crate::cold;
 use crate::facts::{self, Real};
 use crate::groups::Group;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::topics::Topic;
-use crate::view;
 
 /// From this version on a client may say how often a message is retried (V3_4_9's ordinal).
 pub(crate) const VERSION_OF_MAX_RECONSUME_TIMES: i32 = 121;
@@ -75,8 +75,8 @@ pub(crate) fn send_back(
         retry_max,
         offset: asked.offset,
     };
-    let at = view::log_offset(asked.offset).ok_or_else(|| not_found(asked.offset))?;
-    view::with_record(broker, session, at, out, move |broker, session, found, out| {
+    let at = cold::log_offset(asked.offset).ok_or_else(|| not_found(asked.offset))?;
+    cold::with_record(broker, session, at, out, move |broker, session, found, out| {
         session.durable_after(retry.map_or(0, |retry| retry.position));
         let gathered = found.and_then(|slice| {
             let scanned = slice.as_ref().map(|slice| record::scan(slice.as_ref(), false));

@@ -15,11 +15,12 @@ use protocol::code::{ResponseCode, request};
 use protocol::names;
 use protocol::properties::{self, name};
 use protocol::record::{PROPERTIES_MAX, RecordDraft};
-use protocol::request::{SendMessage, SendReplyExtra};
+use protocol::request::SendMessage;
 use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::{MessageKeys, TagsCode};
 
+use crate::answer::{recall_extra, reply_extra};
 use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
@@ -93,16 +94,6 @@ pub(crate) fn refuse(broker: &Broker, request: &Request<'_>, refusal: &Refusal, 
     let is_recall = request.header.code == request::RECALL_MESSAGE;
     let extra = if is_recall { recall_extra(&settings) } else { reply_extra(&settings) };
     out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &extra, &[]);
-}
-
-/// What stands in every answer to a send.
-pub(crate) fn reply_extra(settings: &BrokerSettings) -> SendReplyExtra<'_> {
-    SendReplyExtra { trace_on: Some(if settings.trace_on { "true" } else { "false" }), ..recall_extra(settings) }
-}
-
-/// What stands in every answer to a recall.
-pub(crate) fn recall_extra(settings: &BrokerSettings) -> SendReplyExtra<'_> {
-    SendReplyExtra { msg_region: &settings.region_id, trace_on: None }
 }
 
 /// May this producer send to this topic? Creates the topic if it may be created.
@@ -263,7 +254,7 @@ fn gather_one(
     if facts.keys.is_empty()
         && topic_settings.attributes.get("cleanup.policy").is_some_and(|policy| policy == "COMPACTION")
     {
-        return Err(illegal("Required message key is missing"));
+        return Err(Refusal::illegal("Required message key is missing"));
     }
     // A message with a priority goes to the queue of that number, of a topic with any message type.
     let last_queue = topic_settings.write_queue_nums - 1;
@@ -281,7 +272,7 @@ fn gather_one(
         check_half(settings, &facts, level)?;
         broker.transactions.check_room(settings, session.sends.half_messages)?;
     } else if sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED && !facts.is_half {
-        return Err(illegal(
+        return Err(Refusal::illegal(
             "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
         ));
     }
@@ -345,7 +336,7 @@ fn gather_one(
     if sends.properties.len() > PROPERTIES_MAX {
         let bytes = sends.properties.len();
         sends.receipts.forget(uniq_key);
-        return Err(too_large(broker, body.len(), bytes));
+        return Err(Refusal::too_large(&broker.store_settings.load(), body.len(), bytes));
     }
     if real.is_some() {
         // It stands in its light queues when it stands in its own.
@@ -440,17 +431,19 @@ fn gather_marked(
     waits: bool,
 ) -> Result<(), Refusal> {
     if message.sys_flag & sys_flag::INNER_BATCH == 0 {
-        return Err(illegal("INNER_NUM is there, but sysFlag does not say that this is a batch (128)"));
+        return Err(Refusal::illegal("INNER_NUM is there, but sysFlag does not say that this is a batch (128)"));
     }
     let lane = route.topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
     if !lane.queue.is_batch() {
         let topic = route.topic.name();
-        return Err(illegal(format!(
+        return Err(Refusal::illegal(format!(
             "sysFlag says that this is a batch (128), and topic {topic} has not queue.type=BatchCQ"
         )));
     }
     if !is_plain {
-        return Err(illegal("a batch that is one record (sysFlag 128) cannot be delayed, transactional or dead"));
+        return Err(Refusal::illegal(
+            "a batch that is one record (sysFlag 128) cannot be delayed, transactional or dead",
+        ));
     }
     let count = inner_batch::count_of_marked(message, request.body)?;
     let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag, waits };
@@ -473,29 +466,29 @@ fn gather_batch(
 ) -> Result<(), Refusal> {
     if message.topic.len() > names::TOPIC_MAX {
         let limit = names::TOPIC_MAX;
-        return Err(illegal(format!("message topic length too long {} (limit {limit})", message.topic.len())));
+        return Err(Refusal::illegal(format!("message topic length too long {} (limit {limit})", message.topic.len())));
     }
     if topic.is_retry() {
-        return Err(illegal(format!("batch request does not support retry group {}", message.topic)));
+        return Err(Refusal::illegal(format!("batch request does not support retry group {}", message.topic)));
     }
     let facts = Facts::of(message.properties.unwrap_or_default());
     let own_flush = facts.flush()?;
     let level = delay_level(&facts)?;
     if level > 0 {
-        return Err(illegal(format!("a batch cannot be delayed, its DELAY is {level}")));
+        return Err(Refusal::illegal(format!("a batch cannot be delayed, its DELAY is {level}")));
     }
     if facts.is_half || sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED {
-        return Err(illegal("a batch cannot be transactional (TRAN_MSG is true, or sysFlag has 4)"));
+        return Err(Refusal::illegal("a batch cannot be transactional (TRAN_MSG is true, or sysFlag has 4)"));
     }
     if let Some((timer, _)) = facts.timer() {
-        return Err(illegal(format!("a batch cannot be delayed, it has {timer}")));
+        return Err(Refusal::illegal(format!("a batch cannot be delayed, it has {timer}")));
     }
     if request.body.is_empty() {
-        return Err(too_large(broker, 0, message.properties.map_or(0, str::len)));
+        return Err(Refusal::too_large(&broker.store_settings.load(), 0, message.properties.map_or(0, str::len)));
     }
     let body_bytes_max = broker.store_settings.load().max_message_size;
     if request.body.len() > body_bytes_max {
-        return Err(too_large(broker, request.body.len(), 0));
+        return Err(Refusal::too_large(&broker.store_settings.load(), request.body.len(), 0));
     }
     let mut sys_flag = message.sys_flag;
     if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
@@ -520,21 +513,21 @@ fn gather_batch(
         );
     }
     if !is_inner && (facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0) {
-        return Err(illegal(
+        return Err(Refusal::illegal(
             "INNER_NUM and the sysFlag bit 128 mark a batch that is one record, which this batch or its topic is not",
         ));
     }
     // The answer is one for all: it waits if one of them asks for that.
     let waits = Cell::new(false);
     let mut inner_messages = (0..).zip(batch::iter(request.body)).map(|(place, inner)| {
-        let inner = inner.map_err(|error| illegal(format!("message {place} of the batch: {error}")))?;
+        let inner = inner.map_err(|error| Refusal::illegal(format!("message {place} of the batch: {error}")))?;
         let inner_facts = Facts::of(inner.properties);
         check_inner(&inner, &inner_facts, place, &facts)?;
         let own = if inner_facts.flush_disk_type.is_some() { inner_facts.flush()? } else { own_flush };
         waits.set(waits.get() || broker.waits_for_device(topic, own));
         light::check_inner(&broker.store, &inner, &inner_facts, place, message.topic)?;
         if is_inner && light::wanted(&broker.store, inner_facts.light, message.topic)?.is_some() {
-            return Err(illegal(format!(
+            return Err(Refusal::illegal(format!(
                 "message {place} of the batch names light queues (INNER_MULTI_DISPATCH); in a BatchCQ topic a batch stands in its own \
                  queue only"
             )));
@@ -617,32 +610,36 @@ fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch:
     if let Some(delay) = facts.delay
         && delay != "0"
     {
-        return Err(illegal(format!("message {place} of the batch has DELAY {delay}; a batch cannot be delayed")));
+        return Err(Refusal::illegal(format!(
+            "message {place} of the batch has DELAY {delay}; a batch cannot be delayed"
+        )));
     }
     if let Some((timer, _)) = facts.timer() {
-        return Err(illegal(format!("message {place} of the batch has {timer}; a batch cannot be delayed")));
+        return Err(Refusal::illegal(format!("message {place} of the batch has {timer}; a batch cannot be delayed")));
     }
     if facts.is_half {
-        return Err(illegal(format!(
+        return Err(Refusal::illegal(format!(
             "message {place} of the batch has TRAN_MSG true; a batch cannot be transactional"
         )));
     }
     if facts.has_inner_num {
-        return Err(illegal(format!("message {place} of the batch has INNER_NUM, which only a broker may set")));
+        return Err(Refusal::illegal(format!(
+            "message {place} of the batch has INNER_NUM, which only a broker may set"
+        )));
     }
     if let Some(lite_topic) = facts.lite_topic {
-        return Err(illegal(format!(
+        return Err(Refusal::illegal(format!(
             "message {place} of the batch has __LITE_TOPIC {lite_topic}; lite messages are sent one by one"
         )));
     }
     if facts.is_hasty != batch.is_hasty {
-        return Err(illegal(format!(
+        return Err(Refusal::illegal(format!(
             "message {place} of the batch has WAIT {}, the batch has WAIT {}; all must have the same",
             !facts.is_hasty, !batch.is_hasty
         )));
     }
     if inner.properties.len() > PROPERTIES_MAX {
-        return Err(illegal(format!(
+        return Err(Refusal::illegal(format!(
             "message {place} of the batch has properties of {} bytes, the limit is {PROPERTIES_MAX}",
             inner.properties.len()
         )));
@@ -651,7 +648,7 @@ fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch:
 }
 
 fn delay_level(facts: &Facts<'_>) -> Result<i32, Refusal> {
-    facts.delay_level().map_err(|text| illegal(format!("property DELAY: \"{text}\" is not a number")))
+    facts.delay_level().map_err(|text| Refusal::illegal(format!("property DELAY: \"{text}\" is not a number")))
 }
 
 /// May this half message be stored? Apache takes one with a delay, moves it past its check and drops it when its time has come.
@@ -663,10 +660,10 @@ fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Resul
         ));
     }
     if level > 0 {
-        return Err(illegal(format!("a half message cannot be delayed, its DELAY is {level}")));
+        return Err(Refusal::illegal(format!("a half message cannot be delayed, its DELAY is {level}")));
     }
     if let Some((timer, _)) = facts.timer() {
-        return Err(illegal(format!("a half message cannot be delayed, it has {timer}")));
+        return Err(Refusal::illegal(format!("a half message cannot be delayed, it has {timer}")));
     }
     Ok(())
 }
@@ -674,20 +671,7 @@ fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Resul
 fn check_size(broker: &Broker, body: &Bytes, properties_bytes: usize) -> Result<(), Refusal> {
     let body_bytes_max = broker.store_settings.load().max_message_size;
     if body.is_empty() || body.len() > body_bytes_max || properties_bytes > PROPERTIES_MAX {
-        return Err(too_large(broker, body.len(), properties_bytes));
+        return Err(Refusal::too_large(&broker.store_settings.load(), body.len(), properties_bytes));
     }
     Ok(())
-}
-
-/// 13 in Apache's words, followed by what was found.
-pub(crate) fn too_large(broker: &Broker, body_bytes: usize, properties_bytes: usize) -> Refusal {
-    let body_bytes_max = broker.store_settings.load().max_message_size;
-    illegal(format!(
-        "the message is illegal, maybe msg body or properties length not matched. msg body length limit {body_bytes_max}B, msg \
-         properties length limit 32KB. The body has {body_bytes}B, the properties {properties_bytes}B"
-    ))
-}
-
-pub(crate) fn illegal(remark: impl Into<String>) -> Refusal {
-    Refusal::new(ResponseCode::MessageIllegal, remark)
 }

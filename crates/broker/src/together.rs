@@ -17,10 +17,11 @@ use protocol::header::Header;
 use protocol::request::{AskTogether, OfferTogether, SendMessage, SendTogether};
 use protocol::together::{self, PartAnswer, TogetherError};
 
+use crate::answer::reply_extra;
 use crate::append;
 use crate::broker::{Broker, not_registered};
 use crate::refusal::Refusal;
-use crate::send::{self, illegal, reply_extra};
+use crate::send;
 use crate::session::Session;
 
 /// A request with several sends, and what has become of them so far.
@@ -188,7 +189,7 @@ fn gather_part(
     common: &SendTogether<'_>,
     part: Result<together::Part<'_>, TogetherError>,
 ) -> Result<(), Refusal> {
-    let part = part.map_err(|error| illegal(error.to_string()))?;
+    let part = part.map_err(|error| Refusal::illegal(error.to_string()))?;
     let message = SendMessage {
         producer_group: common.producer_group,
         topic: part.topic,

@@ -21,19 +21,22 @@ use store::journal::{Change, Table};
 use store::{ConsumeQueue, Journal, Store, StoreError};
 use tokio::sync::Notify;
 
-use crate::durability::TopicsWord;
 use crate::hashing::{self, Hashing};
 use crate::hold::Lane;
 use crate::light::LightTopics;
 use crate::lite::Lite;
 use crate::places::Places;
 use crate::refusal::Refusal;
-use crate::static_topic::mapping::Mapping;
 use crate::stats::TopicMeters;
 use crate::tables::{self, Keeper};
+use crate::topics::flush::TopicFlush;
+use crate::topics::mapping::Mapping;
 
+pub(crate) mod flush;
 pub(crate) mod mapped;
+pub(crate) mod mapping;
 pub(crate) mod of_another;
+pub(crate) mod queues;
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
 pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
@@ -55,7 +58,7 @@ pub struct Topic {
     /// Where its messages are counted: looked up by name once, and again if that is no longer the table's.
     pub(crate) meters: ArcSwapOption<TopicMeters>,
     /// What its attributes say of acknowledgements.
-    pub(crate) flush: TopicsWord,
+    pub(crate) flush: TopicFlush,
     /// See `mapped.rs`.
     is_static: AtomicBool,
     mapping: ArcSwapOption<Mapping>,
@@ -82,7 +85,7 @@ impl Topic {
             is_retry: known::is_retry_topic(name),
             bell: bells.of(name).cloned(),
             name: Arc::from(config.topic_name.as_str()),
-            flush: TopicsWord::of(&config.attributes),
+            flush: TopicFlush::of(&config.attributes),
             config: ArcSwap::from_pointee(config),
             lanes: Places::default(),
             meters: ArcSwapOption::empty(),

@@ -5,15 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use env::TimeMs;
 use parking_lot::Mutex;
-use store::Store;
 use store::journal::Table;
-use store::look::Committed;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::blocking;
+use crate::blocking::beside;
 use crate::broker::Broker;
 use crate::exchange::{ExchangeError, Exports, Extras, When};
 use crate::falls::{Fall, Falls};
@@ -21,7 +18,7 @@ use crate::groups::{ForbiddenTable, Groups};
 use crate::heartbeat;
 use crate::lite;
 use crate::minutes::{Minute, Minutes};
-use crate::offsets::{Change, Offsets, SEPARATOR, split_key};
+use crate::offsets::{Offsets, rows};
 use crate::placement;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::static_topic::clean;
@@ -95,7 +92,7 @@ impl Upkeep {
         let tasks = std::mem::take(&mut *self.tasks.lock());
         end(tasks, "upkeep").await;
         tend_conditions(broker);
-        let position = put_offsets(&broker.store, &broker.offsets);
+        let position = rows::put(&broker.store, &broker.offsets);
         let written = broker.store.journal().written().reached(position);
         let exported = if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
             // An export would wait for the journal once more.
@@ -133,7 +130,7 @@ async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
             _ = stop.changed() => return,
             () = tokio::time::sleep(gather) => {}
         }
-        let position = put_offsets(&broker.store, &broker.offsets);
+        let position = rows::put(&broker.store, &broker.offsets);
         // Who waits for a change hurries the journal, and nobody waits for these: so this looks, and does not wait.
         while broker.store.journal().written().get() < position {
             tokio::select! {
@@ -261,106 +258,6 @@ async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// Does what takes time with large tables on a thread that serves no connection.
-pub(crate) async fn beside<T: Send + 'static>(
-    broker: &Arc<Broker>,
-    work: impl FnOnce(&Broker) -> T + Send + 'static,
-) -> T {
-    let broker = Arc::clone(broker);
-    match blocking::spawn(move || work(&broker)).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime ends, and every task with it.
-            Err(_cancelled) => std::future::pending().await,
-        },
-    }
-}
-
-/// Puts what has changed into the journal. Returns the position after it.
-pub(crate) fn put_offsets(store: &Store, offsets: &Offsets) -> u64 {
-    let journal = store.journal();
-    let is_new_version = offsets.take_changes(&mut |change, key| {
-        offset_key(key, &change);
-        match change.offset {
-            Some(offset) => journal.put(tables::OFFSETS, key, &offset_value(offset, change.committed_at)),
-            None => journal.delete(tables::OFFSETS, key),
-        }
-    });
-    if is_new_version {
-        let value = serde_json::to_vec(&offsets.version()).unwrap_or_default();
-        journal.put(tables::VERSIONS, tables::OFFSETS_VERSION, &value);
-    }
-    journal.position()
-}
-
-/// Key of an offset in the journal.
-pub(crate) fn offset_key(key: &mut Vec<u8>, change: &Change<'_>) {
-    key.clear();
-    key.extend_from_slice(change.topic.as_bytes());
-    key.push(SEPARATOR as u8);
-    key.extend_from_slice(change.group.as_bytes());
-    key.push(0);
-    key.extend_from_slice(&change.queue_id.to_be_bytes());
-}
-
-/// Value of an offset in the journal.
-pub(crate) fn offset_value(offset: i64, committed_at: TimeMs) -> [u8; 16] {
-    let mut value = [0; 16];
-    value[..8].copy_from_slice(&offset.to_le_bytes());
-    value[8..].copy_from_slice(&committed_at.0.to_le_bytes());
-    value
-}
-
-/// The offset, and when it was committed.
-fn parse_offset_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
-    let (offset, rest) = value.split_first_chunk::<8>()?;
-    let committed_at = match rest {
-        [] => None,
-        rest => Some(TimeMs(i64::from_le_bytes(rest.try_into().ok()?))),
-    };
-    Some((i64::from_le_bytes(*offset), committed_at))
-}
-
-/// Topic, group and queue of a key.
-fn parse_offset_key(key: &[u8]) -> Option<(&str, &str, i32)> {
-    let (names, queue_id) = key.split_last_chunk::<4>()?;
-    let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
-    let (topic, group) = split_key(names)?;
-    Some((topic, group, i32::from_be_bytes(*queue_id)))
-}
-
-/// An entry of the journal's table of offsets; none if it is not understood, or no offset that a queue can have.
-pub(crate) fn committed(key: &[u8], value: &[u8]) -> Option<Committed> {
-    let (topic, group, queue_id) = parse_offset_key(key)?;
-    let (offset, _) = parse_offset_value(value)?;
-    let (queue_id, offset) = (queue_id.try_into().ok()?, offset.try_into().ok()?);
-    Some(Committed { group: group.to_owned(), topic: topic.to_owned(), queue_id, offset })
-}
-
-/// The offsets that the journal holds.
-pub(crate) fn load_offsets(store: &Store, offsets: &Offsets, now: TimeMs) {
-    store.journal().load(tables::OFFSETS, |key, value| {
-        match (parse_offset_key(key), parse_offset_value(value)) {
-            (Some((topic, group, queue_id)), Some((offset, committed_at))) => {
-                // Of unknown age: what the group has not read yet is kept once more for as long as any message is.
-                offsets.restore(topic, group, queue_id, offset, committed_at.unwrap_or(now))
-            }
-            // The journal's checksums hold, so this was written by a broker that knows more than we do.
-            (None, _) | (_, None) => {
-                tracing::error!(key = %String::from_utf8_lossy(key), "offset in the journal not understood")
-            }
-        }
-    });
-    store.journal().load(tables::VERSIONS, |name, value| {
-        if name == tables::OFFSETS_VERSION
-            && let Ok(version) = serde_json::from_slice(value)
-        {
-            offsets.set_version(version);
-        }
-    });
-}
-
 /// Says to the journal who holds which table, so that it can take snapshots.
 pub(crate) fn attach(broker: &Broker) {
     let journal = broker.store.journal();
@@ -368,26 +265,12 @@ pub(crate) fn attach(broker: &Broker) {
     journal.attach(tables::MAPPINGS, Arc::new(Mappings(Arc::clone(topics))));
     journal.attach(tables::GROUPS, Arc::clone(groups) as Arc<dyn Table>);
     journal.attach(tables::FORBIDDEN, Arc::new(ForbiddenTable(Arc::clone(groups))));
-    journal.attach(tables::OFFSETS, Arc::new(OffsetTable(Arc::clone(offsets))));
+    journal.attach(tables::OFFSETS, Arc::new(rows::OffsetTable(Arc::clone(offsets))));
     journal.attach(tables::CONDITIONS, Arc::clone(&broker.conditions) as Arc<dyn Table>);
     journal.attach(tables::EXPORTS, Arc::new(Exports(Arc::clone(&broker.exchange))));
     journal.attach(tables::EXTRAS, Arc::new(Extras(Arc::clone(&broker.exchange))));
     let versions = Versions { topics: Arc::clone(topics), groups: Arc::clone(groups), offsets: Arc::clone(offsets) };
     journal.attach(tables::VERSIONS, Arc::new(versions));
-}
-
-struct OffsetTable(Arc<Offsets>);
-
-impl Table for OffsetTable {
-    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        let mut key = Vec::new();
-        self.0.for_each(&mut |change| {
-            if let Some(offset) = change.offset {
-                offset_key(&mut key, &change);
-                f(&key, &offset_value(offset, change.committed_at));
-            }
-        });
-    }
 }
 
 /// The data versions of all tables.
@@ -407,28 +290,5 @@ impl Table for Versions {
         ] {
             f(name, &serde_json::to_vec(&version).unwrap_or_default());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_of_an_offset_is_read_as_it_was_written() {
-        let mut key = Vec::new();
-        offset_key(
-            &mut key,
-            &Change { topic: "%RETRY%G", group: "G", queue_id: 258, offset: None, committed_at: TimeMs(0) },
-        );
-        assert_eq!(parse_offset_key(&key), Some(("%RETRY%G", "G", 258)));
-        for (topic, group) in [("%LMQ%GID@@@device", "G"), ("T", "%LMQ%GID@@@device"), ("%LMQ%a", "%LMQ%a")] {
-            offset_key(&mut key, &Change { topic, group, queue_id: 0, offset: None, committed_at: TimeMs(0) });
-            assert_eq!(parse_offset_key(&key), Some((topic, group, 0)));
-        }
-        assert_eq!(parse_offset_key(b"T@G"), None);
-        assert_eq!(parse_offset_value(&offset_value(7, TimeMs(9))), Some((7, Some(TimeMs(9)))));
-        assert_eq!(parse_offset_value(&7i64.to_le_bytes()), Some((7, None)));
-        assert_eq!(parse_offset_value(b"seven"), None);
     }
 }

@@ -1,24 +1,22 @@
 //! Looking at what is stored: a record by its place (33), offsets by time and by bound (29 to 32).
 //!
-//! Whatever may have to read the disk does so on a cold-read thread, and the answer comes back through the connection's inbox.
+//! A look that may have to read the disk does so beside ([`crate::cold`]).
 
 use std::sync::Arc;
 
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
-use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset, ViewMessage,
 };
-use store::{Boundary, ColdRead, ColdReadRefused, ConsumeQueue, LogSlice, RecordAt, Store, StoreError};
+use store::{Boundary, ConsumeQueue, LogSlice, StoreError};
 
 use crate::broker::Broker;
-use crate::hold::{Errand, Inbox};
-use crate::refusal::{Refusal, SOON};
+use crate::cold;
+use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic;
-use crate::want::At;
 
 /// 33.
 pub(crate) fn message_by_id(
@@ -29,8 +27,8 @@ pub(crate) fn message_by_id(
 ) -> Result<(), Refusal> {
     let offset = ViewMessage::decode(&request.header.fields)?.offset;
     let reply_to = request.reply_to();
-    let at = log_offset(offset).ok_or_else(|| not_found(offset))?;
-    with_record(broker, session, at, out, move |_, _, found, out| match found {
+    let at = cold::log_offset(offset).ok_or_else(|| not_found(offset))?;
+    cold::with_record(broker, session, at, out, move |_, _, found, out| match found {
         Ok(Some(slice)) => show(reply_to, slice, out),
         Ok(None) => refuse(reply_to, &not_found(offset), out),
         Err(refusal) => refuse(reply_to, &refusal, out),
@@ -49,122 +47,6 @@ fn not_found(offset: i64) -> Refusal {
 
 fn refuse(reply_to: ReplyTo, refusal: &Refusal, out: &mut Outgoing) {
     out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-}
-
-pub(crate) fn log_offset(offset: i64) -> Option<LogOffset> {
-    u64::try_from(offset).ok().map(LogOffset)
-}
-
-/// Does something with a record: at once when it is in memory, else when a cold-read thread has fetched it. A damaged one is refused.
-pub(crate) fn with_record(
-    broker: &Broker,
-    session: &mut Session,
-    at: LogOffset,
-    out: &mut Outgoing,
-    then: impl FnOnce(&Broker, &mut Session, Result<Option<LogSlice>, Refusal>, &mut Outgoing) + Send + 'static,
-) -> Result<(), Refusal> {
-    match broker.store.record_at(at) {
-        Ok(found) => {
-            then(broker, session, Ok(found), out);
-            Ok(())
-        }
-        Err(_) => in_the_cold(broker, session, move |store| checked(store, at), then),
-    }
-}
-
-fn checked(store: &Store, at: LogOffset) -> Result<Option<LogSlice>, Refusal> {
-    match store.record_at_cold(at) {
-        Ok(RecordAt::Record(slice)) => Ok(Some(slice)),
-        Ok(RecordAt::Gone) => Ok(None),
-        Ok(RecordAt::Damaged) => {
-            let remark = format!("the message by the offset, {}, is damaged: its body is not what was stored", at.0);
-            Err(Refusal::new(ResponseCode::SystemError, remark))
-        }
-        Err(error) => Err(Refusal::failed(error)),
-    }
-}
-
-/// Runs `read` on a cold-read thread, and `then` on the connection's own task.
-pub(crate) fn in_the_cold<T: Send + 'static>(
-    broker: &Broker,
-    session: &Session,
-    read: impl FnOnce(&Store) -> T + Send + 'static,
-    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
-) -> Result<(), Refusal> {
-    elsewhere(broker, session, Store::cold_read, read, then)
-}
-
-/// The same where a read of messages goes on, unless its connection is over by then.
-pub(crate) fn at<T: Send + 'static>(
-    at: At,
-    broker: &Broker,
-    session: &Session,
-    read: impl FnOnce(&Store) -> T + Send + 'static,
-    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
-) -> Result<(), Refusal> {
-    let inbox = Arc::clone(&session.inbox);
-    let submit = |store: &Store, job: ColdRead| {
-        at.submit(
-            store,
-            Box::new(move || {
-                if !inbox.is_gone() {
-                    job();
-                }
-            }),
-        )
-    };
-    elsewhere(broker, session, submit, read, then)
-}
-
-fn elsewhere<T: Send + 'static>(
-    broker: &Broker,
-    session: &Session,
-    submit: impl FnOnce(&Store, ColdRead) -> Result<(), ColdReadRefused>,
-    read: impl FnOnce(&Store) -> T + Send + 'static,
-    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
-) -> Result<(), Refusal> {
-    let store = Arc::clone(&broker.store);
-    let inbox = Arc::clone(&session.inbox);
-    let debt = inbox.owe();
-    let asked = session.asked();
-    let job: ColdRead = Box::new(move || {
-        let unanswered = Unanswered::new(&inbox, asked);
-        let found = read(&store);
-        drop(unanswered);
-        inbox.push(Errand::then_gather(asked, move |broker, session, out| {
-            session.answering(broker, asked, out, |session, out| then(broker, session, found, out));
-        }));
-        drop(debt);
-    });
-    submit(&broker.store, job).map_err(|full| Refusal::busy(full, SOON))
-}
-
-/// Answers in the place of a read that panics: the client would wait for nothing.
-pub(crate) struct Unanswered {
-    inbox: Arc<Inbox>,
-    asked: Option<ReplyTo>,
-}
-
-impl Unanswered {
-    pub(crate) fn new(inbox: &Arc<Inbox>, asked: Option<ReplyTo>) -> Unanswered {
-        Unanswered { inbox: Arc::clone(inbox), asked }
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        if let Some(reply_to) = self.asked.filter(|_| std::thread::panicking()) {
-            let mut out = Outgoing::new();
-            out.reply(
-                reply_to,
-                ResponseCode::SystemError,
-                Some("[GANTRY]the read failed by a bug, which is in the log"),
-                &(),
-                &[],
-            );
-            self.inbox.push(Errand::Frames(out.take()));
-        }
-    }
 }
 
 /// A queue that exists. Asking for the offsets of another one does not create it.
@@ -191,7 +73,7 @@ pub(crate) fn offset_by_time(
     let Some(queue) = queue(broker, lite_queue.as_deref().unwrap_or(asked.topic), asked.queue_id) else {
         return reply_offset(reply_to, 0, out);
     };
-    in_the_cold(
+    cold::read(
         broker,
         session,
         move |store| store.offset_by_time(&queue, timestamp, boundary),
@@ -260,7 +142,7 @@ pub(crate) fn earliest_store_time(
         out.reply(reply_to, ResponseCode::Success, None, &EarliestStoreTimeReply { timestamp: -1 }, &[]);
         return Ok(());
     };
-    in_the_cold(
+    cold::read(
         broker,
         session,
         move |store| match queue.unit_at(queue.min_offset())? {

@@ -6,8 +6,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use config::BrokerSettings;
 use filter::{Expression, Steps};
 use net::Connection;
+use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
@@ -15,6 +17,7 @@ use protocol::tags::{self, Subscription};
 use store::{ColdRead, ColdReadRefused, Copies, Store, Wanted};
 
 use crate::clients::{ClientSubscription, ConsumerGroup};
+use crate::refusal::Refusal;
 use crate::session::Work;
 
 /// RocketMQ's name of conditions on properties.
@@ -272,6 +275,17 @@ impl Wanted for Reader<'_> {
     fn copies(&self) -> Option<&Copies> {
         self.copies
     }
+}
+
+/// Conditions on properties cost the broker a look into each message, so Apache wants them allowed; we keep its setting and its default.
+pub(crate) fn check_property_filter(settings: &BrokerSettings, kind: &str) -> Result<(), Refusal> {
+    let why = match kind {
+        SQL92 if settings.enable_property_filter => return Ok(()),
+        SQL92 => "enablePropertyFilter is false",
+        _ => "there are TAG and SQL92",
+    };
+    let remark = format!("The broker does not support consumer to filter message by {kind} ({why})");
+    Err(Refusal::new(ResponseCode::SystemError, remark))
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ pub const OFFSET_MOVED_EVENT: &str = "OFFSET_MOVED_EVENT";
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
 /// Where Apache keeps check-points of pops; the cluster's name follows.
 pub const REVIVE_TOPIC_PREFIX: &str = "rmq_sys_REVIVE_LOG_";
+/// Under this group Apache's broker commits how far it has come in its revive topic.
+pub const REVIVE_GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
 /// A topic of Apache's brokers that tells members of each other; the broker's name follows.
 pub const BROKER_MEMBER_PREFIX: &str = "rmq_sys_SYNC_BROKER_MEMBER_";
 /// End of the name of a cluster's topic of replies.

@@ -4,7 +4,7 @@ use net::Request;
 use protocol::body::{AclInfo, UserInfo};
 use protocol::code::{ResponseCode, request};
 
-use crate::admin::body;
+use crate::answer::body;
 use crate::refusal::Refusal;
 
 /// Answers each of them; there is nothing that could succeed.

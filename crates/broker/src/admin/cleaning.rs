@@ -2,7 +2,7 @@
 
 use net::{Outgoing, Request};
 
-use crate::admin::reply_ok;
+use crate::answer::reply_ok;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;

@@ -20,10 +20,10 @@ use store::FlushMode;
 
 use crate::blocking;
 use crate::broker::Broker;
+use crate::cold::Unanswered;
 use crate::hold::Errand;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::view::Unanswered;
 
 /// Keys that nobody may change from afar, whatever the settings say: they say who may change what.
 const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];

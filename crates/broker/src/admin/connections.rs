@@ -9,7 +9,7 @@ use protocol::body::{Connection, ConsumerConnection, ProducerConnection, Produce
 use protocol::code::ResponseCode;
 use protocol::request::{GetConsumerConnections, GetProducerConnections};
 
-use crate::admin::reply_json;
+use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::clients::Member;
 use crate::refusal::Refusal;

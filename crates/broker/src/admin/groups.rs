@@ -15,11 +15,12 @@ use protocol::request::{
     UpdateGroupForbidden,
 };
 
-use crate::admin::{attributes, body, piece, reply_json, reply_ok};
+use crate::admin::{attributes, piece};
+use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::offsets::rows;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::upkeep;
 
 /// Bytes of a group's configuration as JSON: subscriptions, intervals of retries and attributes have any number of entries in it.
 const CONFIG_BYTES_MAX: usize = 64 << 10;
@@ -140,7 +141,7 @@ pub(crate) fn delete(
     if wanted.clean_offset {
         broker.offsets.forget_group(wanted.group_name);
         // Or a group made anew under its name would go on where this one was, after a crash.
-        session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
+        session.durable_after(rows::put(&broker.store, &broker.offsets));
     }
     reply_ok(request, out);
     Ok(())

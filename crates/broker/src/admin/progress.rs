@@ -12,12 +12,12 @@ use protocol::fastjson::QueueMap;
 use protocol::request::{GetBrokerConsumeStats, GetConsumeStats, QueryConsumeTimeSpan};
 use store::{ConsumeQueue, Store};
 
-use crate::admin::reply_json;
-use crate::admin::topics::{ends, queues};
+use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::pop::origin_topic;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::topics::queues::ends;
 
 /// One queue that a group consumes, before the time is known.
 struct Progress {
@@ -72,7 +72,7 @@ fn progress(broker: &Broker, session: &Session, group: &str, topic: &str) -> Res
     // Of a static topic a group may have its offset in another physical queue of the same logical one, perhaps on another broker.
     let nowhere = if found.is_static() { -1 } else { 0 };
     let progress =
-        queues(broker, &found).into_iter().take_while(|(id, _)| *id < read_queues).map(|(queue_id, queue)| {
+        found.queues(&broker.store).into_iter().take_while(|(id, _)| *id < read_queues).map(|(queue_id, queue)| {
             let broker_offset = queue.as_ref().map_or(0, |queue| ends(queue).1);
             let consumer_offset = broker.offsets.committed(group, topic, queue_id).unwrap_or(nowhere);
             let pulled = broker.offsets.last_pulled(group, topic, queue_id).unwrap_or(nowhere);

@@ -10,11 +10,11 @@ use protocol::request::{FieldError, QueryConsumeQueue, QueryCorrectionOffset};
 use protocol::tags;
 use store::{ConsumeQueue, QueueError, Unit};
 
-use crate::admin::reply_json;
-use crate::admin::topics::ends;
+use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::clients::ClientSubscription;
 use crate::refusal::Refusal;
+use crate::topics::queues::ends;
 use crate::want::SQL92;
 
 /// Units in one answer: some 4 MB of JSON, a quarter of what a frame holds.

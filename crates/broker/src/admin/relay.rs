@@ -19,17 +19,16 @@ use crate::beside::SMALL_BYTES;
 use crate::blocking;
 use crate::broker::Broker;
 use crate::clients::Member;
+use crate::clients::VERSION_WITH_ANSWERS;
+use crate::cold;
 use crate::hold::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
-use crate::view;
 
 /// How long a client has to describe itself, or to consume a message.
 const ANSWER: Duration = Duration::from_secs(10);
 /// How long a client has to list its offsets.
 const LIST: Duration = Duration::from_secs(5);
-/// Clients before this (3.1.8) can neither.
-pub(crate) const VERSION_WITH_ANSWERS: i32 = 62;
 /// Clients before this (3.0.7) cannot list their offsets.
 const VERSION_WITH_STATUS: i32 = 28;
 
@@ -77,7 +76,7 @@ pub(crate) fn consume_directly(
     let group_sys_flag = known.map_or(asked.group_sys_flag, |known| Some(known.config.load().group_sys_flag));
     let broker_name = broker.settings.load().broker_name.clone();
     let reply_to = request.reply_to();
-    view::with_record(broker, session, LogOffset(at), out, move |broker, session, found, out| {
+    cold::with_record(broker, session, LogOffset(at), out, move |broker, session, found, out| {
         let missing = || Refusal::new(ResponseCode::SystemError, format!("can not find message by the offset, {at}"));
         let record = match found.and_then(|record| record.ok_or_else(missing)) {
             Ok(record) => record,

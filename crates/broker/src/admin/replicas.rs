@@ -8,7 +8,7 @@ use protocol::request::{
     ResetMasterFlushOffset,
 };
 
-use crate::admin::{body, reply_json, reply_ok};
+use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 

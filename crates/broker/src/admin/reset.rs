@@ -16,12 +16,12 @@ use protocol::names;
 use protocol::request::ResetOffset;
 use store::{Boundary, ConsumeQueue};
 
-use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
-use crate::offsets::KeyRef;
+use crate::lite;
+use crate::offsets::{KeyRef, rows};
 use crate::refusal::Refusal;
 use crate::session::{Session, Work};
-use crate::{lite, upkeep};
+use crate::topics::queues::ends;
 
 /// Clients before this (3.0.7) do not know request 220.
 const VERSION_WITH_RESET: i32 = 28;
@@ -81,7 +81,7 @@ pub(crate) fn reset(
         reply_to: request.reply_to(),
         queues: Vec::new(),
     };
-    let all = queues(broker, &topic);
+    let all = topic.queues(&broker.store);
     if !is_on_server {
         order.queues = all.into_iter().take_while(|(id, _)| *id < config.write_queue_nums).collect();
         let targets = by_time(broker, session, &order)?;
@@ -142,7 +142,7 @@ fn on_server(broker: &Broker, session: &mut Session, order: &Order, targets: &BT
     for (queue_id, offset) in targets {
         broker.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
     }
-    upkeep::put_offsets(&broker.store, &broker.offsets);
+    rows::put(&broker.store, &broker.offsets);
     session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
     // Who waits to pop may have something now; who pulls asks again by himself.
     broker.pops.rooms.arrived(KeyRef { group: &order.group, topic: &order.topic });

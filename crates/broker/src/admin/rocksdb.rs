@@ -6,7 +6,7 @@ use protocol::code::ResponseCode;
 use protocol::request::{CheckRocksdbCqWriteProgress, ExportRocksdbConfig};
 
 use crate::admin::queues::name;
-use crate::admin::reply_json;
+use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 

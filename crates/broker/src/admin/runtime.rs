@@ -7,12 +7,12 @@ use protocol::body::{DataVersion, DelayOffsets, KvTable};
 use protocol::code::ResponseCode;
 use protocol::request::ViewBrokerStats;
 
-use crate::admin::reply_json;
-use crate::admin::topics::ends;
+use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::falls::Cause;
 use crate::refusal::Refusal;
 use crate::stats::Stat;
+use crate::topics::queues::ends;
 
 /// Ordinal and name of the RocketMQ version that we answer as.
 const VERSION_NAME: &str = "V5_3_3";

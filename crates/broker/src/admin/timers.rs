@@ -7,7 +7,7 @@ use protocol::body::{DataVersion, TimerMetrics, TopicTimers};
 use protocol::code::ResponseCode;
 use protocol::request::SwitchTimerEngine;
 
-use crate::admin::reply_json;
+use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::timer::Timers;

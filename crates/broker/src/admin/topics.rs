@@ -16,19 +16,20 @@ use protocol::request::{
     QueryTopicConsumeByWho,
 };
 use protocol::sys_flag::perm;
-use store::ConsumeQueue;
 
 use crate::admin::progress::store_time;
-use crate::admin::{attributes, body, piece, reply_json, reply_ok};
+use crate::admin::{attributes, piece};
+use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::lite;
+use crate::offsets::rows;
 use crate::pop::{Origin, retry_topic};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::accept;
 use crate::stats::Stat;
+use crate::topics::queues::ends;
 use crate::topics::{Changed, QUEUES_MAX, Topic};
-use crate::upkeep;
 
 /// All that a topic can permit, as Apache's `PermName.isValid` has it. Apache's broker does not ask that, and keeps any number.
 const PERM_MAX: i32 = perm::READ | perm::WRITE | perm::INHERIT;
@@ -197,7 +198,7 @@ pub(crate) fn delete(
     }
     let is_deleted = forget(broker, topic).is_some();
     // With the offsets, also those that a crash left behind when it was deleted before: what is made anew under its name is read from its begin.
-    let position = upkeep::put_offsets(&broker.store, &broker.offsets);
+    let position = rows::put(&broker.store, &broker.offsets);
     if !is_deleted {
         session.durable_after(position);
         reply_ok(request, out);
@@ -287,7 +288,7 @@ pub(crate) fn stats(
     let broker_name = broker.settings.load().broker_name.clone();
     let topic_put_tps = broker.stats.window(Stat::TopicPutNums, topic).map_or(0.0, |windows| windows.stats_minute.tps);
     let mut offset_table = BTreeMap::new();
-    for (queue_id, queue) in queues(broker, &found) {
+    for (queue_id, queue) in found.queues(&broker.store) {
         session.check_wanted()?;
         let (min, max) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
         let last_update_timestamp = queue.as_ref().map_or(0, |queue| store_time(&broker.store, queue, max - 1));
@@ -297,19 +298,6 @@ pub(crate) fn stats(
     }
     reply_json(request, out, &TopicStatsTable { offset_table: QueueMap(offset_table), topic_put_tps });
     Ok(())
-}
-
-/// Queue ids that can be read or written, with the queue where it has ever been used.
-pub(crate) fn queues(broker: &Broker, topic: &Topic) -> Vec<(i32, Option<Arc<ConsumeQueue>>)> {
-    let config = topic.config();
-    let queues = config.read_queue_nums.max(config.write_queue_nums);
-    (0..queues).map(|id| (id, broker.store.existing_queue(topic.name(), id as u32))).collect()
-}
-
-/// Smallest and next offset of a queue, as RocketMQ's signed numbers.
-pub(crate) fn ends(queue: &ConsumeQueue) -> (i64, i64) {
-    let signed = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
-    (signed(queue.min_offset()), signed(queue.max_offset()))
 }
 
 /// 300: which groups consume a topic: those that subscribe now, and those that have come some way in it.

@@ -20,10 +20,10 @@ pub(crate) use self::queue::WAITING_MAX;
 use self::queue::{FairQueue, Turn};
 use crate::blocking;
 use crate::broker::Broker;
+use crate::cold::Unanswered;
 use crate::hold::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
-use crate::view::Unanswered;
 use crate::vital::vital;
 
 /// Requests, and answers of clients, up to this many bytes count as small and stay on the network worker.

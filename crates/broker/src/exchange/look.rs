@@ -12,8 +12,8 @@ use store::look::Committed;
 use super::files::{ALL, Json};
 use super::hash;
 use super::place::backup;
-use crate::offsets::split_key;
-use crate::{tables, upkeep};
+use crate::offsets::{rows, split_key};
+use crate::tables;
 
 /// Who wrote a file of the folder `config`, as the journal knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl ConfigLook {
         let mut static_topics = names(tables::MAPPINGS);
         look.offsets_in = root.join("journal");
         if let Some(journal) = journal {
-            journal.load(tables::OFFSETS, |key, value| look.offsets.extend(upkeep::committed(key, value)));
+            journal.load(tables::OFFSETS, |key, value| look.offsets.extend(rows::committed(key, value)));
         }
         for json in ALL {
             let main = root.join("config").join(json.file());

@@ -14,7 +14,7 @@ use protocol::request::NotifyUnsubscribeLite;
 use super::LiteGroup;
 use super::dispatch::{hand_on, offer};
 use super::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
-use crate::admin::{body, reply_ok};
+use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::heartbeat::check_client_id;
 use crate::offsets::requests::check_rows;

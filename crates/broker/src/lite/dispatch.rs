@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use super::LiteGroup;
 use super::subscriptions::{Behind, Left, Subscriptions, Woken, wildcard_parent};
 use super::turns::{Key, Turns};
-use crate::admin::reply_ok;
+use crate::answer::reply_ok;
 use crate::blocking;
 use crate::broker::Broker;
 use crate::offsets::KeyRef;

@@ -15,7 +15,7 @@ use store::{ConsumeQueue, Store};
 
 use super::subscriptions::wildcard;
 use super::{LiteGroup, bound_groups, expiration_minutes, is_parent, parents};
-use crate::admin::reply_json;
+use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 

@@ -12,7 +12,7 @@ use protocol::{light, names};
 use super::ended::Topics;
 use super::{Offsets, set};
 use crate::broker::Broker;
-use crate::pop::REVIVE_GROUP;
+use protocol::names::REVIVE_GROUP;
 
 /// What was too far, and the end of its queue.
 #[derive(Debug, PartialEq, Eq)]

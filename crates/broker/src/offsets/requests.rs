@@ -6,13 +6,13 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{CloneGroupOffset, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
 
-use crate::admin::{reply_json, reply_ok};
+use crate::answer::{reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::offsets::Client;
+use crate::offsets::{Client, rows};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::offsets::Placed;
-use crate::{static_topic, upkeep, view};
+use crate::{cold, static_topic};
 
 /// 15: a group has come this far.
 pub(crate) fn update(
@@ -76,7 +76,7 @@ pub(crate) fn query(
     if let Some(offset) = broker.offsets.committed(asked.consumer_group, asked.topic, asked.queue_id) {
         // Whoever sees an offset may rely on it, a crash right after included. Nearly always it is written already. While the journal
         // cannot be written, a consumer that gets a message twice after a crash is better off than one that gets none now.
-        upkeep::put_offsets(&broker.store, &broker.offsets);
+        rows::put(&broker.store, &broker.offsets);
         if !broker.store.journal().is_failing() {
             session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
         }
@@ -104,7 +104,7 @@ pub(crate) fn query(
         return Err(not_found(BOOTS_FIRST));
     };
     let hot_bytes = HOT_BYTES;
-    view::in_the_cold(
+    cold::read(
         broker,
         session,
         move |store| {
@@ -192,7 +192,7 @@ pub(crate) fn copy(
         }
         broker.offsets.copy(wanted.src_group, wanted.dest_group, topic);
     }
-    session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
+    session.durable_after(rows::put(&broker.store, &broker.offsets));
     reply_ok(request, out);
     Ok(())
 }

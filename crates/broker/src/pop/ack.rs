@@ -15,12 +15,12 @@ use super::lite;
 use super::order::OrderAck;
 use super::take::{check_invisible, illegal_queue, too_many_leases};
 use super::{Acked, Held, waits_for};
-use crate::admin::{body, reply_ok};
+use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::lite::is_parent;
+use crate::offsets::rows;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::upkeep;
 
 /// Acknowledgements in one request: a batch names messages by bits, and no bit stands for nothing.
 const BATCH_MESSAGES_MAX: usize = 65_536;
@@ -168,7 +168,7 @@ pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held
         OrderAck::Next => {
             session.durable_after(position);
             broker.stats.acked(group, names::lite_parts(topic).map_or(topic, |(parent, _)| parent), 1);
-            session.durable_after(upkeep::put_offsets(&broker.store, &broker.offsets));
+            session.durable_after(rows::put(&broker.store, &broker.offsets));
             if names::lite_parts(topic).is_some() {
                 lite::go_on(broker, name);
             }

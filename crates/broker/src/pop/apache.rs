@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::names;
+use protocol::names::REVIVE_GROUP;
 use protocol::properties::name;
 use protocol::record::{self, RecordDraft, Scanned};
 use protocol::tags;
@@ -23,14 +24,12 @@ use crate::broker::Broker;
 use crate::facts;
 use crate::fetch;
 use crate::hold::Lane;
+use crate::offsets::rows;
 use crate::refusal::Refusal;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::tables;
 use crate::topics::Topic;
-use crate::upkeep;
 
-/// Whose offsets say which check-points are done with: each the last of them, not the next.
-pub(crate) const GROUP: &str = "CID_RMQ_SYS_REVIVE_GROUP";
 const CHECK_POINT: &str = "ck";
 const ACK: &str = "ack";
 const BATCH_ACK: &str = "bAck";
@@ -142,7 +141,7 @@ fn lanes(broker: &Broker, topic: &Topic) -> Result<Vec<Arc<Lane>>, StoreError> {
 fn stands(broker: &Broker, topic: &Topic) -> Result<Stands, StoreError> {
     let lanes = lanes(broker, topic)?;
     let stand = |(queue_id, lane): (i32, &Arc<Lane>)| {
-        let done = broker.offsets.committed(GROUP, topic.name(), queue_id).unwrap_or(-1);
+        let done = broker.offsets.committed(REVIVE_GROUP, topic.name(), queue_id).unwrap_or(-1);
         (queue_id, Stand { done, end: lane.queue.max_offset() })
     };
     Ok((0..).zip(&lanes).map(stand).collect())
@@ -172,7 +171,7 @@ pub(crate) async fn take_over(broker: &Broker) -> Result<(), StoreError> {
 fn pass_over(broker: &Broker, topic: &Topic) -> Result<(), StoreError> {
     for (queue_id, stand) in stands(broker, topic)? {
         if stand.end > 0 {
-            broker.offsets.commit(GROUP, topic.name(), queue_id, stand.end as i64 - 1);
+            broker.offsets.commit(REVIVE_GROUP, topic.name(), queue_id, stand.end as i64 - 1);
         }
     }
     note(broker);
@@ -182,7 +181,7 @@ fn pass_over(broker: &Broker, topic: &Topic) -> Result<(), StoreError> {
 /// Has the journal know how far the revive queues are read, before it hears of an acknowledgement: a start that read a check-point again
 /// would not know that its messages are done with.
 fn note(broker: &Broker) {
-    upkeep::put_offsets(&broker.store, &broker.offsets);
+    rows::put(&broker.store, &broker.offsets);
 }
 
 /// Takes in what is new in the revive queues.
@@ -191,7 +190,7 @@ pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
     let (mut check_points, mut acks) = (Vec::new(), Vec::new());
     let mut ends = Vec::new();
     for (queue_id, lane) in (0..).zip(lanes(broker, &topic)?) {
-        let done = broker.offsets.committed(GROUP, topic.name(), queue_id).unwrap_or(-1);
+        let done = broker.offsets.committed(REVIVE_GROUP, topic.name(), queue_id).unwrap_or(-1);
         let mut from = u64::try_from(done.saturating_add(1)).unwrap_or(0).max(lane.queue.min_offset());
         let mut units: Vec<Unit> = Vec::new();
         // Ends at the end of the queue.
@@ -241,7 +240,7 @@ pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
     }
     // Behind the leases in the journal: a crash in between finds the check-points a second time, and passes over them.
     for (queue_id, done) in ends {
-        broker.offsets.commit(GROUP, topic.name(), queue_id, done);
+        broker.offsets.commit(REVIVE_GROUP, topic.name(), queue_id, done);
     }
     note(broker);
     if count > 0 {

@@ -22,13 +22,12 @@ use super::take::{Numbers, PopOrder, check_invisible, check_numbers};
 use super::trying::{Order, run};
 use super::wait::Waiting;
 use super::{Held, Pops};
-use crate::admin::reply_ok;
+use crate::answer::reply_ok;
 use crate::broker::Broker;
 use crate::lite::{self, Lite, LiteGroup};
-use crate::offsets::{KeyRef, Offsets};
+use crate::offsets::{KeyRef, Offsets, rows};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
-use crate::upkeep;
 use crate::want::At;
 
 /// What the device did not give is tried again so much later.
@@ -375,7 +374,7 @@ fn tidy(store: &Store, offsets: &Offsets, pops: &Pops, name: QueueRef<'_>) -> bo
     let is_finished = pops.orders.is_finished(name);
     if is_finished {
         // The journal is to know how far the group has come before it forgets what is acknowledged.
-        upkeep::put_offsets(store, offsets);
+        rows::put(store, offsets);
         pops.orders.clear_finished(name);
     }
     is_finished

@@ -10,14 +10,14 @@ use protocol::sys_flag::perm;
 use super::collect::{Shelf, Sought};
 use super::take::{check_group, check_readable, find_group, topic_anew};
 use super::wait::Waiting;
-use crate::admin::reply_ok;
+use crate::answer::reply_ok;
 use crate::broker::Broker;
+use crate::cold;
 use crate::groups::Group;
 use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::topics::Topic;
-use crate::view;
 
 /// Messages of one look, at most.
 const COUNT_MAX: i32 = 32;
@@ -162,7 +162,7 @@ pub(crate) fn peek(
         return Ok(());
     }
     let look = move |_: &_| shelf.peek(&group, &topic, queue_id, count_max, true);
-    view::in_the_cold(broker, session, look, move |broker, _, seen, out| show(broker, reply_to, seen, out))
+    cold::read(broker, session, look, move |broker, _, seen, out| show(broker, reply_to, seen, out))
 }
 
 /// What a look has found.

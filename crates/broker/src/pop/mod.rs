@@ -32,14 +32,13 @@ use store::journal::{self, Journal, Table};
 use tokio::sync::Notify;
 
 use crate::broker::Broker;
-use crate::offsets::{KeyRef, Offsets, SEPARATOR, split_key};
+use crate::offsets::{KeyRef, Offsets, SEPARATOR, rows, split_key};
 use crate::tables::{self, Keeper};
 use crate::topics::Topics;
-use crate::upkeep;
 use crate::wall_time::STEP_MS;
 
 pub(crate) use ack::{ack, ack_batch, change};
-pub(crate) use apache::{GROUP as REVIVE_GROUP, hand_over, take_over};
+pub(crate) use apache::{hand_over, take_over};
 use collect::Visit;
 use handle::Handle;
 pub(crate) use handle::{Origin, origin_topic, retry_topic};
@@ -210,8 +209,8 @@ impl Pops {
         ledger.lease(id, lease, max)?;
         let position = carrier.commit(&visit.progress, visit.name.queue_id, next, |change| {
             let mut key = Vec::new();
-            upkeep::offset_key(&mut key, &change);
-            let value = change.offset.map(|offset| upkeep::offset_value(offset, change.committed_at));
+            rows::write_key(&mut key, &change);
+            let value = change.offset.map(|offset| rows::value(offset, change.committed_at));
             let value = value.as_ref().map(<[u8; 16]>::as_slice);
             self.put_with(&ledger, &[id], Some(journal::Change { table: tables::OFFSETS, key: &key, value }))
         });

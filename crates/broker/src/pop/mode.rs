@@ -13,7 +13,7 @@ use protocol::names;
 use store::Store;
 use store::journal::Table;
 
-use crate::admin::{body, reply_json, reply_ok};
+use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::offsets::SEPARATOR;
 use crate::refusal::Refusal;

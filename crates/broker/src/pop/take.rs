@@ -17,11 +17,10 @@ use crate::broker::Broker;
 use crate::clients::is_tag;
 use crate::groups::Group;
 use crate::offsets::KeyRef;
-use crate::pull::{check_property_filter, unparsed};
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::topics::Topic;
-use crate::want::{At, Want};
+use crate::want::{At, Want, check_property_filter};
 
 /// Messages of one pop, at most.
 const COUNT_MAX: i32 = 32;
@@ -365,8 +364,8 @@ pub(super) fn want(broker: &Broker, exp: Option<&str>, exp_type: Option<&str>) -
     let Some(exp) = exp.filter(|exp| !exp.is_empty()) else { return Ok(None) };
     let kind = exp_type.unwrap_or_default();
     if is_tag(kind) {
-        return broker.filters.tags(exp).map_err(|why| unparsed(&why));
+        return broker.filters.tags(exp).map_err(|why| Refusal::unparsed(&why));
     }
     check_property_filter(&broker.settings.load(), kind)?;
-    broker.filters.condition(exp).map(Some).map_err(|why| unparsed(&why))
+    broker.filters.condition(exp).map(Some).map_err(|why| Refusal::unparsed(&why))
 }

@@ -5,8 +5,8 @@ use net::{Outgoing, ReplyTo};
 
 use super::collect::{Basket, Shelf};
 use crate::broker::Broker;
+use crate::cold;
 use crate::session::Session;
-use crate::view;
 use crate::want::At;
 
 /// A pop that has passed its checks: handles and numbers, no borrowed text, so that it can be tried anywhere.
@@ -60,7 +60,7 @@ fn fetch<O: Order>(broker: &Broker, session: &mut Session, order: O, at: At, out
         let basket = order.fill(&shelf, at);
         (order, basket)
     };
-    let looking = view::at(at, broker, session, look, move |broker, session, (order, basket), out| {
+    let looking = cold::read_at(at, broker, session, look, move |broker, session, (order, basket), out| {
         if let Some(at) = elsewhere(&basket).filter(|next| *next != At::Cold || at != At::Cold) {
             return fetch(broker, session, order, at, out);
         }

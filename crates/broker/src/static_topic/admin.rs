@@ -8,7 +8,8 @@ use protocol::body::TopicQueueMappingDetail;
 use protocol::code::ResponseCode;
 use protocol::request::{CreateTopic, ExpectedEpoch};
 
-use crate::admin::{body, reply_ok, topics};
+use crate::admin::topics;
+use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::hold::Errand;
 use crate::refusal::{Refusal, SOON};

@@ -17,12 +17,12 @@ use protocol::fastjson;
 use protocol::request::{GetTopicConfig, GetTopicStats};
 use tokio::sync::watch;
 
-use crate::admin::topics::{ends, queues};
 use crate::broker::Broker;
 use crate::placement;
 use crate::static_topic::handover::hand_over;
-use crate::static_topic::mapping::{Mapping, is_decided};
 use crate::topics::Topic;
+use crate::topics::mapping::{Mapping, is_decided};
+use crate::topics::queues::ends;
 
 const PERIOD: Duration = Duration::from_secs(300);
 
@@ -132,7 +132,7 @@ async fn ends_of_oldest(broker: &Broker, topic: &Topic, seen: &TopicQueueMapping
     holders.dedup();
     for holder in holders {
         if holder == seen.bname {
-            known.extend(queues(broker, topic).into_iter().map(|(queue_id, queue)| {
+            known.extend(topic.queues(&broker.store).into_iter().map(|(queue_id, queue)| {
                 let (min_offset, max_offset) = queue.as_ref().map_or((0, 0), |queue| ends(queue));
                 let name = MessageQueue { broker_name: holder.to_owned(), queue_id, topic: seen.topic.clone() };
                 (name, TopicOffset { last_update_timestamp: 0, max_offset, min_offset })

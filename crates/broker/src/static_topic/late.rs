@@ -21,7 +21,7 @@ use crate::facts;
 use crate::hold::Lane;
 use crate::refusal::Refusal;
 use crate::static_topic::forward::{Forward, unexpected};
-use crate::static_topic::mapping::Mapping;
+use crate::topics::mapping::Mapping;
 
 /// Who sends what others have sent; Apache's name for it.
 const PRODUCER: &str = "CLIENT_INNER_PRODUCER";

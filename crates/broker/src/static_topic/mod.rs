@@ -10,7 +10,6 @@ pub(crate) mod clean;
 pub(crate) mod forward;
 mod handover;
 pub(crate) mod late;
-pub(crate) mod mapping;
 pub(crate) mod offsets;
 pub(crate) mod order;
 pub(crate) mod progress;
@@ -22,8 +21,8 @@ use std::sync::Arc;
 use net::Request;
 
 use crate::broker::Broker;
-use crate::static_topic::mapping::Mapping;
 use crate::topics::Topic;
+use crate::topics::mapping::Mapping;
 
 /// The mapping that a request about a topic goes through; none if the topic is like others, or the request is about a physical queue.
 pub(crate) fn of_topic(topic: &Topic, request: &Request<'_>) -> Option<Arc<Mapping>> {

@@ -12,14 +12,14 @@ use protocol::code::{ResponseCode, request};
 use protocol::request::{OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
 
 use crate::broker::Broker;
-use crate::offsets::Offsets;
+use crate::offsets::{Offsets, rows};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::static_topic;
 use crate::static_topic::forward::{Forward, answer_later, unexpected};
-use crate::static_topic::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
 use crate::static_topic::order::{Number, Order};
 use crate::topics::Topic;
-use crate::{static_topic, upkeep};
+use crate::topics::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
 
 /// The offset by which one broker tells another that a group has none any more in a physical queue. Apache's broker keeps it; by its source
 /// (5.5.0, `ConsumerOffsetManager.queryOffset`) -1 is also what it finds where there is none, so it answers 14 as for none.
@@ -282,7 +282,7 @@ pub(crate) fn query(
         left = at;
         let offset = broker.offsets.committed(asked.consumer_group, asked.topic, item.queue_id);
         let Some(offset) = offset.filter(|_| is_decided(item)) else { continue };
-        upkeep::put_offsets(&broker.store, &broker.offsets);
+        rows::put(&broker.store, &broker.offsets);
         if !broker.store.journal().is_failing() {
             session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
         }

@@ -18,7 +18,7 @@ use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::static_topic::forward::{Forward, answer_later};
-use crate::static_topic::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
+use crate::topics::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
 use crate::view;
 
 /// The physical queues of one logical queue, wherever they are.

@@ -17,9 +17,9 @@ use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::forward::{answer_later, unexpected};
-use crate::static_topic::mapping::{Mapping, end, find, known_end, locate, logical, next};
 use crate::static_topic::offsets::PulledCommit;
 use crate::topics::Topic;
+use crate::topics::mapping::{Mapping, end, find, known_end, locate, logical, next};
 
 /// The remark of an answer that tells of a reset.
 pub(crate) const OFFSET_RESET: &str = "OFFSET_RESET";

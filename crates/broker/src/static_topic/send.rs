@@ -8,9 +8,9 @@ use protocol::request::SendMessage;
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::static_topic::mapping::{Mapping, logical_or_unknown};
 use crate::static_topic::of_topic;
 use crate::topics::Topic;
+use crate::topics::mapping::{Mapping, logical_or_unknown};
 
 /// The logical queue that a gathered send is for.
 ///

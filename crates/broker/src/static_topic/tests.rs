@@ -7,9 +7,9 @@ use protocol::names::GLOBAL_SCOPE;
 use protocol::request::PullReply;
 
 use super::accept::{check, check_places, check_room, succeed};
-use super::mapping::{Mapping, end, find, locate, logical, logical_or_unknown, next, physical};
 use super::pull::{Asked, Found, rewrite};
 use crate::topics::QUEUES_MAX;
+use crate::topics::mapping::{Mapping, end, find, locate, logical, logical_or_unknown, next, physical};
 
 fn item(generation: i32, bname: &str, queue_id: i32, logic_offset: i64) -> LogicQueueMappingItem {
     LogicQueueMappingItem {

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use super::{Changed, Topic, Topics};
 use crate::refusal::Refusal;
-use crate::static_topic::mapping::Mapping;
 use crate::tables;
+use crate::topics::mapping::Mapping;
 
 /// What a change of a mapping did.
 pub(crate) struct Remapped {

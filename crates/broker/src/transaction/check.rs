@@ -20,8 +20,9 @@ use store::{LogSlice, RecordAt, RecordBatch, TagsCode, Unit};
 
 use super::end::push_op;
 use super::ledger::Open;
-use super::{Ending, GROUP, first_wait_ms, kept_ms};
+use super::{GROUP, first_wait_ms, kept_ms};
 use crate::append;
+use crate::append::Ending;
 use crate::broker::Broker;
 use crate::fetch;
 use crate::refusal::Refusal;

@@ -14,18 +14,19 @@ use protocol::sys_flag;
 use protocol::tags;
 use store::{RecordBatch, TagsCode};
 
-use super::{Ending, OP_TAG, immunity_ms, write_op};
+use super::{OP_TAG, immunity_ms, write_op};
+use crate::append::Ending;
 use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
+use crate::cold;
 use crate::facts;
 use crate::hold::Lane;
 use crate::light;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::late::{self, Destination};
-use crate::static_topic::mapping::Mapping;
 use crate::stats::MessageType;
-use crate::view;
+use crate::topics::mapping::Mapping;
 
 /// What a producer says about a half message, free of the request, since the message may have to come from the disk.
 struct Asked {
@@ -64,8 +65,8 @@ pub(crate) fn end(
         half_offset: fields.tran_state_table_offset,
         log_offset: fields.commit_log_offset,
     };
-    let at = view::log_offset(asked.log_offset).ok_or_else(not_found)?;
-    view::with_record(broker, session, at, out, move |broker, session, found, out| {
+    let at = cold::log_offset(asked.log_offset).ok_or_else(not_found)?;
+    cold::with_record(broker, session, at, out, move |broker, session, found, out| {
         let ended = found.and_then(|slice| {
             let half = slice.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
             gather(broker, session, &asked, &half)
@@ -237,7 +238,7 @@ pub(crate) fn resume(
     let (_, at) = parse_offset_message_id(&msg_id)
         .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("field msgId: \"{msg_id}\": {error}")))?;
     let reply_to = request.reply_to();
-    view::with_record(broker, session, protocol::LogOffset(at), out, move |broker, session, found, out| {
+    cold::with_record(broker, session, protocol::LogOffset(at), out, move |broker, session, found, out| {
         let gathered = found.and_then(|slice| {
             let topic = names::TRANS_CHECK_MAX_TIME_TOPIC;
             let scanned = slice.as_ref().map(|slice| record::scan(slice.as_ref(), false));

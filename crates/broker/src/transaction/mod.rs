@@ -25,6 +25,7 @@ use store::journal::Table;
 use store::{Landed, Store, StoreError};
 use tokio::sync::Notify;
 
+use crate::append::Ending;
 use crate::broker::Broker;
 use crate::facts;
 use crate::offsets::Offsets;
@@ -56,13 +57,6 @@ pub(crate) struct Transactions {
     bell: Arc<Notify>,
     is_stopping: AtomicBool,
     has_stopped: Notify,
-}
-
-/// An end that is in a batch: which half message, and which record of the batch says so.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ending {
-    half_offset: u64,
-    record: usize,
 }
 
 impl Transactions {

@@ -1,0 +1,131 @@
+//! Reads that may wait for the disk: on a cold-read thread, and the answer comes back through the connection's inbox.
+
+use std::sync::Arc;
+
+use net::{Outgoing, ReplyTo};
+use protocol::LogOffset;
+use protocol::code::ResponseCode;
+use store::{ColdRead, ColdReadRefused, LogSlice, RecordAt, Store};
+
+use crate::broker::Broker;
+use crate::hold::{Errand, Inbox};
+use crate::refusal::{Refusal, SOON};
+use crate::session::Session;
+use crate::want::At;
+
+/// A position that a request names; none if it is before the log.
+pub(crate) fn log_offset(offset: i64) -> Option<LogOffset> {
+    u64::try_from(offset).ok().map(LogOffset)
+}
+
+/// Does something with a record: at once when it is in memory, else when a cold-read thread has fetched it. A damaged one is refused.
+pub(crate) fn with_record(
+    broker: &Broker,
+    session: &mut Session,
+    at: LogOffset,
+    out: &mut Outgoing,
+    then: impl FnOnce(&Broker, &mut Session, Result<Option<LogSlice>, Refusal>, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    match broker.store.record_at(at) {
+        Ok(found) => {
+            then(broker, session, Ok(found), out);
+            Ok(())
+        }
+        Err(_) => read(broker, session, move |store| checked(store, at), then),
+    }
+}
+
+fn checked(store: &Store, at: LogOffset) -> Result<Option<LogSlice>, Refusal> {
+    match store.record_at_cold(at) {
+        Ok(RecordAt::Record(slice)) => Ok(Some(slice)),
+        Ok(RecordAt::Gone) => Ok(None),
+        Ok(RecordAt::Damaged) => {
+            let remark = format!("the message by the offset, {}, is damaged: its body is not what was stored", at.0);
+            Err(Refusal::new(ResponseCode::SystemError, remark))
+        }
+        Err(error) => Err(Refusal::failed(error)),
+    }
+}
+
+/// Runs `look` on a cold-read thread, and `then` on the connection's own task.
+pub(crate) fn read<T: Send + 'static>(
+    broker: &Broker,
+    session: &Session,
+    look: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    elsewhere(broker, session, Store::cold_read, look, then)
+}
+
+/// The same where a read of messages goes on, unless its connection is over by then.
+pub(crate) fn read_at<T: Send + 'static>(
+    at: At,
+    broker: &Broker,
+    session: &Session,
+    look: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    let inbox = Arc::clone(&session.inbox);
+    let submit = |store: &Store, job: ColdRead| {
+        at.submit(
+            store,
+            Box::new(move || {
+                if !inbox.is_gone() {
+                    job();
+                }
+            }),
+        )
+    };
+    elsewhere(broker, session, submit, look, then)
+}
+
+fn elsewhere<T: Send + 'static>(
+    broker: &Broker,
+    session: &Session,
+    submit: impl FnOnce(&Store, ColdRead) -> Result<(), ColdReadRefused>,
+    look: impl FnOnce(&Store) -> T + Send + 'static,
+    then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
+) -> Result<(), Refusal> {
+    let store = Arc::clone(&broker.store);
+    let inbox = Arc::clone(&session.inbox);
+    let debt = inbox.owe();
+    let asked = session.asked();
+    let job: ColdRead = Box::new(move || {
+        let unanswered = Unanswered::new(&inbox, asked);
+        let found = look(&store);
+        drop(unanswered);
+        inbox.push(Errand::then_gather(asked, move |broker, session, out| {
+            session.answering(broker, asked, out, |session, out| then(broker, session, found, out));
+        }));
+        drop(debt);
+    });
+    submit(&broker.store, job).map_err(|full| Refusal::busy(full, SOON))
+}
+
+/// Answers in the place of a read that panics: the client would wait for nothing.
+pub(crate) struct Unanswered {
+    inbox: Arc<Inbox>,
+    asked: Option<ReplyTo>,
+}
+
+impl Unanswered {
+    pub(crate) fn new(inbox: &Arc<Inbox>, asked: Option<ReplyTo>) -> Unanswered {
+        Unanswered { inbox: Arc::clone(inbox), asked }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(reply_to) = self.asked.filter(|_| std::thread::panicking()) {
+            let mut out = Outgoing::new();
+            out.reply(
+                reply_to,
+                ResponseCode::SystemError,
+                Some("[GANTRY]the read failed by a bug, which is in the log"),
+                &(),
+                &[],
+            );
+            self.inbox.push(Errand::Frames(out.take()));
+        }
+    }
+}
