@@ -11,6 +11,8 @@ mod checkpoint;
 mod closed;
 mod cold;
 mod commit_log;
+#[cfg(all(target_arch = "x86_64", any(test, target_env = "musl")))]
+mod copying;
 mod deleted;
 pub mod disk;
 mod error;
