@@ -1,8 +1,4 @@
-//! The broker: its state, and the one match on the request code.
-//!
-//! Requests come from `net` in bursts, one task a connection; handlers are synchronous. Those whose work is bounded run on that task
-//! and never block; the others run beside (`beside`). What has to be waited for (room in the log, the journal, a flush) is waited for in
-//! `serve`, after the handlers, so that a burst waits once.
+//! The broker: its state, and in what order its parts start and stop.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,26 +10,24 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
-use net::{Answered, Budget, Burst, ClientOptions, Connection, ListenerTag, Outgoing, Request, Service};
+use net::{Budget, ClientOptions, Connection};
 use parking_lot::Mutex;
 use protocol::LogOffset;
-use protocol::code::{ResponseCode, request};
 use protocol::delay::DelayLevels;
 use store::journal::Table;
 use store::{Store, StoreError};
-use tokio::time::Instant;
 
 use crate::acknowledgements::{Acknowledgements, acknowledge};
 use crate::admin::cold_data::ColdLimits;
 use crate::admin::configuration::Configuration;
-use crate::beside::{self, Beside};
+use crate::beside::Beside;
 use crate::clients::Clients;
 use crate::conditions::Conditions;
 use crate::delay::Delay;
 use crate::exchange::{Exchange, ExchangeError, When};
 use crate::filters::Filters;
 use crate::groups::Groups;
-use crate::hold::{Errand, Hold};
+use crate::hold::Hold;
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::offsets::{Offsets, after_loss, rows};
@@ -44,7 +38,7 @@ use crate::refusal::Refusal;
 use crate::register::{self, Identity, Registry};
 use crate::repeats::Repeats;
 use crate::routes::Routes;
-use crate::session::{Session, Work};
+use crate::session::Work;
 use crate::static_topic::forward::Forward;
 use crate::static_topic::order::Order;
 use crate::stats::Stats;
@@ -57,13 +51,8 @@ use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
-use crate::{
-    admin, append, assignment, heartbeat, lite, offsets, order_lock, protect, pull, query, reply, retry, send,
-    static_topic, together, view,
-};
+use crate::{lite, protect};
 
-/// Room for so many errands is kept with a connection.
-const ERRANDS_KEPT: usize = 64;
 /// Longer than a batch of delayed messages waits for room in the log.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
 
@@ -364,293 +353,5 @@ impl Broker {
             Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
         }
         self.upkeep.stop(self).await
-    }
-
-    /// Carries out requests of a burst, as many as there are or as may be.
-    async fn carry_out(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
-        while !out.is_full()
-            && !session.keeps_too_many()
-            && let Some(request) = burst.next()
-        {
-            if session.sends.is_of_another_kind(request.header.is_oneway()) {
-                append::append(self, session, out).await;
-            }
-            match request.header.code {
-                request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
-                    if let Err(refusal) = send::gather(self, session, &request) {
-                        send::refuse(self, &request, &refusal, out);
-                    }
-                    if session.sends.is_full() {
-                        append::append(self, session, out).await;
-                    }
-                }
-                request::SEND_TOGETHER => together::gather(self, session, &request, out).await,
-                request::RECALL_MESSAGE => {
-                    if let Err(refusal) = timer::recall(self, session, &request) {
-                        send::refuse(self, &request, &refusal, out);
-                    }
-                }
-                code => {
-                    // A request that follows a send on its connection finds it stored; with SYNC_FLUSH consumers see it once it is flushed.
-                    if !session.sends.is_empty() {
-                        append::append(self, session, out).await;
-                    }
-                    match code {
-                        // These wait for nothing, and their replies are large.
-                        request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.answer(session, &request, out),
-                        _ if beside::is_wanted_for(self, &request) => beside::hand_over(self, session, &request, out),
-                        _ => session.answering(self, Some(request.reply_to()), out, |session, out| {
-                            self.answer(session, &request, out);
-                        }),
-                    }
-                    session.give_way().await;
-                }
-            }
-        }
-        if !session.sends.is_empty() {
-            append::append(self, session, out).await;
-        }
-    }
-
-    /// The end of a burst, or of work that somebody has left for the connection: what lies in its inbox, and the replies that were kept back.
-    async fn finish(&self, session: &mut Session, out: &mut Outgoing) {
-        // Ends when all is done, or with as much as may be owed or kept back: each round but the last does one errand at least.
-        loop {
-            let is_done = self.run_errands(session, out).await;
-            session.settle(self, out).await;
-            if is_done {
-                return;
-            }
-            if out.is_full() {
-                return session.inbox.note();
-            }
-            if session.keeps_too_many() {
-                return;
-            }
-        }
-    }
-
-    /// Does what others have laid into the connection's inbox. False where some of it is put back, because of too much that is owed or kept back.
-    async fn run_errands(&self, session: &mut Session, out: &mut Outgoing) -> bool {
-        // First, because the rest may have to wait for it.
-        session.take_let_go(out);
-        let mut errands = std::mem::take(&mut session.errands);
-        session.inbox.take(&mut errands);
-        let mut waiting = errands.drain(..);
-        // One batch of messages may wake every pull of a connection, and each of them answers with a batch.
-        while !out.is_full()
-            && !session.keeps_too_many()
-            && let Some(errand) = waiting.next()
-        {
-            match errand {
-                Errand::Pull(order, wake) => {
-                    pull::resume(self, session, order, wake, out);
-                    session.give_way().await;
-                }
-                Errand::Frames(frames) => out.extend(frames),
-                Errand::Then { is_oneway, then } => {
-                    if is_oneway.is_some_and(|is_oneway| session.sends.is_of_another_kind(is_oneway)) {
-                        append::append(self, session, out).await;
-                    }
-                    then(self, session, out);
-                    session.give_way().await;
-                    if session.sends.is_full() {
-                        append::append(self, session, out).await;
-                    }
-                }
-            }
-        }
-        let is_done = waiting.as_slice().is_empty();
-        if is_done {
-            drop(waiting);
-        } else {
-            session.inbox.put_back(waiting);
-        }
-        // A burst of wake-ups leaves a buffer that is not worth keeping.
-        errands.shrink_to(ERRANDS_KEPT);
-        session.errands = errands;
-        if !session.sends.is_empty() {
-            append::append(self, session, out).await;
-        }
-        is_done
-    }
-
-    /// Answers one request, on the thread that its code has in [`protocol::code::REQUESTS`]. Sends are not seen here: `serve` gathers them.
-    pub(crate) fn answer(&self, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
-        let has_lite = self.store.has_light_queues();
-        let answered = match request.header.code {
-            code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => {
-                Err(not_registered(code))
-            }
-            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
-            request::POP_MESSAGE => pop::pop(self, session, request, out),
-            request::ACK_MESSAGE => pop::ack(self, session, request, out),
-            request::BATCH_ACK_MESSAGE => pop::ack_batch(self, session, request, out),
-            request::CHANGE_MESSAGE_INVISIBLETIME => pop::change(self, session, request, out),
-            request::NOTIFICATION => pop::notify(self, session, request, out),
-            request::POLLING_INFO => pop::polling_info(self, session, request, out),
-            request::PEEK_MESSAGE => pop::peek(self, session, request, out),
-            request::POP_LITE_MESSAGE if has_lite => pop::pop_lite(self, session, request, out),
-            request::POP_ROLLBACK => pop::rollback(request, out),
-            request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
-            request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2 => {
-                return reply::reply(self, session, request, out)
-                    .unwrap_or_else(|refusal| send::refuse(self, request, &refusal, out));
-            }
-            request::END_TRANSACTION => transaction::end(self, session, request, out),
-            request::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
-            request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
-            request::QUERY_MESSAGE => query::by_key(self, request, out),
-            request::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
-            request::GET_MAX_OFFSET => view::max_offset(self, session, request, out),
-            request::GET_MIN_OFFSET => view::min_offset(self, session, request, out),
-            request::GET_EARLIEST_MSG_STORETIME => view::earliest_store_time(self, session, request, out),
-            request::HEART_BEAT => heartbeat::beat(self, session, request, out),
-            request::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
-            request::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
-            request::CHECK_CLIENT_CONFIG => heartbeat::check(self, request, out),
-            request::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, session, request, out),
-            request::QUERY_CONSUMER_OFFSET => offsets::requests::query(self, session, request, out),
-            request::GET_ALL_CONSUMER_OFFSET => offsets::requests::all(self, request, out),
-            request::CLONE_GROUP_OFFSET => offsets::requests::copy(self, session, request, out),
-            request::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
-            request::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
-            request::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
-            request::SET_MESSAGE_REQUEST_MODE => pop::mode::set(self, session, request, out),
-            request::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
-            request::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
-            request::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
-            request::UPDATE_AND_CREATE_STATIC_TOPIC => static_topic::admin::create(self, session, request, out),
-            request::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
-            request::GET_ALL_TOPIC_CONFIG => admin::topics::all(self, request, out),
-            request::GET_TOPIC_CONFIG => admin::topics::one(self, request, out),
-            request::GET_TOPIC_STATS_INFO => admin::topics::stats(self, session, request, out),
-            request::QUERY_TOPIC_CONSUME_BY_WHO => admin::topics::consumed_by(self, request, out),
-            request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER => admin::topics::system(self, request, out),
-            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => admin::groups::create(self, session, request, out),
-            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST => admin::groups::create_all(self, session, request, out),
-            request::DELETE_SUBSCRIPTIONGROUP => admin::groups::delete(self, session, request, out),
-            request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => admin::groups::all(self, request, out),
-            request::GET_SUBSCRIPTIONGROUP_CONFIG => admin::groups::one(self, request, out),
-            request::QUERY_TOPICS_BY_CONSUMER => admin::groups::topics(self, request, out),
-            request::QUERY_SUBSCRIPTION_BY_CONSUMER => admin::groups::subscription(self, request, out),
-            request::UPDATE_AND_GET_GROUP_FORBIDDEN => admin::groups::forbid(self, session, request, out),
-            request::GET_CONSUMER_CONNECTION_LIST => admin::connections::consumers(self, request, out),
-            request::GET_PRODUCER_CONNECTION_LIST => admin::connections::producers(self, request, out),
-            request::GET_ALL_PRODUCER_INFO => admin::connections::all_producers(self, request, out),
-            request::GET_CONSUMER_RUNNING_INFO => admin::relay::running_info(self, session, request, out),
-            request::CONSUME_MESSAGE_DIRECTLY => admin::relay::consume_directly(self, session, request, out),
-            request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS => admin::relay::consumer_status(self, session, request, out),
-            request::INVOKE_BROKER_TO_RESET_OFFSET => admin::reset::reset(self, session, request, out),
-            request::GET_CONSUME_STATS => admin::progress::of_group(self, session, request, out),
-            request::GET_BROKER_CONSUME_STATS => admin::progress::of_all(self, session, request, out),
-            request::QUERY_CONSUME_TIME_SPAN => admin::progress::time_spans(self, session, request, out),
-            request::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
-            request::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(self, session, request, out),
-            request::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
-            request::QUERY_CONSUME_QUEUE => admin::queues::units(self, request, out),
-            request::QUERY_CORRECTION_OFFSET => admin::queues::corrections(self, request, out),
-            request::CHECK_ROCKSDB_CQ_WRITE_PROGRESS => admin::rocksdb::check(self, request, out),
-            request::EXPORT_ROCKSDB_CONFIG_TO_JSON => admin::rocksdb::export(request, out),
-            request::UPDATE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::update(self, request, out),
-            request::REMOVE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::remove(self, request, out),
-            request::GET_COLD_DATA_FLOW_CTR_INFO => admin::cold_data::show(self, request, out),
-            request::SET_COMMITLOG_READ_MODE => admin::cold_data::set_read_mode(self, session, request, out),
-            request::AUTH_CREATE_USER..=request::AUTH_LIST_ACL => Err(admin::access::refuse(request)),
-            request::NOTIFY_MIN_BROKER_ID_CHANGE => admin::replicas::min_broker_id_changed(request, out),
-            request::EXCHANGE_BROKER_HA_INFO => admin::replicas::exchange(self, request, out),
-            request::GET_BROKER_EPOCH_CACHE => Err(admin::replicas::epochs()),
-            request::NOTIFY_BROKER_ROLE_CHANGED => admin::replicas::role_changed(request, out),
-            request::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
-            request::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
-            request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
-            request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
-            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),
-            request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
-            request::GET_TIMER_CHECK_POINT => admin::timers::marks(self, request, out),
-            request::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
-            request::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self, request, out),
-            request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
-            request::LITE_SUBSCRIPTION_CTL if has_lite => lite::control(self, session, request, out),
-            request::GET_BROKER_LITE_INFO => lite::of_broker(self, request, out),
-            request::GET_PARENT_TOPIC_INFO => lite::of_parent_topic(self, request, out),
-            request::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, request, out),
-            request::GET_LITE_CLIENT_INFO => lite::of_client(self, request, out),
-            request::GET_LITE_GROUP_INFO => lite::of_group(self, request, out),
-            request::TRIGGER_LITE_DISPATCH => lite::trigger(self, request, out),
-            code => Err(unsupported(code)),
-        };
-        if let Err(refusal) = answered {
-            out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
-        }
-    }
-}
-
-/// Whether a request is served on the advertised port only: RocketMQ's second port is there for sends, not to be held up by pulls.
-fn is_main_only(code: i32) -> bool {
-    matches!(
-        code,
-        request::PULL_MESSAGE
-            | request::LITE_PULL_MESSAGE
-            | request::POP_MESSAGE
-            | request::POP_LITE_MESSAGE
-            | request::PEEK_MESSAGE
-            | request::NOTIFICATION
-            | request::POLLING_INFO
-    )
-}
-
-/// Code 3 in Apache's words, leading blank included.
-pub(crate) fn not_registered(code: i32) -> Refusal {
-    Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
-}
-
-/// Code 3. What is switched off says so; the rest gets Apache's sentence.
-fn unsupported(code: i32) -> Refusal {
-    let mut refusal = not_registered(code);
-    if matches!(code, request::LITE_SUBSCRIPTION_CTL | request::POP_LITE_MESSAGE) {
-        refusal.remark.push_str(": this broker has no lite topics, since enableLmq or enableMultiDispatch is false");
-    }
-    refusal
-}
-
-impl Service for Broker {
-    type Session = Session;
-    type Work = Work;
-
-    fn open(&self, connection: &Connection<Work>) -> Session {
-        Session::open(self, connection)
-    }
-
-    async fn serve(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
-        // Ends with the burst, or with as much as may be owed or kept back: each round but the last carries out one request at least.
-        loop {
-            self.carry_out(session, burst, out).await;
-            self.finish(session, out).await;
-            if burst.is_last() || out.is_full() {
-                return;
-            }
-            if session.keeps_too_many() {
-                return burst.leave_rest();
-            }
-        }
-    }
-
-    async fn resume(&self, session: &mut Session, work: Work, out: &mut Outgoing) {
-        match work {
-            Work::Errands => self.finish(session, out).await,
-        }
-    }
-
-    fn rested(&self, session: &mut Session) {
-        session.rest();
-    }
-
-    fn answered(&self, answered: &[Answered], at: Instant) {
-        self.stats.rpcs.answered(answered, at);
-    }
-
-    fn close(&self, session: Session) {
-        session.close(self);
     }
 }

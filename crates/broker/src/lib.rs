@@ -1,6 +1,6 @@
 //! What RocketMQ promises, a file for each promise.
 //!
-//! [`Broker`] holds the state and answers requests; `broker.rs` has the one match on the request code. Each other file keeps
+//! [`Broker`] holds the state; `serve.rs` has the one match on the request code. Each other file keeps
 //! one promise: `send` takes messages, `pull` gives them, `hold` parks a pull until there is something to give, and so on.
 //! Nothing here touches a socket or a file: `net` brings requests, `store` keeps bytes.
 
@@ -52,6 +52,7 @@ mod retry;
 mod routes;
 mod schedule;
 mod send;
+mod serve;
 mod session;
 mod static_topic;
 mod stats;

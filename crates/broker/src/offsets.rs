@@ -12,6 +12,7 @@ pub(crate) mod requests;
 pub(crate) mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +22,7 @@ use env::{Clock, TimeMs};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use protocol::body::DataVersion;
+use protocol::code::ResponseCode;
 use protocol::names;
 use tokio::sync::Notify;
 
@@ -28,7 +30,12 @@ pub use self::ended::Client;
 use self::ended::{Ended, Ends};
 use self::moved::Moves;
 use crate::hashing::{self, Hashing};
+use crate::refusal::Refusal;
 use crate::topics::QUEUES_MAX;
+
+/// Pairs of group and topic that have offsets, up to which more are made for a group or a light queue that is not there, as in Apache: any
+/// client can name any number of those.
+const ROWS_MAX: usize = 1_000_000;
 
 /// The data version changes once in so many commits (`consumerOffsetUpdateVersionStep`), since only slaves compare it.
 const COMMITS_PER_VERSION: u64 = 500;
@@ -406,9 +413,9 @@ impl Offsets {
         self.forget(|key| *key.topic == *topic);
     }
 
-    /// How many pairs of group and topic are kept.
-    pub(crate) fn rows(&self) -> usize {
-        self.table.len()
+    /// Refuses to keep more for `missing`, a group or light queue that is not there, if too many pairs of group and topic are kept.
+    pub(crate) fn check_room_for(&self, missing: impl fmt::Display) -> Result<(), Refusal> {
+        check_rows(self.table.len(), missing)
     }
 
     /// How many groups have come some way, each counted by topic.
@@ -619,6 +626,17 @@ fn set(slot: &Slot, offset: i64) -> bool {
 
 fn index(queue_id: i32) -> Option<usize> {
     usize::try_from(queue_id).ok().filter(|_| queue_id < QUEUES_MAX)
+}
+
+/// Refuses one more for `missing`, which is not there, if there are too many.
+fn check_rows(rows: usize, missing: impl fmt::Display) -> Result<(), Refusal> {
+    if rows < ROWS_MAX {
+        return Ok(());
+    }
+    let remark = format!(
+        "no offset is kept: {missing} is not there, and {rows} pairs of group and topic have offsets, the limit is {ROWS_MAX}"
+    );
+    Err(Refusal::new(ResponseCode::SystemError, remark))
 }
 
 #[cfg(test)]

@@ -19,9 +19,10 @@ use protocol::together::{self, PartAnswer, TogetherError};
 
 use crate::answer::reply_extra;
 use crate::append;
-use crate::broker::{Broker, not_registered};
+use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::send;
+use crate::serve::not_registered;
 use crate::session::Session;
 
 /// A request with several sends, and what has become of them so far.

@@ -16,8 +16,7 @@ use super::dispatch::{hand_on, offer};
 use super::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
-use crate::heartbeat::check_client_id;
-use crate::offsets::requests::check_rows;
+use crate::clients::check_client_id;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::wall_time::steady_ms;
@@ -98,7 +97,7 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<Subscription
         }
         // An offset that is given stays when the subscription goes.
         if is_added && change.offset_option.is_some() && broker.store.existing_queue(&queue, 0).is_none() {
-            check_rows(broker.offsets.rows(), format_args!("lite topic {lite_topic}"))?;
+            broker.offsets.check_room_for(format_args!("lite topic {lite_topic}"))?;
         }
         queues.push(queue);
     }

@@ -138,21 +138,6 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
     Ok(())
 }
 
-/// Pairs of group and topic that have offsets, up to which more are made for a group or a light queue that is not there, as in Apache: any client can
-/// name any number of those.
-const ROWS_MAX: usize = 1_000_000;
-
-/// Refuses one more for `missing`, which is not there, if there are too many.
-pub(crate) fn check_rows(rows: usize, missing: impl std::fmt::Display) -> Result<(), Refusal> {
-    if rows < ROWS_MAX {
-        return Ok(());
-    }
-    let remark = format!(
-        "no offset is kept: {missing} is not there, and {rows} pairs of group and topic have offsets, the limit is {ROWS_MAX}"
-    );
-    Err(Refusal::new(ResponseCode::SystemError, remark))
-}
-
 /// 314: copy the offsets of a group to another.
 pub(crate) fn copy(
     broker: &Broker,
@@ -164,7 +149,7 @@ pub(crate) fn copy(
     let bad = |error: names::NameError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
     names::check_group(wanted.dest_group).map_err(bad)?;
     if broker.groups.get(wanted.dest_group).is_none() {
-        check_rows(broker.offsets.rows(), format_args!("group {}", wanted.dest_group))?;
+        broker.offsets.check_room_for(format_args!("group {}", wanted.dest_group))?;
     }
     let topics = match wanted.topic.filter(|topic| !topic.trim().is_empty()) {
         Some(topic) => [topic.into()].into(),
@@ -195,16 +180,4 @@ pub(crate) fn copy(
     session.durable_after(rows::put(&broker.store, &broker.offsets));
     reply_ok(request, out);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn offsets_of_what_is_not_there_end_at_a_limit() {
-        assert!(check_rows(ROWS_MAX - 1, "group g").is_ok());
-        let refused = check_rows(ROWS_MAX, "group g").unwrap_err();
-        assert!(refused.remark.contains("group g is not there") && refused.remark.contains("the limit is 1000000"));
-    }
 }

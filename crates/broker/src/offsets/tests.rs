@@ -262,3 +262,10 @@ proptest! {
         prop_assert_eq!(journal, held);
     }
 }
+
+#[test]
+fn offsets_of_what_is_not_there_end_at_a_limit() {
+    assert!(check_rows(ROWS_MAX - 1, "group g").is_ok());
+    let refused = check_rows(ROWS_MAX, "group g").unwrap_err();
+    assert!(refused.remark.contains("group g is not there") && refused.remark.contains("the limit is 1000000"));
+}
