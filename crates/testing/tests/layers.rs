@@ -1,0 +1,237 @@
+//! Arrows between our modules point down. This reads all imports of all crates and fails on one that runs up.
+//!
+//! ARCHITECTURE.md shows the same tables. A layer may use itself and those below it. What still runs up is listed by name: an arrow that is
+//! not listed fails, and so does a listed one that is gone. The list only gets shorter.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use testing::circles;
+use testing::imports::{self, Imports};
+
+/// Crates, and which of ours each may use. An arrow includes what its target may use.
+const CRATES: &[(&str, &[&str])] = &[
+    ("env", &[]),
+    ("protocol", &[]),
+    ("filter", &[]),
+    ("config", &["protocol", "env"]),
+    ("net", &["protocol", "env"]),
+    ("store", &["protocol", "env"]),
+    ("names", &["net", "config"]),
+    ("broker", &["store", "net", "filter", "config"]),
+    ("client", &["net"]),
+    // `env` for its standard output, whose reader may go away.
+    ("cli", &["client", "store", "config", "broker", "env"]),
+    ("bench", &["client", "net"]),
+    ("sim", &["broker"]),
+    ("server", &["names", "broker", "cli", "bench"]),
+    ("testing", &[]),
+];
+
+/// The layers of `broker`, lowest first: name, what is in it, modules. A module belongs to the longest path that covers it.
+const BROKER: &[(&str, &str, &[&str])] = &[
+    (
+        "ground",
+        "answers, refusals, hashes, clocks, threads",
+        &[
+            "answer",
+            "blocking",
+            "hashing",
+            "ids",
+            "places",
+            "put_times",
+            "refusal",
+            "schedule",
+            "tables",
+            "unheard",
+            "unreadable",
+            "vital",
+            "wall_time",
+        ],
+    ),
+    (
+        "state",
+        "tables and what changes them",
+        &["clients", "conditions", "falls", "filters", "groups", "offsets", "stats", "topics", "want"],
+    ),
+    ("waiting", "parking and waking", &["fetch", "hold", "wake_up"]),
+    (
+        "broker",
+        "the struct, a connection's session, threads beside the workers",
+        &["beside", "broker", "cold", "journal", "limits", "offsets::after_loss", "session"],
+    ),
+    (
+        "write",
+        "from a checked message to its acknowledgement",
+        &[
+            "acknowledgements",
+            "append",
+            "durability",
+            "facts",
+            "light",
+            "minutes",
+            "order_lock",
+            "placement",
+            "repeats",
+        ],
+    ),
+    (
+        "promises",
+        "what RocketMQ adds to a queue",
+        &["delay", "lite", "pop", "protect", "static_topic", "timer", "transaction"],
+    ),
+    (
+        "clients",
+        "requests of clients",
+        &[
+            "assignment",
+            "heartbeat",
+            "inner_batch",
+            "late_subscription",
+            "offsets::requests",
+            "pull",
+            "query",
+            "register",
+            "reply",
+            "retry",
+            "routes",
+            "send",
+            "together",
+            "view",
+        ],
+    ),
+    ("operators", "requests of operators, and what runs by itself", &["admin", "exchange", "metrics", "upkeep"]),
+    ("serve", "the match on the request code, and what the crate shows", &["", "serve"]),
+];
+
+/// Arrows of `broker` that still run up.
+const UPWARD: &[(&str, &str)] = &[
+    ("append", "reply"),
+    ("append", "static_topic::send"),
+    ("append", "together"),
+    ("broker", "acknowledgements"),
+    ("broker", "admin::cold_data"),
+    ("broker", "admin::configuration"),
+    ("broker", "delay"),
+    ("broker", "exchange"),
+    ("broker", "lite"),
+    ("broker", "order_lock"),
+    ("broker", "placement"),
+    ("broker", "pop"),
+    ("broker", "protect"),
+    ("broker", "register"),
+    ("broker", "repeats"),
+    ("broker", "routes"),
+    ("broker", "static_topic::forward"),
+    ("broker", "static_topic::order"),
+    ("broker", "timer"),
+    ("broker", "transaction"),
+    ("broker", "upkeep"),
+    ("hold", "broker"),
+    ("hold", "pop::wait"),
+    ("hold", "pull"),
+    ("hold", "session"),
+    ("light", "lite::dispatch"),
+    ("repeats", "together"),
+    ("session", "append"),
+    ("session", "heartbeat"),
+    ("session", "late_subscription"),
+    ("static_topic::admin", "admin::topics"),
+    ("static_topic::forward", "register"),
+    ("static_topic::progress", "view"),
+    ("together", "serve"),
+    ("topics", "hold"),
+    ("topics", "light"),
+    ("topics", "lite::dispatch"),
+    ("want", "session"),
+];
+
+/// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
+/// line says so.
+const CIRCLES: &[(&str, usize)] = &[("broker", 92), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
+
+/// Modules in the largest circle of a crate that has no line of its own.
+const CIRCLE_MAX: usize = 7;
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn imports_of(name: &str) -> Imports {
+    let source = crates().join(name).join("src");
+    let root = ["lib.rs", "main.rs"].map(|file| source.join(file)).into_iter().find(|file| file.exists());
+    imports::of_crate(&root.unwrap()).unwrap()
+}
+
+/// Our crates that the manifest of one names under `[dependencies]`.
+fn dependencies(name: &str) -> BTreeSet<String> {
+    let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let names = lines.take_while(|line| !line.starts_with('[')).filter_map(|line| line.split(['.', ' ', '=']).next());
+    names
+        .filter(|name| crates().join(name).join("Cargo.toml").exists() && !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn crates_use_those_below_them() {
+    let table: BTreeMap<&str, &[&str]> = CRATES.iter().copied().collect();
+    let all: BTreeSet<String> =
+        fs::read_dir(crates()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(
+        all,
+        CRATES.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        "a crate without a row, or a row without one"
+    );
+    let mut wrong = Vec::new();
+    for (name, may) in CRATES {
+        let mut below = BTreeSet::new();
+        let mut left = may.to_vec();
+        while let Some(next) = left.pop() {
+            if below.insert(next.to_owned()) {
+                left.extend(table[next]);
+            }
+        }
+        wrong.extend(dependencies(name).difference(&below).map(|used| format!("{name} uses {used}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The layer of a module: how many are below it.
+fn layer(module: &str) -> usize {
+    let covers = |path: &&str| {
+        module == *path || (!path.is_empty() && module.strip_prefix(*path).is_some_and(|rest| rest.starts_with("::")))
+    };
+    let rows = BROKER.iter().enumerate().flat_map(|(at, (_, _, modules))| modules.iter().map(move |path| (at, path)));
+    let longest = rows.filter(|(_, path)| covers(path)).max_by_key(|(_, path)| path.len());
+    longest.unwrap_or_else(|| panic!("{module} belongs to no layer of `broker`")).0
+}
+
+#[test]
+fn modules_of_the_broker_use_their_own_layer_and_those_below() {
+    let imports = imports_of("broker");
+    let all = imports.iter().flat_map(|(from, to)| to.iter().map(move |to| (from.as_str(), to.as_str())));
+    let up: BTreeSet<(&str, &str)> = all.filter(|(from, to)| layer(to) > layer(from)).collect();
+    let known: BTreeSet<(&str, &str)> = UPWARD.iter().copied().collect();
+    let new: Vec<_> = up.difference(&known).collect();
+    let gone: Vec<_> = known.difference(&up).collect();
+    assert!(new.is_empty(), "arrows that run up: {new:#?}");
+    assert!(gone.is_empty(), "these do not run up any more, take them off the list: {gone:#?}");
+}
+
+#[test]
+fn circles_of_modules_do_not_grow() {
+    let mut wrong = Vec::new();
+    for (name, _) in CRATES {
+        let largest = circles::of(&imports_of(name)).first().map_or(0, BTreeSet::len);
+        let known = CIRCLES.iter().find(|(known, _)| known == name);
+        if known.map_or(largest > CIRCLE_MAX, |(_, known)| largest != *known) {
+            wrong.push(format!(
+                "{name}: {largest} modules in a circle; the table says {known:?}, and {CIRCLE_MAX} for the others"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
