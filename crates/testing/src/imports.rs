@@ -61,22 +61,23 @@ fn read_items(
 ) -> Result<(), ImportError> {
     let mut module = Reader::default();
     for item in items {
-        match item {
-            Item::Mod(inner) if !is_for_tests(&inner.attrs) => {
-                let name = inner.ident.to_string();
-                let below = [path, std::slice::from_ref(&name)].concat();
-                let folder = folder.join(&name);
-                match &inner.content {
-                    Some((_, items)) => read_items(items, &folder, &below, modules)?,
-                    None => {
-                        let beside = folder.with_extension("rs");
-                        let file = if beside.exists() { beside } else { folder.join("mod.rs") };
-                        read(&file, &folder, &below, modules)?;
-                    }
-                }
-            }
-            other => module.visit_item(other),
+        let Item::Mod(inner) = item else {
+            module.visit_item(item);
+            continue;
+        };
+        if is_for_tests(&inner.attrs) {
+            continue;
         }
+        let name = inner.ident.to_string();
+        let below = [path, std::slice::from_ref(&name)].concat();
+        let folder = folder.join(&name);
+        if let Some((_, items)) = &inner.content {
+            read_items(items, &folder, &below, modules)?;
+            continue;
+        }
+        let beside = folder.with_extension("rs");
+        let file = if beside.exists() { beside } else { folder.join("mod.rs") };
+        read(&file, &folder, &below, modules)?;
     }
     modules.insert(path.to_vec(), module.0);
     Ok(())

@@ -92,9 +92,12 @@ fn expired_files_go_at_their_hour_and_the_queues_follow() {
     assert_eq!(store.queue(TOPIC, 0).unwrap().min_offset(), min);
 }
 
+/// Done to the bytes of a unit.
+type Damage = fn(&mut [u8]);
+
 /// What becomes of the unit of the first message that retention has left, while nobody has the
 /// store open.
-const DAMAGES: &[(&str, fn(&mut [u8]))] = &[
+const DAMAGES: &[(&str, Damage)] = &[
     ("leads beyond the log's end", |unit| unit[3] ^= 1),
     ("leads to what retention took", |unit| unit[..8].fill(0)),
     ("is longer than the log", |unit| unit[8] ^= 0x40),
