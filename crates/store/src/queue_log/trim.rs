@@ -119,7 +119,8 @@ impl ConsumeQueue {
     /// The unit at a place, or the next one behind it where that is no unit, or does not lie between those beside it in the log though they are in
     /// order: units of zeros never reached the device, or it damaged them, and so it may have done with others. None if there is none near.
     fn believed(&self, place: u64) -> Result<Option<Unit>, QueueError> {
-        let from = place.saturating_sub(1).max(self.min_place()).min(place);
+        // Units that are gone stay in their file, and say so of the first one too.
+        let from = place.saturating_sub(1).max(self.first_file.load(Ordering::Acquire)).min(place);
         let mut units = [None; 3];
         let mut count = 0;
         self.read_raw(from, units.len(), true, |raw| {
