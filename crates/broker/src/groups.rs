@@ -147,7 +147,7 @@ impl Groups {
         self.table.len()
     }
 
-    /// Refuses so many new groups if that is too many.
+    /// Refuses new groups that would exceed the limit of groups.
     pub(crate) fn check_room_for(&self, new: usize) -> Result<(), Refusal> {
         if new == 0 || self.len() + new <= self.max {
             return Ok(());

@@ -18,7 +18,7 @@ use crate::{
     static_topic, together, transaction, view,
 };
 
-/// Room for so many errands is kept with a connection.
+/// A connection keeps a buffer for this many errands between bursts.
 const ERRANDS_KEPT: usize = 64;
 
 impl Broker {

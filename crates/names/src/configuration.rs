@@ -66,7 +66,7 @@ pub(crate) async fn update(names: &Names, asked: &Request<'_>, out: &mut Outgoin
         names.options.store(Arc::new(options));
         {
             let _entry = names.entry.write().await;
-            // Routes look different now. Whoever sees the new generation sees the new settings.
+            // Routes depend on the settings, so kept ones are made again. A reader of the new generation has the new settings.
             names.table.write().look_again();
         }
         unwritten.add(&changes);

@@ -71,7 +71,8 @@ unsafe fn store(to: *mut u8, four: Four) {
     }
 }
 
-/// Copies up to 128 bytes, which may overlap: the first and the last so many, which meet in the middle.
+/// Copies up to 128 bytes as two pieces, one from the beginning and one up to the end. Both are loaded before either is stored, so the ranges
+/// may overlap.
 ///
 /// # Safety
 /// `to` is valid for writes of `bytes` bytes and `from` for reads; `bytes` is 128 at most.
@@ -185,7 +186,7 @@ mod tests {
         for length in lengths() {
             let from = bytes(length + 3);
             let mut to = vec![0xEE; length + 40];
-            // SAFETY: both have so many bytes behind these.
+            // SAFETY: `length` bytes lie behind each of the two positions.
             unsafe { copy_forward(to[17..].as_mut_ptr(), from[3..].as_ptr(), length) };
             assert_eq!(to[17..17 + length], from[3..], "{length}");
             assert!(to[..17].iter().chain(&to[17 + length..]).all(|byte| *byte == 0xEE), "{length}");

@@ -9,7 +9,7 @@ use crate::index::{Header, IndexOptions, Shape, check_chains, is_index_file};
 use crate::options::StoreOptions;
 
 const EFFECT: &str = "messages that it should lead to are not found by key; nothing else";
-/// Of one file so many keys and slots are named; the rest is counted.
+/// Keys and slots of one file that are named; further ones are counted only.
 const NAMED: u64 = 3;
 const REMEDY: &str = "gantry store repair --index builds the index again from the log";
 
