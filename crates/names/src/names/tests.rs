@@ -206,11 +206,24 @@ async fn a_large_registration_comes_and_goes_on_a_thread_that_serves_no_connecti
     });
     tokio::task::yield_now().await;
     change.end();
-    let broker = registered.await.unwrap();
+    let mut broker = registered.await.unwrap();
     assert_eq!(topics(&names), TOPICS);
 
+    // With nothing to wait for, this thread would be done with it before it does anything else.
+    let registering = registration("127.0.0.1:1", 0, (0..=TOPICS).map(|at| format!("T{at}")));
+    {
+        let mut serving = std::pin::pin!(broker.serve(&registering));
+        tokio::select! {
+            biased;
+            _ = &mut serving => panic!("the thread of the connection has taken it in"),
+            () = std::future::ready(()) => {}
+        }
+        serving.await.discard();
+    }
+    assert_eq!(topics(&names), TOPICS + 1);
+
     drop(broker);
-    assert_eq!(topics(&names), TOPICS, "nothing is taken out before this thread is free again");
+    assert_eq!(topics(&names), TOPICS + 1, "nothing is taken out before this thread is free again");
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     while topics(&names) > 0 {
         assert!(std::time::Instant::now() < deadline, "the topics of a broker that has gone are still there");
