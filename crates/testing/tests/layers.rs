@@ -55,9 +55,9 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     (
         "state",
         "tables and what changes them",
-        &["clients", "conditions", "falls", "filters", "groups", "offsets", "stats", "topics", "want"],
+        &["clients", "conditions", "falls", "filters", "groups", "offsets", "pop::state", "stats", "topics", "want"],
     ),
-    ("waiting", "parking and waking", &["fetch", "hold", "wake_up"]),
+    ("waiting", "parking and waking", &["fetch", "hold", "lite::state", "wake_up"]),
     (
         "broker",
         "the struct, a connection's session, threads beside the workers",
@@ -117,7 +117,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("broker", "admin::configuration"),
     ("broker", "delay"),
     ("broker", "exchange"),
-    ("broker", "lite"),
     ("broker", "order_lock"),
     ("broker", "placement"),
     ("broker", "pop"),
@@ -134,7 +133,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("hold", "pop::wait"),
     ("hold", "pull"),
     ("hold", "session"),
-    ("light", "lite::dispatch"),
     ("repeats", "together"),
     ("session", "append"),
     ("session", "heartbeat"),
@@ -144,8 +142,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("static_topic::progress", "view"),
     ("together", "serve"),
     ("topics", "hold"),
-    ("topics", "light"),
-    ("topics", "lite::dispatch"),
     ("want", "session"),
 ];
 
