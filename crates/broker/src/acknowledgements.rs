@@ -241,6 +241,7 @@ impl Desk {
     /// Wakes who waits for what a burst brought, once.
     fn wake(&mut self, broker: &Broker, burst: &mut Unflushed) {
         let (mut lanes, light) = (std::mem::take(&mut burst.lanes), std::mem::take(&mut burst.light));
+        broker.lite.arrived(&light);
         broker.topics.light_lanes(&light, &mut lanes);
         broker.hold.arrived(lanes.iter(), &mut self.woken);
     }

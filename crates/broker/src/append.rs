@@ -490,6 +490,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
             sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
         }
         sends.ids = ids;
+        broker.lite.arrived(sends.batch.light_queues());
         broker.topics.light_lanes(sends.batch.light_queues(), &mut sends.lanes);
         broker.hold.arrived(sends.lanes.iter(), &mut sends.woken);
         let late = (!is_durable).then(|| {
@@ -517,6 +518,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     if is_shown && is_written {
         // Consumers need not wait, and the flush thread goes round now and not at the end of its interval.
         broker.store.want_flush();
+        broker.lite.arrived(&light);
         broker.topics.light_lanes(&light, &mut lanes);
         broker.hold.arrived(lanes.iter(), &mut sends.woken);
         (lanes, light) = (Vec::new(), Vec::new());
@@ -611,14 +613,16 @@ impl Broker {
     /// Wakes who waits for messages that were appended up to `end`, also to light queues: at once, or when they may be seen.
     pub(crate) fn wake(&self, mut lanes: Vec<Arc<Lane>>, light: &[Arc<ConsumeQueue>], end: LogOffset) {
         if !self.is_sync_flush() && self.store.written().get() >= end.0 {
+            self.lite.arrived(light);
             self.topics.light_lanes(light, &mut lanes);
             self.hold.arrived(lanes.iter(), &mut Vec::new());
             return;
         }
         let (store, hold, topics) = (Arc::clone(&self.store), Arc::clone(&self.hold), Arc::clone(&self.topics));
-        let light = light.to_vec();
+        let (lite, light) = (Arc::clone(&self.lite), light.to_vec());
         tokio::spawn(async move {
             store.shown(end).await;
+            lite.arrived(&light);
             topics.light_lanes(&light, &mut lanes);
             hold.arrived(lanes.iter(), &mut Vec::new());
         });

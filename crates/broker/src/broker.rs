@@ -30,10 +30,12 @@ use crate::groups::Groups;
 use crate::hold::Hold;
 use crate::ids::Ids;
 use crate::limits::Limits;
+use crate::lite::Lite;
 use crate::offsets::{Offsets, after_loss, rows};
 use crate::order_lock::OrderLocks;
 use crate::placement::Placement;
 use crate::pop::{self, Pops};
+use crate::protect;
 use crate::refusal::Refusal;
 use crate::register::{self, Identity, Registry};
 use crate::repeats::Repeats;
@@ -51,7 +53,6 @@ use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
 use crate::upkeep::{self, Upkeep};
 use crate::vital::vital;
-use crate::{lite, protect};
 
 /// Longer than a batch of delayed messages waits for room in the log.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
@@ -107,7 +108,7 @@ pub struct Broker {
     /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
     pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
     pub(crate) order_locks: OrderLocks,
-    pub(crate) lite: Arc<lite::Lite>,
+    pub(crate) lite: Arc<Lite<Connection<Work>>>,
     pub(crate) stats: Stats,
     pub(crate) configuration: Configuration,
     pub(crate) exchange: Arc<Exchange>,
@@ -221,8 +222,7 @@ impl Broker {
             .map_err(|error| StartError::Setting(error.to_string()))?;
         let hold = Arc::new(Hold::new(clock.clone()));
         let registry = Arc::new(Registry::new(&name_servers, calls));
-        let lite = Arc::new(lite::Lite::new(&hold.rooms, clock.clone(), random.clone()));
-        topics.attach_lite(&lite);
+        let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&topics)),
@@ -253,7 +253,7 @@ impl Broker {
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
             beside: Beside::new(),
             upkeep: Upkeep::new(),
-            pops: Arc::new(Pops::load(&store, &hold.rooms, &topics)),
+            pops: Arc::new(Pops::load(&store, &topics)),
             hold,
             ids: Ids::new(advertised.ip(), clock.clone(), &random),
             delay: Arc::new(Delay::load(&store, &topics, delay_levels.max_level() as usize)?),
@@ -298,7 +298,7 @@ impl Broker {
 
     /// How many pops, and questions for something to pop, wait.
     pub fn waiting_pops(&self) -> usize {
-        self.pops.rooms.waiting()
+        self.hold.rooms.waiting()
     }
 
     /// Lets request 28 show what requests hold, and how many connections there are. For whoever opens the ports.

@@ -1,15 +1,10 @@
 //! Light queues: queues beside its own that a message stands in, named in its property `INNER_MULTI_DISPATCH` (`enableLmq`,
 //! `enableMultiDispatch`).
 //!
-//! Each looks to clients like a topic with one queue, and there may be very many of them. So none is in the table of topics, in the
-//! journal or at a name server: what is known of one is its consume queue, and while somebody uses it, a [`Topic`] of its own.
+//! Each looks to clients like a topic with one queue; `topics/light.rs` has the topics of those that are in use.
 
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
-use parking_lot::Mutex;
 use protocol::batch::InnerMessage;
 use protocol::light;
 use protocol::names;
@@ -20,74 +15,7 @@ use store::{ConsumeQueue, RecordBatch, Store, TagsCode};
 use crate::append;
 use crate::facts::{self, Facts};
 use crate::hold::Lane;
-use crate::lite::Lite;
 use crate::refusal::Refusal;
-use crate::topics::Topic;
-
-/// Entries of topics that nobody uses any more are looked for from here on.
-const SWEPT_FROM: usize = 1024;
-
-/// The topics of light queues that are in use: by a pull that waits, or a request.
-pub(crate) struct LightTopics {
-    /// Taken before nothing, and by whoever has just appended to a light queue: a pull is parked on a topic that is found here, or has
-    /// put it here before it looks at the queue.
-    used: Mutex<Used>,
-    /// Told of what comes to lite topics.
-    lite: OnceLock<Arc<Lite>>,
-}
-
-#[derive(Default)]
-struct Used {
-    topics: HashMap<Arc<str>, Weak<Topic>, FixedState>,
-    /// So many entries, and dead ones are taken out.
-    sweep_at: usize,
-}
-
-impl LightTopics {
-    pub(crate) fn new() -> LightTopics {
-        LightTopics { used: Mutex::new(Used { sweep_at: SWEPT_FROM, ..Used::default() }), lite: OnceLock::new() }
-    }
-
-    /// Says who is told of what comes to lite topics. Once.
-    pub(crate) fn attach(&self, lite: &Arc<Lite>) {
-        self.lite.get_or_init(|| Arc::clone(lite));
-    }
-
-    /// The topic of a light queue of this name; `make` makes it if nobody uses it.
-    pub(crate) fn get(&self, name: &str, make: impl FnOnce() -> Topic) -> Arc<Topic> {
-        let mut used = self.used.lock();
-        if let Some(topic) = used.topics.get(name).and_then(Weak::upgrade) {
-            return topic;
-        }
-        let topic = Arc::new(make());
-        if used.topics.len() >= used.sweep_at {
-            used.topics.retain(|_, topic| topic.strong_count() > 0);
-            used.sweep_at = (used.topics.len() * 2).max(SWEPT_FROM);
-        }
-        used.topics.insert(Arc::clone(topic.shared_name()), Arc::downgrade(&topic));
-        topic
-    }
-
-    /// Takes out the topic of a light queue that is deleted.
-    pub(crate) fn remove(&self, name: &str) -> Option<Arc<Topic>> {
-        self.used.lock().topics.remove(name)?.upgrade()
-    }
-
-    /// Adds the lanes of those of the queues that somebody may wait on, and tells who pops them. Called after they were appended to.
-    pub(crate) fn lanes(&self, queues: &[Arc<ConsumeQueue>], lanes: &mut Vec<Arc<Lane>>) {
-        if queues.is_empty() {
-            return;
-        }
-        if let Some(lite) = self.lite.get() {
-            lite.arrived(queues);
-        }
-        // Who waits has opened his lane, with a fence, before he looked at the queue: either we see it, or he the message.
-        fence(Ordering::SeqCst);
-        let used = self.used.lock();
-        let topics = queues.iter().filter_map(|queue| used.topics.get(queue.topic())?.upgrade());
-        lanes.extend(topics.filter_map(|topic| topic.opened_lane(light::QUEUE_ID)));
-    }
-}
 
 /// The light queues that a message names, if there are such things and its topic takes any.
 pub(crate) fn wanted<'a>(store: &Store, list: Option<&'a str>, topic: &str) -> Result<Option<&'a str>, Refusal> {

@@ -31,9 +31,9 @@ pub(crate) const TIMERS: TableId = TableId(12);
 
 /// Number of a queue that a group pops (4 bytes big-endian) → queue id (4 bytes big-endian), `topic@group`.
 pub(crate) const POP_QUEUES: TableId = TableId(20);
-/// A lease → its messages; see `pop/ledger.rs`.
+/// A lease → its messages; see `pop/state/ledger.rs`.
 pub(crate) const POP_LEASES: TableId = TableId(21);
-/// What a start has to know of pops, by name; see `pop/mod.rs`.
+/// What a start has to know of pops, by name; see `pop/state.rs`.
 pub(crate) const POP_STATE: TableId = TableId(22);
 /// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → the batch that is popped in order, as JSON.
 pub(crate) const POP_ORDERS: TableId = TableId(23);

@@ -23,16 +23,16 @@ use tokio::sync::Notify;
 
 use crate::hashing::{self, Hashing};
 use crate::hold::Lane;
-use crate::light::LightTopics;
-use crate::lite::Lite;
 use crate::places::Places;
 use crate::refusal::Refusal;
 use crate::stats::TopicMeters;
 use crate::tables::{self, Keeper};
 use crate::topics::flush::TopicFlush;
+use crate::topics::light::LightTopics;
 use crate::topics::mapping::Mapping;
 
 pub(crate) mod flush;
+mod light;
 pub(crate) mod mapped;
 pub(crate) mod mapping;
 pub(crate) mod of_another;
@@ -286,17 +286,10 @@ impl Topics {
         self.light.is_some() && known::is_lmq(name)
     }
 
-    /// Says who is told of what comes to lite topics. Once.
-    pub(crate) fn attach_lite(&self, lite: &Arc<Lite>) {
-        if let Some(light) = &self.light {
-            light.attach(lite);
-        }
-    }
-
     /// Adds the lanes of light queues, which have just been appended to and made visible, that somebody may wait on.
     pub(crate) fn light_lanes(&self, queues: &[Arc<ConsumeQueue>], lanes: &mut Vec<Arc<Lane>>) {
         if let Some(light) = &self.light {
-            light.lanes(queues, lanes);
+            light.for_used(queues, |topic| lanes.extend(topic.opened_lane(known_light::QUEUE_ID)));
         }
     }
 

@@ -207,7 +207,7 @@ fn tell_behind(broker: &Broker) {
 fn tidy(broker: &Broker) {
     broker.order_locks.expire();
     let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
-    broker.pops.rooms.sweep(Duration::from_secs(idle));
+    broker.hold.rooms.sweep(Duration::from_secs(idle));
     broker.routes.expire(broker.clock.now());
     tend_conditions(broker);
     heartbeat::close_silent(broker);

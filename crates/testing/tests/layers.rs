@@ -55,9 +55,9 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     (
         "state",
         "tables and what changes them",
-        &["clients", "conditions", "falls", "filters", "groups", "offsets", "stats", "topics", "want"],
+        &["clients", "conditions", "falls", "filters", "groups", "offsets", "pop::state", "stats", "topics", "want"],
     ),
-    ("waiting", "parking and waking", &["fetch", "hold", "wake_up"]),
+    ("waiting", "parking and waking", &["fetch", "hold", "lite::state", "wake_up"]),
     (
         "broker",
         "the struct, a connection's session, threads beside the workers",
@@ -117,7 +117,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("broker", "admin::configuration"),
     ("broker", "delay"),
     ("broker", "exchange"),
-    ("broker", "lite"),
     ("broker", "order_lock"),
     ("broker", "placement"),
     ("broker", "pop"),
@@ -134,7 +133,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("hold", "pop::wait"),
     ("hold", "pull"),
     ("hold", "session"),
-    ("light", "lite::dispatch"),
     ("repeats", "together"),
     ("session", "append"),
     ("session", "heartbeat"),
@@ -144,14 +142,12 @@ const UPWARD: &[(&str, &str)] = &[
     ("static_topic::progress", "view"),
     ("together", "serve"),
     ("topics", "hold"),
-    ("topics", "light"),
-    ("topics", "lite::dispatch"),
     ("want", "session"),
 ];
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
 /// line says so.
-const CIRCLES: &[(&str, usize)] = &[("broker", 92), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
+const CIRCLES: &[(&str, usize)] = &[("broker", 97), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
 
 /// Modules in the largest circle of a crate that has no line of its own.
 const CIRCLE_MAX: usize = 7;

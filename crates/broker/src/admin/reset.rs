@@ -145,7 +145,7 @@ fn on_server(broker: &Broker, session: &mut Session, order: &Order, targets: &BT
     rows::put(&broker.store, &broker.offsets);
     session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
     // Who waits to pop may have something now; who pulls asks again by himself.
-    broker.pops.rooms.arrived(KeyRef { group: &order.group, topic: &order.topic });
+    broker.hold.rooms.arrived(KeyRef { group: &order.group, topic: &order.topic });
     if names::lite_parts(&order.topic).is_some() {
         lite::offer(broker, &order.group, &order.topic);
     }

@@ -216,7 +216,7 @@ fn forget(broker: &Broker, topic: &str) -> Option<u64> {
     broker.pops.forget(|_, other| other == topic);
     broker.offsets.forget_topic(topic);
     broker.stats.forget_topic(topic);
-    broker.pops.rooms.deleted(topic);
+    broker.hold.rooms.deleted(topic);
     deleted
 }
 

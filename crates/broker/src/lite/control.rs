@@ -1,4 +1,4 @@
-//! Who wants which lite topics: 200071, sent by whoever speaks for the clients (Apache's proxy).
+//! Which clients want which lite topics: 200071, sent by whoever speaks for them (Apache's proxy), and 200079.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use protocol::body::{
 };
 use protocol::code::{ResponseCode, request};
 use protocol::names;
-use protocol::request::NotifyUnsubscribeLite;
+use protocol::request::{NotifyUnsubscribeLite, TriggerLiteDispatch};
 
-use super::LiteGroup;
-use super::dispatch::{hand_on, offer};
-use super::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
+use super::offer::{hand_on, offer};
+use super::state::LiteGroup;
+use super::state::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::clients::check_client_id;
@@ -189,4 +189,21 @@ fn reset(broker: &Broker, group: &str, queue: &str, option: &LiteOffset) {
     if let Some(target) = target.filter(|target| Some(*target) != current) {
         broker.offsets.reset(group, queue, 0, target);
     }
+}
+
+/// 200079: an operator wants clients to be told of everything once more.
+pub(crate) fn trigger(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let asked = TriggerLiteDispatch::decode(&request.header.fields)?;
+    let missing = || {
+        let remark = format!("Group [{}] not exist.", asked.group);
+        Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+    };
+    let group = broker.groups.get(asked.group).ok_or_else(missing)?;
+    if LiteGroup::of(&group.config.load()).parent().is_none() {
+        let remark = format!("Group [{}] is not a LITE group.", asked.group);
+        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+    }
+    broker.lite.look_for_all(asked.group, asked.client_id.filter(|client| !client.is_empty()));
+    reply_ok(request, out);
+    Ok(())
 }

@@ -13,8 +13,9 @@ use protocol::names;
 use protocol::request::{GetLiteClientInfo, GetLiteGroupInfo, GetLiteTopicInfo, GetParentTopicInfo};
 use store::{ConsumeQueue, Store};
 
-use super::subscriptions::wildcard;
-use super::{LiteGroup, bound_groups, expiration_minutes, is_parent, parents};
+use super::state::subscriptions::wildcard;
+use super::state::{LiteGroup, expiration_minutes, is_parent};
+use super::{bound_groups, parents};
 use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::refusal::Refusal;

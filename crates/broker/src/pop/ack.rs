@@ -9,12 +9,13 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply};
 
-use super::handle::{Handle, ORDER_QUEUE, Origin};
-use super::ledger::{Change, NoChange, QueueRef};
+use super::claim::waits_for;
 use super::lite;
-use super::order::OrderAck;
+use super::state::handle::{Handle, ORDER_QUEUE, Origin};
+use super::state::ledger::{Change, NoChange, QueueRef};
+use super::state::order::OrderAck;
+use super::state::{Acked, Held};
 use super::take::{check_invisible, illegal_queue, too_many_leases};
-use super::{Acked, Held, waits_for};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::lite::is_parent;
@@ -174,7 +175,7 @@ pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held
             }
             if !broker.pops.orders.is_blocked(name, None, broker.clock.now().0) {
                 let (room, queue_id) = waits_for(name);
-                broker.pops.rooms.arrived_in(room, queue_id);
+                broker.hold.rooms.arrived_in(room, queue_id);
             }
             Ok(())
         }
@@ -215,7 +216,7 @@ pub(crate) fn change(
     let (pop_time, position) = if handle.is_order() {
         let position = broker.pops.orders.change(name, handle.pop_time, offset, visible_at);
         let position = position.ok_or_else(|| is_over(handle, offset))?;
-        broker.pops.rooms.wake_at(waits_for(name).0, message.invisible_time);
+        broker.hold.rooms.wake_at(waits_for(name).0, message.invisible_time);
         (handle.pop_time, position)
     } else {
         let change = Change { now, invisible_ms: message.invisible_time, is_suspended: message.suspend };

@@ -17,8 +17,8 @@ use protocol::tags;
 use serde::{Deserialize, Serialize};
 use store::{RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
-use super::ledger::{Lease, LeaseId, QueueName, QueueRef};
-use super::{PAGE, Pops, queue_row};
+use super::state::ledger::{Lease, LeaseId, QueueName, QueueRef};
+use super::state::{PAGE, Pops};
 use crate::append;
 use crate::broker::Broker;
 use crate::facts;
@@ -27,7 +27,6 @@ use crate::hold::Lane;
 use crate::offsets::rows;
 use crate::refusal::Refusal;
 use crate::session::JOURNAL_TIMEOUT;
-use crate::tables;
 use crate::topics::Topic;
 
 const CHECK_POINT: &str = "ck";
@@ -233,10 +232,10 @@ pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
     let now = broker.clock.now().0;
     let count = check_points.len();
     for (revive_qid, point) in check_points {
-        broker.pops.take_in(revive_qid, &point, now);
+        take_in_point(&broker.pops, revive_qid, &point, now);
     }
     for ack in acks {
-        broker.pops.take_in_acks(&ack);
+        take_in_acks(&broker.pops, &ack);
     }
     // Behind the leases in the journal: a crash in between finds the check-points a second time, and passes over them.
     for (queue_id, done) in ends {
@@ -249,67 +248,25 @@ pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
     Ok(())
 }
 
-impl Pops {
-    fn take_in(&self, revive_qid: i32, point: &CheckPoint, now: i64) {
-        // A clock that is behind the one by which it was given out cannot tell how long ago that was.
-        let popped_at = point.pop_time.min(now);
-        let until = popped_at.saturating_add(point.invisible_ms).max(now.saturating_add(GRACE_MS));
-        let offsets = point.offsets();
-        let Some(mut lease) = Lease::new(point.start, &offsets, until, revive_qid as u16) else { return };
-        lease.is_suspended = point.is_suspended;
-        let mut ledger = self.ledger.lock();
-        let name = QueueRef { group: &point.group, topic: &point.topic, queue_id: point.queue_id };
-        let queue = match ledger.find(name) {
-            Some(queue) => queue,
-            None => {
-                let name = QueueName { group: name.group.into(), topic: name.topic.into(), queue_id: name.queue_id };
-                let queue = ledger.add(name.clone());
-                let (key, value) = queue_row(queue, &name);
-                self.keeper.put(tables::POP_QUEUES, &key, &value);
-                queue
-            }
-        };
-        let id = LeaseId { queue, pop_time: point.pop_time, start: point.start };
-        // Known: ours, or taken in before. And nobody's limit: what was given out has to come again.
-        if ledger.lease(id, lease, usize::MAX).is_err() {
-            return;
-        }
-        for (place, offset) in offsets.iter().enumerate() {
-            if point.done >> place & 1 == 1 {
-                ledger.ack(id, *offset);
-            }
-        }
-        self.put(&ledger, id);
-        drop(ledger);
-        self.bell.notify_one();
-    }
+fn take_in_point(pops: &Pops, revive_qid: i32, point: &CheckPoint, now: i64) {
+    // A clock that is behind the one by which it was given out cannot tell how long ago that was.
+    let popped_at = point.pop_time.min(now);
+    let until = popped_at.saturating_add(point.invisible_ms).max(now.saturating_add(GRACE_MS));
+    let offsets = point.offsets();
+    let Some(mut lease) = Lease::new(point.start, &offsets, until, revive_qid as u16) else { return };
+    lease.is_suspended = point.is_suspended;
+    let name = QueueRef { group: &point.group, topic: &point.topic, queue_id: point.queue_id };
+    let is_done = |place: usize| point.done >> place & 1 == 1;
+    let done: Vec<u64> =
+        offsets.iter().enumerate().filter(|(place, _)| is_done(*place)).map(|(_, offset)| *offset).collect();
+    pops.take_in(name, point.pop_time, point.start, lease, &done);
+}
 
-    fn take_in_acks(&self, acks: &Acks) {
-        let mut ledger = self.ledger.lock();
-        let name = QueueRef { group: &acks.group, topic: &acks.topic, queue_id: acks.queue_id };
-        let Some(queue) = ledger.find(name) else { return };
-        let id = LeaseId { queue, pop_time: acks.pop_time, start: acks.start };
-        let one = [acks.offset];
-        let offsets = if acks.offsets.is_empty() { &one[..] } else { &acks.offsets };
-        for offset in offsets {
-            ledger.ack(id, *offset);
-        }
-        self.put(&ledger, id);
-    }
-
-    /// Forgets all leases.
-    fn drop_leases(&self) -> usize {
-        let mut ledger = self.ledger.lock();
-        let count = ledger.len();
-        let (queues, ids) = ledger.forget(|_| true);
-        for id in ids {
-            self.keeper.delete(tables::POP_LEASES, &id.to_bytes());
-        }
-        for queue in queues {
-            self.keeper.delete(tables::POP_QUEUES, &queue.0.to_be_bytes());
-        }
-        count
-    }
+fn take_in_acks(pops: &Pops, acks: &Acks) {
+    let name = QueueRef { group: &acks.group, topic: &acks.topic, queue_id: acks.queue_id };
+    let one = [acks.offset];
+    let offsets = if acks.offsets.is_empty() { &one[..] } else { &acks.offsets };
+    pops.take_in_acks(name, acks.pop_time, acks.start, offsets);
 }
 
 /// Writes every lease where Apache looks for it. At a clean stop, when nobody is served any more.

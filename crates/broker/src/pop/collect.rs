@@ -8,21 +8,22 @@ use std::sync::atomic::Ordering;
 
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
-use net::SharedSlice;
+use net::{Connection, SharedSlice};
 use store::queue_log::UNIT_BYTES;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
 
-use super::handle::{self, ORDER_QUEUE, Origin};
-use super::ledger::{PopQueue, QueueRef};
+use super::claim::Claim;
 use super::look::Seen;
+use super::state::Pops;
+use super::state::handle::{self, ORDER_QUEUE, Origin};
+use super::state::ledger::{PopQueue, QueueRef};
 use super::take::PopOrder;
-use super::{Claim, Pops};
 use crate::broker::Broker;
 use crate::groups::Group;
-use crate::hold::Lane;
+use crate::hold::{Hold, Lane};
 use crate::lite::Lite;
 use crate::offsets::{KeyRef, Offsets, Progress};
-use crate::session::Session;
+use crate::session::{Session, Work};
 use crate::topics::{Topic, Topics};
 use crate::want::{At, Effort, Reader};
 
@@ -32,10 +33,11 @@ const FRUITLESS_READS: usize = 8;
 /// What a try needs of the broker.
 pub(super) struct Shelf {
     pub(super) pops: Arc<Pops>,
+    pub(super) hold: Arc<Hold>,
     pub(super) topics: Arc<Topics>,
     pub(super) offsets: Arc<Offsets>,
     pub(super) store: Arc<Store>,
-    pub(super) lite: Arc<Lite>,
+    pub(super) lite: Arc<Lite<Connection<Work>>>,
     pub(super) settings: Arc<BrokerSettings>,
     pub(super) store_settings: Arc<StoreSettings>,
     pub(super) clock: Clock,
@@ -122,6 +124,7 @@ impl Shelf {
     pub(super) fn of(broker: &Broker) -> Shelf {
         Shelf {
             pops: Arc::clone(&broker.pops),
+            hold: Arc::clone(&broker.hold),
             topics: Arc::clone(&broker.topics),
             offsets: Arc::clone(&broker.offsets),
             store: Arc::clone(&broker.store),
@@ -250,7 +253,7 @@ impl Shelf {
         let Outlook::Nothing { free_at } = self.outlook(sought) else { return true };
         if let Some(free_at) = free_at {
             let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
-            self.pops.rooms.wake_at(key, free_at.saturating_sub(self.clock.now().0));
+            self.hold.rooms.wake_at(key, free_at.saturating_sub(self.clock.now().0));
         }
         false
     }
@@ -377,7 +380,7 @@ impl Shelf {
             basket.rest += lag;
             return;
         }
-        let Some(claim) = self.pops.claim(name) else {
+        let Some(claim) = Claim::of(&self.pops, &self.hold, name) else {
             basket.rest += lag;
             return;
         };

@@ -10,11 +10,11 @@ use protocol::properties::name;
 use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
 use store::{LogSlice, Read};
 
-use super::Claim;
+use super::claim::Claim;
 use super::collect::{Basket, Shelf, Visit};
-use super::handle::{self, Handle, Origin};
-use super::ledger::{Lease, LeaseId, NoLease, QueueRef};
-use super::order::OrderPop;
+use super::state::handle::{self, Handle, Origin};
+use super::state::ledger::{Lease, LeaseId, NoLease, QueueRef};
+use super::state::order::OrderPop;
 use super::take::PopOrder;
 use crate::facts;
 
@@ -69,7 +69,8 @@ impl Shelf {
         let until = basket.pop_time.saturating_add(order.invisible_ms);
         let lease = Lease::new(start, &offsets, until, basket.revive_qid as u16)?;
         let id = LeaseId { queue: claim.queue, pop_time: basket.pop_time, start };
-        match self.pops.lease((id, lease), self.settings.pop_leases_max, &self.offsets, visit, read.next) {
+        let place = (&visit.progress, visit.name.queue_id);
+        match self.pops.lease((id, lease), self.settings.pop_leases_max, &self.offsets, place, read.next) {
             Ok(position) => basket.position = basket.position.max(position),
             Err(NoLease::Full) => {
                 basket.is_ledger_full = true;

@@ -16,15 +16,15 @@ use store::Store;
 
 use super::ack::{done_before, finish_in_order, is_over};
 use super::collect::{Basket, Shelf, Visit};
-use super::handle::{Handle, ORDER_QUEUE};
-use super::ledger::QueueRef;
+use super::state::handle::{Handle, ORDER_QUEUE};
+use super::state::ledger::QueueRef;
+use super::state::{Held, Pops};
 use super::take::{Numbers, PopOrder, check_invisible, check_numbers};
 use super::trying::{Order, run};
 use super::wait::Waiting;
-use super::{Held, Pops};
 use crate::answer::reply_ok;
 use crate::broker::Broker;
-use crate::lite::{self, Lite, LiteGroup};
+use crate::lite::{self, LiteGroup};
 use crate::offsets::{KeyRef, Offsets, rows};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
@@ -114,7 +114,7 @@ fn check(
             is_order: true,
             attempt_id: message.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
             want: None,
-            tick: broker.pops.rooms.deadline(message.poll_time),
+            tick: broker.hold.rooms.deadline(message.poll_time),
         },
         client: message.client_id.into(),
     })
@@ -163,7 +163,7 @@ impl Order for LiteOrder {
         let settings = broker.settings.load();
         let room = lite::room_of(&client);
         let key = KeyRef { group: &group.name, topic: &room };
-        let rooms = &broker.pops.rooms;
+        let rooms = &broker.hold.rooms;
         let ticket =
             match rooms.park(&session.inbox, key, std::iter::empty(), tick, Waiting::Lite(Box::new(self)), &settings) {
                 Ok(ticket) => ticket,
@@ -226,7 +226,7 @@ impl Shelf {
                 lite.put_back(client, &pop.group.name, queue);
                 break;
             }
-            if !self.visit_lite(lite, pop, &queue, &mut basket) {
+            if !self.visit_lite(pop, &queue, &mut basket) {
                 lite.put_back(client, &pop.group.name, queue);
                 basket.is_cold = true;
                 break;
@@ -236,7 +236,8 @@ impl Shelf {
     }
 
     /// One look into a light queue for the pop of a client that subscribes to it. False when its bytes have to come from the device.
-    fn visit_lite(&self, lite: &Arc<Lite>, order: &PopOrder, queue: &Arc<str>, basket: &mut Basket) -> bool {
+    fn visit_lite(&self, order: &PopOrder, queue: &Arc<str>, basket: &mut Basket) -> bool {
+        let lite = &self.lite;
         let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         // Whoever has the turn tells the group again.
         let Some(_turn) = lite.claim(name.group, queue) else { return true };
@@ -254,8 +255,7 @@ impl Shelf {
             }
         };
         let progress = self.offsets.progress(name.group, name.topic);
-        let is_warm =
-            self.look_into(lite, order, &Visit { name, topic: &topic, lane: &lane, turn: None, progress }, basket);
+        let is_warm = self.look_into(order, &Visit { name, topic: &topic, lane: &lane, turn: None, progress }, basket);
         if lane.queue.is_deleted() {
             // Whoever deleted it did not know of what this pop has noted since, and its next life begins without.
             self.pops.orders.clear(name.group, name.topic, name.queue_id);
@@ -266,7 +266,8 @@ impl Shelf {
     }
 
     /// The look itself, for whoever has the turn.
-    fn look_into(&self, lite: &Lite, order: &PopOrder, visit: &Visit<'_>, basket: &mut Basket) -> bool {
+    fn look_into(&self, order: &PopOrder, visit: &Visit<'_>, basket: &mut Basket) -> bool {
+        let lite = &self.lite;
         let name = visit.name;
         let queue = name.topic;
         // Before the offset is looked at: what is acknowledged later is still known when the messages are handed out.

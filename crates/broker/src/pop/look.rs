@@ -64,7 +64,7 @@ pub(crate) fn notify(
         topic,
         queue_id: message.queue_id,
         attempt,
-        tick: broker.pops.rooms.deadline(message.poll_time),
+        tick: broker.hold.rooms.deadline(message.poll_time),
     };
     run(broker, session, order, out);
     Ok(())
@@ -118,10 +118,10 @@ fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Out
     };
     let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
     let settings = broker.settings.load();
-    let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
+    let parked = broker.hold.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
     let Ok(ticket) = parked else { return answer(false, true, out) };
     // A message may have come between the look and the parking.
-    if shelf.has_any_since(&sought) && broker.pops.rooms.take_back(&ticket).is_some() {
+    if shelf.has_any_since(&sought) && broker.hold.rooms.take_back(&ticket).is_some() {
         answer(true, false, out);
     }
 }
@@ -135,7 +135,7 @@ pub(crate) fn polling_info(
 ) -> Result<(), Refusal> {
     let message = PollingInfo::decode(&request.header.fields)?;
     let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
-    let count = broker.pops.rooms.count(KeyRef { group: &group.name, topic: topic.name() }, message.queue_id);
+    let count = broker.hold.rooms.count(KeyRef { group: &group.name, topic: topic.name() }, message.queue_id);
     let reply = PollingInfoReply { polling_num: i32::try_from(count).unwrap_or(i32::MAX) };
     out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
     Ok(())

@@ -9,7 +9,6 @@ use protocol::code::ResponseCode;
 use protocol::request::{PopMessage, PopReply};
 use protocol::sys_flag::perm;
 
-use super::INVISIBLE_MS_MAX;
 use super::collect::{Basket, Shelf};
 use super::trying::{Order, run};
 use super::wait::Waiting;
@@ -26,6 +25,8 @@ use crate::want::{At, Want, check_property_filter};
 const COUNT_MAX: i32 = 32;
 /// A request that comes so long after its client has stopped waiting for it is not carried out, in milliseconds.
 const TOO_LATE_MS: i64 = 500;
+/// Longest invisible time, in milliseconds: Apache's `timerMaxDelaySec`, three days.
+const INVISIBLE_MS_MAX: i64 = 259_200_000;
 /// `initMode`: a group that is new begins with the first message.
 const FROM_MIN: i32 = 0;
 const FROM_MAX: i32 = 1;
@@ -113,11 +114,11 @@ impl Order for PopOrder {
             if self.is_order {
                 // Who waits already looks no more before something comes, and if the batch is not acknowledged nothing does.
                 let over_at = basket.pop_time.saturating_add(self.invisible_ms);
-                broker.pops.rooms.wake_at(self.key(), over_at.saturating_sub(broker.clock.now().0));
+                broker.hold.rooms.wake_at(self.key(), over_at.saturating_sub(broker.clock.now().0));
             }
             if basket.rest > 0 {
                 let is_of_queue = self.queue_id >= 0 && !basket.has_retry_rest;
-                broker.pops.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
+                broker.hold.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
             }
             return None;
         }
@@ -151,7 +152,7 @@ impl Order for PopOrder {
         };
         let sought = shelf.sought(&self);
         let key = KeyRef { group: &group.name, topic: topic.name() };
-        let parked = broker.pops.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Pop(self), &settings);
+        let parked = broker.hold.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Pop(self), &settings);
         let ticket = match parked {
             Ok(ticket) => ticket,
             Err((Waiting::Pop(order), why)) => {
@@ -164,7 +165,7 @@ impl Order for PopOrder {
         if !shelf.has_any_since(&sought) {
             return None;
         }
-        match broker.pops.rooms.take_back(&ticket) {
+        match broker.hold.rooms.take_back(&ticket) {
             Some(Waiting::Pop(order)) => Some(order),
             // Woken in between: it lies in our inbox.
             Some(Waiting::Lite(_) | Waiting::Notify(_)) | None => None,
@@ -244,7 +245,7 @@ fn check(
         is_order: message.order,
         attempt_id: message.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
         want,
-        tick: broker.pops.rooms.deadline(message.poll_time),
+        tick: broker.hold.rooms.deadline(message.poll_time),
     })
 }
 

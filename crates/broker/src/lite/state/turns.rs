@@ -10,7 +10,7 @@ pub(crate) type Key = (Arc<str>, Arc<str>);
 
 /// Turns and alarms.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(in crate::lite) struct Turns {
     /// Light queues that are being popped, and whether somebody else came in the meantime.
     taken: HashMap<Key, bool>,
     /// When a light queue may be free: one alarm each, the one that was set last.
@@ -57,12 +57,12 @@ impl Turns {
     }
 
     /// When the next alarm rings.
-    pub(super) fn next(&self) -> Option<i64> {
+    pub(in crate::lite) fn next(&self) -> Option<i64> {
         self.due.first().map(|(at_ms, _)| *at_ms)
     }
 
     /// Alarms that ring now.
-    pub(super) fn take_due(&mut self, now_ms: i64) -> Vec<Key> {
+    pub(in crate::lite) fn take_due(&mut self, now_ms: i64) -> Vec<Key> {
         let mut keys = Vec::new();
         while self.next().is_some_and(|at_ms| at_ms <= now_ms) {
             let Some((_, key)) = self.due.pop_first() else { break };

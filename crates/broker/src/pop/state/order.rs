@@ -123,11 +123,11 @@ pub(crate) enum OrderAck {
 
 /// A batch that is somebody's now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(in crate::pop) struct Taken {
     /// Where the journal knows of it.
-    pub(super) position: u64,
+    pub(in crate::pop) position: u64,
     /// How many of the first messages that were to be in it are done with.
-    pub(super) done: usize,
+    pub(in crate::pop) done: usize,
 }
 
 /// A queue as it is known here.
@@ -143,7 +143,7 @@ pub(crate) struct Orders {
 
 impl Orders {
     /// What the journal holds.
-    pub(super) fn load(store: &Arc<Store>) -> Orders {
+    pub(in crate::pop) fn load(store: &Arc<Store>) -> Orders {
         let mut batches = BTreeMap::new();
         store.journal().load(tables::POP_ORDERS, |key, value| match (parse_key(key), serde_json::from_slice(value)) {
             (Some(key), Ok(batch)) => {
@@ -166,26 +166,26 @@ impl Orders {
     }
 
     /// Whether the queue may not be popped now by this attempt.
-    pub(super) fn is_blocked(&self, name: QueueRef<'_>, attempt_id: Option<&str>, now: i64) -> bool {
+    pub(in crate::pop) fn is_blocked(&self, name: QueueRef<'_>, attempt_id: Option<&str>, now: i64) -> bool {
         let key = key_of(name);
         self.batches.lock().get(&key).is_some_and(|batch| batch.is_blocked(attempt_id, now))
     }
 
     /// Until when the queue may not be popped by this attempt, unless messages are acknowledged before; `None`: it may be popped now.
-    pub(super) fn blocked_until(&self, name: QueueRef<'_>, attempt_id: Option<&str>, now: i64) -> Option<i64> {
+    pub(in crate::pop) fn blocked_until(&self, name: QueueRef<'_>, attempt_id: Option<&str>, now: i64) -> Option<i64> {
         let batches = self.batches.lock();
         let batch = batches.get(&key_of(name)).filter(|batch| batch.is_blocked(attempt_id, now));
         batch.and_then(Batch::free_at)
     }
 
     /// When the queue may be popped again, if it may not now.
-    pub(super) fn free_at(&self, name: QueueRef<'_>) -> Option<i64> {
+    pub(in crate::pop) fn free_at(&self, name: QueueRef<'_>) -> Option<i64> {
         self.batches.lock().get(&key_of(name)).and_then(Batch::free_at)
     }
 
     /// Notes a new batch, and how often its messages were consumed before. `None` if there is nothing of it left, or the life of the queue is over: then
     /// nothing is noted. Asked under the lock: a deletion that is not seen forgets the batch afterwards.
-    pub(super) fn take(
+    pub(in crate::pop) fn take(
         &self,
         name: QueueRef<'_>,
         pop: &OrderPop<'_>,
@@ -240,7 +240,7 @@ impl Orders {
 
     /// One message is done with. Also says where the journal knows of it. `commit` notes where the group goes on, before anybody else
     /// acknowledges or looks: of two acknowledgements the later one is to be noted last.
-    pub(super) fn ack(
+    pub(in crate::pop) fn ack(
         &self,
         name: QueueRef<'_>,
         pop_time: i64,
@@ -262,7 +262,13 @@ impl Orders {
     }
 
     /// One message becomes visible at another time. False when nobody has it by that pop.
-    pub(super) fn change(&self, name: QueueRef<'_>, pop_time: i64, offset: u64, visible_at: i64) -> Option<u64> {
+    pub(in crate::pop) fn change(
+        &self,
+        name: QueueRef<'_>,
+        pop_time: i64,
+        offset: u64,
+        visible_at: i64,
+    ) -> Option<u64> {
         let key = key_of(name);
         let mut batches = self.batches.lock();
         let batch = batches.get_mut(&key).filter(|batch| batch.pop_time == pop_time)?;
@@ -274,7 +280,7 @@ impl Orders {
     }
 
     /// The queue of a batch is put off as a whole: nothing of it counts as a try. None when nobody has it by that pop.
-    pub(super) fn suspend(&self, name: QueueRef<'_>, pop_time: i64, visible_at: i64) -> Option<u64> {
+    pub(in crate::pop) fn suspend(&self, name: QueueRef<'_>, pop_time: i64, visible_at: i64) -> Option<u64> {
         let key = key_of(name);
         let mut batches = self.batches.lock();
         let batch = batches.get_mut(&key).filter(|batch| batch.pop_time == pop_time)?;
@@ -287,7 +293,7 @@ impl Orders {
     }
 
     /// The clock was set back by so much, and shows this now: batches that were given out by the clock as it was are free as much earlier. Returns how many.
-    pub(super) fn set_back(&self, by: i64, now: i64) -> usize {
+    pub(in crate::pop) fn set_back(&self, by: i64, now: i64) -> usize {
         let mut batches = self.batches.lock();
         let mut changed = 0;
         for (key, batch) in batches.iter_mut().filter(|(_, batch)| batch.pop_time > now) {
@@ -298,13 +304,13 @@ impl Orders {
     }
 
     /// When the latest batch was given out.
-    pub(super) fn latest_pop(&self) -> Option<i64> {
+    pub(in crate::pop) fn latest_pop(&self) -> Option<i64> {
         let batches = self.batches.lock();
         batches.values().filter(|batch| batch.free_at() > Some(batch.pop_time)).map(|batch| batch.pop_time).max()
     }
 
     /// How often each of these messages was consumed before.
-    pub(super) fn times(&self, name: QueueRef<'_>, offsets: &[u64]) -> Vec<i32> {
+    pub(in crate::pop) fn times(&self, name: QueueRef<'_>, offsets: &[u64]) -> Vec<i32> {
         let batches = self.batches.lock();
         let batch = batches.get(&key_of(name));
         let times = |offset| batch.and_then(|batch| batch.consumed.get(offset)).copied().unwrap_or(0);
@@ -317,13 +323,13 @@ impl Orders {
     }
 
     /// Whether all of the last batch is acknowledged, and it is still known.
-    pub(super) fn is_finished(&self, name: QueueRef<'_>) -> bool {
+    pub(in crate::pop) fn is_finished(&self, name: QueueRef<'_>) -> bool {
         self.batches.lock().get(&key_of(name)).is_some_and(|batch| batch.free_at().is_none())
     }
 
     /// Forgets the last batch if all of it is acknowledged. Only for whoever has the turn to pop the queue: of a batch that others have
     /// read but not taken yet, this would forget what is done with.
-    pub(super) fn clear_finished(&self, name: QueueRef<'_>) {
+    pub(in crate::pop) fn clear_finished(&self, name: QueueRef<'_>) {
         let key = key_of(name);
         let mut batches = self.batches.lock();
         if batches.get(&key).is_some_and(|batch| batch.free_at().is_none()) {
@@ -338,7 +344,7 @@ impl Orders {
     }
 
     /// The same if that is so under the lock.
-    pub(super) fn clear_if(&self, group: &str, topic: &str, queue_id: i32, is_meant: impl FnOnce() -> bool) {
+    pub(in crate::pop) fn clear_if(&self, group: &str, topic: &str, queue_id: i32, is_meant: impl FnOnce() -> bool) {
         let key = key_of(QueueRef { group, topic, queue_id });
         let mut batches = self.batches.lock();
         if is_meant() && batches.remove(&key).is_some() {
@@ -401,7 +407,7 @@ impl Orders {
         (sum, count)
     }
 
-    pub(super) fn forget(&self, is_gone: &impl Fn(&str, &str) -> bool) {
+    pub(in crate::pop) fn forget(&self, is_gone: &impl Fn(&str, &str) -> bool) {
         let mut batches = self.batches.lock();
         for (key, _) in batches.extract_if(.., |(topic, group, _), _| is_gone(group, topic)) {
             self.put(&key, None);
@@ -411,11 +417,11 @@ impl Orders {
 
 /// A batch that is taken.
 #[derive(Clone, Copy)]
-pub(super) struct OrderPop<'a> {
-    pub(super) attempt_id: Option<&'a str>,
-    pub(super) pop_time: i64,
-    pub(super) invisible_ms: i64,
-    pub(super) offsets: &'a [u64],
+pub(in crate::pop) struct OrderPop<'a> {
+    pub(in crate::pop) attempt_id: Option<&'a str>,
+    pub(in crate::pop) pop_time: i64,
+    pub(in crate::pop) invisible_ms: i64,
+    pub(in crate::pop) offsets: &'a [u64],
 }
 
 /// Whether RocketMQ's JSON holds the batch.

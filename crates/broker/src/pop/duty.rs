@@ -16,8 +16,9 @@ use protocol::properties::name;
 use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
 use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
-use super::handle::{Origin, origin_topic, retry_topic};
-use super::ledger::{LeaseId, QueueName};
+use super::state::PAGE;
+use super::state::handle::{Origin, origin_topic, retry_topic};
+use super::state::ledger::{LeaseId, QueueName};
 use crate::broker::Broker;
 use crate::facts;
 use crate::fetch;
@@ -395,7 +396,7 @@ impl Revival {
         broker.hold.arrived(touched.iter().map(|(lane, _)| lane), &mut Vec::new());
         for (_, name) in touched.drain(..) {
             let topic = origin_topic(&name.topic, &name.group);
-            broker.pops.rooms.arrived(KeyRef { group: &name.group, topic });
+            broker.hold.rooms.arrived(KeyRef { group: &name.group, topic });
         }
     }
 }
@@ -449,7 +450,7 @@ pub(crate) fn settle_revived(broker: &Broker) -> Result<(), StoreError> {
     loop {
         let page: Vec<_> = {
             let ledger = pops.ledger.lock();
-            let leases = ledger.page(after, super::PAGE);
+            let leases = ledger.page(after, PAGE);
             leases
                 .map(|(id, lease)| (id, lease.open().map(|distance| id.offset(distance)).collect::<Vec<_>>()))
                 .collect()
@@ -473,7 +474,7 @@ pub(crate) fn settle_revived(broker: &Broker) -> Result<(), StoreError> {
             }
         }
         after = page.last().map(|(id, _)| *id);
-        if page.len() < super::PAGE {
+        if page.len() < PAGE {
             break;
         }
     }

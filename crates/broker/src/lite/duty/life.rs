@@ -9,10 +9,10 @@ use protocol::{light, names};
 use store::Store;
 use tokio::sync::watch;
 
-use super::dispatch::hand_on;
-use super::{bound_groups, parents};
 use crate::blocking;
 use crate::broker::Broker;
+use crate::lite::offer::hand_on;
+use crate::lite::{bound_groups, parents};
 use crate::wall_time::steady_ms;
 
 /// Milliseconds of a minute, the unit of `lite.topic.expiration`.
