@@ -5,7 +5,8 @@
 //! after the handlers, so that a burst waits once.
 
 use net::{Answered, Burst, Connection, ListenerTag, Outgoing, Request, Service};
-use protocol::code::{ResponseCode, request};
+use protocol::code::{Gathers, RequestCode, ResponseCode};
+use protocol::requests_of;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
@@ -31,8 +32,9 @@ impl Broker {
             if session.sends.is_of_another_kind(request.header.is_oneway()) {
                 append::append(self, session, out).await;
             }
-            match request.header.code {
-                request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => {
+            let code = RequestCode::from_i32(request.header.code);
+            match code.map_or(Gathers::Nothing, |code| code.row().gathers) {
+                Gathers::Send => {
                     if let Err(refusal) = send::gather(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);
                     }
@@ -40,23 +42,24 @@ impl Broker {
                         append::append(self, session, out).await;
                     }
                 }
-                request::SEND_TOGETHER => together::gather(self, session, &request, out).await,
-                request::RECALL_MESSAGE => {
+                Gathers::Sends => together::gather(self, session, &request, out).await,
+                Gathers::Recall => {
                     if let Err(refusal) = timer::recall(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);
                     }
                 }
-                code => {
+                Gathers::Nothing => {
                     // A request that follows a send on its connection finds it stored; with SYNC_FLUSH consumers see it once it is flushed.
                     if !session.sends.is_empty() {
                         append::append(self, session, out).await;
                     }
                     match code {
-                        // These wait for nothing, and their replies are large.
-                        request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => self.answer(session, &request, out),
-                        _ if beside::is_wanted_for(self, &request) => beside::hand_over(self, session, &request, out),
-                        _ => session.answering(self, Some(request.reply_to()), out, |session, out| {
-                            self.answer(session, &request, out);
+                        Some(code) if code.row().is_answered_at_once => self.answer(session, Some(code), &request, out),
+                        Some(code) if beside::is_wanted_for(self, code, &request) => {
+                            beside::hand_over(self, session, code, &request, out);
+                        }
+                        code => session.answering(self, Some(request.reply_to()), out, |session, out| {
+                            self.answer(session, code, &request, out);
                         }),
                     }
                     session.give_way().await;
@@ -131,143 +134,173 @@ impl Broker {
         is_done
     }
 
-    /// Answers one request, on the thread that its code has in [`protocol::code::REQUESTS`]. Sends are not seen here: `serve` gathers them.
-    pub(crate) fn answer(&self, session: &mut Session, request: &Request<'_>, out: &mut Outgoing) {
-        let has_lite = self.store.has_light_queues();
-        let answered = match request.header.code {
-            code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => {
-                Err(not_registered(code))
-            }
-            request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
-            request::POP_MESSAGE => pop::pop(self, session, request, out),
-            request::ACK_MESSAGE => pop::ack(self, session, request, out),
-            request::BATCH_ACK_MESSAGE => pop::ack_batch(self, session, request, out),
-            request::CHANGE_MESSAGE_INVISIBLETIME => pop::change(self, session, request, out),
-            request::NOTIFICATION => pop::notify(self, session, request, out),
-            request::POLLING_INFO => pop::polling_info(self, session, request, out),
-            request::PEEK_MESSAGE => pop::peek(self, session, request, out),
-            request::POP_LITE_MESSAGE if has_lite => pop::pop_lite(self, session, request, out),
-            request::POP_ROLLBACK => pop::rollback(request, out),
-            request::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
-            request::SEND_REPLY_MESSAGE | request::SEND_REPLY_MESSAGE_V2 => {
-                return reply::reply(self, session, request, out)
-                    .unwrap_or_else(|refusal| send::refuse(self, request, &refusal, out));
-            }
-            request::END_TRANSACTION => transaction::end(self, session, request, out),
-            request::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
-            request::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
-            request::QUERY_MESSAGE => query::by_key(self, request, out),
-            request::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
-            request::GET_MAX_OFFSET => view::max_offset(self, session, request, out),
-            request::GET_MIN_OFFSET => view::min_offset(self, session, request, out),
-            request::GET_EARLIEST_MSG_STORETIME => view::earliest_store_time(self, session, request, out),
-            request::HEART_BEAT => heartbeat::beat(self, session, request, out),
-            request::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
-            request::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
-            request::CHECK_CLIENT_CONFIG => heartbeat::check(self, request, out),
-            request::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, session, request, out),
-            request::QUERY_CONSUMER_OFFSET => offsets::requests::query(self, session, request, out),
-            request::GET_ALL_CONSUMER_OFFSET => offsets::requests::all(self, request, out),
-            request::CLONE_GROUP_OFFSET => offsets::requests::copy(self, session, request, out),
-            request::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
-            request::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
-            request::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
-            request::SET_MESSAGE_REQUEST_MODE => pop::mode::set(self, session, request, out),
-            request::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
-            request::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
-            request::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
-            request::UPDATE_AND_CREATE_STATIC_TOPIC => static_topic::admin::create(self, session, request, out),
-            request::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
-            request::GET_ALL_TOPIC_CONFIG => admin::topics::all(self, request, out),
-            request::GET_TOPIC_CONFIG => admin::topics::one(self, request, out),
-            request::GET_TOPIC_STATS_INFO => admin::topics::stats(self, session, request, out),
-            request::QUERY_TOPIC_CONSUME_BY_WHO => admin::topics::consumed_by(self, request, out),
-            request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER => admin::topics::system(self, request, out),
-            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => admin::groups::create(self, session, request, out),
-            request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST => admin::groups::create_all(self, session, request, out),
-            request::DELETE_SUBSCRIPTIONGROUP => admin::groups::delete(self, session, request, out),
-            request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => admin::groups::all(self, request, out),
-            request::GET_SUBSCRIPTIONGROUP_CONFIG => admin::groups::one(self, request, out),
-            request::QUERY_TOPICS_BY_CONSUMER => admin::groups::topics(self, request, out),
-            request::QUERY_SUBSCRIPTION_BY_CONSUMER => admin::groups::subscription(self, request, out),
-            request::UPDATE_AND_GET_GROUP_FORBIDDEN => admin::groups::forbid(self, session, request, out),
-            request::GET_CONSUMER_CONNECTION_LIST => admin::connections::consumers(self, request, out),
-            request::GET_PRODUCER_CONNECTION_LIST => admin::connections::producers(self, request, out),
-            request::GET_ALL_PRODUCER_INFO => admin::connections::all_producers(self, request, out),
-            request::GET_CONSUMER_RUNNING_INFO => admin::relay::running_info(self, session, request, out),
-            request::CONSUME_MESSAGE_DIRECTLY => admin::relay::consume_directly(self, session, request, out),
-            request::INVOKE_BROKER_TO_GET_CONSUMER_STATUS => admin::relay::consumer_status(self, session, request, out),
-            request::INVOKE_BROKER_TO_RESET_OFFSET => admin::reset::reset(self, session, request, out),
-            request::GET_CONSUME_STATS => admin::progress::of_group(self, session, request, out),
-            request::GET_BROKER_CONSUME_STATS => admin::progress::of_all(self, session, request, out),
-            request::QUERY_CONSUME_TIME_SPAN => admin::progress::time_spans(self, session, request, out),
-            request::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
-            request::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(self, session, request, out),
-            request::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
-            request::QUERY_CONSUME_QUEUE => admin::queues::units(self, request, out),
-            request::QUERY_CORRECTION_OFFSET => admin::queues::corrections(self, request, out),
-            request::CHECK_ROCKSDB_CQ_WRITE_PROGRESS => admin::rocksdb::check(self, request, out),
-            request::EXPORT_ROCKSDB_CONFIG_TO_JSON => admin::rocksdb::export(request, out),
-            request::UPDATE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::update(self, request, out),
-            request::REMOVE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::remove(self, request, out),
-            request::GET_COLD_DATA_FLOW_CTR_INFO => admin::cold_data::show(self, request, out),
-            request::SET_COMMITLOG_READ_MODE => admin::cold_data::set_read_mode(self, session, request, out),
-            request::AUTH_CREATE_USER..=request::AUTH_LIST_ACL => Err(admin::access::refuse(request)),
-            request::NOTIFY_MIN_BROKER_ID_CHANGE => admin::replicas::min_broker_id_changed(request, out),
-            request::EXCHANGE_BROKER_HA_INFO => admin::replicas::exchange(self, request, out),
-            request::GET_BROKER_EPOCH_CACHE => Err(admin::replicas::epochs()),
-            request::NOTIFY_BROKER_ROLE_CHANGED => admin::replicas::role_changed(request, out),
-            request::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
-            request::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
-            request::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
-            request::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
-            request::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),
-            request::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
-            request::GET_TIMER_CHECK_POINT => admin::timers::marks(self, request, out),
-            request::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
-            request::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self, request, out),
-            request::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
-            request::LITE_SUBSCRIPTION_CTL if has_lite => lite::control(self, session, request, out),
-            request::GET_BROKER_LITE_INFO => lite::of_broker(self, request, out),
-            request::GET_PARENT_TOPIC_INFO => lite::of_parent_topic(self, request, out),
-            request::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, request, out),
-            request::GET_LITE_CLIENT_INFO => lite::of_client(self, request, out),
-            request::GET_LITE_GROUP_INFO => lite::of_group(self, request, out),
-            request::TRIGGER_LITE_DISPATCH => lite::trigger(self, request, out),
-            code => Err(unsupported(code)),
+    /// Answers one request, on the thread that its row in [`protocol::code::REQUESTS`] names. `code` is none if there is no such row.
+    pub(crate) fn answer(
+        &self,
+        session: &mut Session,
+        code: Option<RequestCode>,
+        request: &Request<'_>,
+        out: &mut Outgoing,
+    ) {
+        let answered = match code {
+            Some(code) => self.dispatch(session, code, request, out),
+            None => Err(not_registered(request.header.code)),
         };
         if let Err(refusal) = answered {
             out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
         }
     }
-}
 
-/// Whether a request is served on the advertised port only: RocketMQ's second port is there for sends, not to be held up by pulls.
-fn is_main_only(code: i32) -> bool {
-    matches!(
-        code,
-        request::PULL_MESSAGE
-            | request::LITE_PULL_MESSAGE
-            | request::POP_MESSAGE
-            | request::POP_LITE_MESSAGE
-            | request::PEEK_MESSAGE
-            | request::NOTIFICATION
-            | request::POLLING_INFO
-    )
+    /// The one match. Sends are not seen here: `carry_out` gathers them.
+    fn dispatch(
+        &self,
+        session: &mut Session,
+        code: RequestCode,
+        request: &Request<'_>,
+        out: &mut Outgoing,
+    ) -> Result<(), Refusal> {
+        if code.row().is_main_port_only && session.connection.listener() == ListenerTag::VIP {
+            return Err(not_registered(code.number()));
+        }
+        match code {
+            RequestCode::PULL_MESSAGE | RequestCode::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
+            RequestCode::POP_MESSAGE => pop::pop(self, session, request, out),
+            RequestCode::ACK_MESSAGE => pop::ack(self, session, request, out),
+            RequestCode::BATCH_ACK_MESSAGE => pop::ack_batch(self, session, request, out),
+            RequestCode::CHANGE_MESSAGE_INVISIBLETIME => pop::change(self, session, request, out),
+            RequestCode::NOTIFICATION => pop::notify(self, session, request, out),
+            RequestCode::POLLING_INFO => pop::polling_info(self, session, request, out),
+            RequestCode::PEEK_MESSAGE => pop::peek(self, session, request, out),
+            RequestCode::POP_LITE_MESSAGE if self.store.has_light_queues() => {
+                pop::pop_lite(self, session, request, out)
+            }
+            RequestCode::POP_ROLLBACK => pop::rollback(request, out),
+            RequestCode::CONSUMER_SEND_MSG_BACK => retry::send_back(self, session, request, out),
+            RequestCode::SEND_REPLY_MESSAGE | RequestCode::SEND_REPLY_MESSAGE_V2 => {
+                reply::reply(self, session, request, out)
+                    .unwrap_or_else(|refusal| send::refuse(self, request, &refusal, out));
+                Ok(())
+            }
+            RequestCode::END_TRANSACTION => transaction::end(self, session, request, out),
+            RequestCode::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
+            RequestCode::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
+            RequestCode::QUERY_MESSAGE => query::by_key(self, request, out),
+            RequestCode::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
+            RequestCode::GET_MAX_OFFSET => view::max_offset(self, session, request, out),
+            RequestCode::GET_MIN_OFFSET => view::min_offset(self, session, request, out),
+            RequestCode::GET_EARLIEST_MSG_STORETIME => view::earliest_store_time(self, session, request, out),
+            RequestCode::HEART_BEAT => heartbeat::beat(self, session, request, out),
+            RequestCode::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
+            RequestCode::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
+            RequestCode::CHECK_CLIENT_CONFIG => heartbeat::check(self, request, out),
+            RequestCode::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, session, request, out),
+            RequestCode::QUERY_CONSUMER_OFFSET => offsets::requests::query(self, session, request, out),
+            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::requests::all(self, request, out),
+            RequestCode::CLONE_GROUP_OFFSET => offsets::requests::copy(self, session, request, out),
+            RequestCode::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
+            RequestCode::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
+            RequestCode::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
+            RequestCode::SET_MESSAGE_REQUEST_MODE => pop::mode::set(self, session, request, out),
+            RequestCode::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
+            RequestCode::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
+            RequestCode::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
+            RequestCode::UPDATE_AND_CREATE_STATIC_TOPIC => static_topic::admin::create(self, session, request, out),
+            RequestCode::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
+            RequestCode::GET_ALL_TOPIC_CONFIG => admin::topics::all(self, request, out),
+            RequestCode::GET_TOPIC_CONFIG => admin::topics::one(self, request, out),
+            RequestCode::GET_TOPIC_STATS_INFO => admin::topics::stats(self, session, request, out),
+            RequestCode::QUERY_TOPIC_CONSUME_BY_WHO => admin::topics::consumed_by(self, request, out),
+            RequestCode::GET_SYSTEM_TOPIC_LIST_FROM_BROKER => admin::topics::system(self, request, out),
+            RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => admin::groups::create(self, session, request, out),
+            RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST => {
+                admin::groups::create_all(self, session, request, out)
+            }
+            RequestCode::DELETE_SUBSCRIPTIONGROUP => admin::groups::delete(self, session, request, out),
+            RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => admin::groups::all(self, request, out),
+            RequestCode::GET_SUBSCRIPTIONGROUP_CONFIG => admin::groups::one(self, request, out),
+            RequestCode::QUERY_TOPICS_BY_CONSUMER => admin::groups::topics(self, request, out),
+            RequestCode::QUERY_SUBSCRIPTION_BY_CONSUMER => admin::groups::subscription(self, request, out),
+            RequestCode::UPDATE_AND_GET_GROUP_FORBIDDEN => admin::groups::forbid(self, session, request, out),
+            RequestCode::GET_CONSUMER_CONNECTION_LIST => admin::connections::consumers(self, request, out),
+            RequestCode::GET_PRODUCER_CONNECTION_LIST => admin::connections::producers(self, request, out),
+            RequestCode::GET_ALL_PRODUCER_INFO => admin::connections::all_producers(self, request, out),
+            RequestCode::GET_CONSUMER_RUNNING_INFO => admin::relay::running_info(self, session, request, out),
+            RequestCode::CONSUME_MESSAGE_DIRECTLY => admin::relay::consume_directly(self, session, request, out),
+            RequestCode::INVOKE_BROKER_TO_GET_CONSUMER_STATUS => {
+                admin::relay::consumer_status(self, session, request, out)
+            }
+            RequestCode::INVOKE_BROKER_TO_RESET_OFFSET => admin::reset::reset(self, session, request, out),
+            RequestCode::GET_CONSUME_STATS => admin::progress::of_group(self, session, request, out),
+            RequestCode::GET_BROKER_CONSUME_STATS => admin::progress::of_all(self, session, request, out),
+            RequestCode::QUERY_CONSUME_TIME_SPAN => admin::progress::time_spans(self, session, request, out),
+            RequestCode::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
+            RequestCode::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(self, session, request, out),
+            RequestCode::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
+            RequestCode::QUERY_CONSUME_QUEUE => admin::queues::units(self, request, out),
+            RequestCode::QUERY_CORRECTION_OFFSET => admin::queues::corrections(self, request, out),
+            RequestCode::CHECK_ROCKSDB_CQ_WRITE_PROGRESS => admin::rocksdb::check(self, request, out),
+            RequestCode::EXPORT_ROCKSDB_CONFIG_TO_JSON => admin::rocksdb::export(request, out),
+            RequestCode::UPDATE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::update(self, request, out),
+            RequestCode::REMOVE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::remove(self, request, out),
+            RequestCode::GET_COLD_DATA_FLOW_CTR_INFO => admin::cold_data::show(self, request, out),
+            RequestCode::SET_COMMITLOG_READ_MODE => admin::cold_data::set_read_mode(self, session, request, out),
+            RequestCode::AUTH_CREATE_USER
+            | RequestCode::AUTH_UPDATE_USER
+            | RequestCode::AUTH_DELETE_USER
+            | RequestCode::AUTH_GET_USER
+            | RequestCode::AUTH_LIST_USER
+            | RequestCode::AUTH_CREATE_ACL
+            | RequestCode::AUTH_UPDATE_ACL
+            | RequestCode::AUTH_DELETE_ACL
+            | RequestCode::AUTH_GET_ACL
+            | RequestCode::AUTH_LIST_ACL => Err(admin::access::refuse(request)),
+            RequestCode::NOTIFY_MIN_BROKER_ID_CHANGE => admin::replicas::min_broker_id_changed(request, out),
+            RequestCode::EXCHANGE_BROKER_HA_INFO => admin::replicas::exchange(self, request, out),
+            RequestCode::GET_BROKER_EPOCH_CACHE => Err(admin::replicas::epochs()),
+            RequestCode::NOTIFY_BROKER_ROLE_CHANGED => admin::replicas::role_changed(request, out),
+            RequestCode::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
+            RequestCode::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
+            RequestCode::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
+            RequestCode::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
+            RequestCode::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),
+            RequestCode::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
+            RequestCode::GET_TIMER_CHECK_POINT => admin::timers::marks(self, request, out),
+            RequestCode::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
+            RequestCode::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self, request, out),
+            RequestCode::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
+            RequestCode::LITE_SUBSCRIPTION_CTL if self.store.has_light_queues() => {
+                lite::control(self, session, request, out)
+            }
+            RequestCode::GET_BROKER_LITE_INFO => lite::of_broker(self, request, out),
+            RequestCode::GET_PARENT_TOPIC_INFO => lite::of_parent_topic(self, request, out),
+            RequestCode::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, request, out),
+            RequestCode::GET_LITE_CLIENT_INFO => lite::of_client(self, request, out),
+            RequestCode::GET_LITE_GROUP_INFO => lite::of_group(self, request, out),
+            RequestCode::TRIGGER_LITE_DISPATCH => lite::trigger(self, request, out),
+            RequestCode::POP_LITE_MESSAGE | RequestCode::LITE_SUBSCRIPTION_CTL => {
+                let mut refusal = not_registered(code.number());
+                refusal
+                    .remark
+                    .push_str(": this broker has no lite topics, since enableLmq or enableMultiDispatch is false");
+                Err(refusal)
+            }
+            RequestCode::SEND_MESSAGE
+            | RequestCode::SEND_MESSAGE_V2
+            | RequestCode::SEND_BATCH_MESSAGE
+            | RequestCode::SEND_TOGETHER
+            | RequestCode::RECALL_MESSAGE
+            | requests_of!(NameServer)
+            | requests_of!(Controller)
+            | requests_of!(Container)
+            | requests_of!(Client)
+            | requests_of!(Nobody) => Err(not_registered(code.number())),
+        }
+    }
 }
 
 /// Code 3 in Apache's words, leading blank included.
 pub(crate) fn not_registered(code: i32) -> Refusal {
     Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
-}
-
-/// Code 3. What is switched off says so; the rest gets Apache's sentence.
-fn unsupported(code: i32) -> Refusal {
-    let mut refusal = not_registered(code);
-    if matches!(code, request::LITE_SUBSCRIPTION_CTL | request::POP_LITE_MESSAGE) {
-        refusal.remark.push_str(": this broker has no lite topics, since enableLmq or enableMultiDispatch is false");
-    }
-    refusal
 }
 
 impl Service for Broker {

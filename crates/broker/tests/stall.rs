@@ -379,12 +379,12 @@ fn no_request_holds_up_other_connections_however_large_the_tables_are() {
     // What changes settings, or is answered when something comes, is no question of tables.
     let not_asked = [request::UPDATE_BROKER_CONFIG, request::SEND_TOGETHER, request::POP_MESSAGE];
     let mut measured = Vec::new();
-    for row in REQUESTS.iter().filter(|row| row.runs != Runs::Unserved && !not_asked.contains(&row.code)) {
+    for row in REQUESTS.iter().filter(|row| row.runs != Runs::Unserved && !not_asked.contains(&row.number)) {
         let began = begin();
-        let victim = deletes.contains(&row.code);
-        let (code, remark, occupied) = peer.ask(row.code, &Anything { victim }, &body(row.code));
+        let victim = deletes.contains(&row.number);
+        let (code, remark, occupied) = peer.ask(row.number, &Anything { victim }, &body(row.number));
         let remark: String = remark.chars().take(60).collect();
-        measured.push(end(began, occupied, format!("{} {} {:?} {code} {remark}", row.code, row.name, row.runs)));
+        measured.push(end(began, occupied, format!("{} {} {:?} {code} {remark}", row.number, row.name, row.runs)));
     }
     let began = begin();
     let mut longest = Duration::ZERO;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use net::{Frames, Outgoing, OwnedRequest, Request};
-use protocol::code::{ResponseCode, Runs, request, request_runs};
+use protocol::code::{RequestCode, ResponseCode, Runs};
 
 use crate::names::{Names, Refusal, Session};
 
@@ -14,8 +14,8 @@ use crate::names::{Names, Refusal, Session};
 const SMALL_BYTES: usize = 16 << 10;
 
 /// Whether a request is too much for the network worker.
-pub(crate) fn is_wanted_for(asked: &Request<'_>) -> bool {
-    match request_runs(asked.header.code) {
+pub(crate) fn is_wanted_for(code: RequestCode, asked: &Request<'_>) -> bool {
+    match code.row().runs {
         Runs::OnWorker | Runs::Unserved => false,
         Runs::BySize => asked.bytes() > SMALL_BYTES,
         Runs::Beside => true,
@@ -23,16 +23,16 @@ pub(crate) fn is_wanted_for(asked: &Request<'_>) -> bool {
 }
 
 /// Whether a request of those that [`Names::answer_here`] answers changes the route table.
-pub(crate) fn changes(code: i32) -> bool {
+pub(crate) fn changes(code: RequestCode) -> bool {
     matches!(
         code,
-        request::UNREGISTER_BROKER
-            | request::WIPE_WRITE_PERM_OF_BROKER
-            | request::ADD_WRITE_PERM_OF_BROKER
-            | request::DELETE_TOPIC_IN_NAMESRV
-            | request::REGISTER_TOPIC_IN_NAMESRV
-            | request::QUERY_DATA_VERSION
-            | request::BROKER_HEARTBEAT
+        RequestCode::UNREGISTER_BROKER
+            | RequestCode::WIPE_WRITE_PERM_OF_BROKER
+            | RequestCode::ADD_WRITE_PERM_OF_BROKER
+            | RequestCode::DELETE_TOPIC_IN_NAMESRV
+            | RequestCode::REGISTER_TOPIC_IN_NAMESRV
+            | RequestCode::QUERY_DATA_VERSION
+            | RequestCode::BROKER_HEARTBEAT
     )
 }
 
@@ -40,11 +40,12 @@ pub(crate) fn changes(code: i32) -> bool {
 pub(crate) async fn answer(
     names: &Names,
     session: &Session,
+    code: RequestCode,
     asked: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let given_up = "given up: the connection is ending, or the name server stops";
-    let (owned, changes) = (OwnedRequest::of(asked), changes(asked.header.code));
+    let (owned, changes) = (OwnedRequest::of(asked), changes(code));
     let turn = Arc::clone(&names.beside).lock_owned().await;
     // Its peer may have gone while it waited, or we stop: then nobody waits for the answer.
     let Some(names) = names.myself.upgrade().filter(|_| !session.connection.is_closed()) else {
@@ -57,7 +58,7 @@ pub(crate) async fn answer(
             true => (Some(names.entry.blocking_write()), None),
             false => (None, Some(names.entry.blocking_read())),
         };
-        let answered = owned.lend(|asked| names.answer_here(asked, &mut out));
+        let answered = owned.lend(|asked| names.answer_here(code, asked, &mut out));
         answered.map_err(|error| Refusal::new(ResponseCode::SystemError, error.to_string()))??;
         Ok(out.take())
     };

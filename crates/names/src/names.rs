@@ -13,9 +13,10 @@ use bytes::Bytes;
 use env::Clock;
 use net::{Burst, Client, ClientOptions, Connection, Outgoing, ReplyTo, Request, Service};
 use parking_lot::RwLock;
-use protocol::code::{ResponseCode, request};
+use protocol::code::{RequestCode, ResponseCode, request};
 use protocol::header::EncodeFields;
 use protocol::request::NotifyMinBrokerIdChange;
+use protocol::requests_of;
 use tokio::runtime::Handle;
 use tracing::{info, warn};
 
@@ -228,51 +229,71 @@ impl Names {
     }
 
     async fn answer(&self, session: &mut Session, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-        match asked.header.code {
-            request::REGISTER_BROKER => register::broker(self, session, asked, out).await,
-            request::PUT_KV_CONFIG => lists::put_kv(self, asked, out).await,
-            request::DELETE_KV_CONFIG => lists::delete_kv(self, asked, out).await,
-            request::UPDATE_NAMESRV_CONFIG => crate::configuration::update(self, asked, out).await,
-            request::GET_ROUTEINFO_BY_TOPIC => route::of_topic(self, asked, out).await,
-            _ if beside::is_wanted_for(asked) => beside::answer(self, session, asked, out).await,
+        let code = RequestCode::from_i32(asked.header.code).ok_or_else(|| unsupported(asked.header.code))?;
+        match code {
+            RequestCode::REGISTER_BROKER => register::broker(self, session, asked, out).await,
+            RequestCode::PUT_KV_CONFIG => lists::put_kv(self, asked, out).await,
+            RequestCode::DELETE_KV_CONFIG => lists::delete_kv(self, asked, out).await,
+            RequestCode::UPDATE_NAMESRV_CONFIG => crate::configuration::update(self, asked, out).await,
+            RequestCode::GET_ROUTEINFO_BY_TOPIC => route::of_topic(self, asked, out).await,
+            code if beside::is_wanted_for(code, asked) => beside::answer(self, session, code, asked, out).await,
             code if beside::changes(code) => {
                 let _entry = self.entry.write().await;
-                self.answer_here(asked, out)
+                self.answer_here(code, asked, out)
             }
-            request::GET_BROKER_MEMBER_GROUP | request::GET_NAMESRV_CONFIG => {
+            RequestCode::GET_BROKER_MEMBER_GROUP | RequestCode::GET_NAMESRV_CONFIG => {
                 let _entry = self.entry.read().await;
-                self.answer_here(asked, out)
+                self.answer_here(code, asked, out)
             }
-            _ => self.answer_here(asked, out),
+            code => self.answer_here(code, asked, out),
         }
     }
 
-    /// Answers what waits for nothing, on the thread that its code has in [`protocol::code::REQUESTS`].
-    pub(crate) fn answer_here(&self, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-        match asked.header.code {
-            request::GET_BROKER_CLUSTER_INFO => route::clusters(self, asked, out),
-            request::GET_BROKER_MEMBER_GROUP => route::members(self, asked, out),
-            request::UNREGISTER_BROKER => register::unregister(self, asked, out),
-            request::BROKER_HEARTBEAT => register::heartbeat(self, asked, out),
-            request::QUERY_DATA_VERSION => register::data_version(self, asked, out),
-            request::REGISTER_TOPIC_IN_NAMESRV => register::topic(self, asked, out),
-            request::DELETE_TOPIC_IN_NAMESRV => register::delete_topic(self, asked, out),
-            request::WIPE_WRITE_PERM_OF_BROKER => register::wipe_write_perm(self, asked, out),
-            request::ADD_WRITE_PERM_OF_BROKER => register::add_write_perm(self, asked, out),
-            request::GET_ALL_TOPIC_LIST_FROM_NAMESERVER
-            | request::GET_TOPICS_BY_CLUSTER
-            | request::GET_SYSTEM_TOPIC_LIST_FROM_NS
-            | request::GET_UNIT_TOPIC_LIST
-            | request::GET_HAS_UNIT_SUB_TOPIC_LIST
-            | request::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST => lists::topics(self, asked, out),
-            request::GET_KV_CONFIG => lists::get_kv(self, asked, out),
-            request::GET_KVLIST_BY_NAMESPACE => lists::list_kv(self, asked, out),
-            request::GET_NAMESRV_CONFIG => crate::configuration::get(self, asked, out),
-            code => {
-                Err(Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported")))
-            }
+    /// Answers what waits for nothing, on the thread that its row in [`protocol::code::REQUESTS`] names.
+    pub(crate) fn answer_here(
+        &self,
+        code: RequestCode,
+        asked: &Request<'_>,
+        out: &mut Outgoing,
+    ) -> Result<(), Refusal> {
+        match code {
+            RequestCode::GET_BROKER_CLUSTER_INFO => route::clusters(self, asked, out),
+            RequestCode::GET_BROKER_MEMBER_GROUP => route::members(self, asked, out),
+            RequestCode::UNREGISTER_BROKER => register::unregister(self, asked, out),
+            RequestCode::BROKER_HEARTBEAT => register::heartbeat(self, asked, out),
+            RequestCode::QUERY_DATA_VERSION => register::data_version(self, asked, out),
+            RequestCode::REGISTER_TOPIC_IN_NAMESRV => register::topic(self, asked, out),
+            RequestCode::DELETE_TOPIC_IN_NAMESRV => register::delete_topic(self, asked, out),
+            RequestCode::WIPE_WRITE_PERM_OF_BROKER => register::wipe_write_perm(self, asked, out),
+            RequestCode::ADD_WRITE_PERM_OF_BROKER => register::add_write_perm(self, asked, out),
+            RequestCode::GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+            | RequestCode::GET_TOPICS_BY_CLUSTER
+            | RequestCode::GET_SYSTEM_TOPIC_LIST_FROM_NS
+            | RequestCode::GET_UNIT_TOPIC_LIST
+            | RequestCode::GET_HAS_UNIT_SUB_TOPIC_LIST
+            | RequestCode::GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST => lists::topics(self, asked, out),
+            RequestCode::GET_KV_CONFIG => lists::get_kv(self, asked, out),
+            RequestCode::GET_KVLIST_BY_NAMESPACE => lists::list_kv(self, asked, out),
+            RequestCode::GET_NAMESRV_CONFIG => crate::configuration::get(self, asked, out),
+            // Answered before, because they wait.
+            RequestCode::REGISTER_BROKER
+            | RequestCode::PUT_KV_CONFIG
+            | RequestCode::DELETE_KV_CONFIG
+            | RequestCode::UPDATE_NAMESRV_CONFIG
+            | RequestCode::GET_ROUTEINFO_BY_TOPIC
+            // Of other programs.
+            | requests_of!(Broker)
+            | requests_of!(Controller)
+            | requests_of!(Container)
+            | requests_of!(Client)
+            | requests_of!(Nobody) => Err(unsupported(code.number())),
         }
     }
+}
+
+/// Code 3 in Apache's words, leading blank included.
+fn unsupported(code: i32) -> Refusal {
+    Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
 }
 
 /// Success, with a header and a body.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use net::{Outgoing, OwnedRequest, Request};
 use parking_lot::Mutex;
-use protocol::code::{ResponseCode, Runs, request_runs};
+use protocol::code::{RequestCode, ResponseCode, Runs};
 use tokio::task::JoinSet;
 
 pub(crate) use self::queue::WAITING_MAX;
@@ -153,8 +153,8 @@ impl Pace {
 }
 
 /// Whether a request is too much for the network worker.
-pub(crate) fn is_wanted_for(broker: &Broker, request: &Request<'_>) -> bool {
-    match request_runs(request.header.code) {
+pub(crate) fn is_wanted_for(broker: &Broker, code: RequestCode, request: &Request<'_>) -> bool {
+    match code.row().runs {
         Runs::OnWorker | Runs::Unserved => false,
         Runs::BySize => request.bytes() > SMALL_BYTES || broker.clients.has_crowd(),
         Runs::Beside => true,
@@ -162,14 +162,20 @@ pub(crate) fn is_wanted_for(broker: &Broker, request: &Request<'_>) -> bool {
 }
 
 /// Has a request carried out beside.
-pub(crate) fn hand_over(broker: &Broker, session: &Session, request: &Request<'_>, out: &mut Outgoing) {
-    if let Err(refusal) = submit(broker, session, request) {
+pub(crate) fn hand_over(
+    broker: &Broker,
+    session: &Session,
+    code: RequestCode,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) {
+    if let Err(refusal) = submit(broker, session, code, request) {
         out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
     }
 }
 
-fn submit(broker: &Broker, session: &Session, request: &Request<'_>) -> Result<(), Refusal> {
-    let queue = match request_runs(request.header.code) {
+fn submit(broker: &Broker, session: &Session, code: RequestCode, request: &Request<'_>) -> Result<(), Refusal> {
+    let queue = match code.row().runs {
         Runs::Beside => &broker.beside.operators,
         Runs::OnWorker | Runs::BySize | Runs::Unserved => &broker.beside.clients,
     };
@@ -184,7 +190,7 @@ fn submit(broker: &Broker, session: &Session, request: &Request<'_>) -> Result<(
         let mut out = Outgoing::new();
         if let Err(refusal) = own.check_wanted().and_then(|()| check_room(&own)) {
             out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-        } else if owned.lend(|request| broker.answer(&mut own, request, &mut out)).is_err() {
+        } else if owned.lend(|request| broker.answer(&mut own, Some(code), request, &mut out)).is_err() {
             out.reply(reply_to, ResponseCode::SystemError, Some("[GANTRY]the header cannot be read again"), &(), &[]);
         }
         drop(unanswered);

@@ -8,18 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use net::Answered;
 use parking_lot::RwLock;
-use protocol::code::{ResponseCode, request_name};
+use protocol::code::{RequestCode, ResponseCode};
 use tokio::time::Instant;
 
 /// Upper bounds of the classes in ms: Apache's, in `RemotingMetricsManager`.
 pub(crate) const LATENCIES_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1000, 2000, 3000];
 
 /// Answers of one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     /// None: a code that RocketMQ does not have. All of those are one kind, since a client may send any number.
-    request: Option<i32>,
-    response: i32,
+    request: Option<RequestCode>,
+    response: ResponseCode,
     is_held: bool,
 }
 
@@ -67,19 +67,15 @@ impl Rpcs {
         let mut cells = self.cells.read();
         for run in answered {
             let us = u64::try_from(run.came.until(at).as_micros()).unwrap_or(u64::MAX);
-            let named = Kind { request: Some(run.request), response: run.response as i32, is_held: run.is_held };
-            if let Some(cell) = cells.get(&named) {
-                cell.count(us, run.count);
-                continue;
-            }
-            let kind = Kind { request: named.request.filter(|code| request_name(*code).is_some()), ..named };
-            if !cells.contains_key(&kind) {
-                drop(cells);
-                self.cells.write().entry(kind).or_default();
-                cells = self.cells.read();
-            }
-            if let Some(cell) = cells.get(&kind) {
-                cell.count(us, run.count);
+            let request = RequestCode::from_i32(run.request);
+            let kind = Kind { request, response: run.response, is_held: run.is_held };
+            match cells.get(&kind) {
+                Some(cell) => cell.count(us, run.count),
+                None => {
+                    drop(cells);
+                    self.cells.write().entry(kind).or_default().count(us, run.count);
+                    cells = self.cells.read();
+                }
             }
         }
     }
@@ -88,15 +84,15 @@ impl Rpcs {
     pub(crate) fn all(&self) -> Vec<RpcCounted> {
         let cells = self.cells.read();
         let mut kinds: Vec<(&Kind, &Cell)> = cells.iter().collect();
-        kinds.sort_unstable_by_key(|(kind, _)| **kind);
-        let counted = kinds.into_iter().filter_map(|(kind, cell)| {
-            Some(RpcCounted {
-                request: kind.request.and_then(request_name),
-                response: ResponseCode::from_i32(kind.response)?,
-                is_held: kind.is_held,
-                by_ms: cell.by_ms.each_ref().map(|count| count.load(Ordering::Relaxed)),
-                sum_ms: cell.sum_us.load(Ordering::Relaxed) as f64 / 1000.0,
-            })
+        kinds.sort_unstable_by_key(|(kind, _)| {
+            (kind.request.map(RequestCode::number), i32::from(kind.response), kind.is_held)
+        });
+        let counted = kinds.into_iter().map(|(kind, cell)| RpcCounted {
+            request: kind.request.map(RequestCode::name),
+            response: kind.response,
+            is_held: kind.is_held,
+            by_ms: cell.by_ms.each_ref().map(|count| count.load(Ordering::Relaxed)),
+            sum_ms: cell.sum_us.load(Ordering::Relaxed) as f64 / 1000.0,
         });
         counted.collect()
     }
