@@ -28,7 +28,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("bench", &["client", "net"]),
     ("sim", &["broker"]),
     ("server", &["names", "broker", "cli", "bench"]),
-    ("testing", &[]),
+    // Named by others under `[dev-dependencies]` only.
+    ("testing", &["broker"]),
 ];
 
 /// The layers of `broker`, lowest first: name, what is in it, modules. A module belongs to the longest path that covers it.

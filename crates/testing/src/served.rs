@@ -1,5 +1,5 @@
 //! A broker behind a port of loopback, in this process, with threads as the server has them; and a client that is a socket and no more.
-#![allow(dead_code, reason = "the tests and the bench use their parts")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test that cannot go on fails")]
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
 //! A broker with one connection and no socket, asked in bursts of bytes.
-#![allow(dead_code, reason = "the test and the bench use their parts")]
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test that cannot go on fails")]
 
 use std::path::Path;
 use std::pin::pin;

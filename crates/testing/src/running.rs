@@ -1,4 +1,5 @@
 //! A running broker, and the requests that the tests ask it.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test that cannot go on fails")]
 
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -21,10 +22,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-pub use device::Device;
-
-#[path = "device.rs"]
-mod device;
+pub use crate::device::Device;
 
 /// Longer than anything here may take on a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);

@@ -2,6 +2,7 @@
 //! whose consume queues a read; and of whose journal it is known what a loss of power would leave.
 //!
 //! A sync does not go to the machine: no test asks what its device has, and that takes as long as everybody else who writes lets it.
+#![allow(clippy::unwrap_used, missing_docs, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
 use std::io;
