@@ -25,9 +25,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("client", &["net"]),
     // `env` for its standard output, whose reader may go away.
     ("cli", &["client", "store", "config", "broker", "env"]),
+    ("doctor", &["client", "store", "config", "env"]),
     ("bench", &["client", "net"]),
     ("sim", &["broker"]),
-    ("server", &["names", "broker", "cli", "bench"]),
+    ("server", &["names", "broker", "cli", "doctor", "bench"]),
     // Named by others under `[dev-dependencies]` only.
     ("testing", &["broker"]),
 ];

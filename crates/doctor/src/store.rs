@@ -216,9 +216,9 @@ pub fn clock(patient: &Patient) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::finding::Severity;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
     use ::store::StoreOptions;
     use ::store::look::Look;
     use env::{Clock, TimeMs};

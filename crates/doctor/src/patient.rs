@@ -247,8 +247,8 @@ fn is_lock_seen(store: &Path) -> bool {
 #[cfg(test)]
 pub mod fake {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::target::Order;
+    use crate::host::fake::FakeHost;
+    use crate::target::Order;
     use config::Machine;
 
     /// With the settings `text`; `STORE` in it stands for a folder below the fake's root.

@@ -394,8 +394,8 @@ fn of_stat(stat: &str) -> Option<(&str, Vec<&str>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::{patient, told_by};
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::{patient, told_by};
 
     fn one(look: fn(&Patient) -> Vec<Finding>, figures: &[(&str, &str)]) -> Vec<(Option<String>, Severity)> {
         let fake = FakeHost::with(&[]);

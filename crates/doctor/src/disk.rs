@@ -327,8 +327,8 @@ fn read_ahead_of(patient: &Patient, place: &Path) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     #[test]
     fn each_watermark_has_its_word() {

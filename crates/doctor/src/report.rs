@@ -124,7 +124,7 @@ fn wrapped(out: &mut impl Write, head: &str, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::checks::CHECKS;
+    use crate::checks::CHECKS;
 
     fn report() -> Report {
         let check = |id: &str| CHECKS.iter().find(|check| check.id == id).unwrap();

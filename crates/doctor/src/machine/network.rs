@@ -1,7 +1,7 @@
 //! Network interfaces: how fast their links are, which bounds what producers and consumers can have.
 
-use crate::doctor::finding::Finding;
-use crate::doctor::patient::Patient;
+use crate::finding::Finding;
+use crate::patient::Patient;
 
 /// Where interfaces are.
 const INTERFACES: &str = "/sys/class/net";
@@ -51,9 +51,9 @@ pub fn speed(patient: &Patient) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::finding::Severity;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     #[test]
     fn each_link_that_is_up_tells_its_speed_and_a_slow_one_is_noted() {

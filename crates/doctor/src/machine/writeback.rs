@@ -1,8 +1,8 @@
 //! When the kernel writes pages back by itself, and when it holds writers up.
 
 use super::{number, set, vm};
-use crate::doctor::finding::{Finding, Severity, size};
-use crate::doctor::patient::Patient;
+use crate::finding::{Finding, Severity, size};
+use crate::patient::Patient;
 
 /// The store keeps up to 64 MiB ready ahead of the log, and what was appended since the last flush. Below twice that the kernel may hold up
 /// whoever makes pages ready.
@@ -107,8 +107,8 @@ pub fn dirty_writeback_centisecs(patient: &Patient) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     fn one(look: fn(&Patient) -> Vec<Finding>, settings: &str, files: &[(&str, &str)]) -> Finding {
         look(&patient(&FakeHost::with(files), settings)).remove(0)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::doctor::patient::Patient;
+use crate::patient::Patient;
 
 /// `/proc/diskstats` counts in these, whatever the device.
 const SECTOR: u64 = 512;

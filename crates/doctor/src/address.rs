@@ -360,9 +360,9 @@ pub fn access(patient: &Patient) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::finding::Severity;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     const ONE: &str = "Main:\n  |-- 127.0.0.1\n    /32 host LOCAL\n  |-- 10.1.0.0\n    /16 link UNICAST\n  |-- 10.1.2.3\n    /32 host LOCAL\n";
     const TWO: &str = "Main:\n  |-- 10.1.2.3\n    /32 host LOCAL\n  |-- 172.17.0.1\n    /32 host LOCAL\n";

@@ -276,8 +276,8 @@ fn judged(times: &[f64], is_sync: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     #[test]
     fn percentiles_and_steps_count_every_flush_once() {

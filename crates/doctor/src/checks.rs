@@ -130,9 +130,9 @@ fn names(word: &str, check: &Check) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::finding::Severity;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     #[test]
     fn ids_are_unique_and_families_stand_together() {

@@ -164,9 +164,9 @@ fn queues(look: &Look, store: &Path) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::finding::Severity;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     /// What is said of a store with this text in a file of the folder `config`; without a text a folder is in its place, which nobody can read.
     fn said_of(settings: &str, name: &str, text: Option<&str>) -> Vec<(Option<String>, Severity)> {

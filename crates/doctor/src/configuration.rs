@@ -166,8 +166,8 @@ pub fn contradictions(patient: &Patient) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::{patient, patient_with};
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::{patient, patient_with};
 
     fn subjects(findings: &[Finding]) -> Vec<(&str, Severity)> {
         findings.iter().filter_map(|one| Some((one.subject.as_deref()?, one.severity))).collect()
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_file_of_the_field_is_read_line_by_line() {
         let fake = FakeHost::with(&[]);
-        let text = include_str!("../../../config/tests/data/take-over.conf");
+        let text = include_str!("../../config/tests/data/take-over.conf");
         let found = lint(&patient(&fake, &text.replace("/var/lib/rocketmq/store", "STORE")));
         let subjects = subjects(&found);
         for (key, severity) in [

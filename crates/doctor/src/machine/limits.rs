@@ -2,8 +2,8 @@
 
 use store::DESCRIPTORS;
 
-use crate::doctor::finding::{Finding, size};
-use crate::doctor::patient::Patient;
+use crate::finding::{Finding, size};
+use crate::patient::Patient;
 
 use super::groups::{self, Group};
 
@@ -131,7 +131,7 @@ pub fn processors(patient: &Patient) -> Vec<Finding> {
                 .figure("throttledPeriods", throttled);
             let percent = throttled.saturating_mul(100).checked_div(periods).unwrap_or(0);
             if percent > THROTTLED_PERCENT_MAX {
-                Finding { severity: crate::doctor::finding::Severity::Warning, ..finding }
+                Finding { severity: crate::finding::Severity::Warning, ..finding }
                     .effect(format!(
                         "in {percent} % of the periods all threads of the group stood still for up to 0.1 s: sends and pulls take that much \
                          longer, with no word in any log"
@@ -195,9 +195,9 @@ fn word(line: &str, name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::finding::Severity;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     fn limits(soft: &str, hard: &str) -> String {
         format!(

@@ -1,7 +1,7 @@
 //! A look as a screen for a terminal, and as a line for a file.
 
 use super::Look;
-use crate::doctor::finding::size;
+use crate::finding::size;
 
 /// To the upper left corner; and what is there goes.
 const CLEAR: &str = "\x1b[H\x1b[J";

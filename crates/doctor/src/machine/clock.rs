@@ -1,7 +1,7 @@
 //! Clocks: how the kernel tells the time, and who keeps it right.
 
-use crate::doctor::finding::Finding;
-use crate::doctor::patient::Patient;
+use crate::finding::Finding;
+use crate::patient::Patient;
 
 /// Sources that are read without leaving the process, by the names that kernels give them.
 const FAST: [&str; 6] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "stp", "timebase"];
@@ -62,9 +62,9 @@ pub fn synchronisation(patient: &Patient) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::finding::Severity;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::finding::Severity;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     #[test]
     fn a_slow_clock_source_is_a_warning_with_the_faster_one() {

@@ -59,7 +59,7 @@ fn sockets(host: &Host, port: u16) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::doctor::host::fake::FakeHost;
+    use crate::host::fake::FakeHost;
 
     const TABLE: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
         \x20  0: 00000000:2A9F 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0 100 0 0 10 0\n\

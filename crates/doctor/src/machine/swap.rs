@@ -2,8 +2,8 @@
 
 use super::groups::forbids_swap;
 use super::{number, set, vm};
-use crate::doctor::finding::{Finding, Severity, size};
-use crate::doctor::patient::Patient;
+use crate::finding::{Finding, Severity, size};
+use crate::patient::Patient;
 
 /// `vm.swappiness` up to here keeps memory in memory while there is any cache to give up.
 const SWAPPINESS_LOW: u64 = 10;
@@ -105,8 +105,8 @@ pub fn page_cluster(patient: &Patient) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     const HEAD: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
 

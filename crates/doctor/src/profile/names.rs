@@ -134,7 +134,7 @@ mod tests {
         let begin = around as fn() -> u64 as usize as u64;
         let found: Vec<_> = (begin..begin + 16).map(|address| names.at(address).to_vec()).collect();
         let is_around = |name: &String| name.ends_with("names::tests::around");
-        let is_within = |name: &String| name == "within [cli/src/profile/names.rs]";
+        let is_within = |name: &String| name == "within [doctor/src/profile/names.rs]";
         let stands = |stack: &Vec<String>| {
             let outer = stack.iter().position(is_around);
             outer.is_some_and(|outer| stack[outer..].iter().any(is_within))

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::doctor::patient::Patient;
+use crate::patient::Patient;
 
 /// Where groups are.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -129,8 +129,8 @@ fn value(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     #[test]
     fn the_smallest_limit_on_the_way_up_counts_in_version_2() {

@@ -3,8 +3,8 @@
 use env::counted;
 
 use super::{VM, number, set, vm};
-use crate::doctor::finding::{Finding, Severity, size};
-use crate::doctor::patient::Patient;
+use crate::finding::{Finding, Severity, size};
+use crate::patient::Patient;
 
 /// Of all memory, in percent, that a reserve may take before it is a mistake.
 const RESERVE_PERCENT_MAX: u64 = 10;
@@ -207,8 +207,8 @@ pub fn chosen(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     type Look = fn(&Patient) -> Vec<Finding>;
 

@@ -2,7 +2,9 @@
 //!
 //! `checks.rs` is the table of checks, `patient.rs` what they look at. A check reads and judges; it changes nothing. `fix.rs` writes
 //! what findings name, if it is told to. What the kernel tells is read below a root folder (`host.rs`), so that tests bring a machine
-//! of files. `watch` shows rates on one screen.
+//! of files. `watch` shows rates on one screen. [`profile`] is `gantry profile`: where a running server spends its processor time.
+
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "both panic when their reader has gone: env::say")]
 
 mod address;
 mod checks;
@@ -17,6 +19,7 @@ mod listener;
 mod machine;
 mod names;
 mod patient;
+pub mod profile;
 mod report;
 mod server;
 mod store;
@@ -212,7 +215,7 @@ mod tests {
 
     #[test]
     fn every_check_is_listed_in_its_page() {
-        let page = include_str!("../../../../docs/doctor.md");
+        let page = include_str!("../../../docs/doctor.md");
         for check in CHECKS {
             assert!(page.contains(&format!("`{}`", check.id)), "{} is not in docs/doctor.md", check.id);
         }

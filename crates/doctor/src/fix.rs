@@ -102,9 +102,9 @@ pub fn apply(host: &Host, steps: &[Step]) -> Vec<Result<(), String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::checks;
-    use crate::doctor::host::fake::FakeHost;
-    use crate::doctor::patient::fake::patient;
+    use crate::checks;
+    use crate::host::fake::FakeHost;
+    use crate::patient::fake::patient;
 
     /// A machine as `os.sh` and a desktop left it.
     fn untuned() -> FakeHost {
