@@ -1,19 +1,16 @@
 //! How often name servers are asked, seen from one of them.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::support::{Fake, PATIENCE, until};
 use client::{ClientConfig, ClientError, Message, MessageQueue, PullStatus};
 use env::{Clock, TimeMs};
 use protocol::body::{BrokerData, TopicQueueMappingInfo, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
-use support::{Fake, PATIENCE, until};
 
 #[tokio::test]
 async fn a_name_server_that_fails_is_asked_once_in_a_while_and_the_old_route_is_used_meanwhile() {

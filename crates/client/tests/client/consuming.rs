@@ -1,18 +1,15 @@
 //! A push consumer against a broker that refuses, repeats itself and falls silent.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::support::{Asked, Fake, found, locked, to_lock, until};
 use client::{ClientError, ConsumeFromWhere, MessageModel, Outcome, PushConfig, Received};
 use protocol::body::{BrokerData, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, Dialect};
-use support::{Asked, Fake, found, locked, to_lock, until};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 

@@ -1,18 +1,15 @@
 //! Small batches of several topics and queues that share a request, where the broker has said that it takes that.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{Answer, Asked, Fake, until};
 use client::{AutoBatch, Client, ClientConfig, ClientError, Message, MessageQueue, Producer, ProducerConfig};
 use protocol::batch;
 use protocol::code::{ResponseCode, request};
 use protocol::together::{self, PartAnswer};
-use support::{Answer, Asked, Fake, until};
 
 /// What a part holds: its topic, its queue, its bodies.
 type Sent = (String, i32, Vec<String>);
@@ -102,7 +99,7 @@ async fn heard(
 
 async fn until_heard(fake: &Fake, producer: &Producer) {
     let before = fake.asked(request::SEND_TOGETHER).len();
-    let deadline = tokio::time::Instant::now() + support::PATIENCE;
+    let deadline = tokio::time::Instant::now() + crate::support::PATIENCE;
     while fake.asked(request::SEND_TOGETHER).len() == before {
         assert!(tokio::time::Instant::now() < deadline, "the producer does not hear that it may");
         // The first ones travel alone.
@@ -301,7 +298,7 @@ async fn a_whole_request_that_fails_fails_all_of_its_sends_and_one_that_is_not_k
         let client = fake.client();
         let producer = producer(&client, together());
         let mut failed = None;
-        let deadline = tokio::time::Instant::now() + support::PATIENCE;
+        let deadline = tokio::time::Instant::now() + crate::support::PATIENCE;
         while asked_for.load(Ordering::SeqCst) == 0 {
             assert!(tokio::time::Instant::now() < deadline);
             failed = producer.send(Message::new("t", "x")).await.err();

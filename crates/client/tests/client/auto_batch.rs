@@ -1,7 +1,4 @@
 //! Messages that are sent one by one and leave in batches, against a broker that holds answers back, fails, or goes away.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -10,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
+use crate::support::{Answer, Asked, Fake, until};
 use client::{
     AutoBatch, Client, ClientConfig, ClientError, Message, MessageQueue, Pending, Producer, ProducerConfig, SendResult,
     SendStatus,
@@ -19,7 +17,6 @@ use protocol::code::{ResponseCode, request};
 use protocol::compression::{Compression, decompress};
 use protocol::fastjson::{self, Dialect};
 use protocol::{properties, sys_flag};
-use support::{Answer, Asked, Fake, until};
 
 /// So long that no test depends on it.
 fn patient() -> AutoBatch {
@@ -478,7 +475,7 @@ async fn a_connection_without_room_is_waited_for_and_no_attempt_more_is_made_tha
     let mut config = ClientConfig::new(&names.address());
     config.net.calls_max = ROOM;
     let client = names.client_with(config);
-    let plain = client.producer_with(ProducerConfig { timeout: support::PATIENCE, ..ProducerConfig::new("p") });
+    let plain = client.producer_with(ProducerConfig { timeout: crate::support::PATIENCE, ..ProducerConfig::new("p") });
     let mut held = tokio::task::JoinSet::new();
     for number in 0..ROOM {
         let plain = plain.clone();
@@ -498,7 +495,7 @@ async fn a_connection_without_room_is_waited_for_and_no_attempt_more_is_made_tha
     let failed = with_timeout(Duration::from_millis(100)).send(Message::new("t", "x")).await;
     assert!(matches!(failed, Err(ClientError::Exhausted { attempts: 3, .. })), "{failed:?}");
     assert!((1..=2).contains(&refusing.sends().len()), "{} times", refusing.sends().len());
-    let waits = with_timeout(support::PATIENCE).hand_over(Message::new("t", "y")).await.unwrap();
+    let waits = with_timeout(crate::support::PATIENCE).hand_over(Message::new("t", "y")).await.unwrap();
     full.release();
     assert!(waits.await.is_ok());
     held.join_all().await;

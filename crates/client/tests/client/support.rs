@@ -1,5 +1,4 @@
 //! A name server and broker in one that answers as a test tells it, and remembers what it was asked.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
