@@ -6,7 +6,7 @@ BINARY := $(or $(CARGO_TARGET_DIR),target)
 # The static binary that packages carry, built by `make musl`.
 MUSL := $(BINARY)/x86_64-unknown-linux-musl/release/gantry
 
-.PHONY: run build release test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin musl install image deb packages-test
+.PHONY: run build release check test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin musl install image deb packages-test
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -35,10 +35,17 @@ install:
 	[ -x $(PROGRAM) ] || [ $(origin PROGRAM) != file ] || $(MAKE) release
 	packaging/install $(PROGRAM) "$(DESTDIR)$(PREFIX)"
 
-# Our own tests, then stock clients and real Apache brokers against the binary.
-test: unit
+# What finds most mistakes in a few minutes: format, clippy, tests of what changed, 200 seeds, one class of stock clients. SINCE=COMMIT says since when,
+# SEED=N the first seed, CLASS=NAME the class.
+check:
+	scripts/setup check
+	SINCE=$(SINCE) SEED=$(SEED) CLASS=$(CLASS) scripts/check
+
+# Our own tests, then stock clients and real Apache brokers against the binary. What these need is fetched while ours are compiled.
+test:
+	scripts/setup unit
 	scripts/setup test
-	tests/run
+	tests/run fetch >/dev/null 2>&1 & fetching=$$!; $(MAKE) unit || { kill $$fetching; exit 1; }; wait $$fetching; tests/run
 
 # Every command of the published mqadmin against Gantry and Apache: three minutes, most of them the tool's own waiting.
 mqadmin:

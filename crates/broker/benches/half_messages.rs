@@ -1,10 +1,6 @@
 //! What half messages whose producers are asked cost those who send: so many of them (`HALF`, 100,000 unless it says otherwise) come due
 //! within a second, while somebody else sends 2,000 messages a second. Sender, producer and broker are this process; it takes half a minute.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a measurement that cannot go on fails")]
-#![allow(dead_code, unused_imports, reason = "what the scenarios of tests/messages share is used in part")]
-
-#[path = "../tests/messages/support.rs"]
-mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +10,7 @@ use net::{Client, ClientOptions, Connection, Inbound, Outgoing, Request};
 use protocol::body::{Heartbeat, ProducerData};
 use protocol::code::request;
 use protocol::fastjson::{self, Dialect};
-use support::*;
+use testing::running::*;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 

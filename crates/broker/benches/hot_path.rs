@@ -2,9 +2,6 @@
 //! same run, so that a subtraction leaves the broker's own share.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that cannot go on fails")]
 
-#[path = "../tests/warm/mod.rs"]
-mod warm;
-
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -18,7 +15,7 @@ use protocol::header::{self, HeaderScratch};
 use protocol::record::RecordDraft;
 use protocol::request::{SendMessage, SendReply, SendReplyExtra};
 use store::{AppendError, FlushMode, RecordBatch, TagsCode};
-use warm::{BODY, PROPERTIES, TOPIC, Warm, pull, sends, sends_of};
+use testing::warm::{BODY, PROPERTIES, TOPIC, Warm, pull, sends, sends_of};
 
 const BURST: usize = 64;
 

@@ -1,16 +1,12 @@
 //! Timer messages in numbers: what so many that wait cost in memory (`PENDING`, a million unless it says otherwise), and how late
 //! the last of ten thousand is that are due at once. Sender and broker are this process; it takes a minute.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a measurement that cannot go on fails")]
-#![allow(dead_code, unused_imports, reason = "what the scenarios of tests/messages share is used in part")]
-
-#[path = "../tests/messages/support.rs"]
-mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use protocol::code::request;
-use support::*;
+use testing::running::*;
 use tokio::task::JoinSet;
 
 fn with(more: &'static [(&'static str, &'static str)]) -> Setup {

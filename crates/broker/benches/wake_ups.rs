@@ -5,11 +5,6 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "a load of so many messages a second is paced by the clock")]
 
-#[path = "../tests/served/mod.rs"]
-mod served;
-#[path = "../tests/warm/mod.rs"]
-mod warm;
-
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -18,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use broker::{Broker, Session, Work};
 use net::{Burst, Connection, Outgoing, Service};
-use served::{Peer, Served};
 use store::FlushMode;
-use warm::{pull, sends_in_turn};
+use testing::served::{Peer, Served};
+use testing::warm::{pull, sends_in_turn};
 
 const BODY: [u8; 100] = [7; 100];
 const QUEUES: i32 = 4;

@@ -1,41 +1,12 @@
 //! What goes through a warm broker allocates nothing for a message. Alone in its binary, because it counts.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test")]
 
-mod warm;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use bytes::Bytes;
 use store::FlushMode;
-use warm::{Warm, pull, sends};
+use testing::allocator::{Counting, by_this_thread};
+use testing::warm::{Warm, pull, sends};
 
-thread_local! {
-    /// Allocations of this thread: nobody waits for those of the store's own.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator as it is.
-#[allow(unsafe_code, reason = "an allocator is unsafe to write, and this one counts only")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are ours.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
+// Of this thread: nobody waits for allocations of the store's own.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -44,11 +15,11 @@ const WARM_UP: usize = 200;
 
 /// Serves a burst and counts. `None` if it had to wait, which may allocate.
 fn count(warm: &mut Warm, frames: &Bytes) -> Option<u64> {
-    let before = ALLOCATIONS.get();
+    let before = by_this_thread();
     let (at_once, out) = warm.serve(frames);
     assert!(out.bytes() > 0, "there is an answer");
     out.discard();
-    at_once.then(|| ALLOCATIONS.get() - before)
+    at_once.then(|| by_this_thread() - before)
 }
 
 /// How many rounds that had not to wait allocated, and what all of them did together.
@@ -106,9 +77,9 @@ fn a_burst_that_waits_for_its_flush_allocates_for_the_burst_and_not_for_each_mes
     for burst in [sends(1, 3), sends(64, 3)] {
         let mut counts = Vec::new();
         for _ in 0..200 {
-            let before = ALLOCATIONS.get();
+            let before = by_this_thread();
             warm.serve(&burst);
-            counts.push(ALLOCATIONS.get() - before);
+            counts.push(by_this_thread() - before);
             // The answers come when the flush has been.
             let nothing = Bytes::new();
             while warm.serve(&nothing).1.bytes() == 0 {

@@ -9,9 +9,6 @@
     reason = "the pauses between questions, and how long they are, are what is measured"
 )]
 
-mod served;
-mod warm;
-
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,8 +28,8 @@ use protocol::frame::{self, Serialization};
 use protocol::header::{self, EncodeFields, FieldSink, Head, HeaderScratch, write_frame};
 use protocol::request::{GetTopicConfig, UpdateConsumerOffset};
 use serde::Serialize;
-use served::Served;
 use store::FlushMode;
+use testing::served::Served;
 
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Ten times what a quiet machine should show, of a worker as of another connection.

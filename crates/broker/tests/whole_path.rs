@@ -2,63 +2,10 @@
 //! because it counts.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test")]
 
-mod served;
-mod warm;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use served::Served;
 use store::FlushMode;
-use warm::{BODY, TOPIC, pull_and_commit, sends, sends_in_turn};
-
-/// Whose thread this is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
-    /// The client's, which is the test's own.
-    Client,
-    /// The runtime's: connections, and the broker's tasks.
-    Runtime,
-    /// Another one: the store's.
-    Store,
-}
-
-thread_local! {
-    static WHOSE: Cell<Whose> = const { Cell::new(Whose::Store) };
-}
-
-static BY_RUNTIME: AtomicU64 = AtomicU64::new(0);
-static BY_STORE: AtomicU64 = AtomicU64::new(0);
-
-fn count() {
-    match WHOSE.try_with(Cell::get) {
-        Ok(Whose::Runtime) => BY_RUNTIME.fetch_add(1, Ordering::Relaxed),
-        Ok(Whose::Store) | Err(_) => BY_STORE.fetch_add(1, Ordering::Relaxed),
-        Ok(Whose::Client) => 0,
-    };
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator as it is.
-#[allow(unsafe_code, reason = "an allocator is unsafe to write, and this one counts only")]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are ours.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use testing::allocator::{self, Counting, Threads};
+use testing::served::Served;
+use testing::warm::{BODY, TOPIC, pull_and_commit, sends, sends_in_turn};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -73,10 +20,10 @@ const FEW: f64 = 0.5;
 /// Plays so many rounds of `messages` each, after a tenth as many that do not count, prints what a message cost, and says it.
 fn measure(what: &str, rounds: usize, messages: usize, mut round: impl FnMut()) -> f64 {
     (0..rounds / 10).for_each(|_| round());
-    let before = (BY_RUNTIME.load(Ordering::Relaxed), BY_STORE.load(Ordering::Relaxed));
+    let before = (allocator::by(Threads::Runtime), allocator::by(Threads::Other));
     (0..rounds).for_each(|_| round());
-    let runtime = BY_RUNTIME.load(Ordering::Relaxed) - before.0;
-    let store = BY_STORE.load(Ordering::Relaxed) - before.1;
+    let runtime = allocator::by(Threads::Runtime) - before.0;
+    let store = allocator::by(Threads::Other) - before.1;
     let all = rounds * messages;
     let each = |count: u64| count as f64 / all as f64;
     println!(
@@ -89,8 +36,8 @@ fn measure(what: &str, rounds: usize, messages: usize, mut round: impl FnMut()) 
 
 #[test]
 fn messages_go_from_socket_to_socket_without_an_allocation() {
-    WHOSE.set(Whose::Client);
-    let served = Served::start(FlushMode::Async, || WHOSE.set(Whose::Runtime), |broker| broker);
+    allocator::join(Threads::Client);
+    let served = Served::start(FlushMode::Async, || allocator::join(Threads::Runtime), |broker| broker);
     let (mut producer, mut consumer) = (served.connect(), served.connect());
     // Makes the topic.
     producer.exchange(&sends(1, 0), 1);
@@ -126,7 +73,7 @@ fn messages_go_from_socket_to_socket_without_an_allocation() {
     drop(served);
 
     // A burst that waits for its flush takes its receipts along.
-    let served = Served::start(FlushMode::Sync, || WHOSE.set(Whose::Runtime), |broker| broker);
+    let served = Served::start(FlushMode::Sync, || allocator::join(Threads::Runtime), |broker| broker);
     let mut producer = served.connect();
     producer.exchange(&sends(1, 0), 1);
     let burst = sends_in_turn(BURST, QUEUES, &BODY);

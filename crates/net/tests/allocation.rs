@@ -3,34 +3,12 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use net::{Burst, Connection, ListenerOptions, Outgoing, Service};
 use protocol::code::ResponseCode;
 use support::{request, until};
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static BYTES: AtomicUsize = AtomicUsize::new(0);
-
-struct Counting;
-
-// SAFETY: everything is passed on to the system's allocator; only numbers are added up.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use testing::allocator::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -81,17 +59,17 @@ fn a_request_allocates_nothing_and_a_connection_at_rest_holds_next_to_nothing() 
     for frames in [1, 20] {
         let burst = one.repeat(frames);
         (0..200).for_each(|_| exchange(&mut socket, &burst, frames, &mut space));
-        let before = COUNT.load(Ordering::Relaxed);
+        let before = allocator::by_all();
         (0..1_000).for_each(|_| exchange(&mut socket, &burst, frames, &mut space));
-        let allocations = COUNT.load(Ordering::Relaxed) - before;
+        let allocations = allocator::by_all() - before;
         // The runtime's timers may allocate now and then.
         assert!(allocations < 20, "{allocations} allocations in 1,000 bursts of {frames}");
     }
 
-    let before = BYTES.load(Ordering::Relaxed);
+    let before = allocator::bytes();
     let mut sockets: Vec<_> = (0..300).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     sockets.iter_mut().for_each(|socket| exchange(socket, &one, 1, &mut space));
-    let each = || BYTES.load(Ordering::Relaxed).saturating_sub(before) / 300;
+    let each = || (allocator::bytes() - before) / 300;
     assert!(each() > 8 << 10, "a connection that just spoke has its buffers");
     runtime.block_on(until("connections at rest hold less than 4 KiB", || each() < 4 << 10));
 }

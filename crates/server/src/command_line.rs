@@ -78,9 +78,9 @@ pub enum Command {
     Admin(cli::admin::AdminArgs),
     Bench(bench::BenchArgs),
     Completion(cli::pages::CompletionArgs),
-    Doctor(cli::doctor::DoctorArgs),
+    Doctor(doctor::DoctorArgs),
     Man(cli::pages::ManArgs),
-    Profile(cli::profile::ProfileArgs),
+    Profile(doctor::profile::ProfileArgs),
     Store(cli::store::StoreArgs),
 }
 

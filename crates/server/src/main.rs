@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 
 /// The disk of a folder, measured before a load of `gantry bench`.
 fn disk_of(folder: &Path) -> anyhow::Result<bench::Disk> {
-    let measured = cli::doctor::measure_disk(folder)?;
+    let measured = doctor::measure_disk(folder)?;
     Ok(bench::Disk {
         folder: folder.display().to_string(),
         sequential_write_mib_per_second: measured.write_mib_per_second,
@@ -70,10 +70,10 @@ fn start(command: Command) -> anyhow::Result<ExitCode> {
             return cli::pages::completion(completion, CommandLine::command()).map(|()| ExitCode::SUCCESS);
         }
         Command::Man(man) => return cli::pages::man(man, CommandLine::command()).map(|()| ExitCode::SUCCESS),
-        Command::Doctor(doctor) => return Ok(cli::doctor::run(doctor)),
+        Command::Doctor(doctor) => return Ok(doctor::run(doctor)),
         Command::Profile(profile) => {
             machine::raise_open_files();
-            return cli::profile::run(profile).map(|()| ExitCode::SUCCESS);
+            return doctor::profile::run(profile).map(|()| ExitCode::SUCCESS);
         }
         Command::Store(store) => {
             machine::raise_open_files();

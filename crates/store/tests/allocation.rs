@@ -2,39 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, reason = "a test")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use env::TimeMs;
 use protocol::record::RecordDraft;
 use store::{AppendError, ReadLimits, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode};
+use testing::allocator::{Counting, by_this_thread};
 
-thread_local! {
-    /// Allocations of this thread: the store's own threads may allocate, since nobody waits for them.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are ours.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
+// Of this thread: the store's own may allocate, since nobody waits for them.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -82,13 +57,13 @@ fn an_append_and_a_read_in_steady_state_allocate_nothing() {
             store.room().wait_until(end, Instant::now() + Duration::from_secs(60))
                 || store.room().get() > store.end().0
         );
-        let before = ALLOCATIONS.get();
+        let before = by_this_thread();
         fill(&store, &mut batch, 16);
         let from = batch.landed()[1].queue_offset as i64;
         slices.clear();
         let read = store.read(&queue, from, &limits, &mut |_| true, &mut slices);
         assert_eq!(read.count, 4);
-        counts.push(ALLOCATIONS.get() - before);
+        counts.push(by_this_thread() - before);
     }
     // The buffers of the queues grow to what is pushed between two flushes, by doubling, and no more.
     let allocating = counts[200..].iter().filter(|count| **count > 0).count();

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, missing_docs, reason = "a test")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,36 +9,7 @@ use std::time::{Duration, Instant};
 use env::Clock;
 use store::disk::RealDisk;
 use store::journal::{Journal, JournalOptions, Table, TableId};
-
-/// Bytes that are allocated now, by all threads, and the most since it was last set back. Relaxed: read when nothing else runs.
-static HEAP: AtomicI64 = AtomicI64::new(0);
-static PEAK: AtomicI64 = AtomicI64::new(0);
-
-fn count(bytes: i64) {
-    let now = HEAP.fetch_add(bytes, Ordering::Relaxed) + bytes;
-    PEAK.fetch_max(now, Ordering::Relaxed);
-}
-
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller's promises are ours.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count(size as i64 - layout.size() as i64);
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use testing::allocator::{self, Counting};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -87,10 +57,9 @@ fn a_million_commits_of_offsets_leave_the_heap_as_it_was_whatever_the_journal_ma
             }
         };
         commit(20_000);
-        let before = HEAP.load(Ordering::Relaxed);
-        PEAK.store(before, Ordering::Relaxed);
+        let before = allocator::forget_peak();
         commit(1_000_000);
-        let (after, peak) = (HEAP.load(Ordering::Relaxed), PEAK.load(Ordering::Relaxed));
+        let (after, peak) = (allocator::bytes(), allocator::peak_bytes());
         let stats = journal.stats();
         // Buffers of the thread, and of a snapshot that runs beside.
         assert!(after - before < 512 << 10, "{} bytes more, {stats:?}", after - before);

@@ -25,10 +25,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("client", &["net"]),
     // `env` for its standard output, whose reader may go away.
     ("cli", &["client", "store", "config", "broker", "env"]),
+    ("doctor", &["client", "store", "config", "env"]),
     ("bench", &["client", "net"]),
     ("sim", &["broker"]),
-    ("server", &["names", "broker", "cli", "bench"]),
-    ("testing", &[]),
+    ("server", &["names", "broker", "cli", "doctor", "bench"]),
+    // Named by others under `[dev-dependencies]` only.
+    ("testing", &["broker"]),
 ];
 
 /// The layers of `broker`, lowest first: name, what is in it, modules. A module belongs to the longest path that covers it.

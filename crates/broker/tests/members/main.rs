@@ -2,10 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "a test that cannot go on stops")]
 
-#[allow(dead_code, reason = "shared with the tests of messages")]
-#[path = "../messages/support.rs"]
-mod support;
-
 mod asking;
 mod cleaning;
 mod conditions;
@@ -35,7 +31,8 @@ use protocol::request::{
     CreateTopic, DeleteGroup, DeleteTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply,
     PullMessage, QueryConsumerOffset, ResetOffset, SendBack, SendMessage, UnregisterClient, UpdateConsumerOffset,
 };
-use support::{DEADLINE, Running, Setup, from, start, start_on};
+use testing::running as support;
+use testing::running::{DEADLINE, Running, Setup, from, start, start_on};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 

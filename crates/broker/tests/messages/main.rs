@@ -18,7 +18,6 @@ mod refusals;
 mod repeating;
 mod restarting;
 mod stopping;
-mod support;
 mod taking_and_giving;
 mod timers;
 mod together;
@@ -26,3 +25,5 @@ mod transactions;
 mod unreadable;
 mod waiting;
 mod write_pool;
+
+use testing::running as support;
